@@ -1,0 +1,41 @@
+"""traincope: where did the time of a distributed training go, who is to blame, what to do.
+
+In the training process (nothing here needs torch to import, nothing raises into training):
+
+    with traincope.run() as run:
+        for batch in loader:
+            ...
+            run.step()
+
+Offline, on any machine:
+
+    analysis = traincope.analyze(traincope.open_run("traincope_runs/my-job"))
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from traincope.record.run import Run, event, run, span, step
+
+if TYPE_CHECKING:
+    from traincope.analysis import Analysis, analyze
+    from traincope.timeline import Timeline, open_run
+
+__version__ = version("traincope")
+
+__all__ = ["Analysis", "Run", "Timeline", "analyze", "event", "open_run", "run", "span", "step"]
+
+_OFFLINE = {
+    "Analysis": "traincope.analysis",
+    "Timeline": "traincope.timeline",
+    "analyze": "traincope.analysis",
+    "open_run": "traincope.timeline",
+}
+"""Names of the offline half, imported when first asked for: a training process never pays for them."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _OFFLINE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_OFFLINE[name]), name)

@@ -1,0 +1,45 @@
+"""Waiting for data: the time inside a DataLoader's `next`, with or without workers."""
+
+import functools
+from typing import Any
+
+from traincope.events import Kind, Phase
+from traincope.record.guard import guard
+from traincope.record.patching import Patches
+from traincope.record.recorder import Recorder
+from traincope.record.writer import Slot, end
+
+
+class DataLoading:
+    """Hook on `torch.utils.data`."""
+
+    name = "data"
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+
+    def install(self, recorder: Recorder) -> None:
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        original = _BaseDataLoaderIter.__next__
+
+        @guard
+        def begin() -> Slot:
+            recorder.steps.before_work()
+            return recorder.writer().begin(Kind.PHASE, Phase.DATA_WAIT, recorder.names.intern("DataLoader"))
+
+        finish = guard(end)
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            slot = begin() if recorder.active else None
+            try:
+                return original(iterator)
+            finally:
+                if slot is not None:
+                    finish(slot)
+
+        self._patches.replace(_BaseDataLoaderIter, "__next__", __next__)
+
+    def remove(self) -> None:
+        self._patches.restore()

@@ -1,0 +1,33 @@
+"""Python's garbage collector stopping the training thread."""
+
+import gc
+
+from traincope.events import Kind, Phase
+from traincope.record.guard import guard
+from traincope.record.recorder import Recorder
+from traincope.record.writer import Slot, end
+
+
+class GarbageCollection:
+    """Hook on `gc.callbacks`."""
+
+    name = "gc"
+
+    def __init__(self) -> None:
+        self._slot: Slot | None = None
+
+    def install(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._name = recorder.names.intern("gc")
+        self._callback = guard(self._collected)
+        gc.callbacks.append(self._callback)
+
+    def remove(self) -> None:
+        gc.callbacks.remove(self._callback)
+
+    def _collected(self, moment: str, _: dict[str, int]) -> None:
+        if moment == "start" and self._recorder.active:
+            self._slot = self._recorder.writer().begin(Kind.PHASE, Phase.GC, self._name)
+        elif self._slot is not None:
+            end(self._slot)
+            self._slot = None

@@ -1,0 +1,119 @@
+"""Process group -> number, name shared by its members, and mesh axis, with the rule that told."""
+
+import sys
+import weakref
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from traincope.record.meshes import Meshes
+from traincope.record.recorder import Recorder
+
+NO_RULE = "none"
+WRAPPERS = (
+    ("torch.distributed.fsdp", "fsdp"),
+    ("torch.nn.parallel.distributed", "dp"),
+    ("torch.distributed.pipelining", "pp"),
+)
+"""A module whose code calls the collective -> the axis it does so for."""
+
+
+UNDECIDED = 16
+"""How often a group whose axis nothing has told is looked at again, for a wrapper that calls."""
+
+
+@dataclass(slots=True)
+class KnownGroup:
+    """A group this process has seen, with the counts that identify its collectives."""
+
+    number: int
+    reference: weakref.ref[Any]
+    rule: str
+    ranks: tuple[int, ...]
+    """Global ranks, by rank in the group."""
+    looks_left: int = 0
+    count: int = 0
+    """Collectives issued on it by this process."""
+    reducer: bool = False
+    """Whether DDP's reducer waits for its collectives, out of sight."""
+    point_to_point: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """(operation, peer, tag) -> how many."""
+
+    def next_sequence(self, operation: str, peer: int, tag: int) -> int:
+        """Number of the next point-to-point operation with that peer and tag."""
+        key = (operation, peer, tag)
+        sequence = self.point_to_point.get(key, 0)
+        self.point_to_point[key] = sequence + 1
+        return sequence
+
+
+class Groups:
+    """All groups this process has seen. Holds no group alive."""
+
+    def __init__(self, recorder: Recorder, meshes: Meshes) -> None:
+        self._recorder = recorder
+        self._meshes = meshes
+        self._known: dict[int, KnownGroup] = {}
+
+    def find(self, group: Any) -> KnownGroup:
+        known = self._known.get(id(group))
+        if known is None or known.reference() is not group:
+            return self._add(group)
+        if known.looks_left:
+            known.looks_left -= 1
+            wrapper = calling_wrapper()
+            if wrapper:
+                return self.claim(group, wrapper)
+        return known
+
+    def claim(self, group: Any, axis: str) -> KnownGroup:
+        """A wrapper says what the group is for; a mesh that names it knows better."""
+        known = self._known.get(id(group))
+        if known is None or known.reference() is not group:
+            return self._add(group, wrapper=axis)
+        if known.rule != NO_RULE:
+            return known
+        claimed = self._add(group, wrapper=axis)
+        claimed.count, claimed.point_to_point, claimed.reducer = known.count, known.point_to_point, known.reducer
+        return claimed
+
+    def _add(self, group: Any, *, wrapper: str | None = None) -> KnownGroup:
+        import torch.distributed as dist
+
+        self._recorder.adopt()
+        ranks = tuple(dist.get_process_group_ranks(group))
+        axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
+        number = self._recorder.add_group(key=str(group.group_name), axis=axis, rule=rule, ranks=ranks)
+        known = KnownGroup(
+            number=number,
+            reference=weakref.ref(group),
+            rule=rule,
+            ranks=ranks,
+            looks_left=UNDECIDED if rule == NO_RULE else 0,
+        )
+        self._known[id(group)] = known
+        return known
+
+    def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
+        axis = self._meshes.axis_of(str(group.group_name), len(ranks))
+        if axis:
+            return axis, "mesh"
+        described = str(group.group_desc)
+        if described.startswith("mesh_") and described != "mesh_default":
+            return described.removeprefix("mesh_"), "description"
+        if wrapper:
+            return wrapper, "wrapper"
+        whole = len(ranks) == self._recorder.identity.world_size
+        return ("world" if whole else f"group:{','.join(map(str, ranks))}"), NO_RULE
+
+
+def calling_wrapper() -> str | None:
+    """The axis of the innermost data-parallel or pipeline wrapper on this thread's stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        for prefix, axis in WRAPPERS:
+            if module.startswith(prefix):
+                return axis
+        frame = frame.f_back
+    return None

@@ -1,0 +1,45 @@
+"""What a hook is, and the list of those there are: adding one is one file and one line here."""
+
+from typing import Protocol
+
+from traincope.record.collectives import Collectives
+from traincope.record.data import DataLoading
+from traincope.record.ddp import DistributedDataParallelStall
+from traincope.record.garbage import GarbageCollection
+from traincope.record.meshes import Meshes
+from traincope.record.phases import Phases
+from traincope.record.pipeline import PipelineActions
+from traincope.record.recorder import Recorder
+from traincope.record.waits import Waits
+
+
+class Hook(Protocol):
+    """Something of torch (or Python) that is watched.
+
+    `install` raises where it cannot watch: its message becomes the probe's state in `rank.json`,
+    what it had done is taken back by `remove`, and the run goes on without it. `remove` restores
+    exactly what was there.
+    """
+
+    name: str
+
+    def install(self, recorder: Recorder) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+def make_hooks() -> tuple[Hook, ...]:
+    """All hooks, in the order they are installed; they are removed in the opposite one."""
+    meshes = Meshes()
+    collectives = Collectives(meshes)
+    phases = Phases()
+    return (
+        meshes,
+        collectives,
+        Waits(collectives.pending),
+        phases,
+        DistributedDataParallelStall(collectives, phases),
+        PipelineActions(),
+        DataLoading(),
+        GarbageCollection(),
+    )

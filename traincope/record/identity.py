@@ -1,0 +1,83 @@
+"""Who we are: the run's id, this process's rank, which attempt of the job this is."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.store.layout import rank_directory
+from traincope.topology import Host
+
+DEFAULT_ROOT = "traincope_runs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    rank: int | None
+    """None until a process group tells: neither torchrun nor SLURM started this process."""
+    world_size: int
+    run_id: str
+    first_attempt: int
+
+
+def identify(environment: Mapping[str, str]) -> Identity:
+    """From what torchrun or SLURM set, else from a process group that already exists."""
+    rank = _integer(environment, "RANK", "SLURM_PROCID")
+    world_size = _integer(environment, "WORLD_SIZE", "SLURM_NTASKS")
+    grouped = process_group_rank()
+    if rank is None and grouped is not None:
+        rank, world_size = grouped
+    return Identity(
+        rank=rank,
+        world_size=world_size or 1,
+        run_id=_run_id(environment),
+        first_attempt=_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0,
+    )
+
+
+def process_group_rank() -> tuple[int, int] | None:
+    """(rank, world size) of the default process group, or None where there is none (yet)."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def this_host() -> Host:
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    return Host(name=os.uname().nodename, boot_id=boot_id.read_text().strip() if boot_id.exists() else "")
+
+
+def claim_rank_directory(run: Path, *, rank: int, first_attempt: int) -> tuple[int, Path]:
+    """Create this rank's directory in the first attempt from `first_attempt` on where it is not taken."""
+    attempt = first_attempt
+    while True:
+        directory = rank_directory(run, attempt=attempt, rank=rank)
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError:
+            attempt += 1
+        else:
+            return attempt, directory
+
+
+def _run_id(environment: Mapping[str, str]) -> str:
+    job = environment.get("SLURM_JOB_ID")
+    if job:
+        return f"slurm-{job}"
+    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
+    if elastic != "none":
+        return elastic
+    if "MASTER_PORT" in environment and "RANK" in environment:
+        return f"local-{os.getppid()}-{environment['MASTER_PORT']}"
+    return time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+
+
+def _integer(environment: Mapping[str, str], *names: str) -> int | None:
+    for name in names:
+        value = environment.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return None

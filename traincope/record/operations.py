@@ -1,0 +1,108 @@
+"""The c10d operators: where each keeps its group, its peer and its bytes.
+
+Bytes are counted as nccl-tests do: the whole output of a gather, the whole input of a scatter or
+a reduce-scatter, the send buffer of anything else. A row is one operator of torch's
+`csrc/distributed/c10d/Ops.cpp`, its arguments by position.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from traincope.events import NO_PEER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    op: str
+    """Operator name in the `c10d` namespace."""
+    name: str
+    """What the record is called."""
+    group: int
+    """Position of the process group."""
+    num_bytes: Callable[[Sequence[Any]], int]
+    peer: int | None = None
+    """Position of the root (collective) or the other side (point to point)."""
+    tag: int | None = None
+    """Position of the tag; only point-to-point operations have one."""
+    async_op: int | None = None
+    """Position of `async_op`."""
+    blocking: bool = False
+    """The operator itself blocks; there is no work to wait for."""
+    functional_output: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    """The output tensors, for the operators that functional collectives are made of."""
+
+    def peer_of(self, arguments: Sequence[Any]) -> int:
+        return NO_PEER if self.peer is None else int(arguments[self.peer])
+
+
+def _one(position: int) -> Callable[[Sequence[Any]], int]:
+    return lambda arguments: int(arguments[position].nbytes)
+
+
+def _list(position: int) -> Callable[[Sequence[Any]], int]:
+    return lambda arguments: sum(tensor.nbytes for tensor in arguments[position])
+
+
+def _nested(position: int) -> Callable[[Sequence[Any]], int]:
+    return lambda arguments: sum(tensor.nbytes for row in arguments[position] for tensor in row)
+
+
+def _nothing(_: Sequence[Any]) -> int:
+    return 0
+
+
+def _first(arguments: Sequence[Any]) -> Sequence[Any]:
+    value = arguments[0]
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+OPERATIONS = (
+    Operation(op="allreduce_", name="all_reduce", group=1, num_bytes=_list(0), async_op=4, functional_output=_first),
+    Operation(
+        op="allreduce_coalesced_", name="all_reduce", group=1, num_bytes=_list(0), async_op=3, functional_output=_first
+    ),
+    Operation(op="reduce_", name="reduce", group=1, num_bytes=_list(0), peer=3, async_op=5),
+    Operation(
+        op="broadcast_", name="broadcast", group=1, num_bytes=_list(0), peer=2, async_op=4, functional_output=_first
+    ),
+    Operation(op="allgather_", name="all_gather", group=2, num_bytes=_nested(0), async_op=3),
+    Operation(
+        op="_allgather_base_", name="all_gather", group=2, num_bytes=_one(0), async_op=3, functional_output=_first
+    ),
+    Operation(op="allgather_coalesced_", name="all_gather", group=2, num_bytes=_nested(0), async_op=3),
+    Operation(
+        op="allgather_into_tensor_coalesced_",
+        name="all_gather",
+        group=2,
+        num_bytes=_list(0),
+        async_op=3,
+        functional_output=_first,
+    ),
+    Operation(op="reduce_scatter_", name="reduce_scatter", group=2, num_bytes=_nested(1), async_op=4),
+    Operation(
+        op="_reduce_scatter_base_",
+        name="reduce_scatter",
+        group=2,
+        num_bytes=_one(1),
+        async_op=4,
+        functional_output=_first,
+    ),
+    Operation(
+        op="reduce_scatter_tensor_coalesced_",
+        name="reduce_scatter",
+        group=2,
+        num_bytes=_list(1),
+        async_op=4,
+        functional_output=_first,
+    ),
+    Operation(op="gather_", name="gather", group=2, num_bytes=_nested(0), peer=3, async_op=4),
+    Operation(op="scatter_", name="scatter", group=2, num_bytes=_nested(1), peer=3, async_op=4),
+    Operation(op="alltoall_", name="all_to_all", group=2, num_bytes=_list(1), async_op=3),
+    Operation(op="alltoall_base_", name="all_to_all", group=2, num_bytes=_one(1), async_op=5, functional_output=_first),
+    Operation(op="barrier", name="barrier", group=1, num_bytes=_nothing, async_op=3),
+    Operation(op="monitored_barrier_", name="barrier", group=1, num_bytes=_nothing, blocking=True),
+    Operation(op="send", name="send", group=1, num_bytes=_list(0), peer=2, tag=3),
+    Operation(op="recv_", name="recv", group=1, num_bytes=_list(0), peer=2, tag=3),
+    Operation(op="recv_any_source_", name="recv_any_source", group=1, num_bytes=_list(0), tag=2),
+)

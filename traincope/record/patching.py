@@ -1,0 +1,41 @@
+"""Replacing attributes of torch, and putting back exactly what was there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+_ABSENT = object()
+
+
+@dataclass(slots=True)
+class _Patch:
+    owner: Any
+    name: str
+    original: Any
+    """What stood in the owner's own `__dict__`, or _ABSENT where it was inherited."""
+    ours: Any
+
+
+class Patches:
+    """The attributes one hook replaced, in order."""
+
+    def __init__(self) -> None:
+        self._patches: list[_Patch] = []
+
+    def replace(self, owner: Any, name: str, ours: Any) -> None:
+        original = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, ours)
+        self._patches.append(_Patch(owner, name, original, ours))
+
+    def restore(self) -> None:
+        """Undo, last first. An attribute somebody replaced after us stays theirs.
+
+        Theirs calls ours in turn, and ours, once the recorder is closed, only passes through.
+        """
+        while self._patches:
+            patch = self._patches.pop()
+            if vars(patch.owner).get(patch.name) is not patch.ours:
+                continue
+            if patch.original is _ABSENT:
+                delattr(patch.owner, patch.name)
+            else:
+                setattr(patch.owner, patch.name, patch.original)

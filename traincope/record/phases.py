@@ -1,0 +1,185 @@
+"""What the training thread computes: forward, backward, recomputation, optimizer, evaluation.
+
+Only outermost calls become spans: the root module's forward, a whole backward, an optimizer's step.
+A module that runs inside a backward with gradients enabled is being recomputed.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from traincope.events import Kind, Phase
+from traincope.record.guard import guard
+from traincope.record.patching import Patches
+from traincope.record.recorder import Recorder
+from traincope.record.writer import Slot, end
+
+GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
+"""Functions of `torch.nn.utils` that belong to the optimizer's part of a step."""
+
+
+class _Depth(threading.local):
+    forward = 0
+    backward = 0
+
+
+class Phases:
+    """Hook on modules, autograd and optimizers."""
+
+    name = "phases"
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+        self._handles: list[Any] = []
+        self._depth = _Depth()
+        self._open_optimizers: dict[int, Slot] = {}
+        self._after_backward: list[Callable[[], None]] = []
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether the calling thread is inside a backward call."""
+        return self._depth.backward > 0
+
+    def after_backward(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at the end of every backward, before its span closes."""
+        self._after_backward.append(listener)
+
+    def install(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._patch_forward()
+        self._patch_backward()
+        self._hook_optimizers()
+        self._patch_gradient_functions()
+
+    def remove(self) -> None:
+        self._patches.restore()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._after_backward.clear()
+
+    def _patch_forward(self) -> None:
+        from torch.nn import Module
+
+        original, depth, recorder = Module.__call__, self._depth, self._recorder
+        begin, finish = guard(self._begin_forward), guard(end)
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if depth.forward or not recorder.active:
+                return original(module, *args, **kwargs)
+            slot = begin(module)
+            depth.forward = 1
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                depth.forward = 0
+                if slot is not None:
+                    finish(slot)
+
+        self._patches.replace(Module, "__call__", __call__)
+
+    def _begin_forward(self, module: Any) -> Slot:
+        import torch
+
+        recorder = self._recorder
+        if self._depth.backward:
+            phase = Phase.RECOMPUTE
+        elif torch.is_grad_enabled() or module.training:
+            phase = Phase.FORWARD
+            recorder.steps.before_work()
+        else:
+            phase = Phase.EVALUATION
+        return recorder.writer().begin(Kind.PHASE, phase, recorder.names.intern(type(module).__name__))
+
+    def _patch_backward(self) -> None:
+        from torch import autograd
+
+        for name in ("backward", "grad"):
+            self._patches.replace(autograd, name, self._backward(getattr(autograd, name)))
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        depth, recorder = self._depth, self._recorder
+        begin, finish = guard(self._begin_backward), guard(self._end_backward)
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if depth.backward or not recorder.active:
+                return original(*args, **kwargs)
+            slot, outer = begin(), depth.forward
+            depth.backward, depth.forward = 1, 0
+            try:
+                return original(*args, **kwargs)
+            finally:
+                finish(slot)
+                depth.backward, depth.forward = 0, outer
+
+        return backward
+
+    def _begin_backward(self) -> Slot:
+        recorder = self._recorder
+        recorder.steps.trained()
+        return recorder.writer().begin(Kind.PHASE, Phase.BACKWARD, recorder.names.intern("backward"))
+
+    def _end_backward(self, slot: Slot | None) -> None:
+        for listener in self._after_backward:
+            listener()
+        if slot is not None:
+            end(slot)
+
+    def _hook_optimizers(self) -> None:
+        from torch.optim import optimizer
+
+        begin, finish = guard(self._begin_optimizer), guard(self._end_optimizer)
+
+        def before(optimizer: Any, *_: Any) -> None:
+            begin(optimizer)
+
+        def after(optimizer: Any, *_: Any) -> None:
+            finish(optimizer)
+
+        self._handles.append(optimizer.register_optimizer_step_pre_hook(before))
+        self._handles.append(optimizer.register_optimizer_step_post_hook(after))
+        zero_grad = self._as_optimizer_phase(optimizer.Optimizer.zero_grad, "zero_grad")
+        self._patches.replace(optimizer.Optimizer, "zero_grad", zero_grad)
+
+    def _begin_optimizer(self, optimizer: Any) -> None:
+        recorder = self._recorder
+        if recorder.active:
+            name = recorder.names.intern(type(optimizer).__name__)
+            self._open_optimizers[id(optimizer)] = recorder.writer().begin(Kind.PHASE, Phase.OPTIMIZER, name)
+
+    def _end_optimizer(self, optimizer: Any) -> None:
+        slot = self._open_optimizers.pop(id(optimizer), None)
+        if slot is not None:
+            end(slot)
+            self._recorder.steps.stepped(id(optimizer))
+
+    def _patch_gradient_functions(self) -> None:
+        from torch.nn import utils
+        from torch.nn.utils import clip_grad
+
+        for name in GRADIENT_FUNCTIONS:
+            for module in (utils, clip_grad):
+                if hasattr(module, name):
+                    self._patches.replace(module, name, self._as_optimizer_phase(getattr(module, name), name))
+
+    def _as_optimizer_phase(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        recorder = self._recorder
+
+        @guard
+        def begin() -> Slot:
+            return recorder.writer().begin(Kind.PHASE, Phase.OPTIMIZER, recorder.names.intern(name))
+
+        finish = guard(end)
+
+        @functools.wraps(original)
+        def phased(*args: Any, **kwargs: Any) -> Any:
+            slot = begin() if recorder.active else None
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if slot is not None:
+                    finish(slot)
+
+        return phased

@@ -1,0 +1,109 @@
+"""Every pipeline action (F, I, W, B) with its stage and microbatch, whatever the schedule.
+
+The stage object's chunk methods are the compute alone: receives are waited for before them, sends
+are posted after. The last stage's loss is computed by the schedule right after the forward chunk
+and belongs to it.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from traincope.events import Kind
+from traincope.record.guard import guard
+from traincope.record.patching import Patches
+from traincope.record.recorder import Recorder
+from traincope.record.writer import Slot, end
+
+
+class _Current(threading.local):
+    schedule = ""
+    forward: Slot | None = None
+    """The latest F action, which a loss computed after it prolongs."""
+
+
+class PipelineActions:
+    """Hook on `torch.distributed.pipelining`."""
+
+    name = "pipeline"
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+        self._current = _Current()
+
+    def install(self, recorder: Recorder) -> None:
+        from torch.distributed.pipelining import schedules, stage
+
+        self._recorder = recorder
+        base = stage._PipelineStageBase
+        for method, action in (
+            ("forward_one_chunk", lambda *_, **__: "F"),
+            ("backward_one_chunk", _backward_action),
+            ("backward_weight_one_chunk", lambda *_, **__: "W"),
+        ):
+            self._patches.replace(base, method, self._recorded(getattr(base, method), action))
+        for schedule in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
+            self._patches.replace(schedule, "step", self._named(schedule.step))
+        loss = schedules._PipelineSchedule._maybe_compute_loss
+        self._patches.replace(schedules._PipelineSchedule, "_maybe_compute_loss", self._prolonging(loss))
+
+    def remove(self) -> None:
+        self._patches.restore()
+        self._current = _Current()
+
+    def _recorded(self, original: Callable[..., Any], action: Callable[..., str]) -> Callable[..., Any]:
+        recorder, current = self._recorder, self._current
+        begin, finish = guard(self._begin), guard(end)
+
+        @functools.wraps(original)
+        def chunk(stage: Any, index: int, *args: Any, **kwargs: Any) -> Any:
+            slot = begin(action(*args, **kwargs), stage, index) if recorder.active else None
+            try:
+                return original(stage, index, *args, **kwargs)
+            finally:
+                if slot is not None:
+                    finish(slot)
+                current.forward = slot
+
+        return chunk
+
+    def _begin(self, action: str, stage: Any, microbatch: int) -> Slot:
+        names = self._recorder.names
+        return self._recorder.writer().begin(
+            Kind.ACTION,
+            0,
+            names.intern(action),
+            names.intern(self._current.schedule),
+            microbatch,
+            int(stage.stage_index),
+        )
+
+    def _named(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        current = self._current
+
+        @functools.wraps(original)
+        def step(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+            current.schedule = type(schedule).__name__
+            return original(schedule, *args, **kwargs)
+
+        return step
+
+    def _prolonging(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        current, finish = self._current, guard(end)
+
+        @functools.wraps(original)
+        def compute_loss(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if current.forward is not None:
+                    finish(current.forward)
+
+        return compute_loss
+
+
+def _backward_action(*args: Any, **kwargs: Any) -> str:
+    """`backward_one_chunk(index, loss, full_backward, last_backward)`: the whole, or the inputs' part."""
+    full = args[1] if len(args) > 1 else kwargs.get("full_backward", True)
+    return "B" if full else "I"

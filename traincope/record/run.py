@@ -1,0 +1,223 @@
+"""`traincope.run()`: what a training process calls, and the guard around all of it."""
+
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from traincope.events import Kind
+from traincope.record import guard as guarding
+from traincope.record.guard import guard
+from traincope.record.hooks import Hook, make_hooks
+from traincope.record.identity import DEFAULT_ROOT, identify
+from traincope.record.recorder import CLEAN, Recorder
+from traincope.record.writer import Slot, end
+
+logger = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OFF_SWITCH = "TRAINCOPE"
+OUT_VARIABLE = "TRAINCOPE_OUT"
+DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
+
+_active: "Run | None" = None
+
+
+class Run:
+    """One recorded run of this process; a context manager and a decorator.
+
+    Nothing here raises into training or blocks it: where recording is impossible (disk full,
+    directory read-only, a second `run()` inside the first) it is logged once and the run goes on
+    unrecorded. Leaving the `with` restores torch exactly.
+    """
+
+    def __init__(self, out: str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> None:
+        """`out`: the run directory, the same for all ranks and reachable by them. Default:
+        $TRAINCOPE_OUT, else `traincope_runs/<job>`. `disk_budget`: bytes a writing thread may keep.
+        """
+        self._out = out
+        self._disk_budget = disk_budget
+        self._recorder: Recorder | None = None
+        self._hooks: list[Hook] = []
+
+    @property
+    def directory(self) -> Path | None:
+        """The run directory, or None while nothing is recorded."""
+        return None if self._recorder is None else self._recorder.run
+
+    def __enter__(self) -> Self:
+        guard(self._start)()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        guard(self._stop)(kind, traceback)
+
+    def __call__(self, function: F) -> F:
+        """`@traincope.run()`: every call of the function is a run of its own."""
+
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with Run(self._out, disk_budget=self._disk_budget):
+                return function(*args, **kwargs)
+
+        return cast(F, recorded)
+
+    def step(self) -> None:
+        """Mark the boundary between two training steps, once an iteration (at its end, or its top)."""
+        if self._recorder is not None:
+            _mark_step(self._recorder)
+
+    def describe(self, **settings: Any) -> None:
+        """Tell the report what only the training knows, e.g. `tokens_per_step=65536`."""
+        if self._recorder is not None:
+            _describe(self._recorder, settings)
+
+    def _start(self) -> None:
+        global _active
+        if os.environ.get(OFF_SWITCH, "").lower() in ("off", "0"):
+            return
+        if _active is not None:
+            logger.warning(
+                "a traincope run is already recording to %s; the inner one records nothing", _active.directory
+            )
+            return
+        identity = identify(os.environ)
+        chosen = self._out or os.environ.get(OUT_VARIABLE)
+        out = Path(chosen) if chosen else Path(DEFAULT_ROOT) / identity.run_id
+        recorder = Recorder(out.absolute(), identity=identity, disk_budget_bytes=self._disk_budget)
+        self._recorder = recorder
+        _active = self
+        for hook in make_hooks():
+            guard(self._install)(hook, recorder)
+        recorder.note()
+
+    def _install(self, hook: Hook, recorder: Recorder) -> None:
+        try:
+            hook.install(recorder)
+        except (ImportError, AttributeError, RuntimeError, KeyError, TypeError) as error:
+            recorder.probes[hook.name] = f"absent: {type(error).__name__}: {error}"
+            hook.remove()
+        else:
+            recorder.probes[hook.name] = "on"
+            self._hooks.append(hook)
+
+    def _stop(self, kind: type[BaseException] | None, traceback: TracebackType | None) -> None:
+        global _active
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        _active = None
+        if kind is not None:
+            recorder.event("exception", {"type": kind.__name__, "at": _place(traceback)})
+        for hook in reversed(self._hooks):
+            guard(hook.remove)()
+        self._hooks.clear()
+        for hook_name, failure in guarding.failures.items():
+            recorder.probes[hook_name] = f"switched off: {failure}"
+        recorder.close(ending=CLEAN if kind is None else kind.__name__)
+
+
+def run(out: str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> Run:
+    """Record the training inside the `with` (or the decorated function).
+
+    >>> with traincope.run() as run:
+    ...     for batch in loader:
+    ...         train(batch)
+    ...         run.step()
+    """
+    return Run(out, disk_budget=disk_budget)
+
+
+def step() -> None:
+    """`run.step()` of the run that is recording, wherever it was begun; nothing without one."""
+    if _active is not None:
+        _active.step()
+
+
+def event(name: str, **details: Any) -> None:
+    """Record that something happened, now; `details` are kept as JSON."""
+    if _active is not None and _active._recorder is not None:
+        _write_event(_active._recorder, name, details)
+
+
+class _Span:
+    """An open span; holds the slot to close."""
+
+    __slots__ = ("_name", "_recorder", "_slot")
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._slot: Slot | None = None
+
+    @guard
+    def __enter__(self) -> None:
+        recorder = self._recorder
+        name = recorder.names.numbers.get(self._name)
+        if name is None:
+            name = recorder.names.intern(self._name)
+        self._slot = recorder.writer().begin(Kind.SPAN, 0, name)
+
+    @guard
+    def __exit__(self, *_: object) -> None:
+        if self._slot is not None:
+            end(self._slot)
+
+
+_NO_SPAN: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+
+def span(name: str) -> contextlib.AbstractContextManager[None]:
+    """Record the time inside the `with` under `name`; costs about a microsecond, nothing without a run."""
+    active = _active
+    if active is None or active._recorder is None or not active._recorder.active:
+        return _NO_SPAN
+    return cast("contextlib.AbstractContextManager[None]", _Span(active._recorder, name))
+
+
+@guard
+def _mark_step(recorder: Recorder) -> None:
+    if recorder.active:
+        recorder.steps.mark()
+        recorder.tick()
+
+
+@guard
+def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
+    recorder.settings.update(settings)
+    recorder.note()
+
+
+@guard
+def _write_event(recorder: Recorder, name: str, details: dict[str, Any]) -> None:
+    if recorder.active:
+        recorder.event(name, details)
+
+
+@guard
+def _after_fork() -> None:
+    """A forked child (a DataLoader worker) must not write into its parent's segments."""
+    global _active
+    if _active is not None and _active._recorder is not None:
+        _active._recorder.abandon()
+        _active._recorder = None
+    _active = None
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """File and line where it was raised; no source, no locals."""
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{os.path.basename(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
+
+
+os.register_at_fork(after_in_child=_after_fork)

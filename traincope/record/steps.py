@@ -1,0 +1,77 @@
+"""Where one training step ends and the next begins.
+
+`run.step()` decides. Without it the first optimizer that steps is the anchor: once it has stepped,
+the next data fetch or root forward begins the next step.
+"""
+
+from traincope.events import NO_STEP, Flag, Kind
+from traincope.record.writer import Shared, Slot, ThreadWriter, add_flag, end
+
+
+class Steps:
+    """The steps of one process; its records go to the training thread's writer."""
+
+    def __init__(self, writer: ThreadWriter, shared: Shared) -> None:
+        self._writer = writer
+        self._shared = shared
+        self._next = 0
+        self._slot: Slot | None = None
+        self._explicit = False
+        self._trained = False
+        """Whether a backward or an optimizer ran in the open step."""
+        self._anchor: int | None = None
+        self._anchor_stepped = False
+
+    def mark(self) -> None:
+        """`run.step()`: a boundary, unless all that happened so far was the first batch's loading."""
+        first_mark = not self._explicit
+        self._explicit = True
+        if first_mark and self._slot is not None and not self._trained:
+            return
+        self._close()
+        self._open()
+
+    def before_work(self) -> bool:
+        """A batch is about to be fetched, or a root module to run; returns whether a step began."""
+        if self._slot is None:
+            self._open()
+            return True
+        if self._anchor_stepped and not self._explicit:
+            self._close(flag=Flag.GUESSED)
+            self._open()
+            return True
+        return False
+
+    def trained(self) -> None:
+        """A backward or an optimizer ran."""
+        self._trained = True
+
+    def stepped(self, optimizer: int) -> None:
+        """The optimizer of that identity has stepped."""
+        if self._anchor is None:
+            self._anchor = optimizer
+        self._trained = True
+        if optimizer == self._anchor:
+            self._anchor_stepped = True
+
+    def finish(self) -> None:
+        """The run ends cleanly: what was begun without training anything was no step."""
+        if not self._trained:
+            self._close(flag=Flag.PARTIAL)
+        else:
+            self._close(flag=0 if self._explicit else Flag.GUESSED)
+
+    def _open(self) -> None:
+        self._shared.step = self._next
+        self._next += 1
+        self._slot = self._writer.begin(Kind.STEP)
+        self._trained = self._anchor_stepped = False
+
+    def _close(self, *, flag: int = 0) -> None:
+        if self._slot is None:
+            return
+        end(self._slot)
+        if flag:
+            add_flag(self._slot, flag)
+        self._slot = None
+        self._shared.step = NO_STEP

@@ -1,0 +1,219 @@
+"""The hot path: one thread's records, written open and closed in place.
+
+Memory is one mapped segment a writing thread (`SEGMENT_BYTES`), whatever the length of the run. A
+slot, what `begin` returns, keeps its segment's mapping alive until it is closed, so that a span
+may outlast the segment it began in.
+"""
+
+import mmap
+import time
+from collections import deque
+from pathlib import Path
+from time import monotonic_ns
+
+from traincope.events import (
+    END_WORD,
+    FLAGS_SHIFT,
+    FLAGS_WORD,
+    LAYOUT,
+    NO_PEER,
+    NO_STEP,
+    OPEN,
+    RECORD_BYTES,
+    Kind,
+)
+from traincope.store.layout import segment_path
+from traincope.store.segments import HEADER_BYTES, SegmentFile
+
+SEGMENT_BYTES = 1 << 20
+CAPACITY = (SEGMENT_BYTES - HEADER_BYTES) // RECORD_BYTES
+RETRY_NS = 1_000_000_000
+"""How long to write nothing after a segment could not be had, before asking again."""
+
+Slot = tuple[memoryview, int]
+"""The words of a segment and the index of a record's `end_ns` among them."""
+
+_pack_into = LAYOUT.pack_into
+
+
+class Shared:
+    """What all writers of a process see: the current step, and where segments go."""
+
+    __slots__ = ("directory", "dropped", "segments_per_thread", "step", "written")
+
+    def __init__(self, directory: Path, *, segments_per_thread: int) -> None:
+        self.directory = directory
+        self.segments_per_thread = segments_per_thread
+        self.step = NO_STEP
+        self.written = 0
+        """Records in segments that are full already."""
+        self.dropped = 0
+
+
+class ThreadWriter:
+    """Records of one thread. `begin` and `end` never raise for want of space: they count drops."""
+
+    __slots__ = (
+        "_files",
+        "_index",
+        "_limit",
+        "_lost",
+        "_map",
+        "_offset",
+        "_retry_at_ns",
+        "_shared",
+        "_thread",
+        "_words",
+    )
+
+    def __init__(self, shared: Shared, *, thread: str) -> None:
+        self._shared = shared
+        self._thread = thread
+        self._index = 0
+        self._files: deque[SegmentFile] = deque()
+        self._lost = 0
+        self._retry_at_ns = 0
+        self._map: mmap.mmap | bytearray
+        self._offset: int
+        self._limit: int
+        self._use_scratch()
+
+    def begin(
+        self,
+        kind: int,
+        phase: int = 0,
+        name: int = 0,
+        group: int = 0,
+        sequence: int = 0,
+        peer: int = NO_PEER,
+        tag: int = 0,
+        value: int = 0,
+        flags: int = 0,
+    ) -> Slot:
+        """Write an open record that starts now."""
+        offset = self._offset
+        if offset >= self._limit:
+            offset = self._next_segment()
+        self._offset = offset + RECORD_BYTES
+        _pack_into(
+            self._map, offset, monotonic_ns(), OPEN, value,
+            self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
+        )  # fmt: skip
+        return self._words, (offset >> 3) + END_WORD
+
+    def write(
+        self,
+        kind: int,
+        start_ns: int,
+        end_ns: int,
+        phase: int = 0,
+        name: int = 0,
+        group: int = 0,
+        sequence: int = 0,
+        peer: int = NO_PEER,
+        tag: int = 0,
+        value: int = 0,
+        flags: int = 0,
+    ) -> Slot:
+        """Write a record whose interval is known."""
+        offset = self._offset
+        if offset >= self._limit:
+            offset = self._next_segment()
+        self._offset = offset + RECORD_BYTES
+        _pack_into(
+            self._map, offset, start_ns, end_ns, value,
+            self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
+        )  # fmt: skip
+        return self._words, (offset >> 3) + END_WORD
+
+    @property
+    def written(self) -> int:
+        """Records in the segment now open."""
+        return (self._offset - HEADER_BYTES) // RECORD_BYTES if self._files else 0
+
+    def close(self) -> None:
+        """Give back the unused space; later writes go nowhere and are not counted."""
+        if self._lost:
+            self._note_drops()
+        if self._files:
+            current, used = self._files[-1], self.written
+            self._use_scratch()
+            current.truncate(used)
+            self._shared.written += used
+        self._files.clear()
+        self._retry_at_ns = 1 << 62
+
+    def abandon(self) -> None:
+        """Forget the files without touching them: they belong to the process we were forked from."""
+        self._use_scratch()
+        self._files.clear()
+        self._retry_at_ns = 1 << 62
+
+    def _next_segment(self) -> int:
+        """A fresh segment; without one the record goes into scratch memory and counts as dropped."""
+        shared = self._shared
+        if self._files:
+            shared.written += CAPACITY
+        if monotonic_ns() >= self._retry_at_ns:
+            try:
+                self._open_segment()
+            except OSError:
+                self._files.clear()
+                self._use_scratch()
+                self._retry_at_ns = monotonic_ns() + RETRY_NS
+        if not self._files:
+            self._lost += 1
+            shared.dropped += 1
+            return 0
+        if self._lost:
+            self._note_drops()
+        return self._offset
+
+    def _open_segment(self) -> None:
+        self._make_room()
+        path = segment_path(self._shared.directory, thread=self._thread, index=self._index)
+        segment = SegmentFile(path, capacity=CAPACITY)
+        self._index += 1
+        self._files.append(segment)
+        self._map, self._words = segment.map, segment.words
+        self._offset, self._limit = HEADER_BYTES, HEADER_BYTES + CAPACITY * RECORD_BYTES
+        now = monotonic_ns()
+        self.write(Kind.CLOCK, now, now, value=time.time_ns())
+
+    def _make_room(self) -> None:
+        """Keep within the disk budget: the second oldest segment goes, the first tells how it began."""
+        if len(self._files) >= self._shared.segments_per_thread:
+            oldest = self._files[1]
+            del self._files[1]
+            self._lost += CAPACITY
+            self._shared.dropped += CAPACITY
+            oldest.path.unlink(missing_ok=True)
+
+    def _note_drops(self) -> None:
+        if self._limit - self._offset >= RECORD_BYTES and self._files:
+            now = monotonic_ns()
+            lost, self._lost = self._lost, 0
+            self.write(Kind.DROPPED, now, now, value=lost)
+
+    def _use_scratch(self) -> None:
+        """One record's worth of private memory; being full at once, every write asks for a segment."""
+        scratch = bytearray(RECORD_BYTES)
+        self._map = scratch
+        self._words = memoryview(scratch).cast("q")
+        self._offset, self._limit = 0, 0
+
+
+def end(slot: Slot) -> None:
+    """Close a record in place: one aligned 64-bit store."""
+    words, index = slot
+    words[index] = monotonic_ns()
+
+
+def end_at(slot: Slot, end_ns: int) -> None:
+    words, index = slot
+    words[index] = end_ns
+
+
+def add_flag(slot: Slot, flag: int) -> None:
+    words, index = slot
+    words[index + FLAGS_WORD - END_WORD] |= flag << FLAGS_SHIFT

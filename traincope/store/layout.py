@@ -1,0 +1,34 @@
+"""Names of the files in a run directory, in one place."""
+
+import re
+from pathlib import Path
+
+RUN_FILE = "run.json"
+RANK_FILE = "rank.json"
+NAMES_FILE = "names.jsonl"
+GROUPS_FILE = "groups.jsonl"
+
+
+def attempt_directory(run: Path, attempt: int) -> Path:
+    return run / f"attempt-{attempt:03d}"
+
+
+def rank_directory(run: Path, *, attempt: int, rank: int) -> Path:
+    return attempt_directory(run, attempt) / f"rank-{rank:05d}"
+
+
+def segment_path(directory: Path, *, thread: str, index: int) -> Path:
+    return directory / f"{thread}-{index:05d}.seg"
+
+
+def attempt_number(path: Path) -> int | None:
+    return _number(path, r"attempt-(\d+)")
+
+
+def rank_number(path: Path) -> int | None:
+    return _number(path, r"rank-(\d+)")
+
+
+def _number(path: Path, pattern: str) -> int | None:
+    match = re.fullmatch(pattern, path.name)
+    return int(match.group(1)) if match else None

@@ -1,0 +1,106 @@
+"""Segment files: fixed records in a memory map, whole after SIGKILL up to the last one begun.
+
+A segment is a 4 KiB header followed by `capacity` records of `events.RECORD_BYTES`. Its space is
+reserved by `posix_fallocate` before it is mapped: writing into a sparse file on a full disk would
+kill training with SIGBUS. Nothing counts the records; the first whose `kind` is 0 ends them.
+"""
+
+import json
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.errors import RunDirectoryError, VersionError
+from traincope.events import FIELDS, FORMAT_VERSION, RECORD_BYTES, RECORD_WORDS
+
+MAGIC = b"TRCOPSEG"
+HEADER_BYTES = 4096
+HEADER_WORDS = HEADER_BYTES // 8
+
+RECORD_DTYPE = np.dtype(list(FIELDS))
+if RECORD_DTYPE.itemsize != RECORD_BYTES:
+    raise AssertionError("events.FIELDS does not describe events.LAYOUT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRecords:
+    """The records of one segment file, in the order they were begun."""
+
+    thread: str
+    """`main` for the training thread, `thread-<id>` for others."""
+    index: int
+    """Position among the segments of its thread; the oldest may be gone (`disk_budget`)."""
+    records: NDArray[np.void]
+    """Array of RECORD_DTYPE."""
+    lost_bytes: int
+    """Bytes of the file that were cut off or damaged; 0 for a whole file."""
+
+
+class SegmentFile:
+    """A new segment, reserved, mapped and empty; `words` is its memory as native int64."""
+
+    def __init__(self, path: Path, *, capacity: int) -> None:
+        """Raises OSError where the space cannot be had (disk full, quota, read-only)."""
+        self.path = path
+        self.capacity = capacity
+        size = HEADER_BYTES + capacity * RECORD_BYTES
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            self.map = mmap.mmap(descriptor, size)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
+        text = json.dumps(header).encode()
+        self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
+        self.words = memoryview(self.map).cast("q")
+
+    def truncate(self, used: int) -> None:
+        """Give back the space after `used` records; the mapping must not be written any more."""
+        os.truncate(self.path, HEADER_BYTES + used * RECORD_BYTES)
+
+    @staticmethod
+    def first_word(record: int) -> int:
+        """Index in `words` at which record number `record` starts."""
+        return HEADER_WORDS + record * RECORD_WORDS
+
+
+def read_segment(path: Path) -> SegmentRecords:
+    """Read what was begun in a segment, whatever has happened to the file since.
+
+    Raises VersionError for a format this traincope does not know, RunDirectoryError where not
+    even the header is left.
+    """
+    thread, _, index = path.stem.rpartition("-")
+    raw = path.read_bytes()
+    capacity = _read_header(raw, path)
+    usable = (len(raw) - HEADER_BYTES) // RECORD_BYTES
+    records = np.frombuffer(raw, dtype=RECORD_DTYPE, count=max(usable, 0), offset=min(HEADER_BYTES, len(raw)))
+    ends = np.flatnonzero(records["kind"] == 0)
+    used = int(ends[0]) if len(ends) else len(records)
+    torn = max((len(raw) - HEADER_BYTES) % RECORD_BYTES, 0) if usable < capacity else 0
+    return SegmentRecords(thread=thread, index=int(index), records=records[:used], lost_bytes=torn)
+
+
+def _read_header(raw: bytes, path: Path) -> int:
+    if raw[: len(MAGIC)] != MAGIC:
+        raise RunDirectoryError(f"{path} is no traincope segment, or its header is gone; the other ranks still open")
+    length = int.from_bytes(raw[len(MAGIC) : len(MAGIC) + 4], "little")
+    try:
+        header = json.loads(raw[len(MAGIC) + 4 : len(MAGIC) + 4 + length])
+        version, record_bytes, capacity = header["version"], header["record_bytes"], header["capacity"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open") from error
+    if version != FORMAT_VERSION or record_bytes != RECORD_BYTES:
+        raise VersionError(
+            f"{path} is of format {version}, this traincope reads format {FORMAT_VERSION}; "
+            "open it with the traincope that wrote it, or a newer one"
+        )
+    return int(capacity)
