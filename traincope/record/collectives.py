@@ -1,12 +1,11 @@
 """Every collective of the process, seen where they all pass: the `c10d` dispatcher operators.
 
 `dist.*`, functional collectives, DDP's C++ reducer, FSDP2, DTensor and pipeline point-to-point
-all end in a `c10d::*` operator. The backend's own kernel is taken out (`torch.library.get_kernel`),
-a kernel of ours goes in its place, and ours calls the original exactly once, its errors untouched.
+all end in a `c10d::*` operator. Ours stands in front of it and calls the original exactly once, its
+errors untouched.
 """
 
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import Flag, Kind
+from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.groups import Groups, KnownGroup
 from traincope.record.guard import guard
 from traincope.record.meshes import Meshes
@@ -21,7 +21,6 @@ from traincope.record.operations import OPERATIONS, Operation
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, add_flag, end
 
-DISPATCH_KEYS = ("CPU", "CUDA")
 MAX_PENDING = 4_096
 """How many unfinished collectives are remembered; older ones that nobody waited for are forgotten."""
 
@@ -87,73 +86,55 @@ class Pending:
 
 
 class Collectives:
-    """Hook on the `c10d` operators, for CPU and CUDA tensors."""
+    """Hook on the `c10d` operators, whatever the device of their tensors."""
 
     name = "collectives"
 
     def __init__(self, meshes: Meshes) -> None:
         self.pending = Pending()
         self._meshes = meshes
-        self._libraries: list[Any] = []
-        self._kernels: dict[tuple[str, str], Any] = {}
+        self._interposed = Interposed()
         self._listeners: list[Callable[[Issued], None]] = []
 
     def install(self, recorder: Recorder) -> None:
         import torch
-        from torch.library import Library
 
         if not torch.distributed.is_available():
             raise RuntimeError("this torch is built without torch.distributed")
         self._recorder = recorder
         self.groups = Groups(recorder, self._meshes)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*(overrid|Overrid)")
-            for operation in OPERATIONS:
-                for key in DISPATCH_KEYS:
-                    self._cover(Library("c10d", "IMPL"), operation, key)
+        for operation in OPERATIONS:
+            self._interposed.put("c10d", operation.op, self._around(operation))
 
     def remove(self) -> None:
-        """Put the kernels back. Where somebody put theirs over ours, ours stays and passes through."""
-        for library, qualified, key, ours in self._libraries:
-            if _kernel_in_place(qualified, key) == ours:
-                library._destroy()
-        self._libraries.clear()
+        self._interposed.remove()
         self.pending.clear()
 
     def listen(self, listener: Callable[[Issued], None]) -> None:
         """Call `listener` with every collective, right after its call returned."""
         self._listeners.append(listener)
 
-    def _cover(self, library: Any, operation: Operation, key: str) -> None:
-        import torch
-        from torch.library import get_kernel
-
-        qualified = f"c10d::{operation.op}"
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key):
-            return
-        kernel = get_kernel(qualified, key)
-        hooked = self._hooked(operation, kernel, device=key != "CPU")
-        library.impl(operation.op, hooked, key, with_keyset=True, allow_override=True)
-        self._libraries.append((library, qualified, key, _kernel_in_place(qualified, key)))
-
-    def _hooked(self, operation: Operation, kernel: Any, *, device: bool) -> Callable[..., Any]:
+    def _around(self, operation: Operation) -> Callable[[Kernel], Kernel]:
         begin = guard(self._begin)
         returned = guard(self._returned)
         raised = guard(self._raised)
 
-        def call(keyset: Any, *arguments: Any) -> Any:
-            issued = begin(operation, arguments, device)
-            try:
-                result = kernel.call_boxed(keyset, *arguments)
-            except BaseException:
-                raised(issued)
-                raise
-            returned(issued, operation, arguments, result)
-            return result
+        def around(proceed: Kernel) -> Kernel:
+            def collective(keys: Any, *arguments: Any) -> Any:
+                issued = begin(operation, arguments)
+                try:
+                    result = proceed(keys, *arguments)
+                except BaseException:
+                    raised(issued)
+                    raise
+                returned(issued, operation, arguments, result)
+                return result
 
-        return call
+            return collective
 
-    def _begin(self, operation: Operation, arguments: tuple[Any, ...], device: bool) -> Issued | None:
+        return around
+
+    def _begin(self, operation: Operation, arguments: tuple[Any, ...]) -> Issued | None:
         recorder = self._recorder
         if not recorder.active:
             return None
@@ -174,7 +155,9 @@ class Collectives:
             flags |= Flag.ASYNC
         flags = int(flags)
         slot = recorder.writer().begin(Kind.COLLECTIVE, 0, name, known.number, sequence, peer, tag, num_bytes, flags)
-        return Issued(slot, name, known.number, sequence, peer, tag, num_bytes, flags, known, device)
+        return Issued(
+            slot, name, known.number, sequence, peer, tag, num_bytes, flags, known, operation.on_device(arguments)
+        )
 
     def _returned(self, issued: Issued | None, operation: Operation, arguments: tuple[Any, ...], result: Any) -> None:
         if issued is None:
@@ -203,11 +186,3 @@ class Collectives:
     def _peer_rank(known: KnownGroup, peer: int) -> int:
         """Global rank of a peer given by its rank in the group."""
         return known.ranks[peer] if 0 <= peer < len(known.ranks) else peer
-
-
-def _kernel_in_place(qualified: str, key: str) -> str:
-    """What the dispatcher says stands at that key: the text names where it was registered."""
-    import torch
-
-    table: str = torch._C._dispatch_dump(qualified)
-    return next((line for line in table.splitlines() if line.startswith(f"{key}:")), "")

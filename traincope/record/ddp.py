@@ -10,10 +10,12 @@ from typing import Any
 
 from traincope.events import OPEN, Kind
 from traincope.record.collectives import Collectives, Issued
+from traincope.record.device import Event
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
+from traincope.record.waits import Waits
 from traincope.record.writer import end_at
 
 
@@ -22,11 +24,14 @@ class DistributedDataParallelStall:
 
     name = "ddp"
 
-    def __init__(self, collectives: Collectives, phases: Phases) -> None:
+    def __init__(self, collectives: Collectives, phases: Phases, waits: Waits) -> None:
         self._collectives = collectives
+        self._waits = waits
         self._phases = phases
         self._patches = Patches()
         self._buckets: list[Issued] = []
+        self._last_mark: Event | None = None
+        """On a GPU: the compute stream right after the last bucket was launched."""
 
     def install(self, recorder: Recorder) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -55,6 +60,8 @@ class DistributedDataParallelStall:
     def _issued(self, issued: Issued) -> None:
         if issued.known.reducer and self._phases.in_backward:
             self._buckets.append(issued)
+            if issued.device and self._waits.device is not None:
+                self._last_mark = self._waits.device.mark()
 
     def _backward_ended(self) -> None:
         """A bucket some Python comm hook waited for is closed already, and its stall recorded."""
@@ -63,6 +70,8 @@ class DistributedDataParallelStall:
         if not waited_for:
             return
         now, last = monotonic_ns(), waited_for[-1]
+        if self._waits.device is not None:
+            self._waits.device.close(self._last_mark, last)
         for bucket in waited_for:
             end_at(bucket.slot, now)
         self._recorder.writer().write(

@@ -32,13 +32,14 @@ def make_hooks() -> tuple[Hook, ...]:
     """All hooks, in the order they are installed; they are removed in the opposite one."""
     meshes = Meshes()
     collectives = Collectives(meshes)
+    waits = Waits(collectives.pending)
     phases = Phases()
     return (
         meshes,
         collectives,
-        Waits(collectives.pending),
+        waits,
         phases,
-        DistributedDataParallelStall(collectives, phases),
+        DistributedDataParallelStall(collectives, phases, waits),
         PipelineActions(),
         DataLoading(),
         GarbageCollection(),

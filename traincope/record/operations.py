@@ -32,6 +32,13 @@ class Operation:
     functional_output: Callable[[Sequence[Any]], Sequence[Any]] | None = None
     """The output tensors, for the operators that functional collectives are made of."""
 
+    def on_device(self, arguments: Sequence[Any]) -> bool:
+        """Whether its tensors are on a GPU."""
+        first = arguments[0]
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        return bool(getattr(first, "is_cuda", False))
+
     def peer_of(self, arguments: Sequence[Any]) -> int:
         return NO_PEER if self.peer is None else int(arguments[self.peer])
 

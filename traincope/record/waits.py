@@ -1,21 +1,23 @@
-"""Stall brackets: the time the computing thread stood still for a collective.
+"""Stall brackets: the time the computing thread, or the compute stream, stood still for a collective.
 
 Covers `Work.wait` (dist.*, FSDP2, point to point) and the `_c10d_functional::wait_tensor` operator
 (functional collectives, DTensor). DDP waits inside C++; `ddp.py` sees that.
 """
 
-import warnings
 from time import monotonic_ns
 from typing import Any
 
 from traincope.events import Flag, Kind
 from traincope.record.collectives import Issued, Pending
+from traincope.record.device import CudaDevice, DeviceStalls, Event
+from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, add_flag, end_at
 
-WAIT_TENSOR = "_c10d_functional::wait_tensor"
+Stall = tuple[Slot, Issued, Event | None]
+"""An open host bracket, what it waits for, and the event before it on the compute stream."""
 
 
 class Waits:
@@ -26,18 +28,26 @@ class Waits:
     def __init__(self, pending: Pending) -> None:
         self._pending = pending
         self._patches = Patches()
-        self._library: Any = None
+        self._interposed = Interposed()
+        self.device: DeviceStalls | None = None
+        """Brackets on the compute stream; None where there is no GPU."""
 
     def install(self, recorder: Recorder) -> None:
+        import torch
+
         self._recorder = recorder
+        if torch.cuda.is_available():
+            self.device = DeviceStalls(recorder, CudaDevice())
+            self.device.start()
         self._patch_work()
-        self._cover_wait_tensor()
+        self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
 
     def remove(self) -> None:
         self._patches.restore()
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
+        self._interposed.remove()
+        if self.device is not None:
+            self.device.stop()
+            self.device = None
 
     def _patch_work(self) -> None:
         from torch.distributed import Work
@@ -55,42 +65,36 @@ class Waits:
 
         self._patches.replace(Work, "wait", wait)
 
-    def _cover_wait_tensor(self) -> None:
-        from torch.library import Library, get_kernel
-
-        kernel = get_kernel(WAIT_TENSOR, "CPU")
+    def _around_wait_tensor(self, proceed: Kernel) -> Kernel:
         begin, finish = guard(self._begin_tensor), guard(self._finish)
 
-        def wait_tensor(keyset: Any, tensor: Any) -> Any:
+        def wait_tensor(keys: Any, tensor: Any) -> Any:
             stall = begin(tensor)
             try:
-                return kernel.call_boxed(keyset, tensor)
+                return proceed(keys, tensor)
             finally:
                 if stall is not None:
                     finish(stall)
 
-        self._library = Library("_c10d_functional", "IMPL")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*(overrid|Overrid)")
-            self._library.impl("wait_tensor", wait_tensor, "CPU", with_keyset=True, allow_override=True)
+        return wait_tensor
 
-    def _begin_work(self, work: Any) -> tuple[Slot, Issued] | None:
+    def _begin_work(self, work: Any) -> Stall | None:
         if not self._recorder.active:
             return None
         issued = self._pending.take_work(work)
         if issued is None:
             return None
-        if work.is_completed():
+        if not issued.device and work.is_completed():
             add_flag(issued.slot, Flag.DONE_BEFORE_WAIT)
         return self._begin(issued)
 
-    def _begin_tensor(self, tensor: Any) -> tuple[Slot, Issued] | None:
+    def _begin_tensor(self, tensor: Any) -> Stall | None:
         if not self._recorder.active:
             return None
         issued = self._pending.take_tensor(tensor)
         return None if issued is None else self._begin(issued)
 
-    def _begin(self, issued: Issued) -> tuple[Slot, Issued]:
+    def _begin(self, issued: Issued) -> Stall:
         slot = self._recorder.writer().begin(
             Kind.STALL,
             0,
@@ -102,11 +106,13 @@ class Waits:
             issued.num_bytes,
             issued.flags,
         )
-        return slot, issued
+        before = self.device.mark() if issued.device and self.device is not None else None
+        return slot, issued, before
 
-    @staticmethod
-    def _finish(stall: tuple[Slot, Issued]) -> None:
+    def _finish(self, stall: Stall) -> None:
         now = monotonic_ns()
-        slot, issued = stall
+        slot, issued, before = stall
         end_at(slot, now)
         end_at(issued.slot, now)
+        if before is not None and self.device is not None:
+            self.device.close(before, issued)

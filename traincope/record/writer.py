@@ -114,15 +114,16 @@ class ThreadWriter:
         tag: int = 0,
         value: int = 0,
         flags: int = 0,
+        step: int | None = None,
     ) -> Slot:
-        """Write a record whose interval is known."""
+        """Write a record whose interval is known; `step` is the current one unless given."""
         offset = self._offset
         if offset >= self._limit:
             offset = self._next_segment()
         self._offset = offset + RECORD_BYTES
         _pack_into(
             self._map, offset, start_ns, end_ns, value,
-            self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
+            self._shared.step if step is None else step, name, group, sequence, peer, tag, flags, phase, kind,
         )  # fmt: skip
         return self._words, (offset >> 3) + END_WORD
 
