@@ -88,6 +88,7 @@ class Run:
                 "a traincope run is already recording to %s; the inner one records nothing", _active.directory
             )
             return
+        guarding.failures.clear()
         identity = identify(os.environ)
         chosen = self._out or os.environ.get(OUT_VARIABLE)
         out = Path(chosen) if chosen else Path(DEFAULT_ROOT) / identity.run_id

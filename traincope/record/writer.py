@@ -54,11 +54,12 @@ class ThreadWriter:
     """Records of one thread. `begin` and `end` never raise for want of space: they count drops."""
 
     __slots__ = (
-        "_files",
+        "_current",
         "_index",
         "_limit",
         "_lost",
         "_map",
+        "_names",
         "_offset",
         "_retry_at_ns",
         "_shared",
@@ -70,7 +71,9 @@ class ThreadWriter:
         self._shared = shared
         self._thread = thread
         self._index = 0
-        self._files: deque[SegmentFile] = deque()
+        self._current: SegmentFile | None = None
+        self._names: deque[str] = deque()
+        """Files written so far, oldest first; only the current one is mapped."""
         self._lost = 0
         self._retry_at_ns = 0
         self._map: mmap.mmap | bytearray
@@ -130,41 +133,32 @@ class ThreadWriter:
     @property
     def written(self) -> int:
         """Records in the segment now open."""
-        return (self._offset - HEADER_BYTES) // RECORD_BYTES if self._files else 0
+        return (self._offset - HEADER_BYTES) // RECORD_BYTES if self._current else 0
 
     def close(self) -> None:
         """Give back the unused space; later writes go nowhere and are not counted."""
         if self._lost:
             self._note_drops()
-        if self._files:
-            current, used = self._files[-1], self.written
-            self._use_scratch()
-            current.truncate(used)
-            self._shared.written += used
-        self._files.clear()
+        self._seal()
         self._retry_at_ns = 1 << 62
 
     def abandon(self) -> None:
         """Forget the files without touching them: they belong to the process we were forked from."""
+        self._current = None
         self._use_scratch()
-        self._files.clear()
         self._retry_at_ns = 1 << 62
 
     def _next_segment(self) -> int:
         """A fresh segment; without one the record goes into scratch memory and counts as dropped."""
-        shared = self._shared
-        if self._files:
-            shared.written += CAPACITY
+        self._seal()
         if monotonic_ns() >= self._retry_at_ns:
             try:
                 self._open_segment()
             except OSError:
-                self._files.clear()
-                self._use_scratch()
                 self._retry_at_ns = monotonic_ns() + RETRY_NS
-        if not self._files:
+        if self._current is None:
             self._lost += 1
-            shared.dropped += 1
+            self._shared.dropped += 1
             return 0
         if self._lost:
             self._note_drops()
@@ -175,23 +169,33 @@ class ThreadWriter:
         path = segment_path(self._shared.directory, thread=self._thread, index=self._index)
         segment = SegmentFile(path, capacity=CAPACITY)
         self._index += 1
-        self._files.append(segment)
+        self._names.append(path.name)
+        self._current = segment
         self._map, self._words = segment.map, segment.words
         self._offset, self._limit = HEADER_BYTES, HEADER_BYTES + CAPACITY * RECORD_BYTES
         now = monotonic_ns()
         self.write(Kind.CLOCK, now, now, value=time.time_ns())
 
+    def _seal(self) -> None:
+        """Done with the current segment; slots still open in it keep its mapping alive."""
+        segment, used = self._current, self.written
+        self._current = None
+        self._use_scratch()
+        if segment is not None:
+            self._shared.written += used
+            segment.seal(used)
+
     def _make_room(self) -> None:
         """Keep within the disk budget: the second oldest segment goes, the first tells how it began."""
-        if len(self._files) >= self._shared.segments_per_thread:
-            oldest = self._files[1]
-            del self._files[1]
+        if len(self._names) >= self._shared.segments_per_thread:
+            oldest = self._names[1]
+            del self._names[1]
             self._lost += CAPACITY
             self._shared.dropped += CAPACITY
-            oldest.path.unlink(missing_ok=True)
+            (self._shared.directory / oldest).unlink(missing_ok=True)
 
     def _note_drops(self) -> None:
-        if self._limit - self._offset >= RECORD_BYTES and self._files:
+        if self._limit - self._offset >= RECORD_BYTES:
             now = monotonic_ns()
             lost, self._lost = self._lost, 0
             self.write(Kind.DROPPED, now, now, value=lost)

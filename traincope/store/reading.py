@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import FORMAT_VERSION, Kind
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE, attempt_number, rank_number
-from traincope.store.segments import SegmentRecords, read_segment
+from traincope.store.segments import RECORD_DTYPE, SegmentRecords, read_segment
 from traincope.topology import Group, Host, RankCoord
 
 
@@ -68,7 +68,7 @@ class RankRecords:
     def thread(self, name: str) -> NDArray[np.void]:
         """All records of one thread, in the order they were begun."""
         parts = [segment.records for segment in self.segments if segment.thread == name]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=self.segments[0].records.dtype)
+        return np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
 
     @property
     def threads(self) -> tuple[str, ...]:

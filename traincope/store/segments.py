@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError, VersionError
-from traincope.events import FIELDS, FORMAT_VERSION, RECORD_BYTES, RECORD_WORDS
+from traincope.events import FIELDS, FORMAT_VERSION, RECORD_BYTES
 
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
@@ -45,31 +45,29 @@ class SegmentFile:
 
     def __init__(self, path: Path, *, capacity: int) -> None:
         """Raises OSError where the space cannot be had (disk full, quota, read-only)."""
-        self.path = path
-        self.capacity = capacity
+        self.name = path.name
         size = HEADER_BYTES + capacity * RECORD_BYTES
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            os.posix_fallocate(descriptor, 0, size)
-            self.map = mmap.mmap(descriptor, size)
+            os.posix_fallocate(self._descriptor, 0, size)
+            self.map = mmap.mmap(self._descriptor, size)
         except OSError:
             path.unlink(missing_ok=True)
+            os.close(self._descriptor)
             raise
-        finally:
-            os.close(descriptor)
         header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
         text = json.dumps(header).encode()
         self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
         self.words = memoryview(self.map).cast("q")
 
-    def truncate(self, used: int) -> None:
-        """Give back the space after `used` records; the mapping must not be written any more."""
-        os.truncate(self.path, HEADER_BYTES + used * RECORD_BYTES)
+    def seal(self, used: int) -> None:
+        """Give back the space after `used` records: none is begun in it any more.
 
-    @staticmethod
-    def first_word(record: int) -> int:
-        """Index in `words` at which record number `record` starts."""
-        return HEADER_WORDS + record * RECORD_WORDS
+        Open records before that may still be closed in place. Works by descriptor, for the
+        directory may have been renamed since.
+        """
+        os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
+        os.close(self._descriptor)
 
 
 def read_segment(path: Path) -> SegmentRecords:

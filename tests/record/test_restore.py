@@ -1,0 +1,111 @@
+"""Leaving the `with` puts torch back: every attribute, hook and dispatch table as it was."""
+
+import gc
+import inspect
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import autograd
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import schedules, stage
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad
+from torch.optim import optimizer
+from torch.utils.data import dataloader
+
+import traincope
+from tests.distributed.pool import Pool
+from traincope.record.operations import OPERATIONS
+
+OWNERS: tuple[Any, ...] = (
+    torch,
+    torch.nn,
+    torch.nn.Module,
+    torch.nn.utils,
+    clip_grad,
+    autograd,
+    torch.Tensor,
+    optimizer,
+    optimizer.Optimizer,
+    dist,
+    dist.distributed_c10d,
+    dist.Work,
+    dist.ProcessGroup,
+    DeviceMesh,
+    DistributedDataParallel,
+    schedules,
+    schedules._PipelineSchedule,
+    schedules.PipelineScheduleSingle,
+    schedules.PipelineScheduleMulti,
+    stage,
+    stage._PipelineStageBase,
+    dataloader,
+    dataloader._BaseDataLoaderIter,
+)
+OPERATORS = (*(f"c10d::{operation.op}" for operation in OPERATIONS), "_c10d_functional::wait_tensor")
+
+
+def snapshot() -> dict[str, int | str]:
+    """Identity of every attribute of the owners, every hook list's content, every dispatch table."""
+    seen: dict[str, int | str] = {}
+    for owner in OWNERS:
+        name = owner.__name__ if isinstance(owner, ModuleType) or inspect.isclass(owner) else repr(owner)
+        seen |= {f"{name}.{key}": id(value) for key, value in vars(owner).items() if key != "__warningregistry__"}
+    seen |= {f"table of {operator}": torch._C._dispatch_dump_table(operator) for operator in OPERATORS}
+    seen |= {f"kernels of {operator}": torch._C._dispatch_dump(operator) for operator in OPERATORS}
+    seen["optimizer hooks"] = repr([*optimizer._global_optimizer_pre_hooks, *optimizer._global_optimizer_post_hooks])
+    seen["gc callbacks"] = repr(gc.callbacks)
+    return seen
+
+
+def differences(one: dict[str, int | str], other: dict[str, int | str]) -> set[str]:
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+def test_torch_is_changed_inside_and_restored_after(tmp_path: Path) -> None:
+    before = snapshot()
+    with traincope.run(tmp_path / "run"):
+        inside = differences(before, snapshot())
+    assert differences(before, snapshot()) == set()
+    assert {"Work.wait", "Module.__call__", "table of c10d::allreduce_", "gc callbacks"} <= inside
+
+
+def test_it_is_restored_after_an_exception_too(tmp_path: Path) -> None:
+    before = snapshot()
+    try:
+        with traincope.run(tmp_path / "run"):
+            raise ValueError
+    except ValueError:
+        pass
+    assert differences(before, snapshot()) == set()
+
+
+def test_what_somebody_patched_over_ours_stays_theirs_and_works(tmp_path: Path) -> None:
+    original = torch.nn.Module.__call__
+    try:
+        with traincope.run(tmp_path / "run"):
+            ours = torch.nn.Module.__call__
+
+            def theirs(module: torch.nn.Module, *args: Any) -> Any:
+                return ours(module, *args) + 1
+
+            torch.nn.Module.__call__ = theirs  # type: ignore[method-assign]
+        assert torch.nn.Module.__call__ is theirs
+        assert torch.nn.Identity()(torch.zeros(1)).item() == 1
+    finally:
+        torch.nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+def train_after_leaving(directory: str) -> list[float]:
+    tensor = torch.full((4,), float(dist.get_rank() + 1))
+    with traincope.run(directory):
+        dist.all_reduce(tensor)
+    dist.all_reduce(tensor)
+    return [float(value) for value in tensor]
+
+
+def test_collectives_go_on_after_it(two_ranks: Pool, tmp_path: Path) -> None:
+    assert two_ranks.run(train_after_leaving, str(tmp_path / "run")) == [[6.0] * 4] * 2

@@ -1,0 +1,206 @@
+"""`traincope.run()` in one process: what is recorded, and that training is never harmed."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import traincope
+from traincope.events import NO_STEP, OPEN, Kind, Phase
+from traincope.store import RankRecords, read_run
+
+
+def only_rank(path: Path) -> RankRecords:
+    (rank,) = read_run(path).ranks
+    return rank
+
+
+def recorded(path: Path, kind: Kind) -> list[tuple[str, int]]:
+    """(name, step) of the records of a kind on the training thread."""
+    rank = only_rank(path)
+    records = rank.thread("main")
+    return [(rank.name(int(r["name"])), int(r["step"])) for r in records[records["kind"] == kind]]
+
+
+def phases(path: Path) -> list[Phase]:
+    records = only_rank(path).thread("main")
+    return [Phase(int(phase)) for phase in records["phase"][records["kind"] == Kind.PHASE] if phase != Phase.GC]
+
+
+def train_one_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_a_training_of_three_lines_is_recorded(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(2):
+            train_one_step(model, optimizer)
+            run.step()
+    one_step = [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OPTIMIZER]
+    assert phases(tmp_path / "run") == one_step * 2
+    assert [step for _, step in recorded(tmp_path / "run", Kind.PHASE) if _ == "SGD"] == [0, 1]
+
+
+def test_data_evaluation_and_recomputation_are_told_apart(tmp_path: Path) -> None:
+    inner = torch.nn.Linear(4, 4)
+    data = torch.utils.data.DataLoader(torch.ones(2, 4), batch_size=2)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
+            return result
+
+    model = Model()
+    with traincope.run(tmp_path / "run"):
+        for batch in data:
+            model(batch.requires_grad_()).sum().backward()
+        with torch.no_grad():
+            model.eval()(torch.ones(2, 4))
+    assert phases(tmp_path / "run") == [
+        Phase.DATA_WAIT,
+        Phase.FORWARD,
+        Phase.BACKWARD,
+        Phase.RECOMPUTE,
+        Phase.DATA_WAIT,
+        Phase.EVALUATION,
+    ]
+
+
+def test_spans_and_events_carry_their_names_and_step(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run") as run:
+        with traincope.span("load"):
+            pass
+        run.step()
+        with traincope.span("tokenise"):
+            traincope.event("spike", loss=9.5)
+    assert recorded(tmp_path / "run", Kind.SPAN) == [("load", NO_STEP), ("tokenise", 0)]
+    rank = only_rank(tmp_path / "run")
+    (event,) = rank.thread("main")[rank.thread("main")["kind"] == Kind.EVENT]
+    assert (rank.name(int(event["name"])), json.loads(rank.name(int(event["group"])))) == ("spike", {"loss": 9.5})
+
+
+def test_it_is_a_decorator(tmp_path: Path) -> None:
+    @traincope.run(tmp_path / "run")
+    def train(steps: int) -> int:
+        """Trains."""
+        for _ in range(steps):
+            traincope.step()
+        return steps
+
+    assert train(3) == 3
+    assert train.__doc__ == "Trains."
+    assert len(recorded(tmp_path / "run", Kind.STEP)) == 3
+
+
+def test_an_exception_passes_and_is_recorded_with_the_open_step(tmp_path: Path) -> None:
+    def train() -> None:
+        with traincope.run(tmp_path / "run") as run:
+            run.step()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    rank = only_rank(tmp_path / "run")
+    assert rank.info.ending == "ZeroDivisionError"
+    records = rank.thread("main")
+    assert records["end_ns"][records["kind"] == Kind.STEP].tolist() == [OPEN]
+    (event,) = records[records["kind"] == Kind.EVENT]
+    details = json.loads(rank.name(int(event["group"])))
+    assert details["type"] == "ZeroDivisionError"
+    assert details["at"].startswith("test_run.py:")
+
+
+def test_a_run_inside_a_run_records_nothing_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with traincope.run(tmp_path / "outer"), caplog.at_level(logging.WARNING):
+        with traincope.run(tmp_path / "inner") as inner:
+            inner.step()
+        with traincope.span("still outer"):
+            pass
+    assert "already recording" in caplog.text
+    assert not (tmp_path / "inner").exists()
+    assert recorded(tmp_path / "outer", Kind.SPAN) == [("still outer", NO_STEP)]
+
+
+def test_the_off_switch_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINCOPE", "off")
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        run.describe(tokens_per_step=1)
+        traincope.event("nothing")
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_nothing_can_be_written_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "file") as run:
+        run.step()
+        with traincope.span("x"):
+            pass
+    assert run.directory is None
+    assert "training goes on" in caplog.text
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        child = os.fork()
+        if child == 0:
+            with traincope.span("in the child"):
+                run.step()
+            os._exit(0)
+        os.waitpid(child, 0)
+        with traincope.span("in the parent"):
+            pass
+    assert recorded(tmp_path / "run", Kind.SPAN) == [("in the parent", 0)]
+    assert len(recorded(tmp_path / "run", Kind.STEP)) == 1
+
+
+def test_dataloader_workers_leave_the_record_alone(tmp_path: Path) -> None:
+    loader = torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2, num_workers=2)
+    with traincope.run(tmp_path / "run"):
+        assert len(list(loader)) == 4
+    names = [name for name, _ in recorded(tmp_path / "run", Kind.PHASE) if name == "DataLoader"]
+    assert len(names) == 5
+    assert only_rank(tmp_path / "run").problems == ()
+
+
+def test_what_the_training_describes_is_kept(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        run.describe(tokens_per_step=4096)
+    assert read_run(tmp_path / "run").info.settings == {"tokens_per_step": 4096}
+
+
+def test_probes_say_what_is_watched(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+    assert set(only_rank(tmp_path / "run").info.probes.values()) == {"on"}
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import traincope
+with traincope.run(sys.argv[1]) as run:
+    run.step()
+    with traincope.span("by hand"):
+        pass
+"""
+
+
+def test_without_torch_spans_are_still_recorded(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "run")]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    assert recorded(tmp_path / "run", Kind.SPAN) == [("by hand", 0)]
+    probes = only_rank(tmp_path / "run").info.probes
+    assert probes["gc"] == "on"
+    assert probes["collectives"].startswith("absent: ")

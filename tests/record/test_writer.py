@@ -1,0 +1,146 @@
+"""The segment writer: what it wrote can be read, within the budget, also when space runs out."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from traincope.events import OPEN, RECORD_BYTES, Flag, Kind, Phase
+from traincope.record import writer as writing
+from traincope.record.writer import CAPACITY, Shared, ThreadWriter, add_flag, end, end_at
+from traincope.store.segments import read_segment
+
+
+def make_writer(directory: Path, *, segments: int = 4) -> tuple[Shared, ThreadWriter]:
+    shared = Shared(directory, segments_per_thread=segments)
+    return shared, ThreadWriter(shared, thread="main")
+
+
+def test_a_record_is_open_until_it_is_ended(tmp_path: Path) -> None:
+    _, writer = make_writer(tmp_path)
+    slot = writer.begin(Kind.SPAN, 0, 7)
+    path = tmp_path / "main-00000.seg"
+    clock, span = read_segment(path).records
+    assert (clock["kind"], span["kind"], span["name"], span["end_ns"]) == (Kind.CLOCK, Kind.SPAN, 7, OPEN)
+    end(slot)
+    span = read_segment(path).records[1]
+    assert span["end_ns"] >= span["start_ns"] > 0
+
+
+def test_every_field_comes_back(tmp_path: Path) -> None:
+    shared, writer = make_writer(tmp_path)
+    shared.step = 12
+    slot = writer.write(Kind.STALL, 100, 250, Phase.NONE, 1, 2, 3, 4, 5, 1 << 40, Flag.POINT_TO_POINT)
+    add_flag(slot, Flag.RAISED)
+    end_at(slot, 260)
+    record = read_segment(tmp_path / "main-00000.seg").records[1]
+    assert {name: int(record[name]) for name in record.dtype.names} == {
+        "start_ns": 100,
+        "end_ns": 260,
+        "value": 1 << 40,
+        "step": 12,
+        "name": 1,
+        "group": 2,
+        "sequence": 3,
+        "peer": 4,
+        "tag": 5,
+        "reserved": 0,
+        "flags": Flag.POINT_TO_POINT | Flag.RAISED,
+        "phase": Phase.NONE,
+        "kind": Kind.STALL,
+    }
+
+
+def test_a_span_may_outlast_the_segment_it_began_in(tmp_path: Path) -> None:
+    _, writer = make_writer(tmp_path)
+    outer = writer.begin(Kind.SPAN, 0, 1)
+    for _ in range(CAPACITY):
+        end(writer.begin(Kind.SPAN, 0, 2))
+    end(outer)
+    writer.close()
+    first, second = (read_segment(tmp_path / f"main-0000{i}.seg").records for i in (0, 1))
+    assert len(first) == CAPACITY
+    assert first[1]["end_ns"] >= second[1]["start_ns"]
+
+
+def test_the_disk_budget_keeps_the_first_and_the_newest_and_counts_the_rest(tmp_path: Path) -> None:
+    shared, writer = make_writer(tmp_path, segments=3)
+    for _ in range(5 * CAPACITY):
+        end(writer.begin(Kind.SPAN, 0, 1))
+    writer.close()
+    kept = sorted(path.name for path in tmp_path.glob("*.seg"))
+    assert len(kept) == 3
+    assert kept[0] == "main-00000.seg"
+    noted = sum(
+        int(records["value"][records["kind"] == Kind.DROPPED].sum())
+        for records in (read_segment(path).records for path in tmp_path.glob("*.seg"))
+    )
+    assert shared.dropped == 3 * CAPACITY
+    assert 0 < noted <= shared.dropped
+
+
+def test_closing_gives_back_what_was_not_used(tmp_path: Path) -> None:
+    shared, writer = make_writer(tmp_path)
+    end(writer.begin(Kind.SPAN, 0, 1))
+    writer.close()
+    assert (tmp_path / "main-00000.seg").stat().st_size == 4096 + 2 * RECORD_BYTES
+    assert shared.written == 2
+    end(writer.begin(Kind.SPAN, 0, 1))
+    assert len(read_segment(tmp_path / "main-00000.seg").records) == 2
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from traincope.events import Kind
+from traincope.record import writer as writing
+from traincope.record.writer import Shared, ThreadWriter, end
+
+writing.RETRY_NS = 0
+directory = Path(sys.argv[1])
+shared = Shared(directory, segments_per_thread=4)
+writer = ThreadWriter(shared, thread="main")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+for _ in range(3):
+    end(writer.begin(Kind.SPAN, 0, 1))
+assert shared.dropped == 3, shared.dropped
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+end(writer.begin(Kind.SPAN, 0, 2))
+writer.close()
+"""
+
+
+def test_a_full_disk_costs_records_not_the_process(tmp_path: Path) -> None:
+    """The file size limit makes posix_fallocate fail as a full disk does."""
+    subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, timeout=60)
+    records = read_segment(tmp_path / "main-00000.seg").records
+    assert [int(kind) for kind in records["kind"]] == [Kind.CLOCK, Kind.DROPPED, Kind.SPAN]
+    assert records["value"][1] == 3
+    assert records["name"][2] == 2
+
+
+def test_after_a_failure_it_asks_for_space_only_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def refuse(path: Path, **_: int) -> None:
+        tries.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writing, "SegmentFile", refuse)
+    shared, writer = make_writer(tmp_path)
+    for _ in range(1000):
+        end(writer.begin(Kind.SPAN, 0, 1))
+    assert len(tries) <= 2
+    assert shared.dropped == 1000
+
+
+def test_memory_stays_one_segment(tmp_path: Path) -> None:
+    _, writer = make_writer(tmp_path, segments=64)
+    for _ in range(2 * CAPACITY):
+        end(writer.begin(Kind.SPAN, 0, 1))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(20 * CAPACITY):
+        end(writer.begin(Kind.SPAN, 0, 1))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 * 1024, "KiB"

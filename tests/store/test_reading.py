@@ -1,0 +1,132 @@
+"""Run directories that are empty, half-written, damaged or of another version: a sentence, or the rest."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import traincope
+from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
+from traincope.events import RECORD_BYTES, Kind
+from traincope.store import read_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of two ranks: one recorded here, the other its copy under another number."""
+    path = tmp_path / "runs" / "job"
+    with traincope.run(path) as recording:
+        for _ in range(3):
+            recording.step()
+            with traincope.span("work"):
+                pass
+    first, second = path / "attempt-000" / "rank-00000", path / "attempt-000" / "rank-00001"
+    shutil.copytree(first, second)
+    edit(second / "rank.json", rank=1)
+    edit(path / "run.json", world_size=2)
+    return path
+
+
+def edit(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def rank(run: Path, number: int) -> Path:
+    return run / "attempt-000" / f"rank-{number:05d}"
+
+
+def test_a_whole_run_has_no_problems(run: Path) -> None:
+    records = read_run(run)
+    assert [r.rank for r in records.ranks] == [0, 1]
+    assert (records.missing, records.problems) == ((), ())
+    assert [r.problems for r in records.ranks] == [(), ()]
+
+
+def test_the_parent_of_one_run_will_do(run: Path) -> None:
+    assert read_run(run.parent).path == run
+
+
+def test_a_parent_of_several_runs_asks_which(run: Path) -> None:
+    shutil.copytree(run, run.parent / "other")
+    with pytest.raises(NotARunError, match=re.escape("holds 2 runs (job, other); name one of them")):
+        read_run(run.parent)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda run: shutil.rmtree(run), NotARunError, "does not exist; give the directory"),
+        (lambda run: (run / "run.json").unlink(), NotARunError, "is not a run directory: it has no run.json"),
+        (lambda run: shutil.rmtree(run / "attempt-000"), EmptyRunError, "no rank has recorded anything yet"),
+        (lambda run: edit(run / "run.json", version=99), VersionError, "was written in format 99"),
+        (lambda run: (run / "run.json").write_text("{"), RunDirectoryError, "cannot be read"),
+        (lambda run: (run / "run.json").write_text("[]"), RunDirectoryError, "holds no JSON object"),
+        (lambda run: edit(run / "run.json", world_size=None), RunDirectoryError, "lacks or garbles"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(
+    run: Path, damage: Callable[[Path], object], error: type[Exception], message: str
+) -> None:
+    damage(run)
+    with pytest.raises(error, match=re.escape(message)):
+        read_run(run)
+
+
+def test_a_rank_that_left_nothing_is_missing(run: Path) -> None:
+    shutil.rmtree(rank(run, 1))
+    records = read_run(run)
+    assert records.missing == (1,)
+    assert [r.rank for r in records.ranks] == [0]
+
+
+def test_a_rank_without_its_card_is_named_and_the_others_open(run: Path) -> None:
+    (rank(run, 1) / "rank.json").write_text('{"rank": 1')
+    records = read_run(run)
+    assert records.missing == (1,)
+    assert "rank-00001/rank.json cannot be read" in records.problems[0]
+
+
+@pytest.mark.parametrize("cut", [1, RECORD_BYTES - 1, 3 * RECORD_BYTES + 7])
+def test_a_truncated_segment_costs_only_its_tail(run: Path, cut: int) -> None:
+    path = rank(run, 1) / "main-00000.seg"
+    whole = len(read_run(run).ranks[1].thread("main"))
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    damaged = read_run(run).ranks[1]
+    assert len(damaged.thread("main")) == whole - -(-cut // RECORD_BYTES)
+    assert "is cut off in the middle of a record" in damaged.problems[0]
+
+
+def test_a_segment_without_header_is_named_and_costs_only_itself(run: Path) -> None:
+    (rank(run, 1) / "main-00000.seg").write_bytes(b"\0" * 5000)
+    records = read_run(run)
+    assert records.ranks[1].segments == ()
+    assert "is no traincope segment" in records.ranks[1].problems[0]
+    assert len(records.ranks[0].thread("main")) > 0
+    assert len(records.ranks[1].thread("main")) == 0
+
+
+def test_a_segment_of_another_format_is_not_guessed_at(run: Path) -> None:
+    path = rank(run, 1) / "main-00000.seg"
+    path.write_bytes(path.read_bytes().replace(b'"version": 1', b'"version": 9'))
+    with pytest.raises(VersionError, match="is of format 9, this traincope reads format 1"):
+        read_run(run)
+
+
+def test_a_names_file_cut_in_a_line_keeps_the_lines_before(run: Path) -> None:
+    path = rank(run, 0) / "names.jsonl"
+    path.write_bytes(path.read_bytes()[:-3])
+    (first, _) = read_run(run).ranks
+    span = first.thread("main")[first.thread("main")["kind"] == Kind.SPAN][0]
+    assert first.name(int(span["name"])).startswith("<name ")
+
+
+def test_a_run_of_no_records_says_so(run: Path) -> None:
+    for number in (0, 1):
+        for path in rank(run, number).glob("*.seg"):
+            path.unlink()
+    with pytest.raises(EmptyRunError, match="holds no records"):
+        read_run(run)
