@@ -8,11 +8,10 @@ errors untouched.
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import Flag, Kind
+from traincope.events import NO_PEER, Flag, Kind
 from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.groups import Groups, KnownGroup
 from traincope.record.guard import guard
@@ -21,26 +20,29 @@ from traincope.record.operations import OPERATIONS, Operation
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, add_flag, end
 
+COLLECTIVE, ASYNC, POINT_TO_POINT = int(Kind.COLLECTIVE), int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
+"""Plain numbers: an enum's arithmetic costs a microsecond a call."""
 MAX_PENDING = 4_096
 """How many unfinished collectives are remembered; older ones that nobody waited for are forgotten."""
 
 
-@dataclass(slots=True)
-class Issued:
-    """A collective under way: its open record, and what a stall for it repeats."""
+Fields = tuple[int, int, int, int, int, int, int]
+"""name, group, sequence, peer, tag, bytes, flags: what a collective's record and its stall's share."""
 
-    slot: Slot
-    name: int
-    group: int
-    sequence: int
-    peer: int
-    tag: int
-    num_bytes: int
-    flags: int
-    known: KnownGroup
-    device: bool
-    returned_ns: int = 0
-    """When its call came back to the caller."""
+
+class Issued:
+    """A collective under way."""
+
+    __slots__ = ("device", "fields", "known", "returned_ns", "slot")
+
+    def __init__(self, slot: Slot, fields: Fields, known: KnownGroup, device: bool) -> None:
+        self.slot = slot
+        self.fields = fields
+        self.known = known
+        self.device = device
+        """Whether its tensors are on a GPU: then waiting stops the stream, not the host."""
+        self.returned_ns = 0
+        """When its call came back, where DDP's reducer waits for it; else 0."""
 
 
 class Pending:
@@ -111,78 +113,85 @@ class Collectives:
         self.pending.clear()
 
     def listen(self, listener: Callable[[Issued], None]) -> None:
-        """Call `listener` with every collective, right after its call returned."""
+        """Call `listener` with every collective of a DDP group, right after its call returned."""
         self._listeners.append(listener)
 
     def _around(self, operation: Operation) -> Callable[[Kernel], Kernel]:
-        begin = guard(self._begin)
-        returned = guard(self._returned)
+        begin = guard(self._beginner(operation))
+        returned = guard(self._returner(operation))
         raised = guard(self._raised)
 
         def around(proceed: Kernel) -> Kernel:
             def collective(keys: Any, *arguments: Any) -> Any:
-                issued = begin(operation, arguments)
+                issued = begin(arguments)
                 try:
                     result = proceed(keys, *arguments)
                 except BaseException:
                     raised(issued)
                     raise
-                returned(issued, operation, arguments, result)
+                returned(issued, arguments, result)
                 return result
 
             return collective
 
         return around
 
-    def _begin(self, operation: Operation, arguments: tuple[Any, ...]) -> Issued | None:
-        recorder = self._recorder
-        if not recorder.active:
-            return None
-        from torch.distributed import ProcessGroup
+    def _beginner(self, operation: Operation) -> Callable[[tuple[Any, ...]], Issued | None]:
+        """Opens the record. A closure, so that the hot path looks up nothing it can know beforehand."""
+        import torch
 
-        known = self.groups.find(ProcessGroup.unbox(arguments[operation.group]))
+        recorder, find, num_bytes = self._recorder, self.groups.find, operation.num_bytes
+        unbox = torch.distributed.ProcessGroup.unbox
         name = recorder.names.intern(operation.name)
-        num_bytes = operation.num_bytes(arguments)
-        peer, tag, flags = operation.peer_of(arguments), 0, 0
-        if operation.tag is None:
-            sequence = known.count
-            known.count = sequence + 1
-        else:
-            peer, tag = self._peer_rank(known, peer), int(arguments[operation.tag])
-            sequence = known.next_sequence(operation.name, peer, tag)
-            flags = Flag.POINT_TO_POINT
-        if operation.async_op is not None and len(arguments) > operation.async_op and arguments[operation.async_op]:
-            flags |= Flag.ASYNC
-        flags = int(flags)
-        slot = recorder.writer().begin(Kind.COLLECTIVE, 0, name, known.number, sequence, peer, tag, num_bytes, flags)
-        return Issued(
-            slot, name, known.number, sequence, peer, tag, num_bytes, flags, known, operation.on_device(arguments)
-        )
+        group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
+        may_be_on_device = torch.cuda.is_available()
 
-    def _returned(self, issued: Issued | None, operation: Operation, arguments: tuple[Any, ...], result: Any) -> None:
-        if issued is None:
-            return
-        if operation.blocking:
-            end(issued.slot)
-            return
-        from torch.distributed import Work
+        def begin(arguments: tuple[Any, ...]) -> Issued | None:
+            if not recorder.active:
+                return None
+            known = find(unbox(arguments[group_at]))
+            peer = NO_PEER if peer_at is None else int(arguments[peer_at])
+            if tag_at is None:
+                tag, sequence, flags = 0, known.count, 0
+                known.count = sequence + 1
+                if async_at is not None and len(arguments) > async_at and arguments[async_at]:
+                    flags = ASYNC
+            else:
+                peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
+                sequence = known.next_sequence(operation.name, peer, tag)
+            fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags)
+            slot = recorder.writer().begin(COLLECTIVE, 0, *fields)
+            return Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
 
-        boxed = result[-1] if isinstance(result, tuple) else result
-        self.pending.add_work(Work.unbox(boxed), issued)
-        if operation.functional_output is not None:
-            for tensor in operation.functional_output(arguments):
-                self.pending.add_tensor(tensor, issued)
-        issued.returned_ns = monotonic_ns()
-        for listener in self._listeners:
-            listener(issued)
+        return begin
+
+    def _returner(self, operation: Operation) -> Callable[[Issued | None, tuple[Any, ...], Any], None]:
+        """Remembers the work to be waited for, or closes the record of an operator that blocks."""
+        import torch
+
+        unbox, outputs = torch.distributed.Work.unbox, operation.functional_output
+        add_work, add_tensor, listeners = self.pending.add_work, self.pending.add_tensor, self._listeners
+        blocking = operation.blocking
+
+        def returned(issued: Issued | None, arguments: tuple[Any, ...], result: Any) -> None:
+            if issued is None:
+                return
+            if blocking:
+                end(issued.slot)
+                return
+            add_work(unbox(result[-1] if isinstance(result, tuple) else result), issued)
+            if outputs is not None:
+                for tensor in outputs(arguments):
+                    add_tensor(tensor, issued)
+            if issued.known.reducer:
+                issued.returned_ns = monotonic_ns()
+                for listener in listeners:
+                    listener(issued)
+
+        return returned
 
     @staticmethod
     def _raised(issued: Issued | None) -> None:
         if issued is not None:
             end(issued.slot)
             add_flag(issued.slot, Flag.RAISED)
-
-    @staticmethod
-    def _peer_rank(known: KnownGroup, peer: int) -> int:
-        """Global rank of a peer given by its rank in the group."""
-        return known.ranks[peer] if 0 <= peer < len(known.ranks) else peer

@@ -58,7 +58,7 @@ class DistributedDataParallelStall:
         self._collectives.groups.claim(module.process_group, "dp").reducer = True
 
     def _issued(self, issued: Issued) -> None:
-        if issued.known.reducer and self._phases.in_backward:
+        if self._phases.in_backward:
             self._buckets.append(issued)
             if issued.device and self._waits.device is not None:
                 self._last_mark = self._waits.device.mark()
@@ -74,19 +74,7 @@ class DistributedDataParallelStall:
             self._waits.device.close(self._last_mark, last)
         for bucket in waited_for:
             end_at(bucket.slot, now)
-        self._recorder.writer().write(
-            Kind.STALL,
-            last.returned_ns,
-            now,
-            0,
-            last.name,
-            last.group,
-            last.sequence,
-            last.peer,
-            last.tag,
-            last.num_bytes,
-            last.flags,
-        )
+        self._recorder.writer().write(Kind.STALL, last.returned_ns, now, 0, *last.fields)
 
 
 def _is_open(issued: Issued) -> bool:

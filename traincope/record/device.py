@@ -139,22 +139,12 @@ class DeviceStalls:
         self._anchor = _Anchor(event, (before_ns + monotonic_ns()) // 2)
 
     def _write(self, bracket: _Bracket, anchor: _Anchor) -> None:
-        issued = bracket.issued
+        name, group, sequence, peer, tag, num_bytes, flags = bracket.issued.fields
+        flags |= Flag.DEVICE
         start_ns = anchor.at_ns + round(anchor.event.elapsed_time(bracket.before) * 1e6)
         end_ns = start_ns + round(bracket.before.elapsed_time(bracket.after) * 1e6)
         self._recorder.writer().write(
-            Kind.STALL,
-            start_ns,
-            end_ns,
-            0,
-            issued.name,
-            issued.group,
-            issued.sequence,
-            issued.peer,
-            issued.tag,
-            issued.num_bytes,
-            issued.flags | Flag.DEVICE,
-            bracket.step,
+            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, bracket.step
         )
         self._free += (bracket.before, bracket.after)
 

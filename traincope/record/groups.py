@@ -39,6 +39,10 @@ class KnownGroup:
     point_to_point: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """(operation, peer, tag) -> how many."""
 
+    def global_rank(self, peer: int) -> int:
+        """Global rank of a peer given by its rank in the group."""
+        return self.ranks[peer] if 0 <= peer < len(self.ranks) else peer
+
     def next_sequence(self, operation: str, peer: int, tag: int) -> int:
         """Number of the next point-to-point operation with that peer and tag."""
         key = (operation, peer, tag)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from traincope.events import NO_PEER
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
@@ -39,16 +37,19 @@ class Operation:
             first = first[0]
         return bool(getattr(first, "is_cuda", False))
 
-    def peer_of(self, arguments: Sequence[Any]) -> int:
-        return NO_PEER if self.peer is None else int(arguments[self.peer])
-
 
 def _one(position: int) -> Callable[[Sequence[Any]], int]:
     return lambda arguments: int(arguments[position].nbytes)
 
 
 def _list(position: int) -> Callable[[Sequence[Any]], int]:
-    return lambda arguments: sum(tensor.nbytes for tensor in arguments[position])
+    def num_bytes(arguments: Sequence[Any]) -> int:
+        tensors = arguments[position]
+        if len(tensors) == 1:
+            return int(tensors[0].nbytes)
+        return sum(tensor.nbytes for tensor in tensors)
+
+    return num_bytes
 
 
 def _nested(position: int) -> Callable[[Sequence[Any]], int]:

@@ -40,6 +40,7 @@ class Recorder:
         self.probes: dict[str, str] = {}
         self.active = True
         self._owner_pid = os.getpid()
+        self.main_thread = threading.get_ident()
         self._started_wall_ns = time.time_ns()
         self._last_clock_ns = 0
         self.directory = self._make_directory()
@@ -48,9 +49,9 @@ class Recorder:
         self.names = Names(self.directory / NAMES_FILE)
         self._groups = LineFile(self.directory / GROUPS_FILE)
         self._num_groups = 0
-        self._local = threading.local()
         self._writers: list[ThreadWriter] = []
         self.main = self._add_writer("main")
+        self.threads = _Threads(self, self.main)
         self.steps = Steps(self.main, self.shared)
         self.note()
 
@@ -58,10 +59,7 @@ class Recorder:
 
     def writer(self) -> ThreadWriter:
         """The calling thread's writer."""
-        try:
-            return self._local.writer  # type: ignore[no-any-return]
-        except AttributeError:
-            return self._add_writer(f"thread-{threading.get_native_id()}")
+        return self.threads.writer
 
     def event(self, name: str, details: dict[str, Any]) -> None:
         now = monotonic_ns()
@@ -154,11 +152,14 @@ class Recorder:
         for writer in self._writers:
             writer.abandon()
 
+    def add_thread(self) -> ThreadWriter:
+        """A writer for the calling thread, which has none yet."""
+        return self._add_writer(f"thread-{threading.get_native_id()}")
+
     def _add_writer(self, thread: str) -> ThreadWriter:
         writer = ThreadWriter(self.shared, thread=thread)
         if not self.active:
             writer.abandon()
-        self._local.writer = writer
         self._writers.append(writer)
         return writer
 
@@ -175,6 +176,14 @@ class Recorder:
     def _write_clock(self, now: int) -> None:
         self._last_clock_ns = now
         self.main.write(Kind.CLOCK, now, now, value=time.time_ns())
+
+
+class _Threads(threading.local):
+    """`.writer` is the calling thread's; Python runs `__init__` anew in each thread that asks."""
+
+    def __init__(self, recorder: Recorder, main: ThreadWriter) -> None:
+        training_thread = recorder.main_thread == threading.get_ident()
+        self.writer = main if training_thread else recorder.add_thread()
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

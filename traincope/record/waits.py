@@ -4,6 +4,7 @@ Covers `Work.wait` (dist.*, FSDP2, point to point) and the `_c10d_functional::wa
 (functional collectives, DTensor). DDP waits inside C++; `ddp.py` sees that.
 """
 
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
@@ -15,6 +16,8 @@ from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, add_flag, end_at
+
+STALL, DONE_BEFORE_WAIT = int(Kind.STALL), int(Flag.DONE_BEFORE_WAIT)
 
 Stall = tuple[Slot, Issued, Event | None]
 """An open host bracket, what it waits for, and the event before it on the compute stream."""
@@ -52,7 +55,11 @@ class Waits:
     def _patch_work(self) -> None:
         from torch.distributed import Work
 
-        original = vars(Work)["wait"]
+        for kind in (Work, *Work.__subclasses__()):
+            if "wait" in vars(kind):
+                self._patches.replace(kind, "wait", self._waited(vars(kind)["wait"]))
+
+    def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         begin, finish = guard(self._begin_work), guard(self._finish)
 
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +70,7 @@ class Waits:
                 if stall is not None:
                     finish(stall)
 
-        self._patches.replace(Work, "wait", wait)
+        return wait
 
     def _around_wait_tensor(self, proceed: Kernel) -> Kernel:
         begin, finish = guard(self._begin_tensor), guard(self._finish)
@@ -85,7 +92,7 @@ class Waits:
         if issued is None:
             return None
         if not issued.device and work.is_completed():
-            add_flag(issued.slot, Flag.DONE_BEFORE_WAIT)
+            add_flag(issued.slot, DONE_BEFORE_WAIT)
         return self._begin(issued)
 
     def _begin_tensor(self, tensor: Any) -> Stall | None:
@@ -95,17 +102,7 @@ class Waits:
         return None if issued is None else self._begin(issued)
 
     def _begin(self, issued: Issued) -> Stall:
-        slot = self._recorder.writer().begin(
-            Kind.STALL,
-            0,
-            issued.name,
-            issued.group,
-            issued.sequence,
-            issued.peer,
-            issued.tag,
-            issued.num_bytes,
-            issued.flags,
-        )
+        slot = self._recorder.writer().begin(STALL, 0, *issued.fields)
         before = self.device.mark() if issued.device and self.device is not None else None
         return slot, issued, before
 

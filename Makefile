@@ -1,0 +1,48 @@
+# Everything sets itself up: `make demo` and `make test` work on a fresh machine with Python >= 3.11.
+# PIP_ARGS goes to pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu" where
+# your index has only the CUDA build of torch.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check setup format bench sample-runs clean
+
+demo: setup
+	@$(BIN)/traincope demo
+
+test: setup
+	@$(BIN)/python -m pytest -q tests
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/architecture
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "traincope needs Python 3.11 or newer; set PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PIP_ARGS)
+	@touch $@
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m tests.bench.recorder
+
+sample-runs: setup
+	$(BIN)/python -m tests.make_sample_runs
+
+clean:
+	rm -rf $(VENV) traincope_runs

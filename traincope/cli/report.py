@@ -1,0 +1,46 @@
+"""`traincope report`: where the time of a recorded run went, as text or JSON."""
+
+import argparse
+import sys
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from traincope.cli.training import open_analysis
+from traincope.errors import UsageError
+
+
+class Report:
+    name = "report"
+    help = "say where the time of a run went, who is to blame, and what to do"
+    example = "traincope report sample_runs/demo --format json"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run")
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        from traincope.report import render, to_json
+
+        analysis = open_analysis(arguments.run_directory)
+        if arguments.format == "json":
+            text = to_json(analysis) + "\n"
+        else:
+            console = Console(file=StringIO() if arguments.output else None)
+            with console.capture() as captured:
+                render(analysis, console)
+            text = captured.get()
+        if arguments.output is None:
+            sys.stdout.write(text)
+        else:
+            _write(arguments.output, text)
+        return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
