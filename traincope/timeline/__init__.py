@@ -1,0 +1,18 @@
+"""Run directory -> time: every rank's records on one axis, steps found, collectives matched across ranks."""
+
+from traincope.timeline.building import build_timeline, open_run
+from traincope.timeline.clocks import RankClock
+from traincope.timeline.instances import Instances, match_instances
+from traincope.timeline.timeline import OpenRecord, RankTimeline, Step, Timeline
+
+__all__ = [
+    "Instances",
+    "OpenRecord",
+    "RankClock",
+    "RankTimeline",
+    "Step",
+    "Timeline",
+    "build_timeline",
+    "match_instances",
+    "open_run",
+]

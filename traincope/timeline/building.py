@@ -1,0 +1,89 @@
+"""Records -> Timeline."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.events import NO_STEP, OPEN, Flag, Kind
+from traincope.store import RankRecords, RunRecords, read_run
+from traincope.timeline.clocks import RankClock, align
+from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
+
+INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
+CLEAN = "clean"
+
+
+def open_run(path: str | Path) -> Timeline:
+    """Open a run directory; raises RunDirectoryError (see `traincope.errors`) where there is none."""
+    return build_timeline(read_run(path))
+
+
+def build_timeline(run: RunRecords) -> Timeline:
+    """Put every rank on the common axis. Ranks that left no record are in `run.missing` only."""
+    clocks = align(run)
+    ranks = tuple(_rank_timeline(rank, clocks[rank.rank]) for rank in run.ranks if rank.segments)
+    return Timeline(run=run, ranks=ranks, clocks=tuple(clocks[rank.rank] for rank in ranks))
+
+
+def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
+    threads = {name: _aligned(rank.thread(name), clock.offset_ns) for name in (TRAINING_THREAD, *rank.threads)}
+    everything = np.concatenate(list(threads.values()))
+    last_ns = int(max(everything["start_ns"].max(initial=0), everything["end_ns"].max(initial=0)))
+    steps = threads[TRAINING_THREAD][threads[TRAINING_THREAD]["kind"] == Kind.STEP]
+    unfinished = steps[steps["end_ns"] == OPEN]
+    ended = rank.info.ending == CLEAN
+    return RankTimeline(
+        rank=rank.rank,
+        coords=rank.info.coord.coords,
+        ending=rank.info.ending,
+        names=rank.names,
+        groups=rank.groups,
+        threads=threads,
+        steps=_complete_steps(steps),
+        open_step=int(unfinished["step"][-1]) if len(unfinished) and not ended else None,
+        open_records=() if ended else _open_records(rank, threads[TRAINING_THREAD]),
+        last_ns=last_ns,
+    )
+
+
+def _aligned(records: NDArray[np.void], offset_ns: int) -> NDArray[np.void]:
+    aligned = records.copy()
+    aligned["start_ns"] += offset_ns
+    aligned["end_ns"] = np.where(records["end_ns"] == OPEN, OPEN, records["end_ns"] + offset_ns)
+    return aligned[np.argsort(aligned["start_ns"], kind="stable")]
+
+
+def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
+    complete = steps[(steps["end_ns"] != OPEN) & (steps["flags"] & Flag.PARTIAL == 0)]
+    return tuple(
+        Step(number=int(step["step"]), start_ns=int(step["start_ns"]), end_ns=int(step["end_ns"])) for step in complete
+    )
+
+
+def _open_records(rank: RankRecords, main: NDArray[np.void]) -> tuple[OpenRecord, ...]:
+    """What was under way; a collective that later ones on its group have overtaken is not."""
+    still_open = main[(main["end_ns"] == OPEN) & np.isin(main["kind"], INTERVALS)]
+    return tuple(_open_record(rank, record) for record in still_open if not _overtaken(record, main))
+
+
+def _overtaken(record: np.void, main: NDArray[np.void]) -> bool:
+    if record["kind"] != Kind.COLLECTIVE:
+        return False
+    later = (main["kind"] == Kind.COLLECTIVE) & (main["group"] == record["group"])
+    return bool(np.any(later & (main["start_ns"] > record["start_ns"]) & (main["end_ns"] != OPEN)))
+
+
+def _open_record(rank: RankRecords, record: np.void) -> OpenRecord:
+    collective = record["kind"] in (Kind.COLLECTIVE, Kind.STALL)
+    number = int(record["group"])
+    axis = rank.groups[number].axis if collective and number < len(rank.groups) else None
+    what = rank.name(int(record["name"]))
+    if record["kind"] == Kind.STALL:
+        what = f"the wait for {what}"
+    elif record["kind"] == Kind.ACTION:
+        what = f"pipeline action {what} of stage {record['peer']}, microbatch {record['sequence']}"
+    step = int(record["step"])
+    return OpenRecord(
+        what=what, axis=axis, step=None if step == NO_STEP else step, start_ns=int(record["start_ns"])
+    )
