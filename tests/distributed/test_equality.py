@@ -1,0 +1,136 @@
+"""Every layout trains the same model: losses, gradient norms and weights equal a single process's.
+
+Tolerances are absolute, on losses around 5 and gradient norms around 1.5; sums are taken in another
+order. In fp32 at most 1e-6 was seen over five steps and 5e-6 is asked, of losses, norms and weights;
+in bf16 at most 4e-3 was seen (FSDP also keeps activations in bf16) and 1e-2 is asked.
+"""
+
+import numpy as np
+import pytest
+
+from tests.distributed.layouts import Outcome, small_config, train
+from tests.distributed.pool import Pool
+from traincope.engine.config import ParallelConfig
+
+FP32 = 5e-6
+BF16 = 1e-2
+
+TWO_RANKS = {
+    "ddp": ParallelConfig(dp=2),
+    "fsdp": ParallelConfig(fsdp=2),
+    "pp gpipe": ParallelConfig(pp=2, schedule="gpipe", microbatches=4),
+    "pp 1f1b": ParallelConfig(pp=2, schedule="1f1b", microbatches=4),
+}
+FOUR_RANKS = {
+    "ddp": ParallelConfig(dp=4),
+    "fsdp": ParallelConfig(fsdp=4),
+    "fsdp that keeps its parameters": ParallelConfig(fsdp=4, reshard_after_forward=False),
+    "hsdp": ParallelConfig(dp_replicate=2, fsdp=2),
+    "pp gpipe": ParallelConfig(pp=4, schedule="gpipe", microbatches=4),
+    "pp 1f1b": ParallelConfig(pp=4, schedule="1f1b", microbatches=4),
+    "pp 1f1b with fewer microbatches than stages": ParallelConfig(pp=4, schedule="1f1b", microbatches=2),
+    "pp x fsdp": ParallelConfig(pp=2, fsdp=2, schedule="1f1b", microbatches=4),
+    "pp x ddp": ParallelConfig(pp=2, dp=2, schedule="1f1b", microbatches=4),
+}
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A text in which the next byte can be learnt, but not at once."""
+    path = tmp_path_factory.mktemp("text") / "squares.txt"
+    path.write_text("\n".join(f"{n} squared is {n * n}" for n in range(1000)))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def alone(text: str) -> Outcome:
+    return train(small_config(text, ParallelConfig()))
+
+
+@pytest.fixture(scope="session")
+def alone_in_bf16(text: str) -> Outcome:
+    return train(small_config(text, ParallelConfig(), precision="bf16"))
+
+
+def differences(outcomes: list[Outcome], reference: Outcome) -> dict[str, float]:
+    """Largest absolute difference over ranks and steps."""
+
+    def largest(pairs: list[tuple[float, float]]) -> float:
+        return max(abs(one - other) for one, other in pairs)
+
+    return {
+        "loss": largest([p for o in outcomes for p in zip(o.losses, reference.losses, strict=True)]),
+        "grad_norm": largest([p for o in outcomes for p in zip(o.grad_norms, reference.grad_norms, strict=True)]),
+        "held_out": largest([(o.held_out, reference.held_out) for o in outcomes]),
+    }
+
+
+def assert_equal(outcomes: list[Outcome], reference: Outcome, *, tolerance: float) -> None:
+    found = differences(outcomes, reference)
+    assert max(found.values()) < tolerance, found
+
+
+def test_the_reference_learns_and_is_clipped(alone: Outcome) -> None:
+    assert alone.losses[-1] < alone.losses[0] - 0.2
+    assert min(alone.grad_norms) > 0.25
+
+
+@pytest.mark.parametrize("layout", TWO_RANKS)
+def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
+    assert_equal(two_ranks.run(train, small_config(text, TWO_RANKS[layout])), alone, tolerance=FP32)
+
+
+@pytest.mark.parametrize("layout", FOUR_RANKS)
+def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
+    assert_equal(four_ranks.run(train, small_config(text, FOUR_RANKS[layout])), alone, tolerance=FP32)
+
+
+@pytest.mark.parametrize("layout", TWO_RANKS)
+def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
+    parallel = TWO_RANKS[layout]
+    accumulation = 4 if parallel.pp == 1 else 2
+    config = small_config(text, parallel, accumulation=accumulation)
+    assert_equal(two_ranks.run(train, config), alone, tolerance=FP32)
+
+
+@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp"])
+def test_accumulation_changes_nothing_on_four_ranks(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
+    config = small_config(text, FOUR_RANKS[layout], accumulation=2)
+    assert_equal(four_ranks.run(train, config), alone, tolerance=FP32)
+
+
+def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) -> None:
+    assert_equal([train(small_config(text, ParallelConfig(), accumulation=4))], alone, tolerance=FP32)
+
+
+@pytest.mark.parametrize("layout", ["ddp", "hsdp", "pp gpipe", "pp x fsdp"])
+def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
+    config = small_config(text, FOUR_RANKS[layout], precision="bf16")
+    assert_equal(four_ranks.run(train, config), alone_in_bf16, tolerance=BF16)
+
+
+def test_bf16_is_not_fp32(alone: Outcome, alone_in_bf16: Outcome) -> None:
+    assert differences([alone_in_bf16], alone)["loss"] > FP32
+
+
+@pytest.mark.parametrize("layout", FOUR_RANKS)
+def test_final_weights_are_those_of_one_process(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
+    outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout]))
+    seen = set()
+    for outcome in outcomes:
+        seen.update(outcome.parameters)
+        for name, parameter in outcome.parameters.items():
+            np.testing.assert_allclose(parameter, alone.parameters[name], atol=FP32, rtol=0.0)
+    assert seen == set(alone.parameters)
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"batch": 32}], ids=["another seed", "another batch"])
+def test_a_different_training_is_told_apart(two_ranks: Pool, text: str, alone: Outcome, change: dict[str, int]) -> None:
+    outcomes = two_ranks.run(train, small_config(text, TWO_RANKS["fsdp"], **change))
+    assert differences(outcomes, alone)["loss"] > 100 * FP32
+
+
+def test_every_rank_knows_the_same_loss(four_ranks: Pool, text: str) -> None:
+    outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS["pp x fsdp"]))
+    assert len({tuple(outcome.losses) for outcome in outcomes}) == 1
+    assert len({tuple(outcome.grad_norms) for outcome in outcomes}) == 1

@@ -1,0 +1,41 @@
+"""Where four ranks stand on a mesh, drawn on paper."""
+
+import torch
+
+from tests.distributed.pool import Pool
+from traincope.engine.config import ParallelConfig
+from traincope.engine.mesh import Layout, build_layout
+
+CPU = torch.device("cpu")
+
+
+def place(config: ParallelConfig) -> tuple[tuple[str, ...], int, int]:
+    """This rank's mesh axes, its stage, and its slice of the batch."""
+    layout = build_layout(config, device=CPU)
+    assert layout.mesh is not None
+    return layout.mesh.mesh_dim_names or (), layout.coordinate("pp"), layout.replica
+
+
+def test_stages_are_the_outer_axis(four_ranks: Pool) -> None:
+    axes = ("pp", "fsdp")
+    assert four_ranks.run(place, ParallelConfig(pp=2, fsdp=2)) == [
+        (axes, 0, 0),
+        (axes, 0, 1),
+        (axes, 1, 0),
+        (axes, 1, 1),
+    ]
+
+
+def test_shards_of_one_replica_are_neighbours(four_ranks: Pool) -> None:
+    axes = ("dp_replicate", "fsdp")
+    places = four_ranks.run(place, ParallelConfig(dp_replicate=2, fsdp=2))
+    assert places == [(axes, 0, 0), (axes, 0, 1), (axes, 0, 2), (axes, 0, 3)]
+
+
+def test_axes_of_one_rank_are_left_out(four_ranks: Pool) -> None:
+    assert four_ranks.run(place, ParallelConfig(pp=4, microbatches=4)) == [(("pp",), rank, 0) for rank in range(4)]
+
+
+def test_a_single_rank_has_no_mesh_and_the_whole_batch() -> None:
+    layout = Layout(mesh=None)
+    assert (layout.size("fsdp"), layout.coordinate("pp"), layout.replica, layout.group("dp")) == (1, 0, 0, None)

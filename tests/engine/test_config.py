@@ -1,0 +1,115 @@
+"""A layout that cannot work is refused as it is written down, in one sentence that says what to change."""
+
+from collections.abc import Callable
+
+import pytest
+
+from traincope.engine.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
+from traincope.errors import ConfigError
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "no layers": (lambda: ModelConfig(layers=0), "model.layers = 0 must be greater than 0"),
+    "heads and hidden": (
+        lambda: ModelConfig(hidden=100, heads=8),
+        "model.hidden = 100 is not a multiple of model.heads = 8; change one of them",
+    ),
+    "heads and kv_heads": (
+        lambda: ModelConfig(heads=8, kv_heads=3),
+        "model.heads = 8 is not a multiple of model.kv_heads = 3; change one of them",
+    ),
+    "odd heads": (
+        lambda: ModelConfig(hidden=24, heads=8, kv_heads=8),
+        "model.hidden / model.heads = 3 is odd; rotary positions turn pairs of channels, so make it even",
+    ),
+    "all held out": (
+        lambda: DataConfig(held_out=1.0),
+        "data.held_out = 1.0 is no share; give one between 0 and 1",
+    ),
+    "negative workers": (
+        lambda: DataConfig(workers=-1),
+        "data.workers = -1 is negative; 0 means no background processes",
+    ),
+    "unknown schedule": (
+        lambda: ParallelConfig(pp=2, schedule="zigzag"),
+        "parallel.schedule = 'zigzag' is not known; choose one of gpipe, 1f1b",
+    ),
+    "ddp of fsdp": (
+        lambda: ParallelConfig(dp=2, fsdp=2),
+        "parallel.dp = 2 (DDP) cannot be combined with fsdp = 2 and dp_replicate = 1; "
+        "for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
+    ),
+    "hsdp of nothing": (
+        lambda: ParallelConfig(dp_replicate=2),
+        "parallel.dp_replicate = 2 needs fsdp > 1; for replicas that are not sharded set dp",
+    ),
+    "microbatches of no pipeline": (
+        lambda: ParallelConfig(microbatches=4),
+        "parallel.microbatches = 4 needs pp > 1; without a pipeline set train.accumulation",
+    ),
+    "wrong world": (
+        lambda: ParallelConfig(pp=2, fsdp=2, ranks=8),
+        "pp 2 x dp_replicate 1 x fsdp 2 x dp 1 = 4 ranks, but there are 8; "
+        "change a size in [parallel] or the number of ranks",
+    ),
+    "uneven stages": (
+        lambda: Config(model=ModelConfig(layers=6), parallel=ParallelConfig(pp=4)),
+        "model.layers = 6 does not split over parallel.pp = 4 stages; use a multiple of 4 layers, or another pp",
+    ),
+    "uneven batch": (
+        lambda: Config(parallel=ParallelConfig(pp=2, fsdp=2, microbatches=8), train=TrainConfig(batch=24)),
+        "train.batch = 24 does not split into 2 replicas x 1 accumulation x 8 microbatches = 16 pieces; "
+        "use a multiple of 16",
+    ),
+    "small vocabulary": (
+        lambda: Config(model=ModelConfig(vocabulary=256)),
+        "model.vocabulary = 256 is too small for text: 256 bytes and the end of a document need 257",
+    ),
+    "no evaluations": (
+        lambda: TrainConfig(evaluate_every=0),
+        "train.evaluate_every = 0 must be greater than 0",
+    ),
+    "no learning": (lambda: OptimizerConfig(lr=0.0), "optimizer.lr = 0.0 must be greater than 0"),
+    "endless momentum": (
+        lambda: OptimizerConfig(beta2=1.0),
+        "optimizer.beta2 = 1.0 must be at least 0 and below 1",
+    ),
+    "negative decay": (
+        lambda: OptimizerConfig(weight_decay=-0.1),
+        "optimizer.weight_decay = -0.1 is negative; 0 switches it off",
+    ),
+    "clipped to nothing": (
+        lambda: OptimizerConfig(clip_norm=0.0),
+        "optimizer.clip_norm = 0.0 must be greater than 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_remedy(case: str) -> None:
+    make, sentence = REFUSED[case]
+    with pytest.raises(ConfigError) as refused:
+        make()
+    assert str(refused.value) == sentence
+    assert refused.value.exit_code == 3
+
+
+def test_the_world_is_the_product_of_the_sizes_and_a_pipeline_sees_each_slice_once() -> None:
+    parallel = ParallelConfig(pp=2, dp_replicate=3, fsdp=4, ranks=24)
+    assert parallel.world_size == 24
+    assert parallel.replicas == 12
+
+
+def test_tokens_of_a_step_are_those_of_the_global_batch() -> None:
+    config = Config(model=ModelConfig(sequence=128), parallel=ParallelConfig(fsdp=4), train=TrainConfig(batch=32))
+    assert config.tokens_per_step == 4096
+
+
+def test_a_token_file_may_have_a_smaller_vocabulary() -> None:
+    assert Config(model=ModelConfig(vocabulary=50), data=DataConfig(path="tokens.bin")).token_file

@@ -1,0 +1,87 @@
+"""Text becomes tokens in an order that depends on nothing but the files."""
+
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from traincope.engine.config import DataConfig
+from traincope.engine.corpus import END_OF_DOCUMENT, read_corpus
+from traincope.errors import DataError
+
+END = END_OF_DOCUMENT
+
+
+def all_tokens(config: DataConfig) -> list[int]:
+    corpus = read_corpus(config)
+    return [*corpus.training.tolist(), *corpus.held_out.tolist()]
+
+
+def test_a_file_is_its_bytes_and_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\x00\xffz")
+    assert all_tokens(DataConfig(path=str(path))) == [0, 255, 122, END]
+
+
+def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name, text in {"b/1.txt": "x", "a.txt": "y", "b/0.txt": "z", "c.txt": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert all_tokens(DataConfig(path=str(tmp_path))) == [ord("y"), END, ord("z"), END, ord("x"), END, END]
+
+
+def test_the_end_of_the_text_is_held_out(tmp_path: Path) -> None:
+    path = tmp_path / "digits.txt"
+    path.write_text("123456789")
+    corpus = read_corpus(DataConfig(path=str(path), held_out=0.35))
+    assert corpus.training.tolist() == [ord(digit) for digit in "1234567"]
+    assert corpus.held_out.tolist() == [ord("8"), ord("9"), END]
+
+
+@pytest.mark.parametrize("token_type", ["uint8", "uint16"])
+def test_a_token_file_is_mapped_as_it_is(tmp_path: Path, token_type: str) -> None:
+    path = tmp_path / "tokens.bin"
+    np.arange(200, dtype=token_type).tofile(path)
+    config = DataConfig(path=str(path), token_type="uint8" if token_type == "uint8" else "uint16")
+    assert all_tokens(config) == list(range(200))
+    assert isinstance(read_corpus(config).training, np.memmap)
+
+
+def test_the_library_of_this_python_is_the_default() -> None:
+    corpus = read_corpus(DataConfig())
+    first = (Path(sysconfig.get_path("stdlib")) / "__future__.py").read_bytes()
+    assert len(corpus.training) + len(corpus.held_out) > 5_000_000
+    assert bytes(corpus.training[: len(first)].astype(np.uint8)) == first
+    assert corpus.training[len(first)] == END
+
+
+def test_reading_twice_gives_the_same_tokens() -> None:
+    assert np.array_equal(read_corpus(DataConfig()).held_out, read_corpus(DataConfig()).held_out)
+
+
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gone"
+    with pytest.raises(DataError) as refused:
+        read_corpus(DataConfig(path=str(path)))
+    assert str(refused.value) == (
+        f"data.path {path} does not exist; name a file, a folder or a .bin token file, or leave it out"
+    )
+    assert refused.value.exit_code == 6
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(DataError) as refused:
+        read_corpus(DataConfig(path=str(tmp_path)))
+    assert str(refused.value) == f"data.path {tmp_path} holds no text; name a file or folder that does"
+
+
+def test_half_a_token_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.bin"
+    path.write_bytes(b"abc")
+    with pytest.raises(DataError) as refused:
+        read_corpus(DataConfig(path=str(path)))
+    assert str(refused.value) == (
+        f"{path} has 3 bytes, no whole number of uint16 tokens; write it with numpy's tofile, or set data.token_type"
+    )

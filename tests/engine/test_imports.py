@@ -1,0 +1,15 @@
+"""A configuration is checked, and a training launched, by a process that never imports torch."""
+
+import subprocess
+import sys
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import traincope.engine.config, traincope.engine.corpus, traincope.engine.launch, traincope.engine.load
+import traincope.engine.orders
+"""
+
+
+def test_config_corpus_orders_and_launch_need_no_torch() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True)

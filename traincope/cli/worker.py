@@ -1,0 +1,92 @@
+"""What torchrun starts once a rank: `python -m traincope.cli.worker CONFIG.toml [--set a.b=value] [--out RUN]`.
+
+It joins the process group, trains under the recorder, and leaves safely. Rank 0 writes one JSON
+object a step, to `--progress` for whoever draws a bar, or to standard output.
+"""
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+import traincope
+from traincope.cli.leaving import leave, leave_at_once, leave_on_error
+from traincope.engine.bootstrap import WorkerEnvironment, join
+from traincope.engine.config import Config
+from traincope.engine.load import load_config
+from traincope.engine.trainer import Trainer
+from traincope.errors import TraincopeError
+
+
+def main() -> None:
+    """Parse the command line, train, and end the process."""
+    arguments = _parser().parse_args()
+    leave_on_error()
+    try:
+        config = load_config(arguments.config, overrides=arguments.overrides)
+        environment = WorkerEnvironment.read()
+        config.parallel.check_world_size(environment.world_size)
+        with ExitStack() as files:
+            progress = _open_progress(arguments.progress, files) if environment.rank == 0 else None
+            _train(config, environment=environment, out=arguments.out, progress=progress)
+    except TraincopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        leave_at_once(error.exit_code)
+    leave(0)
+
+
+def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, progress: TextIO | None) -> None:
+    device = join(environment)
+    with traincope.run(out=out) as run:
+        run.describe(**_settings(config))
+        trainer = Trainer(config, device=device)
+        for result in trainer.steps():
+            run.step()
+            _report(progress, attempt=environment.attempt, **asdict(result))
+            every = config.train.evaluate_every
+            if every is not None and result.step % every == 0:
+                loss = trainer.evaluate()
+                _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=loss)
+
+
+def _settings(config: Config) -> dict[str, object]:
+    """What the report should know of the training: it is the configuration, and what follows from it."""
+    return {"tokens_per_step": config.tokens_per_step, **asdict(config)}
+
+
+def _report(progress: TextIO | None, **values: object) -> None:
+    if progress is not None:
+        print(json.dumps(values), file=progress, flush=True)
+
+
+def _open_progress(path: Path | None, files: ExitStack) -> TextIO:
+    """Appended to: a restarted training goes on in the same file, under the next attempt."""
+    return sys.stdout if path is None else files.enter_context(path.open("a", encoding="utf-8"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m traincope.cli.worker",
+        description="One rank of a training; started by torchrun.",
+        epilog="example: torchrun --nproc-per-node 4 -m traincope.cli.worker examples/demo.toml --out runs/demo",
+    )
+    parser.add_argument("config", help="configuration file (TOML)")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override one value"
+    )
+    parser.add_argument("--out", type=Path, default=None, metavar="RUN", help="run directory to record into")
+    parser.add_argument(
+        "--progress",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="append a JSON line a step (default: stdout)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()

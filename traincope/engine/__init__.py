@@ -1,0 +1,23 @@
+"""The parallel training engine, composed from torch's own parts; it knows nothing of the recorder.
+
+    config         what to train and how it is laid out, checked before any process starts
+    load           TOML file and `--set a.b=value` -> config
+    corpus         files -> byte tokens, split into training and held-out text
+    batches        tokens -> the slice of every global batch that one replica trains on
+    model          a GPT, whole or the layers of one pipeline stage
+    initialise     the same starting weights, whatever the layout
+    mesh           ranks -> one DeviceMesh, and where a rank stands on it
+    data_parallel  DDP
+    sharded        FSDP2 and HSDP
+    orders         pipeline schedules as plain lists of actions
+    pipeline       a batch through this rank's stage, in such an order
+    whole          a batch through all layers, where there is no pipeline
+    clipping       the norm of a gradient that lies on many ranks
+    optimizer      AdamW
+    trainer        all of it together: a generator of optimizer steps
+    bootstrap      torchrun's environment -> process group
+    launch         torchrun on this machine, and what became of it
+    torch_private  the private names of torch that all this stands on
+
+`config`, `load`, `corpus`, `orders` and `launch` are importable without torch.
+"""

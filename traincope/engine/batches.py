@@ -1,0 +1,109 @@
+"""Tokens -> batches: every data-parallel rank gets its slice of the same global batches.
+
+A batch depends on seed, step and the tokens only, never on the layout: with R replicas, the slices
+of replicas 0 .. R-1, put one after the other, are the batch that a single process gets.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from traincope.engine.config import Config
+from traincope.engine.corpus import Corpus, Tokens
+from traincope.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences(Dataset[Tensor]):
+    """Token array -> its sequences; number i is int64 of shape (length + 1,), inputs and targets overlapping."""
+
+    tokens: Tokens
+    length: int
+    vocabulary: int
+    source: str
+
+    def __len__(self) -> int:
+        return (len(self.tokens) - 1) // self.length
+
+    def __getitem__(self, index: int) -> Tensor:
+        start = index * self.length
+        sequence = self.tokens[start : start + self.length + 1].astype(np.int64)
+        if sequence.max() >= self.vocabulary:
+            raise DataError(
+                f"{self.source} holds token {sequence.max()} near position {start}, but model.vocabulary is "
+                f"{self.vocabulary}; raise it, or check data.token_type"
+            )
+        return torch.from_numpy(sequence)
+
+
+class BatchSlices(Sampler[list[int]]):
+    """Per step, the numbers of the sequences in one replica's slice of the global batch."""
+
+    def __init__(
+        self, *, sequences: int, batch: int, steps: int, replica: int, replicas: int, seed: int | None
+    ) -> None:
+        """`batch` sequences over all `replicas`; `seed` None leaves the text in order."""
+        self._sequences = sequences
+        self._batch = batch
+        self._steps = steps
+        self._slice = slice(replica * batch // replicas, (replica + 1) * batch // replicas)
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self._order()
+        for _ in range(self._steps):
+            yield [next(order) for _ in range(self._batch)][self._slice]
+
+    def _order(self) -> Iterator[int]:
+        """Every sequence once an epoch, for ever."""
+        epoch = 0
+        while True:
+            if self._seed is None:
+                yield from range(self._sequences)
+            else:
+                yield from np.random.default_rng([self._seed, epoch]).permutation(self._sequences).tolist()
+            epoch += 1
+
+
+def training_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
+    """One slice a step, int64 of shape (batch / replicas, sequence + 1)."""
+    sequences = _sequences(config, corpus.training, source=corpus.source)
+    return _loader(config, sequences, steps=config.train.steps, replica=replica, seed=config.train.seed)
+
+
+def held_out_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
+    """The first batches of the held-out text, in order: the same ones at every evaluation."""
+    sequences = _sequences(config, corpus.held_out, source=f"the held-out part of {corpus.source}")
+    return _loader(config, sequences, steps=config.train.evaluation_batches, replica=replica, seed=None)
+
+
+def _sequences(config: Config, tokens: Tokens, *, source: str) -> Sequences:
+    sequences = Sequences(
+        tokens=tokens, length=config.model.sequence, vocabulary=config.model.vocabulary, source=source
+    )
+    if len(sequences) == 0:
+        raise DataError(
+            f"{source} has {len(tokens)} tokens, too few for one sequence of {config.model.sequence}; "
+            "give more text, or a smaller model.sequence"
+        )
+    return sequences
+
+
+def _loader(config: Config, sequences: Sequences, *, steps: int, replica: int, seed: int | None) -> DataLoader[Tensor]:
+    slices = BatchSlices(
+        sequences=len(sequences),
+        batch=config.train.batch,
+        steps=steps,
+        replica=replica,
+        replicas=config.parallel.replicas,
+        seed=seed,
+    )
+    workers = config.data.workers
+    return DataLoader(sequences, batch_sampler=slices, num_workers=workers, persistent_workers=False)

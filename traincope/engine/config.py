@@ -1,0 +1,242 @@
+"""What to train and how it is laid out: frozen values that are checked as they are made.
+
+Every table of a configuration file is one of these classes, every key one of their fields. A
+value that cannot work raises ConfigError here, before any process is launched.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from traincope.engine.orders import ORDERS
+from traincope.errors import ConfigError
+
+VOCABULARY = 257
+"""The 256 bytes and the token that ends a document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """`[model]`: a GPT with RMSNorm, rotary positions, grouped-query attention and SwiGLU."""
+
+    layers: int = 8
+    """Transformer blocks."""
+    hidden: int = 256
+    """Width of the residual stream."""
+    heads: int = 8
+    """Query heads; each is hidden / heads wide."""
+    kv_heads: int = 4
+    """Key and value heads, each shared by heads / kv_heads query heads."""
+    ffn: int = 704
+    """Inner width of the SwiGLU feed-forward."""
+    sequence: int = 128
+    """Tokens of one training sequence."""
+    vocabulary: int = VOCABULARY
+    """Size of the embedding; text needs 257 (bytes and end of document), a token file what it holds."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary frequencies."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "sequence", "vocabulary"):
+            _positive(getattr(self, name), key=f"model.{name}")
+        _positive(self.rope_theta, key="model.rope_theta")
+        _divides(self.heads, self.hidden, divisor="model.heads", dividend="model.hidden")
+        _divides(self.kv_heads, self.heads, divisor="model.kv_heads", dividend="model.heads")
+        _require(
+            self.hidden // self.heads % 2 == 0,
+            f"model.hidden / model.heads = {self.hidden // self.heads} is odd; "
+            "rotary positions turn pairs of channels, so make it even",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """`[data]`: the text."""
+
+    path: str | None = None
+    """A file or folder of text, or a token file `.bin` (`token_type`); None: this Python's own library."""
+    token_type: Literal["uint8", "uint16"] = "uint16"
+    """Type of the numbers in a token file."""
+    held_out: float = 0.05
+    """Share of the tokens, from the end of the text, that is never trained on."""
+    workers: int = 0
+    """Processes that prepare batches in the background; 0: the training process does."""
+
+    def __post_init__(self) -> None:
+        _require(
+            0.0 < self.held_out < 1.0,
+            f"data.held_out = {self.held_out} is no share; give one between 0 and 1",
+        )
+        _require(self.workers >= 0, f"data.workers = {self.workers} is negative; 0 means no background processes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """`[parallel]`: how ranks divide the work; the product of the sizes is the world size."""
+
+    pp: int = 1
+    """Pipeline stages."""
+    dp_replicate: int = 1
+    """Replicas of the sharded model (HSDP); needs fsdp > 1."""
+    fsdp: int = 1
+    """Ranks that share one copy of parameters, gradients and optimizer state (FSDP2)."""
+    dp: int = 1
+    """Replicas of the whole model (DDP)."""
+    ranks: int | None = None
+    """World size this layout is meant for, checked against the product of the sizes; None: the product."""
+    schedule: str = "1f1b"
+    """Order of a pipeline's actions: gpipe or 1f1b."""
+    microbatches: int = 1
+    """Pieces a pipeline cuts its batch into."""
+    reshard_after_forward: bool = True
+    """FSDP frees gathered parameters between forward and backward; pipelines never do."""
+
+    def __post_init__(self) -> None:
+        for name in ("pp", "dp_replicate", "fsdp", "dp", "microbatches"):
+            _positive(getattr(self, name), key=f"parallel.{name}")
+        _require(
+            self.schedule in ORDERS,
+            f"parallel.schedule = {self.schedule!r} is not known; choose one of {', '.join(ORDERS)}",
+        )
+        _require(
+            self.dp == 1 or (self.fsdp == 1 and self.dp_replicate == 1),
+            f"parallel.dp = {self.dp} (DDP) cannot be combined with fsdp = {self.fsdp} and dp_replicate = "
+            f"{self.dp_replicate}; for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
+        )
+        _require(
+            self.dp_replicate == 1 or self.fsdp > 1,
+            f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1; for replicas that are not sharded set dp",
+        )
+        _require(
+            self.pp > 1 or self.microbatches == 1,
+            f"parallel.microbatches = {self.microbatches} needs pp > 1; without a pipeline set train.accumulation",
+        )
+        if self.ranks is not None:
+            self.check_world_size(self.ranks)
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that see different data: the number of slices of a global batch."""
+        return self.dp_replicate * self.fsdp * self.dp
+
+    @property
+    def world_size(self) -> int:
+        return self.pp * self.replicas
+
+    def check_world_size(self, ranks: int) -> None:
+        """Raise ConfigError unless this layout fills exactly `ranks` ranks."""
+        _require(
+            self.world_size == ranks,
+            f"pp {self.pp} x dp_replicate {self.dp_replicate} x fsdp {self.fsdp} x dp {self.dp} = {self.world_size} "
+            f"ranks, but there are {ranks}; change a size in [parallel] or the number of ranks",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """`[train]`: the loop."""
+
+    steps: int = 30
+    """Optimizer steps."""
+    batch: int = 32
+    """Sequences of one optimizer step, over all ranks."""
+    accumulation: int = 1
+    """Backward passes whose gradients are summed into one step."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Type of the matrix products; weights and their updates stay fp32."""
+    seed: int = 0
+    """Decides the starting weights and the order of the data."""
+    log_every: int = 1
+    """Steps between two looks at loss and gradient norm (each costs one small reduction)."""
+    evaluate_every: int | None = None
+    """Steps between two evaluations on held-out text; None: never."""
+    evaluation_batches: int = 4
+    """Batches of one evaluation."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "accumulation", "log_every", "evaluation_batches"):
+            _positive(getattr(self, name), key=f"train.{name}")
+        if self.evaluate_every is not None:
+            _positive(self.evaluate_every, key="train.evaluate_every")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """`[optimizer]`: AdamW."""
+
+    lr: float = 1e-3
+    """Learning rate after the warm-up."""
+    beta1: float = 0.9
+    """Decay of the gradient's running mean."""
+    beta2: float = 0.95
+    """Decay of the squared gradient's running mean."""
+    weight_decay: float = 0.1
+    """Decoupled weight decay of matrices; norms have none."""
+    clip_norm: float | None = None
+    """Largest gradient norm, over all parameters of all ranks; None: no clipping."""
+    warmup: int = 0
+    """Steps in which the learning rate rises to `lr` in equal parts."""
+
+    def __post_init__(self) -> None:
+        _positive(self.lr, key="optimizer.lr")
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            _require(0.0 <= value < 1.0, f"optimizer.{name} = {value} must be at least 0 and below 1")
+        _require(
+            self.weight_decay >= 0.0, f"optimizer.weight_decay = {self.weight_decay} is negative; 0 switches it off"
+        )
+        if self.clip_norm is not None:
+            _positive(self.clip_norm, key="optimizer.clip_norm")
+        _require(self.warmup >= 0, f"optimizer.warmup = {self.warmup} is negative; 0 switches it off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A whole configuration file."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        _require(
+            self.model.layers % self.parallel.pp == 0,
+            f"model.layers = {self.model.layers} does not split over parallel.pp = {self.parallel.pp} stages; "
+            f"use a multiple of {self.parallel.pp} layers, or another pp",
+        )
+        pieces = self.parallel.replicas * self.train.accumulation * self.parallel.microbatches
+        _require(
+            self.train.batch % pieces == 0,
+            f"train.batch = {self.train.batch} does not split into {self.parallel.replicas} replicas x "
+            f"{self.train.accumulation} accumulation x {self.parallel.microbatches} microbatches = {pieces} pieces; "
+            f"use a multiple of {pieces}",
+        )
+        _require(
+            self.model.vocabulary >= VOCABULARY or self.token_file,
+            f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
+            f"need {VOCABULARY}",
+        )
+
+    @property
+    def token_file(self) -> bool:
+        return self.data.path is not None and Path(self.data.path).suffix == ".bin"
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step, over all ranks."""
+        return self.train.batch * self.model.sequence
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+def _positive(value: float, *, key: str) -> None:
+    _require(value > 0, f"{key} = {value} must be greater than 0")
+
+
+def _divides(small: int, large: int, *, divisor: str, dividend: str) -> None:
+    _require(large % small == 0, f"{dividend} = {large} is not a multiple of {divisor} = {small}; change one of them")

@@ -1,0 +1,126 @@
+"""The training loop as a generator: whoever drives it decides what happens between steps.
+
+trainer = Trainer(config, device=device)
+for result in trainer.steps():
+    print(result.step, result.loss)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from traincope.engine.batches import held_out_batches, training_batches
+from traincope.engine.clipping import clip, gradient_norm
+from traincope.engine.config import Config
+from traincope.engine.corpus import read_corpus
+from traincope.engine.data_parallel import replicate
+from traincope.engine.initialise import initialise
+from traincope.engine.mesh import Layout, build_layout
+from traincope.engine.model import GPT
+from traincope.engine.optimizer import build_optimizer, set_learning_rate
+from traincope.engine.pipeline import Pipeline, stage_layers
+from traincope.engine.sharded import shard
+from traincope.engine.whole import WholeModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One optimizer step, the same on every rank."""
+
+    step: int
+    """Counted from 1."""
+    loss: float | None
+    """Mean over the global batch, in nats a token; None in steps between two logged ones."""
+    grad_norm: float | None
+    """Norm of the whole gradient before clipping; None as above."""
+    tokens: int
+    """Tokens of the global batch."""
+
+
+class Passes(Protocol):
+    """How a rank runs a slice of a batch, tokens (B, S + 1)."""
+
+    def train(self, batch: Tensor) -> Tensor:
+        """Add the gradients of the slice's mean loss to `.grad`; the loss where it is known, else zero."""
+
+    def evaluate(self, batch: Tensor) -> Tensor:
+        """The slice's mean loss where it is known, else zero."""
+
+
+class Trainer:
+    """Model, data and optimizer of one rank; needs the process group unless the layout has one rank."""
+
+    def __init__(self, config: Config, *, device: torch.device) -> None:
+        """Raises ConfigError if the layout does not fit the process group, DataError if there is no text."""
+        self.config = config
+        self.device = device
+        self.layout = build_layout(config.parallel, device=device)
+        corpus = read_corpus(config.data)
+        self._batches = training_batches(config, corpus, replica=self.layout.replica)
+        self._held_out = held_out_batches(config, corpus, replica=self.layout.replica)
+        self.model = build_model(config, layout=self.layout, device=device)
+        self._passes = _passes(self.model, config, layout=self.layout, device=device)
+        self._parameters = list(self.model.parameters())
+        self._optimizer = build_optimizer(self._parameters, config.optimizer)
+
+    def steps(self) -> Iterator[StepResult]:
+        """Train to the end, one result after each optimizer step."""
+        for step, batch in enumerate(self._batches, start=1):
+            loss = self._passes.train(batch.to(self.device, non_blocking=True))
+            norm = self._update(step)
+            logged = step % self.config.train.log_every == 0
+            yield StepResult(
+                step=step,
+                loss=self._global_mean(loss) if logged else None,
+                grad_norm=norm.item() if logged else None,
+                tokens=self.config.tokens_per_step,
+            )
+
+    def evaluate(self) -> float:
+        """Mean loss on held-out text in nats a token, the same on every rank."""
+        self.model.eval()
+        losses = [self._passes.evaluate(batch.to(self.device, non_blocking=True)) for batch in self._held_out]
+        self.model.train()
+        return self._global_mean(torch.stack(losses).mean())
+
+    def _update(self, step: int) -> Tensor:
+        norm = gradient_norm(self._parameters, layout=self.layout)
+        if self.config.optimizer.clip_norm is not None:
+            clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
+        set_learning_rate(self._optimizer, self.config.optimizer, step=step)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def _global_mean(self, loss: Tensor) -> float:
+        """Every replica has its mean on one stage and zero on the others, so a sum over all ranks is enough."""
+        if self.layout.mesh is not None:
+            dist.all_reduce(loss)
+        return loss.item() / self.config.parallel.replicas
+
+
+def build_model(config: Config, *, layout: Layout, device: torch.device) -> nn.Module:
+    """This rank's part of the model, parallelised and initialised, in the order that torch asks for.
+
+    FSDP shards parameters that have no storage yet; DDP copies initialised ones.
+    """
+    bf16 = config.train.precision == "bf16"
+    sharded, pipelined = layout.size("fsdp") > 1, layout.size("pp") > 1
+    layers = stage_layers(config.model.layers, stages=layout.size("pp"), stage=layout.coordinate("pp"))
+    with torch.device("meta"):
+        model = GPT(config.model, layers=layers, autocast=bf16 and not sharded)
+    reshard = config.parallel.reshard_after_forward and not pipelined
+    shard(model, layout=layout, bf16=bf16, reshard_after_forward=reshard)
+    model.to_empty(device=device)
+    initialise(model, config.model, seed=config.train.seed)
+    return replicate(model, layout=layout, device=device)
+
+
+def _passes(model: nn.Module, config: Config, *, layout: Layout, device: torch.device) -> Passes:
+    if layout.size("pp") > 1:
+        return Pipeline(model, config, layout=layout, device=device)
+    return WholeModel(model, accumulation=config.train.accumulation)

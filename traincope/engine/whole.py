@@ -1,0 +1,45 @@
+"""Forward and backward where a rank has every layer: no pipeline."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from traincope.engine.model import next_token_loss
+
+
+class WholeModel:
+    """Runs a batch in `accumulation` parts whose gradients are summed, and reduced with the last."""
+
+    def __init__(self, model: nn.Module, *, accumulation: int) -> None:
+        self.model = model
+        self._accumulation = accumulation
+
+    def train(self, batch: Tensor) -> Tensor:
+        """Gradients of the mean loss over tokens (B, S + 1) are added to `.grad`; returns that loss."""
+        total = torch.zeros((), device=batch.device)
+        parts = batch.chunk(self._accumulation)
+        for number, part in enumerate(parts, start=1):
+            with self._reduce_gradients(number == len(parts)):
+                loss = self._loss(part) / len(parts)
+                loss.backward()
+            total += loss.detach()
+        return total
+
+    @torch.no_grad()
+    def evaluate(self, batch: Tensor) -> Tensor:
+        """Mean loss over tokens (B, S + 1)."""
+        losses = [self._loss(part) for part in batch.chunk(self._accumulation)]
+        return torch.stack(losses).mean()
+
+    def _loss(self, part: Tensor) -> Tensor:
+        return next_token_loss(self.model(part[:, :-1]), part[:, 1:])
+
+    def _reduce_gradients(self, wanted: bool) -> AbstractContextManager[None]:
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(wanted)
+        if isinstance(self.model, DistributedDataParallel) and not wanted:
+            return self.model.no_sync()
+        return nullcontext()
