@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from traincope.events import Kind
+from traincope.events import Kind, Phase
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
@@ -69,10 +69,12 @@ class PipelineActions:
         return chunk
 
     def _begin(self, action: str, stage: Any, microbatch: int) -> Slot:
+        import torch
+
         names = self._recorder.names
         return self._recorder.writer().begin(
             Kind.ACTION,
-            0,
+            Phase.NONE if torch.is_grad_enabled() else Phase.EVALUATION,
             names.intern(action),
             names.intern(self._current.schedule),
             microbatch,

@@ -84,6 +84,4 @@ def _open_record(rank: RankRecords, record: np.void) -> OpenRecord:
     elif record["kind"] == Kind.ACTION:
         what = f"pipeline action {what} of stage {record['peer']}, microbatch {record['sequence']}"
     step = int(record["step"])
-    return OpenRecord(
-        what=what, axis=axis, step=None if step == NO_STEP else step, start_ns=int(record["start_ns"])
-    )
+    return OpenRecord(what=what, axis=axis, step=None if step == NO_STEP else step, start_ns=int(record["start_ns"]))

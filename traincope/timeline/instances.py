@@ -4,6 +4,10 @@ An instance is a group and its member's own count of collectives on it; of point
 operations a group, source, destination, tag and count. Durations only are compared, so that no
 clock is needed. The shortest duration is a lower bound of the wire's time: the last rank to
 arrive waits for nobody.
+
+Sends and receives are posted ahead and often waited for much later, on the sending side at the end
+of the step: no side's duration is the wire's time. Where the ranks share a clock their transfer
+runs from the later posting to the earlier end.
 """
 
 from dataclasses import dataclass
@@ -98,8 +102,11 @@ def match_instances(timeline: Timeline) -> Instances:
     keys, number = np.unique(table["key"], return_inverse=True)
     number = number.reshape(-1).astype(np.int64)
     duration = table["end_ns"] - table["start_ns"]
-    transfer = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(transfer, number, duration)
+    transfer = _lowest(duration, number, len(keys))
+    if all(clock.bound_ns == 0 for clock in timeline.clocks):
+        meeting = _lowest(table["end_ns"], number, len(keys)) + _lowest(-table["start_ns"], number, len(keys))
+        direct = keys["source"] != NOBODY
+        transfer = np.where(direct, np.minimum(transfer, np.maximum(meeting, 0)), transfer)
     exact = np.zeros(len(keys), dtype=bool)
     np.logical_or.at(exact, number, ~table["bounded"])
     present = np.bincount(number, minlength=len(keys))
@@ -121,6 +128,13 @@ def match_instances(timeline: Timeline) -> Instances:
         exact=exact,
         complete=present >= size,
     )
+
+
+def _lowest(values: Ints, number: Ints, count: int) -> Ints:
+    """The least of the values of each instance."""
+    lowest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, number, values)
+    return lowest
 
 
 _PART = np.dtype(

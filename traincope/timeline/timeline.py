@@ -96,7 +96,7 @@ class Timeline:
 
     @property
     def start_ns(self) -> int:
-        return min(rank.main["start_ns"].min() for rank in self.ranks if len(rank.main))
+        return min(int(rank.main["start_ns"].min()) for rank in self.ranks if len(rank.main))
 
     @property
     def end_ns(self) -> int:

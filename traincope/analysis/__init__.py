@@ -1,0 +1,28 @@
+"""Pure functions from a Timeline to frozen results; showing them is elsewhere.
+
+`host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer, `pipeline`,
+`schedule` and `bubble` explain pipeline idle time, `ledger` sums, `comm`, `stragglers`, `deaths`
+and `losses` say what the sums mean, `verdict` orders it. `analyze` runs them: a new analysis is
+one file, one field of `Analysis` and one line there.
+"""
+
+from traincope.analysis.analyze import Analysis, analyze
+from traincope.analysis.bubble import Bubble, StageBubble
+from traincope.analysis.comm import AxisOperation
+from traincope.analysis.findings import Finding
+from traincope.analysis.ledger import Ledger, RankLedger
+from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
+
+__all__ = [
+    "Analysis",
+    "AxisOperation",
+    "Bubble",
+    "Finding",
+    "Ledger",
+    "RankLedger",
+    "RankWait",
+    "StageBubble",
+    "Straggler",
+    "Stragglers",
+    "analyze",
+]

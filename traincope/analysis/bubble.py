@@ -1,0 +1,160 @@
+"""The pipeline bubble: idle time of a stage, split by replaying what ran.
+
+The pool to be split is the stage's time in a step's window that is in none of its own actions and
+in nothing else the ledger names. With every stage given the mean of the stages' median durations
+and free transfers the replay idles for the schedule alone; own medians add the imbalance; measured
+transfers add exposed transfer; what really happened adds the jitter. Differences of
+counterfactuals, so signed; their sum is the pool, exactly.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from traincope.analysis.pipeline import ReplicaStep
+from traincope.analysis.schedule import Action, Replica, mean_over_stages, recognise, replay
+from traincope.events import RECEIVE_OPERATIONS
+from traincope.plan.bubble import FORMULAS, bubble_ratio
+from traincope.timeline import Instances
+from traincope.topology import PIPELINE_AXIS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Idle ns of one rank in one step by the three replays."""
+
+    schedule_ns: int
+    imbalance_ns: int
+    transfer_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageBubble:
+    """One stage, summed over its ranks and the counted steps."""
+
+    stage: int
+    ranks: tuple[int, ...]
+    schedule_ns: int
+    imbalance_ns: int
+    jitter_ns: int
+    wall_ns: int
+
+    @property
+    def fraction_ratio(self) -> float:
+        """(schedule + imbalance + jitter) / wall."""
+        return (self.schedule_ns + self.imbalance_ns + self.jitter_ns) / self.wall_ns if self.wall_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubble:
+    """The pipeline of a run."""
+
+    schedule: str
+    """gpipe, 1f1b, or custom, told from the recorded order."""
+    num_stages: int
+    num_microbatches: int
+    stages: tuple[StageBubble, ...]
+    theory_ratio: float | None
+    """Idle share of total time by the schedule's formula; None where there is no formula."""
+    replay_ratio: float | None
+    """The same by replaying the recorded order with equal stages and free transfers."""
+
+    @property
+    def fraction_ratio(self) -> float:
+        """Headline: the mean over the stages."""
+        return sum(stage.fraction_ratio for stage in self.stages) / len(self.stages)
+
+
+def replay_idle(step: ReplicaStep, transfers: Mapping[tuple[int, int], int]) -> dict[int, Idle]:
+    """Rank -> its idle time by the replays; empty where the recorded order cannot be replayed."""
+    replica = step.replica
+    own = replica.medians()
+    runs = (
+        replay(replica.orders, mean_over_stages(own), {}),
+        replay(replica.orders, own, {}),
+        replay(replica.orders, own, transfers),
+    )
+    even, uneven, sent = runs
+    if even is None or uneven is None or sent is None:
+        return {}
+    return {
+        rank: Idle(
+            schedule_ns=even[rank],
+            imbalance_ns=uneven[rank] - even[rank],
+            transfer_ns=sent[rank] - uneven[rank],
+        )
+        for rank in even
+    }
+
+
+def measured_transfers(
+    steps: tuple[ReplicaStep, ...], instances: Instances
+) -> dict[tuple[int, int], dict[tuple[int, int], int]]:
+    """(step, first rank of the replica) -> (source stage, destination stage) -> median transfer ns."""
+    received = (instances.axis == PIPELINE_AXIS) & np.isin(instances.operation, list(RECEIVE_OPERATIONS))
+    seen: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for part in np.flatnonzero(received):
+        number = instances.number[part]
+        source, destination = int(instances.keys["source"][number]), int(instances.rank[part])
+        seen[int(instances.step[part]), source, destination].append(int(instances.transfer_ns[number]))
+    result = {}
+    for step in steps:
+        stages = _stages_of_ranks(step.replica)
+        result[step.number, step.ranks[0]] = {
+            (source_stage, destination_stage): round(median(seen[step.number, source, destination]))
+            for source, source_stages in stages.items()
+            for destination, destination_stages in stages.items()
+            if (step.number, source, destination) in seen
+            for source_stage in source_stages
+            for destination_stage in destination_stages
+        }
+    return result
+
+
+def theory(replica: Replica) -> tuple[str, int, float | None, float | None]:
+    """(schedule, microbatches of one of its rounds, formula's ratio, replayed ratio)."""
+    first = first_round(replica)
+    schedule = recognise(first)
+    ratio = (
+        bubble_ratio(schedule, stages=len(first.orders), microbatches=first.num_microbatches)
+        if schedule in FORMULAS
+        else None
+    )
+    medians = mean_over_stages(first.medians())
+    idle = replay(first.orders, medians, {})
+    if idle is None:
+        return schedule, first.num_microbatches, ratio, None
+    work = sum(medians[action.kind, action.stage] for order in first.orders.values() for action in order)
+    total = work + sum(idle.values())
+    return schedule, first.num_microbatches, ratio, sum(idle.values()) / total if total else None
+
+
+def first_round(replica: Replica) -> Replica:
+    """A schedule that runs several times a step (gradient accumulation): its first time."""
+    total = replica.num_microbatches
+    per_round = next(
+        (size for size in range(1, total + 1) if total % size == 0 and _starts_round(replica, size)), total
+    )
+    orders = {
+        rank: tuple(action for action in order if action.microbatch < per_round)
+        for rank, order in replica.orders.items()
+    }
+    kept = {action for order in orders.values() for action in order}
+    return Replica(orders=orders, durations_ns={a: d for a, d in replica.durations_ns.items() if a in kept})
+
+
+def _starts_round(replica: Replica, size: int) -> bool:
+    """Whether every rank finishes the first `size` microbatches before it begins another."""
+    return all(_is_prefix(order, size) for order in replica.orders.values())
+
+
+def _is_prefix(order: tuple[Action, ...], size: int) -> bool:
+    early = [action.microbatch < size for action in order]
+    return all(early[: sum(early)])
+
+
+def _stages_of_ranks(replica: Replica) -> dict[int, list[int]]:
+    return {rank: sorted({action.stage for action in order}) for rank, order in replica.orders.items()}

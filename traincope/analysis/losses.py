@@ -1,0 +1,213 @@
+"""Ledger terms that cost more than they must, each with what to do: the largest first."""
+
+from collections.abc import Iterator
+
+from traincope.analysis.bubble import Bubble
+from traincope.analysis.comm import AxisOperation
+from traincope.analysis.findings import HIGH, MEDIUM, Finding, percent
+from traincope.analysis.ledger import Ledger
+from traincope.analysis.stragglers import Straggler, Stragglers
+from traincope.analysis.terms import UNATTRIBUTED
+from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
+from traincope.topology import PIPELINE_AXIS
+
+WORTH_SAYING = 0.05
+"""Share of step time below which a term is not mentioned."""
+AGREES = 0.03
+"""The replayed schedule confirms the formula when they differ by no more than this."""
+
+HOST_LOSSES = {
+    "checkpoint_stall": ("checkpoints hold up training", "save asynchronously, or less often"),
+    "gc": ("Python's garbage collector stops the training thread", "call gc.disable() and collect between steps"),
+    "compile": ("compilation stops training", "keep shapes constant, so that nothing is compiled twice"),
+    "sync": ("the host waits for the device", "read values (.item(), print) less often"),
+}
+"""Term -> (what it is, what to do), for terms with nothing more to say."""
+
+
+def losses(
+    ledger: Ledger, bubble: Bubble | None, comm: tuple[AxisOperation, ...], stragglers: Stragglers
+) -> list[Finding]:
+    """Findings about the counted steps, ordered by their share of step time."""
+    weighted = [
+        *_bubble(ledger, bubble),
+        *_exposed(ledger, comm, stragglers),
+        *_straggler(stragglers),
+        *_data(ledger),
+        *_host(ledger),
+        *_unattributed(ledger),
+    ]
+    return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
+
+
+Weighted = Iterator[tuple[float, Finding]]
+"""Findings with the share of step time by which they are ordered."""
+
+
+def _share(ledger: Ledger, term: str) -> float:
+    return ledger.share(term) or 0.0
+
+
+def _bubble(ledger: Ledger, bubble: Bubble | None) -> Weighted:
+    if bubble is None:
+        return
+    parts = {name: _share(ledger, f"bubble.{name}") for name in ("schedule", "imbalance", "jitter")}
+    total = sum(parts.values())
+    if total < WORTH_SAYING:
+        return
+    largest = max(parts, key=lambda name: parts[name])
+    theory = "" if bubble.theory_ratio is None else f"; theory for {_layout(bubble)} is {percent(bubble.theory_ratio)}"
+    advice, gain = _bubble_advice(largest, parts[largest], bubble)
+    yield (
+        total,
+        Finding(
+            kind="pipeline_bubble",
+            confidence=_bubble_confidence(bubble),
+            evidence=(
+                f"the pipeline idles {percent(total)} of a step: {percent(parts['schedule'])} schedule, "
+                f"{percent(parts['imbalance'])} uneven stages, {percent(parts['jitter'])} jitter{theory}"
+            ),
+            advice=advice,
+            estimated_gain_ratio=gain,
+        ),
+    )
+
+
+def _layout(bubble: Bubble) -> str:
+    return f"{bubble.schedule}, {bubble.num_stages} stages, {bubble.num_microbatches} microbatches"
+
+
+def _bubble_confidence(bubble: Bubble) -> str:
+    """High where formula and replay, found independently, say the same of the schedule."""
+    if bubble.theory_ratio is None or bubble.replay_ratio is None:
+        return MEDIUM
+    return HIGH if abs(bubble.theory_ratio - bubble.replay_ratio) <= AGREES else MEDIUM
+
+
+def _bubble_advice(largest: str, share: float, bubble: Bubble) -> tuple[str, float | None]:
+    if largest == "imbalance":
+        slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).stage
+        return f"even out the stages: stage {slow} waits least, move layers away from it", share
+    if largest == "jitter":
+        return (
+            "neither schedule nor stage times explain most of it: look for late ranks, noisy hosts or slow launches",
+            None,
+        )
+    if bubble.schedule not in FORMULAS:
+        return "use more microbatches, or a schedule with less idle time", None
+    doubled = 2 * bubble.num_microbatches
+    now, then = (
+        bubble_over_ideal(bubble.schedule, stages=bubble.num_stages, microbatches=microbatches)
+        for microbatches in (bubble.num_microbatches, doubled)
+    )
+    theory = bubble_ratio(bubble.schedule, stages=bubble.num_stages, microbatches=doubled)
+    return f"with {doubled} microbatches the schedule idles {percent(theory)} by theory", share * (1 - then / now)
+
+
+def _exposed(ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers) -> Weighted:
+    """Waiting for a rank that is named is that rank's finding, and not told twice."""
+    for term in ledger.order:
+        family, _, rest = term.partition("[")
+        axis, share = rest.rstrip("]"), _share(ledger, term)
+        if share < WORTH_SAYING:
+            continue
+        if family == "exposed_wait" and not stragglers.named:
+            yield share, _wait_finding(axis, share)
+        elif family == "exposed_transfer":
+            yield share, _transfer_finding(axis, share, comm)
+
+
+def _wait_finding(axis: str, share: float) -> Finding:
+    return Finding(
+        kind="exposed_wait",
+        confidence=MEDIUM,
+        evidence=(
+            f"ranks stand still {percent(share)} of a step until the last one joins collectives on {axis}; "
+            "no single rank is to blame"
+        ),
+        advice="give every rank the same work (equal batches and shapes) and its own cores; then look for host noise",
+        estimated_gain_ratio=share,
+    )
+
+
+def _transfer_finding(axis: str, share: float, comm: tuple[AxisOperation, ...]) -> Finding:
+    operations = [row for row in comm if row.axis == axis and row.bus_bandwidth is not None]
+    most = max(operations, key=lambda row: row.transfer_ns, default=None)
+    speed = (
+        "" if most is None else f", mostly {most.operation} at {(most.bus_bandwidth or 0) / 1e9:.2f} GB/s bus bandwidth"
+    )
+    overlap = (
+        "send earlier or in smaller pieces, so that transfers run beside compute"
+        if axis == PIPELINE_AXIS
+        else "overlap it (prefetch the next layer, larger buckets), send fewer bytes, or use a faster link"
+    )
+    return Finding(
+        kind="exposed_transfer",
+        confidence=MEDIUM,
+        evidence=f"transfers on {axis} hold up compute for {percent(share)} of a step{speed}",
+        advice=overlap,
+        estimated_gain_ratio=share,
+    )
+
+
+def _straggler(stragglers: Stragglers) -> Weighted:
+    for straggler in stragglers.named:
+        yield straggler.caused_share, _straggler_finding(straggler)
+
+
+def _straggler_finding(straggler: Straggler) -> Finding:
+    longer = f"; its own work takes {1 + straggler.excess_ratio:.2f} times its peers'"
+    return Finding(
+        kind="straggler",
+        ranks=(straggler.rank,),
+        confidence=straggler.confidence,
+        evidence=(
+            f"rank {straggler.rank} arrives last: the ranks that wait for it lose "
+            f"{percent(straggler.caused_share)} of a step{longer if straggler.confidence == HIGH else ''}"
+        ),
+        advice=(
+            "compare that rank's host with the others (clocks, throttling, other jobs, its data); "
+            "replace it if it stays slow"
+        ),
+        estimated_gain_ratio=straggler.caused_share,
+    )
+
+
+def _data(ledger: Ledger) -> Weighted:
+    share = _share(ledger, "data_wait")
+    if share >= WORTH_SAYING:
+        yield (
+            share,
+            Finding(
+                kind="data_bound",
+                confidence=MEDIUM,
+                evidence=f"training waits {percent(share)} of a step for the next batch",
+                advice="give the DataLoader more workers or a deeper prefetch, or prepare the data beforehand",
+                estimated_gain_ratio=share,
+            ),
+        )
+
+
+def _host(ledger: Ledger) -> Weighted:
+    for term, (what, advice) in HOST_LOSSES.items():
+        share = _share(ledger, term)
+        if share >= WORTH_SAYING:
+            evidence = f"{what} for {percent(share)} of a step"
+            yield (
+                share,
+                Finding(kind=term, confidence=MEDIUM, evidence=evidence, advice=advice, estimated_gain_ratio=share),
+            )
+
+
+def _unattributed(ledger: Ledger) -> Weighted:
+    share = _share(ledger, UNATTRIBUTED)
+    if share >= WORTH_SAYING:
+        yield (
+            share,
+            Finding(
+                kind=UNATTRIBUTED,
+                confidence=MEDIUM,
+                evidence=f"{percent(share)} of a step is in nothing that is watched",
+                advice="wrap what your loop does between forward, backward and optimizer in traincope.span(name)",
+            ),
+        )

@@ -1,0 +1,150 @@
+"""Pipeline actions of one replica in one step: their order, which schedule that is, and a replay."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One F, B, I or W of a stage on a microbatch."""
+
+    kind: str
+    stage: int
+    microbatch: int
+
+
+Key = tuple[str, int]
+"""(kind of action, stage): what durations and transfers are told by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What the ranks of one pipeline did in one step."""
+
+    orders: Mapping[int, tuple[Action, ...]]
+    """Rank -> its actions in the order they began."""
+    durations_ns: Mapping[Action, int]
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return tuple(sorted({action.stage for order in self.orders.values() for action in order}))
+
+    @property
+    def num_microbatches(self) -> int:
+        return len({action.microbatch for order in self.orders.values() for action in order})
+
+    def medians(self) -> dict[Key, int]:
+        """Median duration of each stage's actions of each kind, ns; receive waits are not in them."""
+        seen: dict[Key, list[int]] = defaultdict(list)
+        for action, duration in self.durations_ns.items():
+            seen[action.kind, action.stage].append(duration)
+        return {key: round(median(durations)) for key, durations in seen.items()}
+
+
+def mean_over_stages(medians: Mapping[Key, int]) -> dict[Key, int]:
+    """Every stage given the mean over the stages, kind by kind."""
+    by_kind: dict[str, list[int]] = defaultdict(list)
+    for (kind, _), duration in medians.items():
+        by_kind[kind].append(duration)
+    return {(kind, stage): round(sum(by_kind[kind]) / len(by_kind[kind])) for kind, stage in medians}
+
+
+def replay(
+    orders: Mapping[int, Sequence[Action]], durations: Mapping[Key, int], transfers: Mapping[tuple[int, int], int]
+) -> dict[int, int] | None:
+    """Idle ns of each rank when its actions run in their order, each as soon as its inputs are there.
+
+    F(s, m) needs F(s-1, m), B or I(s, m) needs F(s, m) and B or I(s+1, m), W needs its I. What
+    crosses ranks arrives `transfers[source stage, destination stage]` ns later. Idle is the
+    makespan over all ranks less a rank's own work. None where the order cannot run: an input is
+    never made.
+    """
+    rank_of = {action.stage: rank for rank, order in orders.items() for action in order}
+    present = {action for order in orders.values() for action in order}
+    done: dict[Action, int] = {}
+    clock, at = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
+    moved = True
+    while moved:
+        moved = False
+        for rank, order in orders.items():
+            while at[rank] < len(order):
+                action = order[at[rank]]
+                ready = _ready(action, done, present, rank_of=rank_of, transfers=transfers)
+                if ready is None:
+                    break
+                clock[rank] = max(clock[rank], ready) + durations[action.kind, action.stage]
+                done[action] = clock[rank]
+                at[rank] += 1
+                moved = True
+    if any(at[rank] < len(order) for rank, order in orders.items()):
+        return None
+    makespan = max(clock.values(), default=0)
+    return {
+        rank: makespan - sum(durations[action.kind, action.stage] for action in order) for rank, order in orders.items()
+    }
+
+
+def _ready(
+    action: Action,
+    done: Mapping[Action, int],
+    present: set[Action],
+    *,
+    rank_of: Mapping[int, int],
+    transfers: Mapping[tuple[int, int], int],
+) -> int | None:
+    """When the action's inputs are on its rank; None while one is still to come."""
+    ready = 0
+    for needed in _needs(action):
+        if needed not in present:
+            continue
+        if needed not in done:
+            return None
+        crosses = rank_of[needed.stage] != rank_of[action.stage]
+        ready = max(ready, done[needed] + (transfers.get((needed.stage, action.stage), 0) if crosses else 0))
+    return ready
+
+
+def _needs(action: Action) -> tuple[Action, ...]:
+    stage, microbatch = action.stage, action.microbatch
+    if action.kind == FORWARD:
+        return (Action(FORWARD, stage - 1, microbatch),)
+    if action.kind == BACKWARD_WEIGHT:
+        return (Action(BACKWARD_INPUT, stage, microbatch),)
+    later = (Action(kind, stage + 1, microbatch) for kind in (BACKWARD, BACKWARD_INPUT))
+    return (Action(FORWARD, stage, microbatch), *later)
+
+
+def recognise(replica: Replica) -> str:
+    """The schedule that these orders are: gpipe, 1f1b, or `custom`.
+
+    Told from what ran, not from the name of a class. One stage a rank in order; anything else that
+    has a formula will be recognised by its own rule.
+    """
+    by_stage = {order[0].stage: order for order in replica.orders.values() if order}
+    stages, microbatches = len(replica.stages), replica.num_microbatches
+    if len(by_stage) != stages:
+        return "custom"
+    for name, expected in (("gpipe", _gpipe), ("1f1b", _1f1b)):
+        wanted = {stage: expected(stage, stages=stages, microbatches=microbatches) for stage in replica.stages}
+        if all([(a.kind, a.microbatch) for a in by_stage[stage]] == wanted[stage] for stage in replica.stages):
+            return name
+    return "custom"
+
+
+def _gpipe(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    del stage, stages
+    return [(kind, m) for kind in (FORWARD, BACKWARD) for m in range(microbatches)]
+
+
+def _1f1b(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    warm_up = min(stages - stage, microbatches)
+    order = [(FORWARD, m) for m in range(warm_up)]
+    for m in range(microbatches):
+        order.append((BACKWARD, m))
+        if warm_up + m < microbatches:
+            order.append((FORWARD, warm_up + m))
+    return order

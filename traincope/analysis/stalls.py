@@ -1,0 +1,62 @@
+"""Each stalled piece split into waiting for others and the transfer itself.
+
+For a collective with interval [s, e] on this rank and transfer d (its shortest duration on any
+rank), [s, e - d] is waiting and [e - d, e] is transfer; a piece is what of them it overlaps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.analysis.host import Bools, Ints, Pieces
+from traincope.events import Kind
+from traincope.timeline import Instances, RankTimeline
+from traincope.timeline.instances import instance_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallSplit:
+    """One entry a piece, 0 where no stall owns it."""
+
+    wait_ns: Ints
+    transfer_ns: Ints
+    split: Bools
+    """False where peers' records are missing and all of the stall counts as transfer."""
+    axis: NDArray[np.object_]
+    operation: NDArray[np.object_]
+    instance: Ints
+    """Number of the collective waited for, -1 if unknown."""
+
+
+def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances, groups: dict[str, int]) -> StallSplit:
+    """Split every piece that a stall owns."""
+    intervals = pieces.intervals
+    stalls = intervals["kind"] == Kind.STALL
+    instance = np.full(len(intervals), -1, dtype=np.int64)
+    instance[stalls] = instances.find(instance_keys(rank, intervals[stalls], groups))
+    boundary, known = _boundaries(rank, instance, instances=instances)
+    owner = np.where(pieces.stalled, pieces.owner, len(intervals))
+    limit = np.append(boundary, 0)[owner]
+    wait = np.clip(limit, pieces.start_ns, pieces.end_ns) - pieces.start_ns
+    wait = np.where(pieces.stalled, wait, 0)
+    axes = [rank.axis(int(group)) if stall else "" for group, stall in zip(intervals["group"], stalls, strict=True)]
+    names = [rank.name(int(name)) if stall else "" for name, stall in zip(intervals["name"], stalls, strict=True)]
+    return StallSplit(
+        wait_ns=wait,
+        transfer_ns=np.where(pieces.stalled, pieces.duration_ns - wait, 0),
+        split=np.append(known, True)[owner],
+        axis=np.array([*axes, ""], dtype=object)[owner],
+        operation=np.array([*names, ""], dtype=object)[owner],
+        instance=np.append(instance, -1)[owner],
+    )
+
+
+def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> tuple[Ints, Bools]:
+    """For each interval: when its waiting turned into transfer on this rank, and whether that is known."""
+    mine = np.flatnonzero(instances.rank == rank.rank)
+    turn = np.full(len(instances.keys) + 1, np.iinfo(np.int64).min, dtype=np.int64)
+    number = instances.number[mine]
+    turn[number] = instances.end_ns[mine] - instances.transfer_ns[number]
+    known = np.append(instances.complete, False)[instance]
+    return np.where(known, turn[instance], np.iinfo(np.int64).min), known

@@ -1,0 +1,129 @@
+"""Which rank the others waited for, and whether there is enough evidence to name it.
+
+In every collective the rank that arrives last waits least; the exposed waiting of the others is
+laid at its door. A rank is named only if it caused most of all waiting among its peers and a
+material part of their time; that its own work was longer than its peers' too makes it certain.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from traincope.analysis.host import Ints, Pieces
+from traincope.analysis.ledger import Ledger, RankLedger
+from traincope.analysis.stalls import StallSplit
+from traincope.analysis.terms import COMPUTE, UNATTRIBUTED
+from traincope.timeline import Instances, Timeline
+
+MATERIAL = 0.02
+"""Share of a peer's step that its waiting for the rank must take."""
+OWN_WORK = ("data_wait", "gc", "checkpoint_stall", UNATTRIBUTED)
+"""Besides compute: what delays a rank on its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWait:
+    """One rank, summed over the counted steps."""
+
+    rank: int
+    compute_ns: int
+    own_ns: int
+    """Its own work: compute, and everything else that no other rank can be the cause of."""
+    own_wait_ns: int
+    """Exposed waiting for others."""
+    caused_wait_ns: int
+    """Exposed waiting of others for this rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank that is named."""
+
+    rank: int
+    confidence: str
+    """high: it caused the waiting and its own work was longer than its peers'; medium: the former."""
+    caused_share: float
+    """Share of step time that a rank which waited for it lost, mean over those."""
+    excess_ratio: float
+    """Its own work over the median of its peers', less 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stragglers:
+    """All ranks, and those that are named (often none, and that is an answer)."""
+
+    ranks: tuple[RankWait, ...]
+    named: tuple[Straggler, ...]
+
+
+def stragglers(
+    timeline: Timeline,
+    ledger: Ledger,
+    waits: Mapping[int, tuple[Pieces, StallSplit]],
+    instances: Instances,
+) -> Stragglers:
+    """`waits` are the split pieces of each rank."""
+    last = last_to_arrive(instances)
+    waited_for: dict[tuple[int, int], int] = defaultdict(int)
+    counted = {rank.rank: rank.counted for rank in ledger.ranks}
+    for rank, (pieces, split) in waits.items():
+        inside = (pieces.step >= 0) & np.append(counted[rank], False)[pieces.step] & (split.instance >= 0)
+        for culprit, waited in zip(last[split.instance[inside]], split.wait_ns[inside], strict=True):
+            if culprit in waits and culprit != rank:
+                waited_for[rank, int(culprit)] += int(waited)
+    ranks = tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
+    stages = {rank.rank: rank.stage for rank in timeline.ranks}
+    return Stragglers(ranks=ranks, named=_named(ranks, waited_for, ledger=ledger, stages=stages))
+
+
+def last_to_arrive(instances: Instances) -> Ints:
+    """For each instance, the rank whose part is shortest; -1 where not all parts are there."""
+    order = np.lexsort((instances.duration_ns, instances.number))
+    last = np.full(len(instances.keys), -1, dtype=np.int64)
+    first_of_each = np.searchsorted(instances.number[order], np.arange(len(instances.keys)))
+    last[:] = instances.rank[order[first_of_each]] if len(order) else -1
+    return np.where(instances.complete, last, -1)
+
+
+def _rank_wait(rank: RankLedger, waited_for: Mapping[tuple[int, int], int]) -> RankWait:
+    compute = sum(rank.total(term) or 0 for term in COMPUTE)
+    return RankWait(
+        rank=rank.rank,
+        compute_ns=compute,
+        own_ns=compute + sum(rank.total(term) or 0 for term in OWN_WORK),
+        own_wait_ns=sum(ns for (waiting, _), ns in waited_for.items() if waiting == rank.rank),
+        caused_wait_ns=sum(ns for (_, culprit), ns in waited_for.items() if culprit == rank.rank),
+    )
+
+
+def _named(
+    ranks: tuple[RankWait, ...],
+    waited_for: Mapping[tuple[int, int], int],
+    *,
+    ledger: Ledger,
+    stages: Mapping[int, int | None],
+) -> tuple[Straggler, ...]:
+    """At most one: the rank that caused most of the waiting."""
+    total = sum(rank.caused_wait_ns for rank in ranks)
+    if len(ranks) < 2 or total == 0:
+        return ()
+    worst = max(ranks, key=lambda rank: rank.caused_wait_ns)
+    wall_ns = ledger.wall_ns / len(ranks)
+    victims = [ns for (_, culprit), ns in waited_for.items() if culprit == worst.rank and ns]
+    share = sum(victims) / len(victims) / wall_ns
+    dominant = worst.caused_wait_ns / total > (1 + 1 / len(ranks)) / 2
+    if share < MATERIAL or not dominant:
+        return ()
+    peers = [rank.own_ns for rank in ranks if rank is not worst and stages[rank.rank] == stages[worst.rank]]
+    excess_ns = worst.own_ns - median(peers) if peers else 0.0
+    return (
+        Straggler(
+            rank=worst.rank,
+            confidence="high" if excess_ns / wall_ns > MATERIAL else "medium",
+            caused_share=share,
+            excess_ratio=excess_ns / median(peers) if peers and median(peers) else 0.0,
+        ),
+    )

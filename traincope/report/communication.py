@@ -1,0 +1,29 @@
+"""What every mesh axis sent: how much, how long on the wire, how long in waiting, how much exposed."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from traincope.report.plain import text
+from traincope.report.schema import Operation
+from traincope.report.tables import table
+from traincope.report.units import bandwidth, milliseconds, size
+
+
+def communication(operations: list[Operation], *, rank_steps: int) -> Iterator[RenderableType]:
+    """One row an axis and operation; all but the bandwidth are means of a rank's step."""
+    head = Text("COMMUNICATION", style="bold")
+    yield head.append("  one rank, one step; times in ms", style="not bold dim")
+    rows = table("axis, operation", "count", "bytes", "transfer", "wait", "exposed", "bus")
+    for operation in operations:
+        rows.add_row(text(f"    {operation['axis']} {operation['op']}"), *_cells(operation, rank_steps=rank_steps))
+    yield rows
+
+
+def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:
+    yield f"{operation['count'] / rank_steps:.1f}"
+    yield size(operation["bytes"] / rank_steps)
+    for ns in (operation["transfer_ns"], operation["wait_ns"], operation["exposed_ns"]):
+        yield milliseconds(ns / rank_steps)
+    yield bandwidth(operation["bus_bandwidth_bytes_per_second"])

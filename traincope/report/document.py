@@ -1,0 +1,212 @@
+"""Analysis -> the document of `schema`, and the document as JSON text."""
+
+import json
+from collections import defaultdict
+
+from traincope.analysis import Analysis, Bubble, Finding, Ledger, RankLedger, Stragglers
+from traincope.report import schema
+from traincope.store import RankRecords
+from traincope.timeline import OpenRecord, RankTimeline, Timeline
+
+CLEAN = "clean"
+NO_FLOPS = "no FLOPs are recorded"
+
+
+def to_json(document: schema.Document) -> str:
+    """`document` as indented ASCII JSON with keys in the order of the schema, ending in a newline.
+
+    ASCII because names from a run may hold anything: control characters stay escaped, so the text
+    is safe on a terminal. Raises ValueError for a NaN or infinity: missing must be null.
+    """
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def to_document(analysis: Analysis) -> schema.Document:
+    """Everything the analysis says, in the fixed shape; where it could not say, null."""
+    timeline, ledger = analysis.timeline, analysis.ledger
+    counted = ledger.rank_steps > 0
+    return schema.Document(
+        schema_version=schema.SCHEMA_VERSION,
+        run=_run(analysis),
+        verdict=[_finding(finding) for finding in analysis.verdict],
+        ledger=_ledger(ledger) if counted else None,
+        utilization=_utilization(),
+        comm=_comm(analysis) or None,
+        bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
+        stragglers=_stragglers(analysis.stragglers) if counted else None,
+        faults=[_fault(rank, timeline) for rank in timeline.ranks if rank.ending != CLEAN],
+        goodput=None,
+        memory=None,
+        kernels=None,
+        critical_path=None,
+        data_order=None,
+        gpu_partition=None,
+        clock=[
+            schema.RankClock(rank=clock.rank, offset_ns=clock.offset_ns, bound_ns=clock.bound_ns)
+            for clock in timeline.clocks
+        ],
+        recorder=_recorder(timeline),
+    )
+
+
+def _run(analysis: Analysis) -> schema.Run:
+    timeline, ledger = analysis.timeline, analysis.ledger
+    run = timeline.run
+    return schema.Run(
+        id=run.info.id,
+        world_size=run.info.world_size,
+        mesh_axes=dict(run.info.mesh),
+        attempts=run.attempts,
+        steps=len({int(number) for rank in ledger.ranks for number in rank.numbers[rank.counted]}),
+        excluded_steps=list(ledger.excluded_steps),
+        step_ns=analysis.median_step_ns,
+        start=run.info.started_wall_ns,
+        end=timeline.end_ns if timeline.ranks else None,
+        versions=dict(run.info.versions),
+        missing_ranks=list(run.missing),
+    )
+
+
+def _finding(finding: Finding) -> schema.Finding:
+    return schema.Finding(
+        kind=finding.kind,
+        ranks=list(finding.ranks),
+        steps=list(finding.steps),
+        confidence=finding.confidence,
+        evidence=finding.evidence,
+        advice=finding.advice,
+        estimated_gain_ratio=finding.estimated_gain_ratio,
+    )
+
+
+def _ledger(ledger: Ledger) -> schema.Ledger:
+    return schema.Ledger(
+        ranks=[_rank_ledger(rank, order=ledger.order) for rank in ledger.ranks],
+        wall_ns=ledger.wall_ns,
+        terms={term: ledger.total(term) for term in ledger.order},
+        rank_steps=ledger.rank_steps,
+        unsplit_ns=sum(int(rank.unsplit_ns[rank.counted].sum()) for rank in ledger.ranks),
+        waterfall={term: ledger.share(term) for term in ledger.order},
+    )
+
+
+def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedger:
+    return schema.RankLedger(
+        rank=rank.rank,
+        steps=rank.num_counted,
+        wall_ns=rank.total_wall_ns,
+        terms={term: rank.total(term) for term in order},
+    )
+
+
+def _utilization() -> schema.Utilization:
+    return schema.Utilization(
+        mfu=None,
+        mfu_paper=None,
+        mfu_job=None,
+        hfu=None,
+        tokens_per_second=None,
+        flops_convention=None,
+        reason=NO_FLOPS,
+    )
+
+
+def _comm(analysis: Analysis) -> list[schema.Operation]:
+    return [
+        schema.Operation(
+            axis=row.axis,
+            op=row.operation,
+            count=row.count,
+            bytes=row.num_bytes,
+            transfer_ns=row.transfer_ns,
+            wait_ns=row.wait_ns,
+            exposed_ns=row.exposed_ns,
+            bus_bandwidth_bytes_per_second=row.bus_bandwidth,
+        )
+        for row in analysis.comm
+    ]
+
+
+def _bubble(bubble: Bubble) -> schema.Bubble:
+    return schema.Bubble(
+        schedule=bubble.schedule,
+        microbatches=bubble.num_microbatches,
+        stages=[
+            schema.Stage(
+                stage=stage.stage,
+                ranks=list(stage.ranks),
+                schedule_ns=stage.schedule_ns,
+                imbalance_ns=stage.imbalance_ns,
+                jitter_ns=stage.jitter_ns,
+                wall_ns=stage.wall_ns,
+                fraction_ratio=stage.fraction_ratio,
+            )
+            for stage in bubble.stages
+        ],
+        fraction_ratio=bubble.fraction_ratio,
+        theory_ratio=bubble.theory_ratio,
+        replay_ratio=bubble.replay_ratio,
+    )
+
+
+def _stragglers(stragglers: Stragglers) -> schema.Stragglers:
+    return schema.Stragglers(
+        named=[
+            schema.Straggler(
+                rank=named.rank,
+                confidence=named.confidence,
+                caused_ratio=named.caused_share,
+                excess_ratio=named.excess_ratio,
+            )
+            for named in stragglers.named
+        ],
+        ranks=[
+            schema.RankWait(
+                rank=rank.rank,
+                compute_ns=rank.compute_ns,
+                own_wait_ns=rank.own_wait_ns,
+                caused_wait_ns=rank.caused_wait_ns,
+            )
+            for rank in stragglers.ranks
+        ],
+    )
+
+
+def _fault(rank: RankTimeline, timeline: Timeline) -> schema.Fault:
+    return schema.Fault(
+        rank=rank.rank,
+        ending=rank.ending,
+        silent_ns=timeline.end_ns - rank.last_ns,
+        open_records=[_open_record(record, last_ns=rank.last_ns) for record in rank.open_records],
+    )
+
+
+def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
+    return schema.OpenRecord(
+        what=record.what, axis=record.axis, step=record.step, duration_ns=last_ns - record.start_ns
+    )
+
+
+def _recorder(timeline: Timeline) -> schema.Recorder:
+    ranks = timeline.run.ranks
+    return schema.Recorder(
+        events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
+        dropped=sum(_dropped(rank) for rank in ranks),
+        overhead_seconds=None,
+        probes=_probes(ranks),
+        problems=[*timeline.run.problems, *(problem for rank in ranks for problem in rank.problems)],
+    )
+
+
+def _dropped(rank: RankRecords) -> int:
+    """The records' own count lacks drops after the last of them, `rank.json` has none before a clean end."""
+    return max(rank.dropped, int(rank.info.recorder.get("dropped", 0)))
+
+
+def _probes(ranks: tuple[RankRecords, ...]) -> list[schema.Probe]:
+    """Ranks that say the same of a probe are one entry."""
+    said: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank in ranks:
+        for name, state in rank.info.probes.items():
+            said[name, state].append(rank.rank)
+    return [schema.Probe(name=name, state=state, ranks=who) for (name, state), who in said.items()]

@@ -1,0 +1,107 @@
+"""How far the report can be trusted: what was recorded, lost, left open, missing, or left out."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from traincope.report.palette import SEVERE
+from traincope.report.plain import text
+from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
+from traincope.report.tables import indented
+from traincope.report.units import count, duration, numbers
+
+MOST_LINES = 5
+"""More unclean ends or unreadable things than this are counted, not listed; JSON has them all."""
+
+ON = "on"
+
+
+def recording(document: Document) -> Iterator[RenderableType]:
+    """Short when all is well; everything that makes a number above doubtful is named."""
+    yield Text("RECORDING", style="bold")
+    yield indented(_lines(document))
+
+
+def _lines(document: Document) -> Iterator[Text]:
+    recorder = document["recorder"]
+    yield from _faults(document["faults"])
+    yield from _missing(document["run"])
+    yield _counts(recorder)
+    yield from _problems(recorder["problems"])
+    yield from (_probe(probe) for probe in recorder["probes"] if probe["state"] != ON)
+    yield from _excluded(document["run"])
+    yield _clock(document["clock"])
+
+
+def _faults(faults: list[Fault]) -> Iterator[Text]:
+    for fault in faults[:MOST_LINES]:
+        yield text(_fault(fault), style=SEVERE)
+    hidden = faults[MOST_LINES:]
+    if hidden:
+        yield text(f"{count(len(hidden), 'more rank')} came to no clean end (see --format json)", style=SEVERE)
+
+
+def _fault(fault: Fault) -> str:
+    how = f"left the run by {fault['ending']}" if fault["ending"] is not None else _stopped(fault["open_records"])
+    before = f", {duration(fault['silent_ns'])} before the run's last" if fault["silent_ns"] else ""
+    return f"rank {fault['rank']} {how}{before}"
+
+
+def _stopped(records: list[OpenRecord]) -> str:
+    """What the rank was in; the innermost is named, what else is open may be why."""
+    if not records:
+        return "was in nothing that is watched when its records end"
+    *others, inner = records
+    step = "outside every step" if inner["step"] is None else f"step {inner['step']}"
+    lasted = f", for {duration(inner['duration_ns'])}" if inner["duration_ns"] else ""
+    inside = f" (also open: {'; '.join(map(_what, others))})" if others else ""
+    return f"was in {_what(inner)}, {step}{lasted}{inside} when its records end"
+
+
+def _what(record: OpenRecord) -> str:
+    return record["what"] if record["axis"] is None else f"{record['what']} on {record['axis']}"
+
+
+def _missing(run: Run) -> Iterator[Text]:
+    if run["missing_ranks"]:
+        ranks = numbers(run["missing_ranks"], "rank")
+        yield text(f"{ranks} of {run['world_size']} left nothing to read; what happened there is unknown", style=SEVERE)
+
+
+def _counts(recorder: Recorder) -> Text:
+    overhead = recorder["overhead_seconds"]
+    cost = "own cost not measured" if overhead is None else f"own cost {duration(overhead * 1e9)}"
+    return text(f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {cost}")
+
+
+def _problems(problems: list[str]) -> Iterator[Text]:
+    for problem in problems[:MOST_LINES]:
+        yield text(problem, style=SEVERE)
+    hidden = len(problems) - MOST_LINES
+    if hidden > 0:
+        yield text(f"{count(hidden)} more could not be read (see --format json)", style=SEVERE)
+
+
+def _probe(probe: Probe) -> Text:
+    ranks = numbers(tuple(probe["ranks"]))
+    return text(
+        f"probe {probe['name']} is off on rank{'s' if len(probe['ranks']) > 1 else ''} {ranks}: {probe['state']}"
+    )
+
+
+def _excluded(run: Run) -> Iterator[Text]:
+    if run["excluded_steps"]:
+        yield text(f"left out of all shares as warm-up: {numbers(run['excluded_steps'], 'step')}")
+
+
+def _clock(clocks: list[RankClock]) -> Text:
+    bounds = [clock["bound_ns"] for clock in clocks]
+    known = [bound for bound in bounds if bound is not None]
+    unknown = [clock["rank"] for clock in clocks if clock["bound_ns"] is None]
+    if unknown:
+        ranks = numbers(unknown, "rank")
+        return text(f"clock error is unknown on {ranks}; do not compare their times with other hosts")
+    if not any(known):
+        return text("one clock for all ranks")
+    return text(f"clocks agree within {duration(max(known))}; nothing finer can be compared across hosts")

@@ -1,0 +1,189 @@
+"""The one object that `report --format json` prints, as types; the text report shows the same object.
+
+Top-level keys are fixed and always present; null means that there is no evidence, never 0. Times
+are integer nanoseconds (`_ns`), ratios are floats where 1 is the whole (`_ratio`), sums are over
+the ranks and the counted steps, i.e. without `run.excluded_steps`.
+"""
+
+from typing import TypedDict
+
+SCHEMA_VERSION = 1
+
+Terms = dict[str, int | None]
+"""Ledger term -> ns, in ledger order; null where the source cannot see the term."""
+
+
+class Run(TypedDict):
+    id: str
+    world_size: int
+    mesh_axes: dict[str, int]
+    attempts: int
+    steps: int
+    """Complete steps that were counted."""
+    excluded_steps: list[int]
+    step_ns: int | None
+    """Median wall time of a step, over ranks and steps."""
+    start: int
+    """Wall clock, ns since the epoch."""
+    end: int | None
+    versions: dict[str, str]
+    missing_ranks: list[int]
+
+
+class Finding(TypedDict):
+    kind: str
+    ranks: list[int]
+    """Empty: all of them."""
+    steps: list[int]
+    """Empty: all of them."""
+    confidence: str
+    evidence: str
+    advice: str
+    estimated_gain_ratio: float | None
+    """Share of step time that the advice would save."""
+
+
+class RankLedger(TypedDict):
+    rank: int
+    steps: int
+    wall_ns: int
+    terms: Terms
+
+
+class Ledger(TypedDict):
+    ranks: list[RankLedger]
+    wall_ns: int
+    terms: Terms
+    rank_steps: int
+    """How many steps of single ranks the sums hold."""
+    unsplit_ns: int
+    """Part of exposed_transfer whose wait could not be told apart: records of peers are missing."""
+    waterfall: dict[str, float | None]
+    """Term -> share of wall time; the shares that are not null sum to 1."""
+
+
+class Utilization(TypedDict):
+    mfu: float | None
+    mfu_paper: float | None
+    mfu_job: float | None
+    hfu: float | None
+    tokens_per_second: float | None
+    flops_convention: str | None
+    reason: str | None
+    """Why the values are null."""
+
+
+class Operation(TypedDict):
+    axis: str
+    op: str
+    count: int
+    """Each rank's part counts, so an all-reduce of 4 ranks counts 4."""
+    bytes: int
+    transfer_ns: int
+    wait_ns: int
+    exposed_ns: int
+    bus_bandwidth_bytes_per_second: float | None
+
+
+class Stage(TypedDict):
+    stage: int
+    ranks: list[int]
+    schedule_ns: int
+    imbalance_ns: int
+    jitter_ns: int
+    wall_ns: int
+    fraction_ratio: float
+
+
+class Bubble(TypedDict):
+    schedule: str
+    microbatches: int
+    stages: list[Stage]
+    fraction_ratio: float
+    theory_ratio: float | None
+    """Idle share of total time by the schedule's formula, for equal stages and free transfers."""
+    replay_ratio: float | None
+    """The same by replaying the recorded order."""
+
+
+class RankWait(TypedDict):
+    rank: int
+    compute_ns: int
+    own_wait_ns: int
+    caused_wait_ns: int
+
+
+class Straggler(TypedDict):
+    rank: int
+    confidence: str
+    caused_ratio: float
+    """Share of step time lost by a rank that waited for it."""
+    excess_ratio: float
+    """Its own work over the median of its peers', less 1."""
+
+
+class Stragglers(TypedDict):
+    named: list[Straggler]
+    """Empty: nobody is to blame."""
+    ranks: list[RankWait]
+
+
+class OpenRecord(TypedDict):
+    what: str
+    axis: str | None
+    step: int | None
+    duration_ns: int
+    """From its start to the last instant seen of its rank."""
+
+
+class Fault(TypedDict):
+    rank: int
+    ending: str | None
+    """Null: the process came to no end of its own (killed, hung, or still running)."""
+    silent_ns: int
+    """From the last instant seen of it to the last one seen of any rank."""
+    open_records: list[OpenRecord]
+    """Outermost first."""
+
+
+class RankClock(TypedDict):
+    rank: int
+    offset_ns: int
+    bound_ns: int | None
+    """Null: nothing bounds the offset."""
+
+
+class Probe(TypedDict):
+    name: str
+    state: str
+    """`on`, or why it is not."""
+    ranks: list[int]
+
+
+class Recorder(TypedDict):
+    events: int
+    dropped: int
+    overhead_seconds: float | None
+    probes: list[Probe]
+    problems: list[str]
+    """What could not be read, one sentence each."""
+
+
+class Document(TypedDict):
+    schema_version: int
+    run: Run
+    verdict: list[Finding]
+    ledger: Ledger | None
+    utilization: Utilization
+    comm: list[Operation] | None
+    bubble: Bubble | None
+    stragglers: Stragglers | None
+    faults: list[Fault]
+    goodput: None
+    memory: None
+    kernels: None
+    critical_path: None
+    data_order: None
+    gpu_partition: None
+    clock: list[RankClock]
+    recorder: Recorder

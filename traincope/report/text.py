@@ -1,0 +1,76 @@
+"""The report for people: the verdict first, then the evidence, then how far to trust it.
+
+Colour and width are the console's: without colour, piped, or at 80 columns it reads the same.
+"""
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from traincope.analysis import Analysis
+from traincope.report.communication import communication
+from traincope.report.document import to_document
+from traincope.report.pipeline import pipeline
+from traincope.report.plain import text
+from traincope.report.ranks import ranks
+from traincope.report.recording import recording
+from traincope.report.schema import Document, Ledger, Run, Utilization
+from traincope.report.trimmed import Trimmed
+from traincope.report.units import count, duration, share
+from traincope.report.verdict import verdict
+from traincope.report.waterfall import waterfall
+
+
+def render(analysis: Analysis, console: Console) -> None:
+    """Write the report of `analysis` to `console`."""
+    render_document(to_document(analysis), console)
+
+
+def render_document(document: Document, console: Console) -> None:
+    """Write the report to `console`; sections without evidence are absent, the verdict never is."""
+    for index, section in enumerate(_sections(document)):
+        if index:
+            console.print()
+        for renderable in section:
+            console.print(Trimmed(renderable), end="")
+
+
+def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
+    yield _head(document["run"])
+    yield verdict(document["verdict"])
+    if document["ledger"] is None:
+        yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
+    else:
+        yield from _shares(document, document["ledger"])
+    yield recording(document)
+
+
+def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
+    yield waterfall(ledger)
+    yield _utilization(document["utilization"])
+    if document["bubble"] is not None:
+        yield pipeline(document["bubble"])
+    if document["comm"]:
+        yield communication(document["comm"], rank_steps=ledger["rank_steps"])
+    yield ranks(ledger, document["stragglers"])
+
+
+def _head(run: Run) -> Iterator[RenderableType]:
+    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items())
+    facts = [count(run["world_size"], "rank") + (f" ({mesh})" if mesh else ""), count(run["steps"], "step")]
+    if run["step_ns"] is not None:
+        facts.append(f"median step {duration(run['step_ns'])}")
+    if run["attempts"] > 1:
+        facts.append(f"attempt {run['attempts']}")
+    yield text(run["id"], style="bold").append_text(text("  " + ", ".join(facts), style="not bold"))
+
+
+def _utilization(utilization: Utilization) -> Iterator[Text]:
+    head = Text("UTILIZATION", style="bold")
+    parts = [(name, utilization[name]) for name in ("mfu", "mfu_paper", "hfu")]
+    if utilization["mfu"] is None:
+        yield head.append_text(text(f"  MFU unknown: {utilization['reason']}", style="not bold"))
+        return
+    shown = ", ".join(f"{name} {share(value)}" for name, value in parts)
+    yield head.append_text(text(f"  {shown} ({utilization['flops_convention']})", style="not bold"))

@@ -1,0 +1,92 @@
+"""The one place where a number becomes text with a unit. Everything returned is ASCII."""
+
+from collections.abc import Sequence
+
+MISSING = "-"
+"""What stands where there is no evidence."""
+
+_DURATIONS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
+_SIZES = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
+_SECOND_NS = 1_000_000_000
+_LONG_NS = 120 * _SECOND_NS
+
+
+def duration(ns: float | None) -> str:
+    """Nanoseconds to three significant digits: "12.3 ms"; from two minutes on "3 min 20 s"."""
+    if ns is None:
+        return MISSING
+    if ns < 0:
+        return "-" + duration(-ns)
+    if ns >= _LONG_NS:
+        return _long_duration(round(ns / _SECOND_NS))
+    factor, unit = next((step for step in _DURATIONS if _significant(ns / step[0]) < 1000), _DURATIONS[-1])
+    return f"{round(ns)} ns" if unit == "ns" else f"{_digits(ns / factor)} {unit}"
+
+
+def milliseconds(ns: float | None) -> str:
+    """Nanoseconds as bare milliseconds, for a column whose head names the unit."""
+    return MISSING if ns is None else f"{ns / 1e6:.2f}"
+
+
+def size(num_bytes: float | None) -> str:
+    """Bytes in binary units: "4.0 MiB"."""
+    if num_bytes is None:
+        return MISSING
+    factor, unit = next((step for step in _SIZES if round(num_bytes / step[0], 1) < 1024), _SIZES[-1])
+    return f"{round(num_bytes)} B" if unit == "B" else f"{num_bytes / factor:.1f} {unit}"
+
+
+def bandwidth(bytes_per_second: float | None) -> str:
+    """Bytes a second in decimal gigabytes: "12.5 GB/s"; below 0.01 GB/s in MB/s."""
+    if bytes_per_second is None:
+        return MISSING
+    gigabytes = bytes_per_second / 1e9
+    return f"{_digits(gigabytes)} GB/s" if gigabytes >= 0.01 else f"{_digits(bytes_per_second / 1e6)} MB/s"
+
+
+def share(ratio: float | None) -> str:
+    """A ratio in percent: "21.3 %". What is there but too small to show reads "<0.1 %", never 0."""
+    if ratio is None:
+        return MISSING
+    if 0 < abs(ratio) < 0.0005:
+        return "<0.1 %" if ratio > 0 else ">-0.1 %"
+    return f"{100 * ratio:.1f} %"
+
+
+def count(number: int | None, noun: str = "") -> str:
+    """An integer with thousands separated, and its noun in the right number: "1 step", "1,200 steps"."""
+    if number is None:
+        return MISSING
+    return f"{number:,}" if not noun else f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def numbers(values: Sequence[int], noun: str = "") -> str:
+    """Ranks or steps, runs of three or more drawn together: "0, 2-5, 9"; with noun "ranks 0, 2-5, 9"."""
+    runs: list[list[int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    drawn = ", ".join(_run(run) for run in runs)
+    return f"{noun}{'' if len(set(values)) == 1 else 's'} {drawn}" if noun else drawn
+
+
+def _run(run: list[int]) -> str:
+    return f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+
+
+def _long_duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def _significant(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent, for values of at least 0.01."""
+    rounded = _significant(value)
+    return f"{value:.{2 if rounded < 10 else 1 if rounded < 100 else 0}f}"

@@ -1,0 +1,54 @@
+"""The verdict: what is wrong, where, by which evidence, what to do, and what it buys."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from traincope.report.palette import GOOD, SEVERE
+from traincope.report.plain import text
+from traincope.report.schema import Finding
+from traincope.report.units import numbers, share
+
+HEALTHY = "healthy"
+"""The kind of a finding that finds nothing wrong."""
+
+
+def verdict(findings: list[Finding]) -> Iterator[RenderableType]:
+    """Findings in the order of the analysis, the gravest first."""
+    head = Text("VERDICT", style="bold")
+    savings = any(finding["estimated_gain_ratio"] is not None for finding in findings)
+    yield head.append("  savings are shares of step time" if savings else "", style="not bold dim")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", width=3)
+    grid.add_column(ratio=1)
+    for position, finding in enumerate(findings, start=1):
+        for index, line in enumerate(_lines(finding)):
+            grid.add_row(f"{position}." if index == 0 else "", line)
+    yield grid if findings else text("    nothing can be said: no complete step was recorded")
+
+
+def _lines(finding: Finding) -> Iterator[Text]:
+    tone = GOOD if finding["kind"] == HEALTHY else SEVERE
+    head = text(finding["kind"].replace("_", " "), style=f"bold {tone}")
+    yield head.append_text(text("  " + "; ".join(_facts(finding)), style="not bold dim"))
+    yield text(finding["evidence"])
+    if finding["advice"]:
+        yield Text("do: ", style="bold").append_text(text(finding["advice"], style="not bold"))
+
+
+def _facts(finding: Finding) -> Iterator[str]:
+    yield where(finding)
+    yield f"confidence {finding['confidence']}"
+    if finding["estimated_gain_ratio"] is not None:
+        yield f"saves {share(finding['estimated_gain_ratio'])}"
+
+
+def where(finding: Finding) -> str:
+    """The ranks and steps of a finding, e.g. "rank 2, steps 17-40"."""
+    return f"{_some('rank', finding['ranks'])}, {_some('step', finding['steps'])}"
+
+
+def _some(noun: str, values: list[int]) -> str:
+    return numbers(values, noun) if values else f"all {noun}s"

@@ -1,0 +1,70 @@
+"""The waterfall: 100 % of step time, one bar a ledger term, in the order of the ledger."""
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from traincope.report.bars import bar
+from traincope.report.palette import colour
+from traincope.report.plain import text
+from traincope.report.schema import Ledger
+from traincope.report.tables import indented
+from traincope.report.units import count, duration, milliseconds, share
+
+
+class Bar:
+    """A bar that fills the column it is given."""
+
+    def __init__(self, ratio: float, *, style: str) -> None:
+        self.ratio = ratio
+        self.style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = bar(self.ratio, width=options.max_width, ascii_only=options.ascii_only)
+        yield Text(cells, style=self.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(4, options.max_width)
+
+
+def waterfall(ledger: Ledger) -> Iterator[RenderableType]:
+    """Bars are drawn to the scale of the longest; terms that took no time are left out."""
+    mean = duration(ledger["wall_ns"] / ledger["rank_steps"])
+    head = Text("WHERE THE TIME WENT", style="bold")
+    yield head.append(f"  a step is {mean}, mean over {_source(ledger)}", style="not bold dim")
+    yield _bars(ledger)
+    yield indented(_notes(ledger))
+
+
+def _source(ledger: Ledger) -> str:
+    most = max(rank["steps"] for rank in ledger["ranks"])
+    return f"{count(len(ledger['ranks']), 'rank')} and {count(most, 'step')}"
+
+
+def _bars(ledger: Ledger) -> Table:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
+    table.add_column(justify="right", no_wrap=True, min_width=8)
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    table.add_column(ratio=1)
+    longest = max((abs(ratio) for ratio in ledger["waterfall"].values() if ratio), default=1.0)
+    for term, ratio in ledger["waterfall"].items():
+        if ratio:
+            per_step = (ledger["terms"][term] or 0) / ledger["rank_steps"]
+            cells = Bar(ratio / longest, style=colour(term))
+            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", cells)
+    total = f"{milliseconds(ledger['wall_ns'] / ledger['rank_steps'])} ms"
+    table.add_row("    step", share(1.0), total, "", style="bold")
+    return table
+
+
+def _notes(ledger: Ledger) -> Iterator[Text]:
+    unseen = [term for term, ns in ledger["terms"].items() if ns is None]
+    if unseen:
+        yield text(f"not visible to this recording, so in unattributed: {', '.join(unseen)}", style="dim")
+    if ledger["unsplit_ns"]:
+        per_step = duration(ledger["unsplit_ns"] / ledger["rank_steps"])
+        yield text(f"{per_step} a step of transfer may be wait: records of the peers are missing", style="dim")
