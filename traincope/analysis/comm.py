@@ -59,6 +59,12 @@ def communication(
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
 
 
+@dataclass(slots=True)
+class _Exposed:
+    total_ns: int = 0
+    wait_ns: int = 0
+
+
 def _row(
     instances: Instances, chosen: Bools, exposed: dict[tuple[str, str], _Exposed], axis: str, operation: str
 ) -> AxisOperation:
