@@ -18,11 +18,11 @@ What the fields hold, by kind (a field not named is unused):
 | CLOCK      | instant: wall beside monotonic  |           |          |              |              | wall ns  |
 | DROPPED    | instant: records lost since     |           |          |              |              | how many |
 
-An ACTION without gradients has phase EVALUATION. `name`, an ACTION's schedule and an EVENT's details are numbers of interned strings (the rank's
-`names.jsonl`); a group number is a line of its `groups.jsonl`. The instance of a collective is
-(group, sequence); that of a point-to-point operation is (group, source, destination, tag,
-sequence), where `peer` is the other side's rank and the operation says which side this is.
-Times are `time.monotonic_ns()` of the host.
+An ACTION without gradients has phase EVALUATION. `name`, an ACTION's schedule and an EVENT's
+details are numbers of interned strings (the rank's `names.jsonl`); a group number is a line of its
+`groups.jsonl`. The instance of a collective is (group, sequence); that of a point-to-point
+operation is (group, source, destination, tag, sequence), where `peer` is the other side's rank and
+the operation says which side this is. Times are `time.monotonic_ns()` of the host.
 """
 
 import struct

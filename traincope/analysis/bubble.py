@@ -133,11 +133,15 @@ def theory(replica: Replica) -> tuple[str, int, float | None, float | None]:
 
 
 def first_round(replica: Replica) -> Replica:
-    """A schedule that runs several times a step (gradient accumulation): its first time."""
+    """A schedule that runs several times a step (gradient accumulation): its first time.
+
+    All of it where records of single microbatches were lost, so that rounds cannot be told apart.
+    """
     total = replica.num_microbatches
-    per_round = next(
-        (size for size in range(1, total + 1) if total % size == 0 and _starts_round(replica, size)), total
-    )
+    sizes = (size for size in range(1, total) if total % size == 0)
+    per_round = next((size for size in sizes if _starts_round(replica, size)), None)
+    if per_round is None:
+        return replica
     orders = {
         rank: tuple(action for action in order if action.microbatch < per_round)
         for rank, order in replica.orders.items()
@@ -147,13 +151,14 @@ def first_round(replica: Replica) -> Replica:
 
 
 def _starts_round(replica: Replica, size: int) -> bool:
-    """Whether every rank finishes the first `size` microbatches before it begins another."""
-    return all(_is_prefix(order, size) for order in replica.orders.values())
+    """Whether every rank has the first `size` microbatches, and finishes them before it begins another."""
+    return all(_is_round(order, size) for order in replica.orders.values())
 
 
-def _is_prefix(order: tuple[Action, ...], size: int) -> bool:
+def _is_round(order: tuple[Action, ...], size: int) -> bool:
+    first = {action.microbatch for action in order if action.microbatch < size}
     early = [action.microbatch < size for action in order]
-    return all(early[: sum(early)])
+    return len(first) == size and all(early[: sum(early)])
 
 
 def _stages_of_ranks(replica: Replica) -> dict[int, list[int]]:

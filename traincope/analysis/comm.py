@@ -90,12 +90,6 @@ def _bus_bandwidth(instances: Instances, chosen: Bools, operation: str) -> float
     return float((instances.num_bytes[exact] * factors).sum() / transfer_ns * 1e9)
 
 
-@dataclass(slots=True)
-class _Exposed:
-    total_ns: int = 0
-    wait_ns: int = 0
-
-
 def _counted(instances: Instances, ledger: Ledger) -> Bools:
     """Parts that were issued in a counted step of their rank."""
     counted = np.zeros(len(instances.rank), dtype=bool)

@@ -6,6 +6,8 @@ from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding
 from traincope.timeline import RankTimeline, Timeline
 
 CLEAN = "clean"
+INNERMOST = 3
+"""How many of the intervals a rank died in are told."""
 CLEARLY_EARLIER_NS = 10_000_000
 """By how much one rank's records must end before all others' to call it the first."""
 
@@ -55,10 +57,11 @@ def _evidence(first: RankTimeline, lead_ns: int | None) -> str:
 
 
 def _doing(rank: RankTimeline) -> str:
+    """The innermost few of what was open, outermost first."""
     if not rank.open_records:
         return "nothing that is watched"
-    record = rank.open_records[-1]
-    return record.what if record.axis is None else f"{record.what} on axis {record.axis}"
+    told = [record.what if record.axis is None else f"{record.what} on {record.axis}" for record in rank.open_records]
+    return " > ".join(told[-INNERMOST:])
 
 
 def _advice(first: RankTimeline) -> str:

@@ -17,6 +17,7 @@ from traincope.analysis.terms import (
     exposed_wait,
     term_order,
 )
+from traincope.events import Kind
 from traincope.timeline import RankTimeline
 from traincope.topology import PIPELINE_AXIS
 
@@ -114,15 +115,17 @@ def rank_ledger(
 def idle_pool(rank: RankTimeline, pieces: Pieces, split: StallSplit, *, steps: tuple[ReplicaStep, ...]) -> Bools:
     """Pieces that are pipeline idle: stalls and nothing at all, outside own actions, inside the window.
 
-    A wait for the pipeline's own sends and receives after the window is pipeline idle too.
+    A wait for the pipeline's own sends and receives is pipeline idle wherever it lies.
     """
+    if not (pieces.intervals["kind"] == Kind.ACTION).any():
+        return np.zeros(len(pieces.step), dtype=bool)
     ends = window_ends(rank, steps)
     window = np.array([ends.get(step.number, np.iinfo(np.int64).min) for step in rank.steps] + [0], dtype=np.int64)
-    in_window = (pieces.step >= 0) & (pieces.end_ns <= window[pieces.step])
-    in_pipeline_step = (pieces.step >= 0) & (window[pieces.step] > 0)
-    idle = pieces.stalled | (pieces.term == UNATTRIBUTED)
+    in_step = pieces.step >= 0
+    in_window = in_step & (pieces.end_ns <= window[pieces.step])
+    idle = (pieces.stalled | (pieces.term == UNATTRIBUTED)) & ~pieces.in_action
     on_pipeline = pieces.stalled & (split.axis == PIPELINE_AXIS)
-    result: Bools = ~pieces.in_action & ((idle & in_window) | (on_pipeline & in_pipeline_step))
+    result: Bools = (idle & in_window) | (on_pipeline & in_step)
     return result
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from traincope.cli.training import Job, check_out, open_analysis, train
+from traincope.analysis import analyze
+from traincope.cli.training import Job, check_out, train
 from traincope.errors import UsageError
+from traincope.report import render
+from traincope.timeline import open_run
 
 
 class Demo:
@@ -22,12 +25,14 @@ class Demo:
 
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.steps is not None and arguments.steps < 2:
-            raise UsageError(f"--steps {arguments.steps} leaves nothing to report after the warm-up step; give 2 or more")
+            raise UsageError(
+                f"--steps {arguments.steps} leaves nothing to report after the warm-up step; give 2 or more"
+            )
         out = arguments.out or Path("traincope_runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
         check_out(out)
         console = Console()
         console.print(
-            "Training a GPT on the source text of this Python's own library: 4 ranks, 2 pipeline stages x FSDP over 2.\n",
+            "Training a GPT on the source text of this Python's own library: 4 ranks, 2 stages x FSDP over 2.\n",
             highlight=False,
         )
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
@@ -38,10 +43,8 @@ class Demo:
 
 
 def _report(out: Path, console: Console) -> None:
-    from traincope.report import render
-
     console.print()
-    render(open_analysis(out), console)
+    render(analyze(open_run(out)), console)
     console.print(
         f"\nWhat to type next:\n"
         f"  traincope report {out}                  this report again\n"

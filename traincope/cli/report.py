@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from traincope.cli.training import open_analysis
+from traincope.analysis import analyze
 from traincope.errors import UsageError
+from traincope.report import render, to_document, to_json
+from traincope.timeline import open_run
 
 
 class Report:
@@ -17,16 +19,16 @@ class Report:
     example = "traincope report sample_runs/demo --format json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run")
+        parser.add_argument(
+            "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
+        )
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
 
     def run(self, arguments: argparse.Namespace) -> int:
-        from traincope.report import render, to_json
-
-        analysis = open_analysis(arguments.run_directory)
+        analysis = analyze(open_run(arguments.run_directory))
         if arguments.format == "json":
-            text = to_json(analysis) + "\n"
+            text = to_json(to_document(analysis))
         else:
             console = Console(file=StringIO() if arguments.output else None)
             with console.capture() as captured:

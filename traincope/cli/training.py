@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from traincope.errors import MissingDependencyError, NotARunError, UsageError
+from traincope.errors import MissingDependencyError, UsageError
 
 POLL_SECONDS = 0.2
 
@@ -108,13 +108,3 @@ def _complete(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         except ValueError:
             return
-
-
-def open_analysis(path: Path) -> Any:
-    """The analysis of a run that was just recorded."""
-    from traincope.analysis import analyze
-    from traincope.timeline import open_run
-
-    if not path.exists():
-        raise NotARunError(f"{path} was not written: the training recorded nothing")
-    return analyze(open_run(path))

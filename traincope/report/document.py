@@ -30,7 +30,7 @@ def to_document(analysis: Analysis) -> schema.Document:
         run=_run(analysis),
         verdict=[_finding(finding) for finding in analysis.verdict],
         ledger=_ledger(ledger) if counted else None,
-        utilization=_utilization(),
+        utilization=_utilization(analysis),
         comm=_comm(analysis) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers) if counted else None,
@@ -99,16 +99,24 @@ def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedg
     )
 
 
-def _utilization() -> schema.Utilization:
+def _utilization(analysis: Analysis) -> schema.Utilization:
     return schema.Utilization(
         mfu=None,
         mfu_paper=None,
         mfu_job=None,
         hfu=None,
-        tokens_per_second=None,
+        tokens_per_second=_tokens_per_second(analysis),
         flops_convention=None,
         reason=NO_FLOPS,
     )
+
+
+def _tokens_per_second(analysis: Analysis) -> float | None:
+    """Over the counted steps, where the training told `run.describe(tokens_per_step=...)`."""
+    tokens, ledger = analysis.timeline.run.info.settings.get("tokens_per_step"), analysis.ledger
+    if not isinstance(tokens, int | float) or not ledger.wall_ns:
+        return None
+    return tokens * ledger.rank_steps / (ledger.wall_ns / 1e9)
 
 
 def _comm(analysis: Analysis) -> list[schema.Operation]:

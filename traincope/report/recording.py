@@ -44,7 +44,7 @@ def _faults(faults: list[Fault]) -> Iterator[Text]:
 
 def _fault(fault: Fault) -> str:
     how = f"left the run by {fault['ending']}" if fault["ending"] is not None else _stopped(fault["open_records"])
-    before = f", {duration(fault['silent_ns'])} before the run's last" if fault["silent_ns"] else ""
+    before = f", {duration(fault['silent_ns'])} before the run's last record" if fault["silent_ns"] else ""
     return f"rank {fault['rank']} {how}{before}"
 
 

@@ -63,14 +63,17 @@ def _head(run: Run) -> Iterator[RenderableType]:
         facts.append(f"median step {duration(run['step_ns'])}")
     if run["attempts"] > 1:
         facts.append(f"attempt {run['attempts']}")
-    yield text(run["id"], style="bold").append_text(text("  " + ", ".join(facts), style="not bold"))
+    yield text(run["id"], style="bold")
+    yield text(", ".join(facts))
 
 
 def _utilization(utilization: Utilization) -> Iterator[Text]:
     head = Text("UTILIZATION", style="bold")
     parts = [(name, utilization[name]) for name in ("mfu", "mfu_paper", "hfu")]
+    speed = utilization["tokens_per_second"]
+    tokens = "" if speed is None else f"{speed:,.0f} tokens/s; "
     if utilization["mfu"] is None:
-        yield head.append_text(text(f"  MFU unknown: {utilization['reason']}", style="not bold"))
+        yield head.append_text(text(f"  {tokens}MFU unknown: {utilization['reason']}", style="not bold"))
         return
     shown = ", ".join(f"{name} {share(value)}" for name, value in parts)
-    yield head.append_text(text(f"  {shown} ({utilization['flops_convention']})", style="not bold"))
+    yield head.append_text(text(f"  {tokens}{shown} ({utilization['flops_convention']})", style="not bold"))

@@ -40,8 +40,9 @@ def bandwidth(bytes_per_second: float | None) -> str:
     """Bytes a second in decimal gigabytes: "12.5 GB/s"; below 0.01 GB/s in MB/s."""
     if bytes_per_second is None:
         return MISSING
-    gigabytes = bytes_per_second / 1e9
-    return f"{_digits(gigabytes)} GB/s" if gigabytes >= 0.01 else f"{_digits(bytes_per_second / 1e6)} MB/s"
+    if bytes_per_second >= 1e7:
+        return f"{_digits(bytes_per_second / 1e9)} GB/s"
+    return f"{_digits(bytes_per_second / 1e6)} MB/s" if bytes_per_second >= 1e4 else "<0.01 MB/s"
 
 
 def share(ratio: float | None) -> str:

@@ -64,7 +64,7 @@ def _bars(ledger: Ledger) -> Table:
 def _notes(ledger: Ledger) -> Iterator[Text]:
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
     if unseen:
-        yield text(f"not visible to this recording, so in unattributed: {', '.join(unseen)}", style="dim")
+        yield text(f"not visible here, so within unattributed: {', '.join(unseen)}", style="dim")
     if ledger["unsplit_ns"]:
         per_step = duration(ledger["unsplit_ns"] / ledger["rank_steps"])
         yield text(f"{per_step} a step of transfer may be wait: records of the peers are missing", style="dim")

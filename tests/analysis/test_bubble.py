@@ -1,0 +1,176 @@
+"""Pipeline idle time split into schedule, imbalance, transfer and jitter: each case has one cause."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+
+from tests.analysis.orders import Orders, gpipe, one_forward_one_backward
+from tests.analysis.pipelines import Pipeline
+from tests.timeline.build import Row, action, collective, phase, rank, stall, step, timeline
+from traincope.analysis import Analysis, Bubble, analyze
+from traincope.analysis.schedule import Action, Key
+from traincope.events import Phase
+from traincope.store import RankRecords
+
+TERMS = ("bubble.schedule", "bubble.imbalance", "exposed_transfer[pp]", "bubble.jitter")
+
+
+def lengths(stages: int, *, forward: int, backward: int, slow: int | None = None) -> dict[Key, int]:
+    """Every stage alike, but for one that is 25 % slower."""
+    plain = {(kind, s): ns for s in range(stages) for kind, ns in (("F", forward), ("B", backward))}
+    return {(kind, s): ns * 5 // 4 if s == slow else ns for (kind, s), ns in plain.items()}
+
+
+def analyzed(ranks: list[RankRecords]) -> Analysis:
+    found = analyze(timeline(*ranks))
+    for ledger in found.ledger.ranks:
+        summed = sum(ns for ns in ledger.terms.values() if ns is not None)
+        assert (ledger.wall_ns == summed).all()
+    assert "exposed_wait[pp]" not in found.ledger.order
+    return found
+
+
+def parts(found: Analysis) -> list[tuple[int | None, ...]]:
+    """(schedule, imbalance, transfer, jitter) of each rank."""
+    return [tuple(ledger.total(term) for term in TERMS) for ledger in found.ledger.ranks]
+
+
+def bubble_of(found: Analysis) -> Bubble:
+    assert found.bubble is not None
+    return found.bubble
+
+
+@pytest.mark.parametrize("order", [gpipe, one_forward_one_backward])
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 4), (4, 8), (4, 16)])
+def test_equal_stages_idle_for_the_schedule_alone_and_as_theory_says(
+    order: Callable[[int, int], Orders], stages: int, microbatches: int
+) -> None:
+    even = Pipeline(orders=order(stages, microbatches), durations=lengths(stages, forward=10, backward=20))
+    found = analyzed(even.ranks())
+    assert parts(found) == [((stages - 1) * 30, 0, 0, 0)] * stages
+    theory = float(Fraction(stages - 1, microbatches + stages - 1))
+    bubble = bubble_of(found)
+    assert (bubble.fraction_ratio, bubble.theory_ratio, bubble.replay_ratio) == pytest.approx((theory, theory, theory))
+    assert (bubble.num_stages, bubble.num_microbatches) == (stages, microbatches)
+    assert bubble.schedule == ("gpipe" if order is gpipe else "1f1b")
+
+
+def test_a_slow_stage_is_imbalance_and_the_schedule_is_told_on_means() -> None:
+    """F = 16 and B = 32, stage 1 has 20 and 40: means 17 and 34, so schedule = 3 x 51."""
+    uneven = Pipeline(orders=gpipe(4, 8), durations=lengths(4, forward=16, backward=32, slow=1))
+    found = analyzed(uneven.ranks())
+    pool = [uneven.end() - 8 * 48, uneven.end() - 8 * 60, uneven.end() - 8 * 48, uneven.end() - 8 * 48]
+    assert parts(found) == [(153, ns - 153, 0, 0) for ns in pool]
+    imbalances = [stage.imbalance_ns for stage in bubble_of(found).stages]
+    assert min(imbalances) == imbalances[1] < 0 < imbalances[0]
+
+
+def test_transfers_that_the_replay_waits_for_are_exposed_and_nothing_is_jitter() -> None:
+    sent = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20), transfer_ns=7)
+    assert parts(analyzed(sent.ranks())) == [(30, 0, 14, 0)] * 2
+
+
+@pytest.mark.parametrize("late", [Action("F", 0, 1), Action("B", 1, 2)])
+def test_one_late_action_is_jitter(late: Action) -> None:
+    """It makes the other stage idle 50 longer, and its own median does not see it."""
+    noisy = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20), late={late: 50})
+    other = 1 - late.stage
+    found = parts(analyzed(noisy.ranks()))
+    assert found[other] == (30, 0, 0, 50)
+    assert found[late.stage] == (30, 0, 0, 0)
+
+
+def test_after_the_slowest_stage_is_done_idle_time_is_no_bubble() -> None:
+    even = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20))
+    found = analyzed(even.ranks(until=even.end() + 40))
+    assert parts(found) == [(30, 0, 0, 0)] * 2
+    assert [ledger.total("unattributed") for ledger in found.ledger.ranks] == [40, 40]
+
+
+@pytest.fixture
+def even() -> Pipeline:
+    """Two stages, four microbatches, 150 ns: rank 1 idles in [0, 10) and [130, 150), rank 0 in [40, 70)."""
+    return Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20))
+
+
+def with_extra(pipeline: Pipeline, *rows: Row, until: int = 150) -> Analysis:
+    return analyzed(pipeline.ranks(until=until, extra={1: list(rows)}))
+
+
+def test_what_has_a_name_in_the_window_keeps_it(even: Pipeline) -> None:
+    """Fetching data in the bubble: the schedule still explains 30, so 12 less are left: jitter -12."""
+    found = with_extra(even, phase(Phase.DATA_WAIT, 135, 147))
+    assert found.ledger.ranks[1].total("data_wait") == 12
+    assert parts(found)[1] == (30, 0, 0, -12)
+
+
+def test_waiting_in_any_collective_before_the_window_ends_is_bubble(even: Pipeline) -> None:
+    reduce = collective(131, 150, name="reduce_scatter", group=1)
+    found = with_extra(even, reduce, stall(reduce, 131, 150))
+    assert parts(found)[1] == (30, 0, 0, 0)
+    assert found.ledger.ranks[1].total("exposed_transfer[fsdp]") in (None, 0)
+
+
+def test_after_the_window_a_collective_is_exposed_on_its_own_axis(even: Pipeline) -> None:
+    reduce = collective(131, 170, name="reduce_scatter", group=1)
+    found = with_extra(even, reduce, stall(reduce, 131, 170), until=170)
+    assert found.ledger.ranks[1].total("exposed_transfer[fsdp]") == 20
+    assert parts(found)[1] == (30, 0, 0, 0)
+
+
+def test_a_collective_inside_an_action_stays_with_its_axis(even: Pipeline) -> None:
+    gather = collective(12, 17, group=1)
+    found = with_extra(even, gather, stall(gather, 12, 17))
+    assert found.ledger.ranks[1].total("exposed_transfer[fsdp]") == 5
+    assert found.ledger.ranks[1].total("forward") == 35
+    assert parts(found)[1] == (30, 0, 0, 0)
+
+
+def test_two_replicas_have_windows_of_their_own() -> None:
+    """Ranks 0 and 2 are one pipeline, 1 and 3 another, twice as slow: the fast one's rest is no bubble."""
+    ranks = []
+    for replica, scale in ((0, 1), (1, 2)):
+        pipeline = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10 * scale, backward=20 * scale))
+        for stage in (0, 1):
+            plain = [row for row in pipeline.rows(stage) if row.kind.name == "ACTION"]
+            coords = {"pp": stage, "fsdp": replica}
+            ranks.append(rank(2 * stage + replica, step(0, 0, 300), *plain, coords=coords))
+    found = analyzed(sorted(ranks, key=lambda one: one.rank))
+    assert parts(found) == [(30, 0, 0, 0), (60, 0, 0, 0), (30, 0, 0, 0), (60, 0, 0, 0)]
+    assert [stage.ranks for stage in bubble_of(found).stages] == [(0, 1), (2, 3)]
+
+
+def test_a_schedule_that_runs_twice_a_step_is_told_by_one_of_its_rounds() -> None:
+    """Gradient accumulation: two rounds of GPipe with 4 microbatches idle twice 30."""
+    once = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20))
+    ranks = []
+    for stage in (0, 1):
+        first = [row for row in once.rows(stage) if row.kind.name == "ACTION"]
+        again = [
+            action(row.name, row.start_ns + 150, row.end_ns + 150, stage=stage, microbatch=row.sequence)
+            for row in first
+        ]
+        ranks.append(rank(stage, step(0, 0, 300), *first, *again, coords={"pp": stage}))
+    bubble = bubble_of(analyzed(ranks))
+    assert (bubble.schedule, bubble.num_microbatches, bubble.theory_ratio) == ("gpipe", 4, pytest.approx(1 / 5))
+
+
+def test_an_unknown_order_has_a_replay_but_no_formula() -> None:
+    backwards_reversed: Orders = {s: (*order[:4], *reversed(order[4:])) for s, order in gpipe(2, 4).items()}
+    bubble = bubble_of(
+        analyzed(Pipeline(orders=backwards_reversed, durations=lengths(2, forward=10, backward=20)).ranks())
+    )
+    assert (bubble.schedule, bubble.theory_ratio, bubble.replay_ratio) == ("custom", None, pytest.approx(1 / 5))
+
+
+def test_a_run_without_a_pipeline_has_no_bubble() -> None:
+    found = analyzed([rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 50))])
+    assert found.bubble is None
+    assert not any(term.startswith("bubble") for term in found.ledger.order)
+
+
+def test_when_another_stage_left_nothing_the_rest_is_still_exact() -> None:
+    """Rank 0 is gone: rank 1 alone is replayed, and all its waiting is jitter, for nothing explains it."""
+    alone = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20)).ranks()[1:]
+    assert parts(analyzed(alone)) == [(0, 0, 0, 10)]

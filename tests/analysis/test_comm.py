@@ -1,0 +1,137 @@
+"""Bytes, transfer, waiting and bandwidth per axis, on collectives drawn on paper."""
+
+import pytest
+
+from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
+from traincope.analysis import AxisOperation, analyze
+from traincope.analysis.comm import bus_factor
+from traincope.events import Flag
+from traincope.store import RankRecords
+
+FOUR = group("fsdp", 0, 1, 2, 3)
+PP = group("pp", 0, 1)
+
+
+def rows(*ranks: RankRecords, world_size: int | None = None) -> tuple[AxisOperation, ...]:
+    return analyze(timeline(*ranks, world_size=world_size)).comm
+
+
+def four(*calls: Row) -> list[RankRecords]:
+    return [rank(number, step(0, 0, 100), call, groups=[FOUR]) for number, call in enumerate(calls)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "ranks", "factor"),
+    [
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 4, 0.75),
+        ("all_to_all", 4, 0.75),
+        ("broadcast", 4, 1.0),
+        ("send", 2, 1.0),
+    ],
+)
+def test_bus_bandwidth_is_counted_as_nccl_tests_do(operation: str, ranks: int, factor: float) -> None:
+    assert bus_factor(operation, ranks) == factor
+
+
+def test_sums_over_ranks_with_the_bandwidth_of_the_transfer() -> None:
+    """Rank 3 comes 30 late and the wire needs 20 for 4000 bytes: 200 B/ns, times 3/4 on the bus."""
+    calls = [collective(start, 80, num_bytes=4_000) for start in (30, 30, 30, 60)]
+    stalled = [
+        rank(number, step(0, 0, 100), call, stall(call, call.start_ns, 80), groups=[FOUR])
+        for number, call in enumerate(calls)
+    ]
+    assert rows(*stalled) == (
+        AxisOperation(
+            axis="fsdp",
+            operation="all_gather",
+            count=4,
+            num_bytes=16_000,
+            transfer_ns=4 * 20,
+            wait_ns=3 * 30,
+            exposed_ns=50 + 50 + 50 + 20,
+            bus_bandwidth=pytest.approx(150e9),
+        ),
+    )
+
+
+def test_what_runs_beside_compute_is_not_exposed() -> None:
+    (row,) = rows(*four(*[collective(30, 80)] * 4))
+    assert (row.transfer_ns, row.wait_ns, row.exposed_ns) == (200, 0, 0)
+
+
+def test_ends_seen_late_give_no_bandwidth() -> None:
+    late = collective(30, 80, num_bytes=4_000, flags=Flag.DONE_BEFORE_WAIT)
+    (row,) = rows(*four(late, late, late, late))
+    assert row.bus_bandwidth is None
+
+
+def test_nor_do_collectives_with_a_missing_peer() -> None:
+    """The shortest of those that are left may be all waiting."""
+    (row,) = rows(*four(*[collective(30, 80, num_bytes=4_000)] * 4)[:3], world_size=4)
+    assert (row.count, row.bus_bandwidth) == (3, None)
+
+
+def test_nor_does_a_barrier() -> None:
+    (row,) = rows(*four(*[collective(30, 80, name="barrier")] * 4))
+    assert (row.num_bytes, row.bus_bandwidth) == (0, None)
+
+
+def test_a_message_counts_on_both_sides() -> None:
+    sent = message("send", 10, 20, peer=1, num_bytes=500)
+    got = message("recv", 0, 20, peer=0, num_bytes=500)
+    found = rows(
+        rank(0, step(0, 0, 100), sent, groups=[PP]), rank(1, step(0, 0, 100), got, stall(got, 0, 20), groups=[PP])
+    )
+    assert [(row.operation, row.count, row.num_bytes, row.transfer_ns, row.wait_ns) for row in found] == [
+        ("recv", 1, 500, 10, 10),
+        ("send", 1, 500, 10, 0),
+    ]
+
+
+def test_the_warm_up_step_and_what_is_outside_steps_do_not_count() -> None:
+    def calls() -> list[Row]:
+        outside = collective(0, 5, sequence=0, at=-1)
+        warm, counted = collective(20, 30, sequence=1, at=0), collective(60, 70, sequence=2, at=1)
+        return [
+            outside,
+            step(0, 10, 50),
+            warm,
+            stall(warm, 20, 30),
+            step(1, 50, 100),
+            counted,
+            stall(counted, 60, 70),
+        ]
+
+    two = group("dp", 0, 1)
+    (row,) = rows(rank(0, *calls(), groups=[two]), rank(1, *calls(), groups=[two]))
+    assert (row.count, row.transfer_ns, row.exposed_ns) == (2, 20, 20)
+
+
+def test_axes_come_in_the_order_of_tables_and_the_most_exposed_operation_first() -> None:
+    axes = [group("tp", 0, 1), group("dp", 0, 1)]
+    reduce = collective(50, 80, name="all_reduce", group=1, sequence=1)
+    calls = (collective(0, 10), collective(20, 30, group=1), reduce, stall(reduce, 50, 80))
+    found = rows(*(rank(number, step(0, 0, 100), *calls, groups=axes) for number in (0, 1)))
+    assert [(row.axis, row.operation) for row in found] == [
+        ("dp", "all_reduce"),
+        ("dp", "all_gather"),
+        ("tp", "all_gather"),
+    ]
+
+
+def test_exposed_time_is_the_ledgers() -> None:
+    calls = [collective(start, 80) for start in (30, 30, 30, 60)]
+    found = analyze(
+        timeline(
+            *(
+                rank(number, step(0, 0, 100), call, stall(call, call.start_ns, 80), groups=[FOUR])
+                for number, call in enumerate(calls)
+            )
+        )
+    )
+    wait, transfer = found.ledger.total("exposed_wait[fsdp]"), found.ledger.total("exposed_transfer[fsdp]")
+    assert (wait, transfer) == (90, 80)
+    assert [(row.wait_ns, row.exposed_ns) for row in found.comm] == [(90, 170)]

@@ -1,0 +1,216 @@
+"""Every nanosecond of every step of every rank is in exactly one term."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timeline.build import Row, action, collective, group, message, phase, rank, stall, step, timeline
+from traincope.analysis import Analysis, analyze
+from traincope.analysis.terms import PHASE_TERMS
+from traincope.events import Kind, Phase
+from traincope.timeline import Timeline
+
+GROUPS = (group("fsdp", 0, 1), group("pp", 0, 1), group("tp", 0, 1))
+LAST = 100
+"""Random runs live in [0, LAST) ns, so that a label can be given to each ns by itself."""
+
+
+def terms_of(analysis: Analysis, *, number: int, at: int) -> dict[str, int]:
+    """Terms of a rank in its step at position `at` that took any time."""
+    ledger = next(ledger for ledger in analysis.ledger.ranks if ledger.rank == number)
+    values = {term: int(ns[at]) for term, ns in ledger.terms.items() if ns is not None}
+    return {term: ns for term, ns in values.items() if ns}
+
+
+def assert_exact(analysis: Analysis) -> None:
+    for ledger in analysis.ledger.ranks:
+        summed = sum(ns for ns in ledger.terms.values() if ns is not None)
+        assert ledger.wall_ns.tolist() == (summed + 0 * ledger.wall_ns).tolist()
+
+
+def test_a_step_on_paper() -> None:
+    """Rank 1 sleeps 40 before its all-gather; the wire takes 10; rank 0 stood still for all 50."""
+    early, late = collective(30, 80), collective(70, 80)
+    first = rank(
+        0,
+        step(0, 0, 100),
+        phase(Phase.FORWARD, 10, 80),
+        early,
+        stall(early, 30, 80),
+        phase(Phase.OPTIMIZER, 80, 95),
+        groups=GROUPS,
+    )
+    second = rank(1, step(0, 0, 100), phase(Phase.FORWARD, 10, 80), late, stall(late, 70, 80), groups=GROUPS)
+    found = analyze(timeline(first, second))
+    assert terms_of(found, number=0, at=0) == {
+        "forward": 20,
+        "exposed_wait[fsdp]": 40,
+        "exposed_transfer[fsdp]": 10,
+        "optimizer": 15,
+        "unattributed": 15,
+    }
+    assert terms_of(found, number=1, at=0) == {"forward": 60, "exposed_transfer[fsdp]": 10, "unattributed": 30}
+    assert_exact(found)
+
+
+def test_what_a_host_cannot_see_is_none_and_not_zero() -> None:
+    ledger = analyze(timeline(rank(0, step(0, 0, 100)))).ledger
+    assert (ledger.total("exposed_memory"), ledger.total("launch_gap"), ledger.total("gc")) == (None, None, 0)
+    assert (ledger.ranks[0].terms["exposed_memory"], ledger.ranks[0].terms["launch_gap"]) == (None, None)
+    assert ledger.total("unattributed") == 100
+
+
+def test_every_phase_has_its_own_term() -> None:
+    rows = [phase(of, 10 * of, 10 * of + 10) for of in PHASE_TERMS]
+    found = analyze(timeline(rank(0, step(0, 0, 120), *rows)))
+    assert terms_of(found, number=0, at=0) == dict.fromkeys(PHASE_TERMS.values(), 10) | {"unattributed": 20}
+
+
+def test_a_phase_across_a_step_border_is_shared_by_both_steps() -> None:
+    found = analyze(timeline(rank(0, step(0, 0, 50), step(1, 50, 100), phase(Phase.DATA_WAIT, 40, 70))))
+    assert terms_of(found, number=0, at=0) == {"data_wait": 10, "unattributed": 40}
+    assert terms_of(found, number=0, at=1) == {"data_wait": 20, "unattributed": 30}
+
+
+def test_a_stall_whose_peer_left_nothing_is_transfer_and_said_to_be_unsplit() -> None:
+    gather = collective(20, 60)
+    found = analyze(timeline(rank(0, step(0, 0, 100), gather, stall(gather, 20, 60), groups=GROUPS), world_size=2))
+    assert terms_of(found, number=0, at=0) == {"exposed_transfer[fsdp]": 40, "unattributed": 60}
+    assert found.ledger.ranks[0].unsplit_ns.tolist() == [40]
+
+
+def test_the_first_of_several_steps_is_left_out_of_sums() -> None:
+    found = analyze(timeline(rank(0, step(0, 0, 90), step(1, 90, 100), step(2, 100, 120))))
+    assert (found.ledger.excluded_steps, found.ledger.wall_ns, found.ledger.rank_steps) == ((0,), 30, 2)
+
+
+def test_the_only_step_of_a_run_is_counted() -> None:
+    found = analyze(timeline(rank(0, step(0, 0, 90))))
+    assert (found.ledger.excluded_steps, found.ledger.wall_ns) == ((), 90)
+
+
+def test_every_rank_has_every_term_of_the_run() -> None:
+    found = analyze(
+        timeline(rank(0, step(0, 0, 10), phase(Phase.GC, 0, 5)), rank(1, step(0, 0, 10), phase(Phase.COMPILE, 0, 5)))
+    )
+    assert [list(ledger.terms) for ledger in found.ledger.ranks] == [list(found.ledger.order)] * 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A random run of two ranks, its records and its steps."""
+
+    rows: tuple[list[Row], list[Row]]
+
+    def timeline(self) -> Timeline:
+        return timeline(*(rank(number, *rows, groups=GROUPS) for number, rows in enumerate(self.rows)))
+
+
+spans = st.tuples(st.integers(0, LAST - 1), st.integers(0, 40)).map(lambda drawn: (drawn[0], min(sum(drawn), LAST)))
+
+
+@st.composite
+def runs(draw: st.DrawFn, *, actions: bool) -> Made:
+    """Two ranks with steps, arbitrarily overlapping phases, and collectives that one of them may lack."""
+    count = draw(st.integers(1, 5))
+    return Made(rows=(draw(_rows(0, count=count, actions=actions)), draw(_rows(1, count=count, actions=actions))))
+
+
+@st.composite
+def _rows(draw: st.DrawFn, number: int, *, count: int, actions: bool) -> list[Row]:
+    border = draw(st.integers(1, LAST - 1))
+    rows = [step(0, draw(st.integers(0, border - 1)), border), step(1, border, draw(st.integers(border, LAST)))]
+    rows += [phase(draw(st.sampled_from(list(PHASE_TERMS))), *draw(spans)) for _ in range(draw(st.integers(0, 6)))]
+    rows += [Row(kind=Kind.SPAN, start_ns=s, end_ns=e, name="mine") for s, e in draw(st.lists(spans, max_size=2))]
+    for sequence in range(count):
+        at = draw(st.integers(0, len(GROUPS) - 1))
+        begin, end = draw(spans)
+        call = collective(begin, end, group=at, sequence=sequence)
+        rows += draw(st.sampled_from([[], [call], [call, stall(call, draw(st.integers(begin, end)), end)]]))
+    if actions:
+        for microbatch in range(draw(st.integers(0, 3))):
+            kinds = draw(st.sampled_from(["F", "FB", "FIW"]))
+            rows += [_action(kind, number, microbatch, draw(spans), border) for kind in kinds]
+    return sorted(rows, key=lambda row: row.start_ns)
+
+
+def _action(kind: str, stage: int, microbatch: int, span: tuple[int, int], border: int) -> Row:
+    return action(kind, *span, stage=stage, microbatch=microbatch, at=int(span[0] >= border))
+
+
+def labels(made: Made, *, number: int) -> list[Counter[str]]:
+    """For each step of a rank: its ns counted by term, each ns labelled by itself, by the definition."""
+    rows = made.rows[number]
+    return [
+        Counter(_label(made, ns, number=number) for ns in range(row.start_ns, row.end_ns))
+        for row in rows
+        if row.kind == Kind.STEP
+    ]
+
+
+def _label(made: Made, ns: int, *, number: int) -> str:
+    kinds = (Kind.PHASE, Kind.STALL)
+    is_open = [row for row in made.rows[number] if row.kind in kinds and row.start_ns <= ns < row.end_ns]
+    if not is_open:
+        return "unattributed"
+    if any(row.phase == Phase.EVALUATION for row in is_open):
+        return "evaluation"
+    latest = max(row.start_ns for row in is_open)
+    inner = [row for row in is_open if row.start_ns == latest][-1]
+    return PHASE_TERMS[inner.phase] if inner.kind == Kind.PHASE else _stall_label(made, inner, ns, number=number)
+
+
+def _stall_label(made: Made, of: Row, ns: int, *, number: int) -> str:
+    axis = GROUPS[of.group].axis
+    parts = [next((row for row in rows if row.kind == Kind.COLLECTIVE and _same(row, of)), None) for rows in made.rows]
+    if None in parts:
+        return f"exposed_transfer[{axis}]"
+    transfer = min(part.end_ns - part.start_ns for part in parts if part is not None)
+    mine = parts[number]
+    assert mine is not None
+    return f"exposed_{'wait' if ns < mine.end_ns - transfer else 'transfer'}[{axis}]"
+
+
+def _same(row: Row, other: Row) -> bool:
+    return (row.group, row.sequence) == (other.group, other.sequence)
+
+
+@given(made=runs(actions=False))
+@settings(max_examples=200, deadline=None)
+def test_each_ns_goes_where_the_definition_says(made: Made) -> None:
+    found = analyze(made.timeline())
+    assert_exact(found)
+    for number in (0, 1):
+        for at, expected in enumerate(labels(made, number=number)):
+            assert terms_of(found, number=number, at=at) == dict(expected)
+
+
+@given(made=runs(actions=True))
+@settings(max_examples=200, deadline=None)
+def test_with_a_pipeline_the_terms_still_sum_to_the_wall_time(made: Made) -> None:
+    found = analyze(made.timeline())
+    assert_exact(found)
+    kept = ("data_wait", "checkpoint_stall", "optimizer", "gc", "evaluation")
+    without = analyze(
+        Made(rows=tuple([row for row in rows if row.kind != Kind.ACTION] for rows in made.rows)).timeline()
+    )
+    for number in (0, 1):
+        for at in (0, 1):
+            now, before = terms_of(found, number=number, at=at), terms_of(without, number=number, at=at)
+            assert all(now.get(term, 0) <= before.get(term, 0) for term in kept)
+
+
+def test_a_pipeline_wait_inside_an_action_is_not_lost() -> None:
+    """Both ranks stand still for each other inside F, where no schedule should make them wait."""
+    sent, got = message("send", 20, 40, peer=1, group=1), message("recv", 20, 40, peer=0, group=1)
+    first = rank(
+        0, step(0, 0, 100), action("F", 10, 50, stage=0, microbatch=0), sent, stall(sent, 20, 40), groups=GROUPS
+    )
+    second = rank(
+        1, step(0, 0, 100), action("F", 10, 50, stage=1, microbatch=0), got, stall(got, 20, 40), groups=GROUPS
+    )
+    found = analyze(timeline(first, second))
+    assert_exact(found)
+    assert "exposed_wait[pp]" not in found.ledger.order

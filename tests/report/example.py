@@ -1,0 +1,340 @@
+"""A small run by hand: 2 ranks of a 2-stage pipeline, a warm-up step and 3 counted steps of 100 ms.
+
+`analysis()` is the run as results, `document()` what it must become: the sums of the 3 counted
+steps, 600 ms over both ranks. The warm-up step 0 is ten times a counted one and enters no sum.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from traincope import analysis as results
+from traincope.report import schema
+from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
+from traincope.store.reading import RankInfo, RunInfo
+from traincope.timeline import RankClock, RankTimeline, Timeline
+from traincope.topology import Host, RankCoord
+
+MS = 1_000_000
+START_NS = 1_800_000_000_000_000_000
+END_NS = START_NS + 1_000 * MS
+
+STEP_RANK_0: dict[str, int | None] = {
+    "forward": 25 * MS,
+    "backward": 40 * MS,
+    "recompute": 0,
+    "optimizer": 2 * MS,
+    "exposed_transfer[pp]": 3 * MS,
+    "exposed_wait[fsdp]": 5 * MS,
+    "bubble.schedule": 20 * MS,
+    "bubble.imbalance": 4 * MS,
+    "bubble.jitter": -1 * MS,
+    "data_wait": 0,
+    "exposed_memory": None,
+    "launch_gap": None,
+    "unattributed": 2 * MS,
+}
+"""One step of rank 0: 100 ms."""
+STEP_RANK_1 = STEP_RANK_0 | {"forward": 30 * MS, "exposed_wait[fsdp]": 0}
+
+EVIDENCE = "23.0 % of step time is pipeline idle; 1F1B with 4 microbatches cannot go below 20.0 %."
+ADVICE = "Use 8 microbatches: theory falls to 11.1 %."
+
+
+def analysis() -> results.Analysis:
+    return results.Analysis(
+        timeline=timeline(),
+        ledger=results.Ledger(
+            ranks=(_rank_ledger(0, STEP_RANK_0), _rank_ledger(1, STEP_RANK_1)),
+            order=tuple(STEP_RANK_0),
+            excluded_steps=(0,),
+        ),
+        comm=(
+            results.AxisOperation(
+                axis="pp",
+                operation="send",
+                count=24,
+                num_bytes=24 << 20,
+                transfer_ns=18 * MS,
+                wait_ns=0,
+                exposed_ns=18 * MS,
+                bus_bandwidth=1.398e9,
+            ),
+            results.AxisOperation(
+                axis="fsdp",
+                operation="all_gather",
+                count=48,
+                num_bytes=96 << 20,
+                transfer_ns=6 * MS,
+                wait_ns=15 * MS,
+                exposed_ns=15 * MS,
+                bus_bandwidth=None,
+            ),
+        ),
+        bubble=results.Bubble(
+            schedule="1f1b",
+            num_stages=2,
+            num_microbatches=4,
+            stages=tuple(_stage(stage) for stage in (0, 1)),
+            theory_ratio=0.2,
+            replay_ratio=0.2,
+        ),
+        stragglers=results.Stragglers(
+            ranks=(
+                results.RankWait(rank=0, compute_ns=201 * MS, own_ns=207 * MS, own_wait_ns=15 * MS, caused_wait_ns=0),
+                results.RankWait(rank=1, compute_ns=216 * MS, own_ns=222 * MS, own_wait_ns=0, caused_wait_ns=15 * MS),
+            ),
+            named=(results.Straggler(rank=1, confidence="high", caused_share=0.05, excess_ratio=0.07),),
+        ),
+        verdict=(
+            results.Finding(
+                kind="pipeline_bubble",
+                confidence="high",
+                evidence=EVIDENCE,
+                advice=ADVICE,
+                estimated_gain_ratio=0.089,
+            ),
+        ),
+    )
+
+
+def without_steps() -> results.Analysis:
+    """Records, but no complete step."""
+    return results.Analysis(
+        timeline=timeline(),
+        ledger=results.Ledger(ranks=(), order=(), excluded_steps=()),
+        comm=(),
+        bubble=None,
+        stragglers=results.Stragglers(ranks=(), named=()),
+        verdict=(
+            results.Finding(
+                kind="no_steps", confidence="unknown", evidence="no step was recorded", advice="run longer"
+            ),
+        ),
+    )
+
+
+def timeline() -> Timeline:
+    run = RunRecords(
+        path=Path("demo"),
+        info=RunInfo(
+            id="demo-7f3a",
+            world_size=2,
+            mesh={"pp": 2},
+            started_wall_ns=START_NS,
+            versions={"torch": "2.13.0"},
+            command="train.py",
+            settings={},
+        ),
+        ranks=(_rank_records(0, events=1_000), _rank_records(1, events=234)),
+        attempts=1,
+        missing=(),
+        problems=(),
+    )
+    clocks = tuple(RankClock(rank=rank, offset_ns=0, bound_ns=0) for rank in (0, 1))
+    return Timeline(run=run, ranks=(rank_timeline(0), rank_timeline(1)), clocks=clocks)
+
+
+def rank_timeline(rank: int) -> RankTimeline:
+    return RankTimeline(
+        rank=rank,
+        coords={"pp": rank},
+        ending="clean",
+        names=(),
+        groups=(),
+        threads={"main": np.empty(0, dtype=RECORD_DTYPE)},
+        steps=(),
+        open_step=None,
+        open_records=(),
+        last_ns=END_NS,
+    )
+
+
+def _rank_records(rank: int, *, events: int) -> RankRecords:
+    records = np.zeros(events, dtype=RECORD_DTYPE)
+    return RankRecords(
+        attempt=0,
+        info=RankInfo(
+            coord=RankCoord(rank=rank, coords={"pp": rank}),
+            host=Host(name="node", boot_id="boot"),
+            pid=100 + rank,
+            started_wall_ns=START_NS,
+            ended_wall_ns=END_NS,
+            ending="clean",
+            probes={"c10d": "on"},
+            recorder={"events": events, "dropped": 0},
+        ),
+        names=(),
+        groups=(),
+        segments=(SegmentRecords(thread="main", index=0, records=records, lost_bytes=0),),
+        problems=(),
+    )
+
+
+def _rank_ledger(rank: int, step: dict[str, int | None]) -> results.RankLedger:
+    scale = np.array([10, 1, 1, 1], dtype=np.int64)
+    return results.RankLedger(
+        rank=rank,
+        numbers=np.arange(4, dtype=np.int64),
+        wall_ns=100 * MS * scale,
+        terms={term: None if ns is None else ns * scale for term, ns in step.items()},
+        unsplit_ns=np.zeros(4, dtype=np.int64),
+        counted=np.array([False, True, True, True]),
+    )
+
+
+def _stage(stage: int) -> results.StageBubble:
+    return results.StageBubble(
+        stage=stage,
+        ranks=(stage,),
+        schedule_ns=60 * MS,
+        imbalance_ns=12 * MS,
+        jitter_ns=-3 * MS,
+        wall_ns=300 * MS,
+    )
+
+
+def document() -> schema.Document:
+    """What `analysis()` must become, written out."""
+    return {
+        "schema_version": 1,
+        "run": {
+            "id": "demo-7f3a",
+            "world_size": 2,
+            "mesh_axes": {"pp": 2},
+            "attempts": 1,
+            "steps": 3,
+            "excluded_steps": [0],
+            "step_ns": 100 * MS,
+            "start": START_NS,
+            "end": END_NS,
+            "versions": {"torch": "2.13.0"},
+            "missing_ranks": [],
+        },
+        "verdict": [
+            {
+                "kind": "pipeline_bubble",
+                "ranks": [],
+                "steps": [],
+                "confidence": "high",
+                "evidence": EVIDENCE,
+                "advice": ADVICE,
+                "estimated_gain_ratio": 0.089,
+            }
+        ],
+        "ledger": {
+            "ranks": [
+                {"rank": 0, "steps": 3, "wall_ns": 300 * MS, "terms": _three(STEP_RANK_0)},
+                {"rank": 1, "steps": 3, "wall_ns": 300 * MS, "terms": _three(STEP_RANK_1)},
+            ],
+            "wall_ns": 600 * MS,
+            "terms": {
+                "forward": 165 * MS,
+                "backward": 240 * MS,
+                "recompute": 0,
+                "optimizer": 12 * MS,
+                "exposed_transfer[pp]": 18 * MS,
+                "exposed_wait[fsdp]": 15 * MS,
+                "bubble.schedule": 120 * MS,
+                "bubble.imbalance": 24 * MS,
+                "bubble.jitter": -6 * MS,
+                "data_wait": 0,
+                "exposed_memory": None,
+                "launch_gap": None,
+                "unattributed": 12 * MS,
+            },
+            "rank_steps": 6,
+            "unsplit_ns": 0,
+            "waterfall": {
+                "forward": 0.275,
+                "backward": 0.4,
+                "recompute": 0.0,
+                "optimizer": 0.02,
+                "exposed_transfer[pp]": 0.03,
+                "exposed_wait[fsdp]": 0.025,
+                "bubble.schedule": 0.2,
+                "bubble.imbalance": 0.04,
+                "bubble.jitter": -0.01,
+                "data_wait": 0.0,
+                "exposed_memory": None,
+                "launch_gap": None,
+                "unattributed": 0.02,
+            },
+        },
+        "utilization": {
+            "mfu": None,
+            "mfu_paper": None,
+            "mfu_job": None,
+            "hfu": None,
+            "tokens_per_second": None,
+            "flops_convention": None,
+            "reason": "no FLOPs are recorded",
+        },
+        "comm": [
+            {
+                "axis": "pp",
+                "op": "send",
+                "count": 24,
+                "bytes": 24 << 20,
+                "transfer_ns": 18 * MS,
+                "wait_ns": 0,
+                "exposed_ns": 18 * MS,
+                "bus_bandwidth_bytes_per_second": 1.398e9,
+            },
+            {
+                "axis": "fsdp",
+                "op": "all_gather",
+                "count": 48,
+                "bytes": 96 << 20,
+                "transfer_ns": 6 * MS,
+                "wait_ns": 15 * MS,
+                "exposed_ns": 15 * MS,
+                "bus_bandwidth_bytes_per_second": None,
+            },
+        ],
+        "bubble": {
+            "schedule": "1f1b",
+            "microbatches": 4,
+            "stages": [
+                {
+                    "stage": stage,
+                    "ranks": [stage],
+                    "schedule_ns": 60 * MS,
+                    "imbalance_ns": 12 * MS,
+                    "jitter_ns": -3 * MS,
+                    "wall_ns": 300 * MS,
+                    "fraction_ratio": 0.23,
+                }
+                for stage in (0, 1)
+            ],
+            "fraction_ratio": 0.23,
+            "theory_ratio": 0.2,
+            "replay_ratio": 0.2,
+        },
+        "stragglers": {
+            "named": [{"rank": 1, "confidence": "high", "caused_ratio": 0.05, "excess_ratio": 0.07}],
+            "ranks": [
+                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "caused_wait_ns": 0},
+                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "caused_wait_ns": 15 * MS},
+            ],
+        },
+        "faults": [],
+        "goodput": None,
+        "memory": None,
+        "kernels": None,
+        "critical_path": None,
+        "data_order": None,
+        "gpu_partition": None,
+        "clock": [{"rank": 0, "offset_ns": 0, "bound_ns": 0}, {"rank": 1, "offset_ns": 0, "bound_ns": 0}],
+        "recorder": {
+            "events": 1_234,
+            "dropped": 0,
+            "overhead_seconds": None,
+            "probes": [{"name": "c10d", "state": "on", "ranks": [0, 1]}],
+            "problems": [],
+        },
+    }
+
+
+def _three(step: dict[str, int | None]) -> schema.Terms:
+    return {term: None if ns is None else 3 * ns for term, ns in step.items()}

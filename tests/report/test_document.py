@@ -1,0 +1,101 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.report.example import END_NS, MS, analysis, document, rank_timeline, timeline, without_steps
+from traincope.report.document import to_document, to_json
+from traincope.report.schema import Document
+from traincope.timeline import OpenRecord, Timeline
+
+TOP_LEVEL = [
+    *("schema_version", "run", "verdict", "ledger", "utilization", "comm", "bubble", "stragglers", "faults"),
+    *("goodput", "memory", "kernels", "critical_path", "data_order", "gpu_partition", "clock", "recorder"),
+]
+
+
+def test_the_top_level_keys_are_frozen_in_name_and_order() -> None:
+    assert list(Document.__annotations__) == TOP_LEVEL
+    assert list(json.loads(to_json(document()))) == TOP_LEVEL
+
+
+def test_an_analysis_becomes_this_document_warm_up_left_out() -> None:
+    assert to_document(analysis()) == document()
+
+
+def test_the_shares_of_the_waterfall_sum_to_one() -> None:
+    ledger = to_document(analysis())["ledger"]
+    assert ledger is not None
+    assert sum(share for share in ledger["waterfall"].values() if share is not None) == pytest.approx(1.0)
+
+
+def test_without_steps_every_key_is_there_and_what_needs_steps_is_null() -> None:
+    empty = to_document(without_steps())
+    assert list(empty) == TOP_LEVEL
+    assert [key for key in TOP_LEVEL if empty[key] is None] == [  # type: ignore[literal-required]
+        *("ledger", "comm", "bubble", "stragglers"),
+        *("goodput", "memory", "kernels", "critical_path", "data_order", "gpu_partition"),
+    ]
+    assert empty["run"]["steps"] == 0
+    assert empty["run"]["step_ns"] is None
+
+
+def killed_in_all_gather() -> Timeline:
+    """Rank 1 stops 500 ms before rank 0 does, 3.2 s into an all-gather."""
+    last_ns = END_NS - 500 * MS
+    held = OpenRecord(what="all_gather", axis="fsdp", step=17, start_ns=last_ns - 3_200 * MS)
+    killed = replace(rank_timeline(1), ending=None, open_records=(held,), last_ns=last_ns)
+    return replace(timeline(), ranks=(rank_timeline(0), killed))
+
+
+def test_a_killed_rank_is_a_fault_with_what_it_was_in() -> None:
+    assert to_document(replace(analysis(), timeline=killed_in_all_gather()))["faults"] == [
+        {
+            "rank": 1,
+            "ending": None,
+            "silent_ns": 500 * MS,
+            "open_records": [{"what": "all_gather", "axis": "fsdp", "step": 17, "duration_ns": 3_200 * MS}],
+        }
+    ]
+
+
+def test_probes_are_grouped_by_what_ranks_say_and_losses_are_added_up() -> None:
+    whole = timeline()
+    first, second = whole.run.ranks
+    info = replace(second.info, probes={"c10d": "no torch"}, recorder={"dropped": 5})
+    run = replace(whole.run, ranks=(first, replace(second, info=info, problems=("rank 1",))), problems=("run",))
+    recorder = to_document(replace(analysis(), timeline=replace(whole, run=run)))["recorder"]
+    assert recorder["dropped"] == 5
+    assert recorder["problems"] == ["run", "rank 1"]
+    assert recorder["probes"] == [
+        {"name": "c10d", "state": "on", "ranks": [0]},
+        {"name": "c10d", "state": "no torch", "ranks": [1]},
+    ]
+
+
+def test_the_text_is_the_same_for_the_same_document() -> None:
+    assert to_json(document()) == to_json(document())
+    assert to_json(document()).endswith("\n}\n")
+
+
+def test_times_stay_integers_and_absent_evidence_is_null() -> None:
+    ledger = json.loads(to_json(document()))["ledger"]
+    assert ledger["terms"]["forward"] == 165 * MS
+    assert isinstance(ledger["terms"]["forward"], int)
+    assert ledger["terms"]["launch_gap"] is None
+    assert ledger["waterfall"]["launch_gap"] is None
+
+
+def test_a_hostile_name_is_harmless_and_survives() -> None:
+    hostile = document()
+    hostile["run"]["id"] = "\x1b[31m[red]x[/red]\u202e"
+    assert "\x1b" not in to_json(hostile)
+    assert to_json(hostile).isascii()
+    assert json.loads(to_json(hostile))["run"]["id"] == "\x1b[31m[red]x[/red]\u202e"
+
+
+def test_a_number_that_is_not_one_is_refused() -> None:
+    broken = document()
+    broken["verdict"][0]["estimated_gain_ratio"] = float("nan")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json(broken)

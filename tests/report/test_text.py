@@ -1,0 +1,209 @@
+import io
+
+from rich.console import Console
+
+from tests.report.example import MS, analysis, document, without_steps
+from traincope.report.document import to_document
+from traincope.report.schema import Document, OpenRecord
+from traincope.report.text import render, render_document
+
+REPORT = """\
+demo-7f3a
+2 ranks (pp 2), 3 steps, median step 100 ms
+
+VERDICT  savings are shares of step time
+ 1. pipeline bubble  all ranks, all steps; confidence high; saves 8.9 %
+    23.0 % of step time is pipeline idle; 1F1B with 4 microbatches cannot go
+    below 20.0 %.
+    do: Use 8 microbatches: theory falls to 11.1 %.
+
+WHERE THE TIME WENT  a step is 100 ms, mean over 2 ranks and 3 steps
+    forward                27.5 %  27.50 ms ████████████████████████▊
+    backward               40.0 %  40.00 ms ████████████████████████████████████
+    optimizer               2.0 %   2.00 ms █▊
+    exposed_transfer[pp]    3.0 %   3.00 ms ██▊
+    exposed_wait[fsdp]      2.5 %   2.50 ms ██▎
+    bubble.schedule        20.0 %  20.00 ms ██████████████████
+    bubble.imbalance        4.0 %   4.00 ms ███▋
+    bubble.jitter          -1.0 %  -1.00 ms
+    unattributed            2.0 %   2.00 ms █▊
+    step                  100.0 % 100.00 ms
+    not visible here, so within unattributed: exposed_memory, launch_gap
+
+UTILIZATION  MFU unknown: no FLOPs are recorded
+
+PIPELINE BUBBLE  23.0 % of step time, theory 20.0 % (1f1b, 4 microbatches)
+    stage  schedule  imbalance  jitter  bubble
+    0        20.0 %      4.0 %  -1.0 %  23.0 %
+    1        20.0 %      4.0 %  -1.0 %  23.0 %
+
+COMMUNICATION  one rank, one step; times in ms
+    axis, operation  count     bytes  transfer  wait  exposed        bus
+    pp send            4.0   4.0 MiB      3.00  0.00     3.00  1.40 GB/s
+    fsdp all_gather    8.0  16.0 MiB      1.00  2.50     2.50          -
+
+RANKS  means of a step
+    rank  step ms  compute  exposed  bubble  others waited ms
+    0      100.00   67.0 %    8.0 %  23.0 %              0.00
+    1      100.00   72.0 %    3.0 %  23.0 %              5.00  slowest
+
+RECORDING
+    1,234 events, 0 dropped, own cost not measured
+    left out of all shares as warm-up: step 0
+    one clock for all ranks
+"""
+
+
+def shown(document: Document, *, width: int = 80, terminal: bool = False) -> str:
+    system = "truecolor" if terminal else None
+    file = io.StringIO()
+    render_document(document, Console(file=file, width=width, force_terminal=terminal, color_system=system))
+    return file.getvalue()
+
+
+def test_the_report_of_a_run_is_this_text_in_80_columns_without_colour() -> None:
+    file = io.StringIO()
+    render(analysis(), Console(file=file, width=80))
+    assert file.getvalue() == REPORT
+
+
+def test_the_verdict_comes_before_every_number() -> None:
+    assert REPORT.index("VERDICT") < REPORT.index("WHERE THE TIME WENT") < REPORT.index("RANKS")
+
+
+def test_no_line_leaves_the_console_and_none_ends_in_blanks() -> None:
+    for width in (40, 60, 80, 200):
+        for line in shown(document(), width=width).splitlines():
+            assert len(line) <= width
+            assert line == line.rstrip()
+
+
+def test_a_run_without_steps_says_what_is_missing() -> None:
+    assert shown(to_document(without_steps())) == (
+        "demo-7f3a\n"
+        "2 ranks (pp 2), 0 steps\n"
+        "\n"
+        "VERDICT\n"
+        " 1. no steps  all ranks, all steps; confidence unknown\n"
+        "    no step was recorded\n"
+        "    do: run longer\n"
+        "\n"
+        "WHERE THE TIME WENT  unknown: no complete step was recorded\n"
+        "\n"
+        "RECORDING\n"
+        "    1,234 events, 0 dropped, own cost not measured\n"
+        "    one clock for all ranks\n"
+    )
+
+
+def test_a_killed_rank_is_shown_in_what_it_was_in() -> None:
+    killed = document()
+    outer: OpenRecord = {"what": "backward", "axis": None, "step": 17, "duration_ns": 3_300 * MS}
+    inner: OpenRecord = {"what": "all_gather", "axis": "fsdp", "step": 17, "duration_ns": 3_200 * MS}
+    killed["faults"] = [{"rank": 1, "ending": None, "silent_ns": 0, "open_records": [inner]}]
+    assert "    rank 1 was in all_gather on fsdp, step 17, for 3.20 s when its records end\n" in shown(killed)
+    killed["faults"] = [{"rank": 1, "ending": None, "silent_ns": 53 * MS, "open_records": [outer, inner]}]
+    assert (
+        "    rank 1 was in all_gather on fsdp, step 17, for 3.20 s (also open: backward) when its records end, "
+        "53.0 ms before the run's last record\n"
+    ) in shown(killed, width=200)
+
+
+def test_unclean_ends_of_many_ranks_are_counted_after_the_fifth() -> None:
+    lost = document()
+    lost["faults"] = [
+        {"rank": rank, "ending": "RuntimeError", "silent_ns": 0, "open_records": []} for rank in range(64)
+    ]
+    section = shown(lost).partition("RECORDING\n")[2].splitlines()
+    assert section[4] == "    rank 4 left the run by RuntimeError"
+    assert section[5] == "    59 more ranks came to no clean end (see --format json)"
+    assert section[6].startswith("    1,234 events")
+
+
+def test_everything_that_makes_the_report_doubtful_is_named() -> None:
+    doubtful = to_document(without_steps())
+    doubtful["run"].update(world_size=4, missing_ranks=[2, 3])
+    doubtful["faults"] = [
+        {"rank": 0, "ending": "ValueError", "silent_ns": 0, "open_records": []},
+        {"rank": 1, "ending": None, "silent_ns": 0, "open_records": []},
+    ]
+    doubtful["clock"] = [{"rank": 0, "offset_ns": 0, "bound_ns": 0}, {"rank": 1, "offset_ns": 5, "bound_ns": None}]
+    doubtful["recorder"] = {
+        "events": 7,
+        "dropped": 3,
+        "overhead_seconds": None,
+        "probes": [{"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]}],
+        "problems": [f"segment {number} is damaged" for number in range(7)],
+    }
+    assert shown(doubtful).partition("RECORDING\n")[2] == (
+        "    rank 0 left the run by ValueError\n"
+        "    rank 1 was in nothing that is watched when its records end\n"
+        "    ranks 2, 3 of 4 left nothing to read; what happened there is unknown\n"
+        "    7 events, 3 dropped, own cost not measured\n"
+        "    segment 0 is damaged\n"
+        "    segment 1 is damaged\n"
+        "    segment 2 is damaged\n"
+        "    segment 3 is damaged\n"
+        "    segment 4 is damaged\n"
+        "    2 more could not be read (see --format json)\n"
+        "    probe ddp is off on ranks 0, 1: no DDP seen\n"
+        "    clock error is unknown on rank 1; do not compare their times with other\n"
+        "    hosts\n"
+    )
+
+
+def test_markup_and_terminal_commands_in_names_are_only_characters() -> None:
+    name = "[red]x[/red]\x1b[31m\n"
+    hostile = document()
+    hostile["run"]["id"] = name
+    hostile["verdict"][0].update(kind=name, evidence=name, advice=name)
+    assert hostile["comm"] is not None
+    hostile["comm"][0].update(axis=name, op="send")
+    hostile["recorder"]["problems"] = [name]
+    held: OpenRecord = {"what": name, "axis": name, "step": None, "duration_ns": 1}
+    hostile["faults"] = [{"rank": 0, "ending": None, "silent_ns": 0, "open_records": [held]}]
+    written = shown(hostile, width=200)
+    assert written.count("[red]x[/red]\\x1b[31m\\n") == 8
+    assert "\x1b" not in written
+
+
+def test_on_a_terminal_a_bar_has_the_colour_of_its_term() -> None:
+    written = shown(document(), terminal=True)
+    assert "\x1b[38;2;0;158;115m███" in written  # forward, #009E73
+    assert "\x1b[38;2;0;114;178m███" in written  # bubble.schedule, #0072B2
+
+
+def test_an_output_that_cannot_carry_blocks_gets_ascii_bars() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    foreign = document()
+    foreign["run"]["id"] = "Übung"
+    render_document(foreign, Console(file=file, width=80))
+    file.seek(0)
+    written = file.read()
+    assert written.startswith("?bung\n2 ranks")
+    assert "    backward               40.0 %  40.00 ms ####################################\n" in written
+
+
+def test_among_many_ranks_those_the_others_waited_for_are_shown() -> None:
+    large = document()
+    assert large["ledger"] is not None
+    row = large["ledger"]["ranks"][0]
+    large["ledger"]["ranks"] = [{**row, "rank": rank} for rank in range(64)]
+    large["stragglers"] = {
+        "named": [{"rank": 40, "confidence": "high", "caused_ratio": 0.1, "excess_ratio": 0.1}],
+        "ranks": [
+            {"rank": rank, "compute_ns": 1, "own_wait_ns": 0, "caused_wait_ns": 30 * MS if rank == 40 else 0}
+            for rank in range(64)
+        ],
+    }
+    section = shown(large).partition("RANKS")[2].partition("\n\n")[0].splitlines()
+    assert section[0] == "  16 of 64 ranks, those the others waited for most; means of a step"
+    assert [int(line.split()[0]) for line in section[2:]] == [*range(15), 40]
+    assert section[-1].endswith("10.00  slowest")
+
+
+def test_transfer_that_may_be_wait_is_admitted() -> None:
+    unsplit = document()
+    assert unsplit["ledger"] is not None
+    unsplit["ledger"]["unsplit_ns"] = 6 * MS
+    assert "    1.00 ms a step of transfer may be wait: records of the peers are missing\n" in shown(unsplit)

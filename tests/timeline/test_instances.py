@@ -1,0 +1,121 @@
+"""The same collective found on all its ranks, whatever numbers each rank gave to group and name."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.timeline.build import Row, collective, group, message, rank, timeline
+from traincope.events import OPEN, Flag
+from traincope.store import RankRecords
+from traincope.timeline import Instances, match_instances
+
+FSDP = group("fsdp", 0, 1)
+WORLD = group("world", 0, 1)
+PP = group("pp", 0, 1)
+
+
+def match(*ranks: RankRecords) -> Instances:
+    return match_instances(timeline(*ranks))
+
+
+def pair(first: Row, second: Row) -> Instances:
+    return match(rank(0, first, groups=[FSDP]), rank(1, second, groups=[FSDP]))
+
+
+def test_transfer_is_the_shortest_duration_and_the_rest_is_waiting() -> None:
+    found = pair(collective(0, 100), collective(70, 100))
+    assert found.transfer_ns.tolist() == [30]
+    assert found.wait_ns.tolist() == [70, 0]
+    assert (found.complete.tolist(), found.exact.tolist()) == ([True], [True])
+
+
+def test_clocks_that_disagree_change_nothing() -> None:
+    found = pair(collective(0, 100), collective(1_000_070, 1_000_100))
+    assert found.wait_ns.tolist() == [70, 0]
+
+
+def test_group_and_name_numbers_are_each_ranks_own() -> None:
+    first = rank(0, collective(0, 100, group=0), groups=[FSDP, WORLD])
+    second = rank(1, collective(70, 100, group=1), groups=[WORLD, FSDP], first_name="something else")
+    found = match(first, second)
+    assert len(found.keys) == 1
+    assert found.axis.tolist() == ["fsdp", "fsdp"]
+    assert found.operation.tolist() == ["all_gather", "all_gather"]
+
+
+def test_collectives_of_two_groups_with_one_count_are_two() -> None:
+    rows = (collective(0, 10, group=0), collective(20, 40, group=1))
+    found = match(rank(0, *rows, groups=[FSDP, WORLD]), rank(1, *rows, groups=[FSDP, WORLD]))
+    assert sorted(found.transfer_ns.tolist()) == [10, 20]
+
+
+def test_a_send_meets_its_receive() -> None:
+    sender = rank(0, message("send", 50, 60, peer=1, tag=3), groups=[PP])
+    receiver = rank(1, message("recv", 0, 60, peer=0, tag=3), groups=[PP])
+    found = match(sender, receiver)
+    assert found.transfer_ns.tolist() == [10]
+    assert found.wait_ns.tolist() == [0, 50]
+    assert (found.keys["source"].tolist(), found.keys["destination"].tolist()) == ([0], [1])
+
+
+def test_the_way_back_is_another_instance() -> None:
+    first = rank(0, message("send", 0, 5, peer=1), message("recv", 5, 30, peer=1), groups=[PP])
+    second = rank(1, message("recv", 0, 7, peer=0), message("send", 20, 30, peer=0), groups=[PP])
+    assert sorted(match(first, second).transfer_ns.tolist()) == [5, 10]
+
+
+def test_tags_and_counts_tell_messages_of_one_pair_apart() -> None:
+    first = rank(
+        0,
+        message("send", 0, 5, peer=1, tag=0, sequence=0),
+        message("send", 0, 6, peer=1, tag=1, sequence=0),
+        message("send", 0, 7, peer=1, tag=0, sequence=1),
+        groups=[PP],
+    )
+    assert sorted(match(first, rank(1, groups=[PP])).transfer_ns.tolist()) == [5, 6, 7]
+
+
+def test_an_end_seen_only_late_bounds_the_transfer_but_is_no_wait() -> None:
+    found = pair(collective(0, 100, flags=Flag.DONE_BEFORE_WAIT), collective(70, 100))
+    assert found.exact.tolist() == [True]
+    assert found.wait_ns.tolist() == [0, 0]
+
+
+def test_where_every_end_was_seen_late_nothing_is_exact() -> None:
+    late = Flag.DONE_BEFORE_WAIT
+    assert pair(collective(0, 100, flags=late), collective(70, 100, flags=late)).exact.tolist() == [False]
+
+
+def test_a_missing_peer_makes_it_incomplete() -> None:
+    found = match(rank(0, collective(0, 100), groups=[FSDP]))
+    assert (found.complete.tolist(), found.transfer_ns.tolist()) == ([False], [100])
+
+
+def test_what_is_still_open_or_raised_has_no_duration() -> None:
+    found = pair(collective(0, OPEN), collective(70, 100, flags=Flag.RAISED))
+    assert len(found.keys) == len(found.rank) == 0
+
+
+def test_a_run_without_collectives_has_no_instances() -> None:
+    found = match(rank(0), rank(1))
+    assert len(found.keys) == 0
+    assert found.find(np.zeros(2, dtype=found.keys.dtype)).tolist() == [-1, -1]
+
+
+def test_an_unknown_key_is_not_found() -> None:
+    found = pair(collective(0, 100, sequence=4), collective(70, 100, sequence=4))
+    unknown = found.keys.copy()
+    unknown["sequence"] = 5
+    assert (found.find(found.keys).tolist(), found.find(unknown).tolist()) == ([0], [-1])
+
+
+@given(durations=st.lists(st.lists(st.integers(1, 50), min_size=3, max_size=3), max_size=8))
+def test_every_instance_has_its_own_minimum(durations: list[list[int]]) -> None:
+    of_three = group("fsdp", 0, 1, 2)
+    ranks = [
+        rank(r, *(collective(0, row[r], sequence=n) for n, row in enumerate(durations)), groups=[of_three])
+        for r in range(3)
+    ]
+    found = match(*ranks)
+    assert found.transfer_ns[found.keys["sequence"].argsort()].tolist() == [min(row) for row in durations]
+    assert int(found.wait_ns.sum()) == sum(sum(row) - 3 * min(row) for row in durations)
