@@ -137,9 +137,7 @@ def _nothing() -> None:
 
 def _row(what: str, costs: list[float], *, budget_us: float | None) -> Row:
     deciles = statistics.quantiles(costs, n=10)
-    return Row(
-        what=what, cost_us=statistics.median(costs), low_us=deciles[0], high_us=deciles[-1], budget_us=budget_us
-    )
+    return Row(what=what, cost_us=statistics.median(costs), low_us=deciles[0], high_us=deciles[-1], budget_us=budget_us)
 
 
 def _show(rows: list[Row]) -> None:

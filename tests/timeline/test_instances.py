@@ -58,6 +58,20 @@ def test_a_send_meets_its_receive() -> None:
     assert (found.keys["source"].tolist(), found.keys["destination"].tolist()) == ([0], [1])
 
 
+def posted_ahead(*, sender_boot: str, receiver_boot: str) -> Instances:
+    """Received at once, but waited for on the sending side only at the end of its step."""
+    sender = rank(0, message("send", 50, 500, peer=1), groups=[PP], boot_id=sender_boot)
+    return match(sender, rank(1, message("recv", 0, 60, peer=0), groups=[PP], boot_id=receiver_boot))
+
+
+def test_a_transfer_runs_from_the_later_posting_to_the_earlier_end_where_clocks_are_shared() -> None:
+    assert posted_ahead(sender_boot="a", receiver_boot="a").transfer_ns.tolist() == [10]
+
+
+def test_between_hosts_only_durations_can_be_trusted() -> None:
+    assert posted_ahead(sender_boot="a", receiver_boot="b").transfer_ns.tolist() == [60]
+
+
 def test_the_way_back_is_another_instance() -> None:
     first = rank(0, message("send", 0, 5, peer=1), message("recv", 5, 30, peer=1), groups=[PP])
     second = rank(1, message("recv", 0, 7, peer=0), message("send", 20, 30, peer=0), groups=[PP])

@@ -96,7 +96,7 @@ def measured_transfers(
     """(step, first rank of the replica) -> (source stage, destination stage) -> median transfer ns."""
     received = (instances.axis == PIPELINE_AXIS) & np.isin(instances.operation, list(RECEIVE_OPERATIONS))
     seen: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for part in np.flatnonzero(received):
+    for part in np.flatnonzero(received & instances.complete[instances.number]):
         number = instances.number[part]
         source, destination = int(instances.keys["source"][number]), int(instances.rank[part])
         seen[int(instances.step[part]), source, destination].append(int(instances.transfer_ns[number]))

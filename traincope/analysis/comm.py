@@ -81,8 +81,9 @@ def _row(
 
 
 def _bus_bandwidth(instances: Instances, chosen: Bools, operation: str) -> float | None:
-    """Bytes over transfer time, of the instances whose transfer is exact, times the bus factor."""
-    exact = chosen & instances.exact[instances.number] & (instances.num_bytes > 0) & (instances.group_size > 1)
+    """Bytes over transfer time, of the whole instances whose transfer is exact, times the bus factor."""
+    known = instances.exact & instances.complete
+    exact = chosen & known[instances.number] & (instances.num_bytes > 0) & (instances.group_size > 1)
     transfer_ns = instances.transfer_ns[instances.number[exact]].sum()
     if transfer_ns <= 0:
         return None

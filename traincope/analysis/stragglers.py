@@ -5,7 +5,6 @@ laid at its door. A rank is named only if it caused most of all waiting among it
 material part of their time; that its own work was longer than its peers' too makes it certain.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -17,6 +16,7 @@ from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import COMPUTE, UNATTRIBUTED
 from traincope.timeline import Instances, Timeline
+from traincope.topology import PIPELINE_AXIS
 
 MATERIAL = 0.02
 """Share of a peer's step that its waiting for the rank must take."""
@@ -66,17 +66,33 @@ def stragglers(
     instances: Instances,
 ) -> Stragglers:
     """`waits` are the split pieces of each rank."""
-    last = last_to_arrive(instances)
-    waited_for: dict[tuple[int, int], int] = defaultdict(int)
-    counted = {rank.rank: rank.counted for rank in ledger.ranks}
-    for rank, (pieces, split) in waits.items():
-        inside = (pieces.step >= 0) & np.append(counted[rank], False)[pieces.step] & (split.instance >= 0)
-        for culprit, waited in zip(last[split.instance[inside]], split.wait_ns[inside], strict=True):
-            if culprit in waits and culprit != rank:
-                waited_for[rank, int(culprit)] += int(waited)
-    ranks = tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
     stages = {rank.rank: rank.stage for rank in timeline.ranks}
+    waited_for = _waited_for(ledger, waits, last=last_to_arrive(instances), stages=stages)
+    ranks = tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
     return Stragglers(ranks=ranks, named=_named(ranks, waited_for, ledger=ledger, stages=stages))
+
+
+def _waited_for(
+    ledger: Ledger,
+    waits: Mapping[int, tuple[Pieces, StallSplit]],
+    *,
+    last: Ints,
+    stages: Mapping[int, int | None],
+) -> dict[tuple[int, int], int]:
+    """(waiting rank, rank that arrived last) -> ns of exposed waiting in counted steps.
+
+    Only between peers of one stage: that stages wait for each other is the schedule's doing, and
+    what is more than that, the replay of the pipeline tells.
+    """
+    waited_for: dict[tuple[int, int], int] = {}
+    for rank in ledger.ranks:
+        pieces, split = waits[rank.rank]
+        inside = np.append(rank.counted, False)[pieces.step] & (split.instance >= 0) & (split.axis != PIPELINE_AXIS)
+        culprits, waited = last[split.instance[inside]], split.wait_ns[inside]
+        for culprit in np.unique(culprits).tolist():
+            if culprit != rank.rank and culprit in stages and stages[culprit] == stages[rank.rank]:
+                waited_for[rank.rank, culprit] = int(waited[culprits == culprit].sum())
+    return waited_for
 
 
 def last_to_arrive(instances: Instances) -> Ints:

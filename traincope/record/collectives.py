@@ -18,9 +18,10 @@ from traincope.record.guard import guard
 from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, add_flag, end
+from traincope.record.writer import Slot, add_flag, end, is_open
 
-COLLECTIVE, ASYNC, POINT_TO_POINT = int(Kind.COLLECTIVE), int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
+COLLECTIVE = int(Kind.COLLECTIVE)
+ASYNC, DONE_BEFORE_WAIT, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.DONE_BEFORE_WAIT), int(Flag.POINT_TO_POINT)
 """Plain numbers: an enum's arithmetic costs a microsecond a call."""
 MAX_PENDING = 4_096
 """How many unfinished collectives are remembered; older ones that nobody waited for are forgotten."""
@@ -45,22 +46,35 @@ class Issued:
         """When its call came back, where DDP's reducer waits for it; else 0."""
 
 
+class _Newest(threading.local):
+    """The thread's latest work."""
+
+    work: Any = None
+    issued: Issued | None = None
+
+
 class Pending:
     """Collectives not yet waited for, found by their work or by the tensor they fill.
 
     A work is remembered weakly: holding one would hold its tensors. Only the newest of a thread is
-    held, until the caller has it.
+    held, until the thread issues another; was it complete by then, its record is closed, which is
+    the only end seen of a work that C++ waits for, or nobody.
     """
 
     def __init__(self) -> None:
         self._by_work: dict[int, tuple[weakref.ref[Any], Issued]] = {}
         self._by_tensor: dict[int, Issued] = {}
-        self._newest = threading.local()
+        self._newest = _Newest()
 
     def add_work(self, work: Any, issued: Issued) -> None:
         if len(self._by_work) >= MAX_PENDING:
             self._forget_dead()
-        self._newest.work = work
+        newest = self._newest
+        before = newest.issued
+        if before is not None and not before.device and is_open(before.slot) and newest.work.is_completed():
+            end(before.slot)
+            add_flag(before.slot, DONE_BEFORE_WAIT)
+        newest.work, newest.issued = work, issued
         self._by_work[id(work)] = (weakref.ref(work), issued)
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
@@ -78,7 +92,7 @@ class Pending:
     def clear(self) -> None:
         self._by_work.clear()
         self._by_tensor.clear()
-        self._newest = threading.local()
+        self._newest = _Newest()
 
     def _forget_dead(self) -> None:
         alive = {key: entry for key, entry in self._by_work.items() if entry[0]() is not None}

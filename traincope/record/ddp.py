@@ -1,14 +1,17 @@
-"""DDP waits for its buckets inside C++, where no hook sees it.
+"""DDP waits for its collectives inside C++, where no hook sees it.
 
-Its stall runs from the return of the last bucket's collective to the end of the backward call,
-and ends every bucket that was still open.
+In the backward it waits for its buckets at the very end: the stall runs from the return of the
+last bucket's collective to the end of the backward call. Before the forward it broadcasts buffers
+and, once, the order of its buckets, waiting for each: the stall runs from the return of the first
+to the end of that part. Both end every collective that was still open.
 """
 
 import functools
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import OPEN, Kind
+from traincope.events import Kind
 from traincope.record.collectives import Collectives, Issued
 from traincope.record.device import Event
 from traincope.record.guard import guard
@@ -16,7 +19,7 @@ from traincope.record.patching import Patches
 from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
 from traincope.record.waits import Waits
-from traincope.record.writer import end_at
+from traincope.record.writer import end_at, is_open
 
 
 class DistributedDataParallelStall:
@@ -29,7 +32,9 @@ class DistributedDataParallelStall:
         self._waits = waits
         self._phases = phases
         self._patches = Patches()
-        self._buckets: list[Issued] = []
+        self._in_pre_forward = False
+        self._underway: list[Issued] = []
+        """DDP's collectives that only C++ waits for."""
         self._last_mark: Event | None = None
         """On a GPU: the compute stream right after the last bucket was launched."""
 
@@ -47,36 +52,54 @@ class DistributedDataParallelStall:
             return original(module, *args, **kwargs)
 
         self._patches.replace(DistributedDataParallel, "forward", forward)
+        pre_forward = self._around_pre_forward(DistributedDataParallel._pre_forward)
+        self._patches.replace(DistributedDataParallel, "_pre_forward", pre_forward)
         self._collectives.listen(self._issued)
         self._phases.after_backward(self._backward_ended)
 
     def remove(self) -> None:
         self._patches.restore()
-        self._buckets.clear()
+        self._underway.clear()
 
     def _claim(self, module: Any) -> None:
         self._collectives.groups.claim(module.process_group, "dp").reducer = True
 
+    def _around_pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        recorder, finish = self._recorder, guard(self._pre_forward_ended)
+
+        @functools.wraps(original)
+        def pre_forward(*args: Any, **kwargs: Any) -> Any:
+            self._in_pre_forward = recorder.active
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._in_pre_forward = False
+                finish()
+
+        return pre_forward
+
     def _issued(self, issued: Issued) -> None:
-        if self._phases.in_backward:
-            self._buckets.append(issued)
+        if self._in_pre_forward or self._phases.in_backward:
+            self._underway.append(issued)
             if issued.device and self._waits.device is not None:
                 self._last_mark = self._waits.device.mark()
 
+    def _pre_forward_ended(self) -> None:
+        underway, self._underway = self._underway, []
+        if underway:
+            self._write_stall(underway[0], underway)
+
     def _backward_ended(self) -> None:
         """A bucket some Python comm hook waited for is closed already, and its stall recorded."""
-        buckets, self._buckets = self._buckets, []
-        waited_for = [bucket for bucket in buckets if _is_open(bucket)]
-        if not waited_for:
-            return
-        now, last = monotonic_ns(), waited_for[-1]
+        underway, self._underway = self._underway, []
+        if underway and is_open(underway[-1].slot):
+            self._write_stall(underway[-1], underway)
+
+    def _write_stall(self, representative: Issued, underway: list[Issued]) -> None:
+        now = monotonic_ns()
+        for issued in underway:
+            if is_open(issued.slot):
+                end_at(issued.slot, now)
+        self._recorder.writer().write(Kind.STALL, representative.returned_ns, now, 0, *representative.fields)
         if self._waits.device is not None:
-            self._waits.device.close(self._last_mark, last)
-        for bucket in waited_for:
-            end_at(bucket.slot, now)
-        self._recorder.writer().write(Kind.STALL, last.returned_ns, now, 0, *last.fields)
-
-
-def _is_open(issued: Issued) -> bool:
-    words, index = issued.slot
-    return bool(words[index] == OPEN)
+            self._waits.device.close(self._last_mark, representative)

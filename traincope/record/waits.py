@@ -15,7 +15,7 @@ from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, add_flag, end_at
+from traincope.record.writer import Slot, add_flag, end_at, is_open
 
 STALL, DONE_BEFORE_WAIT = int(Kind.STALL), int(Flag.DONE_BEFORE_WAIT)
 
@@ -110,6 +110,7 @@ class Waits:
         now = monotonic_ns()
         slot, issued, before = stall
         end_at(slot, now)
-        end_at(issued.slot, now)
+        if is_open(issued.slot):
+            end_at(issued.slot, now)
         if before is not None and self.device is not None:
             self.device.close(before, issued)

@@ -219,6 +219,11 @@ def end_at(slot: Slot, end_ns: int) -> None:
     words[index] = end_ns
 
 
+def is_open(slot: Slot) -> bool:
+    words, index = slot
+    return words[index] == OPEN
+
+
 def add_flag(slot: Slot, flag: int) -> None:
     words, index = slot
     words[index + FLAGS_WORD - END_WORD] |= flag << FLAGS_SHIFT

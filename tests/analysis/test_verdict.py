@@ -1,0 +1,136 @@
+"""Findings: the gravest first, each with numbers, and none where all is well."""
+
+import pytest
+
+from tests.analysis.lockstep import lockstep
+from tests.analysis.orders import gpipe
+from tests.analysis.pipelines import Pipeline
+from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
+from traincope.analysis import Finding, analyze
+from traincope.events import OPEN, Phase
+from traincope.store import RankRecords
+
+MS = 1_000_000
+DP = group("dp", 0, 1)
+
+
+def verdict(*ranks: RankRecords, world_size: int | None = None) -> tuple[Finding, ...]:
+    return analyze(timeline(*ranks, world_size=world_size)).verdict
+
+
+def busy(*rows: Row) -> RankRecords:
+    """One step of 100, computing but for `rows`."""
+    return rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 100), *rows)
+
+
+def test_a_healthy_run_is_told_so() -> None:
+    (finding,) = verdict(busy())
+    assert (finding.kind, finding.evidence) == (
+        "healthy",
+        "100.0 % of a step is compute, and no loss takes 5.0 % of it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "kind"),
+    [
+        (Phase.DATA_WAIT, "data_bound"),
+        (Phase.CHECKPOINT_STALL, "checkpoint_stall"),
+        (Phase.GC, "gc"),
+        (Phase.COMPILE, "compile"),
+        (Phase.SYNC, "sync"),
+    ],
+)
+def test_what_holds_up_the_host_is_named_from_five_percent_on(of: Phase, kind: str) -> None:
+    (finding,) = verdict(busy(phase(of, 50, 62)))
+    assert (finding.kind, finding.estimated_gain_ratio) == (kind, 0.12)
+    assert "12.0 % of a step" in finding.evidence
+    assert [f.kind for f in verdict(busy(phase(of, 50, 54)))] == ["healthy"]
+
+
+def test_losses_come_largest_first() -> None:
+    found = verdict(busy(phase(Phase.GC, 0, 10), phase(Phase.DATA_WAIT, 10, 40), phase(Phase.SYNC, 40, 60)))
+    assert [finding.kind for finding in found] == ["data_bound", "sync", "gc"]
+
+
+def test_time_in_nothing_is_admitted() -> None:
+    (finding,) = verdict(rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 70)))
+    assert (finding.kind, finding.evidence) == ("unattributed", "30.0 % of a step is in nothing that is watched")
+
+
+def test_a_slow_link_is_a_matter_of_transfer() -> None:
+    (finding,) = verdict(*lockstep([[60, 60]] * 3, transfer_ns=40))
+    assert (finding.kind, finding.ranks, finding.estimated_gain_ratio) == ("exposed_transfer", (), pytest.approx(0.4))
+    assert "transfers on dp hold up compute for 40.0 % of a step, mostly all_reduce at 25.00 GB/s" in finding.evidence
+
+
+def test_waiting_for_nobody_in_particular_is_a_matter_of_balance() -> None:
+    (finding,) = verdict(*lockstep([[90, 90], [90, 50], [50, 90]], transfer_ns=1))
+    assert (finding.kind, finding.ranks) == ("exposed_wait", ())
+    assert "until the last one joins collectives on dp" in finding.evidence
+
+
+def test_waiting_for_one_rank_is_told_once_and_names_it() -> None:
+    (finding,) = verdict(*lockstep([[60, 90]] * 3, transfer_ns=1))
+    assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
+    assert "rank 1 arrives last" in finding.evidence
+    assert "1.50 times its peers'" in finding.evidence
+
+
+def test_a_bubble_is_held_against_theory_and_more_microbatches() -> None:
+    """GPipe, 2 stages, 4 microbatches: 1/5 of the time; with 8 it is 1/9, which saves half the idle time."""
+    lengths = {(kind, s): ns for s in (0, 1) for kind, ns in (("F", 10), ("B", 20))}
+    (finding,) = verdict(*Pipeline(orders=gpipe(2, 4), durations=lengths).ranks())
+    assert (finding.kind, finding.confidence) == ("pipeline_bubble", "high")
+    assert finding.evidence == (
+        "the pipeline idles 20.0 % of a step: 20.0 % schedule, 0.0 % uneven stages, 0.0 % jitter; "
+        "theory for gpipe, 2 stages, 4 microbatches is 20.0 %"
+    )
+    assert finding.advice == "with 8 microbatches the schedule idles 11.1 % by theory"
+    assert finding.estimated_gain_ratio == pytest.approx(0.1)
+
+
+def test_uneven_stages_are_to_be_evened_out() -> None:
+    lengths = {("F", 0): 10, ("B", 0): 20, ("F", 1): 30, ("B", 1): 60}
+    finding = verdict(*Pipeline(orders=gpipe(2, 8), durations=lengths).ranks())[0]
+    assert finding.kind == "pipeline_bubble"
+    assert "move layers away from it" in finding.advice
+    assert "stage 1" in finding.advice
+
+
+def killed(number: int, *, last_ns: int, ending: str | None = None) -> RankRecords:
+    """It hung in an all-reduce of step 1, or just ended there."""
+    reduce = collective(last_ns, OPEN, name="all_reduce", at=1)
+    rows = (step(0, 0, 100 * MS), phase(Phase.FORWARD, 0, 100 * MS), step(1, 100 * MS, OPEN), reduce)
+    return rank(number, *rows, stall(reduce, last_ns, OPEN), groups=[DP], ending=ending)
+
+
+def test_the_rank_that_went_first_comes_before_all_losses() -> None:
+    found = verdict(killed(0, last_ns=150 * MS, ending="RuntimeError"), killed(1, last_ns=120 * MS))
+    assert (found[0].kind, found[0].ranks, found[0].steps, found[0].confidence) == ("killed_rank", (1,), (1,), "high")
+    assert "rank 1 went first: its records just stop, 30 ms before any other rank's end" in found[0].evidence
+    assert "all_reduce on dp" in found[0].evidence
+
+
+def test_a_rank_that_raised_first_is_told_by_what() -> None:
+    found = verdict(
+        killed(0, last_ns=120 * MS, ending="ValueError"), killed(1, last_ns=150 * MS, ending="RuntimeError")
+    )
+    assert (found[0].kind, found[0].ranks) == ("failed_rank", (0,))
+    assert "it left the run by ValueError" in found[0].evidence
+
+
+def test_ranks_that_stop_together_leave_it_open_who_was_first() -> None:
+    """They may be running still."""
+    found = verdict(killed(0, last_ns=150 * MS), killed(1, last_ns=151 * MS))
+    assert (found[0].kind, found[0].ranks, found[0].confidence) == ("no_end_recorded", (0, 1), "unknown")
+
+
+def test_missing_ranks_are_named() -> None:
+    kinds = [(finding.kind, finding.ranks) for finding in verdict(busy(), world_size=3)]
+    assert kinds == [("missing_rank", (1, 2))]
+
+
+def test_without_a_complete_step_nothing_is_said_about_time() -> None:
+    (finding,) = verdict(rank(0, step(0, 0, OPEN), phase(Phase.FORWARD, 0, 50)))
+    assert (finding.kind, finding.confidence) == ("no_steps", "unknown")
