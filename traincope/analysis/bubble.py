@@ -94,7 +94,9 @@ def measured_transfers(
     steps: tuple[ReplicaStep, ...], instances: Instances
 ) -> dict[tuple[int, int], dict[tuple[int, int], int]]:
     """(step, first rank of the replica) -> (source stage, destination stage) -> median transfer ns."""
-    received = (instances.axis == PIPELINE_AXIS) & np.isin(instances.operation, list(RECEIVE_OPERATIONS))
+    on_pipeline = np.array([axis == PIPELINE_AXIS for axis in instances.axes])[instances.axis_code]
+    receives = np.array([name in RECEIVE_OPERATIONS for name in instances.operations])[instances.operation_code]
+    received = on_pipeline & receives
     seen: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for part in np.flatnonzero(received & instances.complete[instances.number]):
         number = instances.number[part]

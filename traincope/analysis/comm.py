@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.host import Bools, Pieces
+from traincope.analysis.host import Bools, Ints, Pieces
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stalls import StallSplit
 from traincope.timeline import Instances
@@ -49,13 +49,12 @@ def communication(
     """One entry an (axis, operation), axes in table order, the most exposed operation of each first."""
     counted = _counted(instances, ledger)
     exposed = _exposed(waits, ledger)
-    pairs = sorted(set(zip(instances.axis[counted], instances.operation[counted], strict=True)))
-    rows = [
-        _row(
-            instances, counted & (instances.axis == axis) & (instances.operation == operation), exposed, axis, operation
-        )
-        for axis, operation in pairs
-    ]
+    kinds = instances.axis_code * len(instances.operations) + instances.operation_code
+    rows = []
+    for kind in np.unique(kinds[counted]).tolist():
+        axis, operation = divmod(kind, len(instances.operations))
+        names = instances.axes[axis], instances.operations[operation]
+        rows.append(_row(instances, np.flatnonzero(counted & (kinds == kind)), exposed, *names))
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
 
 
@@ -66,12 +65,12 @@ class _Exposed:
 
 
 def _row(
-    instances: Instances, chosen: Bools, exposed: dict[tuple[str, str], _Exposed], axis: str, operation: str
+    instances: Instances, chosen: Ints, exposed: dict[tuple[str, str], _Exposed], axis: str, operation: str
 ) -> AxisOperation:
     return AxisOperation(
         axis=axis,
         operation=operation,
-        count=int(chosen.sum()),
+        count=len(chosen),
         num_bytes=int(instances.num_bytes[chosen].sum()),
         transfer_ns=int(instances.transfer_ns[instances.number[chosen]].sum()),
         wait_ns=exposed[axis, operation].wait_ns,
@@ -80,22 +79,25 @@ def _row(
     )
 
 
-def _bus_bandwidth(instances: Instances, chosen: Bools, operation: str) -> float | None:
+def _bus_bandwidth(instances: Instances, chosen: Ints, operation: str) -> float | None:
     """Bytes over transfer time, of the whole instances whose transfer is exact, times the bus factor."""
-    known = instances.exact & instances.complete
-    exact = chosen & known[instances.number] & (instances.num_bytes > 0) & (instances.group_size > 1)
+    known = (instances.exact & instances.complete)[instances.number[chosen]]
+    exact = chosen[known & (instances.num_bytes[chosen] > 0) & (instances.group_size[chosen] > 1)]
     transfer_ns = instances.transfer_ns[instances.number[exact]].sum()
     if transfer_ns <= 0:
         return None
-    factors = np.array([bus_factor(operation, int(ranks)) for ranks in instances.group_size[exact]])
-    return float((instances.num_bytes[exact] * factors).sum() / transfer_ns * 1e9)
+    sizes, size = np.unique(instances.group_size[exact], return_inverse=True)
+    factors = np.array([bus_factor(operation, ranks) for ranks in sizes.tolist()])
+    return float((instances.num_bytes[exact] * factors[size]).sum() / transfer_ns * 1e9)
 
 
 def _counted(instances: Instances, ledger: Ledger) -> Bools:
     """Parts that were issued in a counted step of their rank."""
-    counted = np.zeros(len(instances.rank), dtype=bool)
-    for rank in ledger.ranks:
-        counted |= (instances.rank == rank.rank) & np.isin(instances.step, rank.numbers[rank.counted])
+    most = max((int(rank.numbers.max(initial=0)) for rank in ledger.ranks), default=0) + 1
+    pairs = [rank.rank * most + rank.numbers[rank.counted] for rank in ledger.ranks]
+    wanted = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
+    in_range = (instances.step >= 0) & (instances.step < most)
+    counted: Bools = in_range & np.isin(instances.rank * most + instances.step, wanted)
     return counted
 
 

@@ -58,9 +58,10 @@ def _evidence(first: RankTimeline, lead_ns: int | None) -> str:
 
 def _doing(rank: RankTimeline) -> str:
     """The innermost few of what was open, outermost first."""
-    if not rank.open_records:
+    inside = [record for record in rank.open_records if record.in_thread]
+    if not inside:
         return "nothing that is watched"
-    told = [record.what if record.axis is None else f"{record.what} on {record.axis}" for record in rank.open_records]
+    told = [record.what if record.axis is None else f"{record.what} on {record.axis}" for record in inside]
     return " > ".join(told[-INNERMOST:])
 
 

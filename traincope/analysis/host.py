@@ -83,14 +83,28 @@ def _intervals(rank: RankTimeline) -> NDArray[np.void]:
 
 
 def _paint(borders: Ints, intervals: NDArray[np.void], *, only: Bools | None = None) -> Ints:
-    """Row of the interval that owns each piece: painted in order of begin, the last paint stays."""
+    """Row of the interval that owns each piece: of those that cover it the last one, for rows are in order of begin.
+
+    Painted level by level of nesting, where intervals hardly overlap and are few per piece.
+    """
     owner = np.full(max(len(borders) - 1, 0), NOBODY, dtype=np.int64)
-    first = np.searchsorted(borders, intervals["start_ns"])
-    last = np.searchsorted(borders, intervals["end_ns"])
-    rows = range(len(intervals)) if only is None else np.flatnonzero(only)
-    for row in rows:
-        owner[first[row] : last[row]] = row
+    rows = np.flatnonzero(intervals["end_ns"] > intervals["start_ns"] if only is None else only)
+    starts, ends = intervals["start_ns"][rows], intervals["end_ns"][rows]
+    first, last = np.searchsorted(borders, starts), np.searchsorted(borders, ends)
+    depth = np.arange(len(rows)) - np.searchsorted(np.sort(ends), starts, side="right")
+    for level in np.unique(depth):
+        chosen = depth == level
+        pieces, row = _ranges(first[chosen], last[chosen]), np.repeat(rows[chosen], (last - first)[chosen])
+        owner[pieces] = np.maximum(owner[pieces], row)
     return owner
+
+
+def _ranges(first: Ints, last: Ints) -> Ints:
+    """All integers of each [first, last), one range after the other."""
+    counts = last - first
+    before = np.cumsum(counts) - counts
+    ranges: Ints = np.arange(counts.sum()) + np.repeat(first - before, counts)
+    return ranges
 
 
 def _covered(borders: Ints, intervals: NDArray[np.void]) -> Bools:

@@ -3,14 +3,15 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
+from typing import NamedTuple
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One F, B, I or W of a stage on a microbatch."""
+class Action(NamedTuple):
+    """One F, B, I or W of a stage on a microbatch. A tuple, for a long run has millions."""
 
     kind: str
     stage: int
@@ -53,6 +54,15 @@ def mean_over_stages(medians: Mapping[Key, int]) -> dict[Key, int]:
     return {(kind, stage): round(sum(by_kind[kind]) / len(by_kind[kind])) for kind, stage in medians}
 
 
+class Planned(NamedTuple):
+    """An action in an order in which all of them can run, its inputs given by position in it."""
+
+    rank: int
+    action: Action
+    inputs: tuple[tuple[int, tuple[int, int] | None], ...]
+    """(position, the two stages if it comes from another rank)."""
+
+
 def replay(
     orders: Mapping[int, Sequence[Action]], durations: Mapping[Key, int], transfers: Mapping[tuple[int, int], int]
 ) -> dict[int, int] | None:
@@ -63,49 +73,51 @@ def replay(
     makespan over all ranks less a rank's own work. None where the order cannot run: an input is
     never made.
     """
-    rank_of = {action.stage: rank for rank, order in orders.items() for action in order}
-    present = {action for order in orders.values() for action in order}
-    done: dict[Action, int] = {}
-    clock, at = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
+    plan = _plan(tuple((rank, tuple(order)) for rank, order in orders.items()))
+    if plan is None:
+        return None
+    clock, work = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
+    done: list[int] = []
+    for rank, action, inputs in plan:
+        start = clock[rank]
+        for position, crossing in inputs:
+            arrival = done[position] + (0 if crossing is None else transfers.get(crossing, 0))
+            start = max(start, arrival)
+        duration = durations[action.kind, action.stage]
+        clock[rank] = start + duration
+        work[rank] += duration
+        done.append(clock[rank])
+    makespan = max(clock.values(), default=0)
+    return {rank: makespan - own for rank, own in work.items()}
+
+
+@lru_cache(maxsize=256)
+def _plan(orders: tuple[tuple[int, tuple[Action, ...]], ...]) -> tuple[Planned, ...] | None:
+    """All actions in an order in which they can run, or None. Steps share orders, so few are planned."""
+    rank_of = {action.stage: rank for rank, order in orders for action in order}
+    present = {action for _, order in orders for action in order}
+    position: dict[Action, int] = {}
+    plan: list[Planned] = []
+    waiting = {rank: list(reversed(order)) for rank, order in orders}
     moved = True
     while moved:
         moved = False
-        for rank, order in orders.items():
-            while at[rank] < len(order):
-                action = order[at[rank]]
-                ready = _ready(action, done, present, rank_of=rank_of, transfers=transfers)
-                if ready is None:
-                    break
-                clock[rank] = max(clock[rank], ready) + durations[action.kind, action.stage]
-                done[action] = clock[rank]
-                at[rank] += 1
+        for rank, rest in waiting.items():
+            while rest and all(needed in position for needed in _needs(rest[-1]) if needed in present):
+                action = rest.pop()
+                inputs = tuple(
+                    (position[needed], _crossing(needed, action, rank_of))
+                    for needed in _needs(action)
+                    if needed in present
+                )
+                position[action] = len(plan)
+                plan.append(Planned(rank, action, inputs))
                 moved = True
-    if any(at[rank] < len(order) for rank, order in orders.items()):
-        return None
-    makespan = max(clock.values(), default=0)
-    return {
-        rank: makespan - sum(durations[action.kind, action.stage] for action in order) for rank, order in orders.items()
-    }
+    return None if any(waiting.values()) else tuple(plan)
 
 
-def _ready(
-    action: Action,
-    done: Mapping[Action, int],
-    present: set[Action],
-    *,
-    rank_of: Mapping[int, int],
-    transfers: Mapping[tuple[int, int], int],
-) -> int | None:
-    """When the action's inputs are on its rank; None while one is still to come."""
-    ready = 0
-    for needed in _needs(action):
-        if needed not in present:
-            continue
-        if needed not in done:
-            return None
-        crosses = rank_of[needed.stage] != rank_of[action.stage]
-        ready = max(ready, done[needed] + (transfers.get((needed.stage, action.stage), 0) if crosses else 0))
-    return ready
+def _crossing(needed: Action, action: Action, rank_of: Mapping[int, int]) -> tuple[int, int] | None:
+    return None if rank_of[needed.stage] == rank_of[action.stage] else (needed.stage, action.stage)
 
 
 def _needs(action: Action) -> tuple[Action, ...]:

@@ -4,6 +4,7 @@ For a collective with interval [s, e] on this rank and transfer d (its shortest 
 rank), [s, e - d] is waiting and [e - d, e] is transfer; a piece is what of them it overlaps.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,16 +41,21 @@ def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances, gr
     limit = np.append(boundary, 0)[owner]
     wait = np.clip(limit, pieces.start_ns, pieces.end_ns) - pieces.start_ns
     wait = np.where(pieces.stalled, wait, 0)
-    axes = [rank.axis(int(group)) if stall else "" for group, stall in zip(intervals["group"], stalls, strict=True)]
-    names = [rank.name(int(name)) if stall else "" for name, stall in zip(intervals["name"], stalls, strict=True)]
     return StallSplit(
         wait_ns=wait,
         transfer_ns=np.where(pieces.stalled, pieces.duration_ns - wait, 0),
         split=np.append(known, True)[owner],
-        axis=np.array([*axes, ""], dtype=object)[owner],
-        operation=np.array([*names, ""], dtype=object)[owner],
+        axis=_told(intervals["group"], stalls, tell=rank.axis, known=len(rank.groups))[owner],
+        operation=_told(intervals["name"], stalls, tell=rank.name, known=len(rank.names))[owner],
         instance=np.append(instance, -1)[owner],
     )
+
+
+def _told(numbers: NDArray[np.uint32], stalls: Bools, *, tell: Callable[[int], str], known: int) -> NDArray[np.object_]:
+    """What each stall's number means, "" for other intervals and in one place more than there are intervals."""
+    meanings = np.array([*(tell(number) for number in range(known + 1)), ""], dtype=object)
+    at = np.where(stalls, np.minimum(numbers, known), known + 1)
+    return meanings[np.append(at, known + 1)]
 
 
 def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> tuple[Ints, Bools]:

@@ -16,12 +16,12 @@ from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.groups import Groups, KnownGroup
 from traincope.record.guard import guard
 from traincope.record.meshes import Meshes
-from traincope.record.operations import OPERATIONS, Operation
+from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, add_flag, end, is_open
+from traincope.record.writer import Slot, add_flag, end, end_bounded, is_open
 
 COLLECTIVE = int(Kind.COLLECTIVE)
-ASYNC, DONE_BEFORE_WAIT, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.DONE_BEFORE_WAIT), int(Flag.POINT_TO_POINT)
+ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
 """Plain numbers: an enum's arithmetic costs a microsecond a call."""
 MAX_PENDING = 4_096
 """How many unfinished collectives are remembered; older ones that nobody waited for are forgotten."""
@@ -71,9 +71,8 @@ class Pending:
             self._forget_dead()
         newest = self._newest
         before = newest.issued
-        if before is not None and not before.device and is_open(before.slot) and newest.work.is_completed():
-            end(before.slot)
-            add_flag(before.slot, DONE_BEFORE_WAIT)
+        if before is not None and is_open(before.slot) and not before.device and newest.work.is_completed():
+            end_bounded(before.slot)
         newest.work, newest.issued = work, issued
         self._by_work[id(work)] = (weakref.ref(work), issued)
 
@@ -130,16 +129,16 @@ class Collectives:
         """Call `listener` with every collective of a DDP group, right after its call returned."""
         self._listeners.append(listener)
 
-    def _around(self, operation: Operation) -> Callable[[Kernel], Kernel]:
+    def _around(self, operation: Operation) -> Callable[[Kernel, Any], Kernel]:
         begin = guard(self._beginner(operation))
         returned = guard(self._returner(operation))
         raised = guard(self._raised)
 
-        def around(proceed: Kernel) -> Kernel:
+        def around(proceed: Kernel, below: Any) -> Kernel:
             def collective(keys: Any, *arguments: Any) -> Any:
                 issued = begin(arguments)
                 try:
-                    result = proceed(keys, *arguments)
+                    result = proceed(keys & below, *arguments)
                 except BaseException:
                     raised(issued)
                     raise
@@ -155,6 +154,7 @@ class Collectives:
         import torch
 
         recorder, find, num_bytes = self._recorder, self.groups.find, operation.num_bytes
+        threads, known_groups = recorder.threads, self.groups.known
         unbox = torch.distributed.ProcessGroup.unbox
         name = recorder.names.intern(operation.name)
         group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
@@ -163,7 +163,10 @@ class Collectives:
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
             if not recorder.active:
                 return None
-            known = find(unbox(arguments[group_at]))
+            group = unbox(arguments[group_at])
+            known = known_groups.get(id(group))
+            if known is None or known.looks_left or known.reference() is not group:
+                known = find(group)
             peer = NO_PEER if peer_at is None else int(arguments[peer_at])
             if tag_at is None:
                 tag, sequence, flags = 0, known.count, 0
@@ -174,7 +177,7 @@ class Collectives:
                 peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
                 sequence = known.next_sequence(operation.name, peer, tag)
             fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags)
-            slot = recorder.writer().begin(COLLECTIVE, 0, *fields)
+            slot = threads.writer.begin(COLLECTIVE, 0, *fields)
             return Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
 
         return begin
@@ -183,7 +186,7 @@ class Collectives:
         """Remembers the work to be waited for, or closes the record of an operator that blocks."""
         import torch
 
-        unbox, outputs = torch.distributed.Work.unbox, operation.functional_output
+        unbox, output = torch.distributed.Work.unbox, operation.fills
         add_work, add_tensor, listeners = self.pending.add_work, self.pending.add_tensor, self._listeners
         blocking = operation.blocking
 
@@ -194,9 +197,11 @@ class Collectives:
                 end(issued.slot)
                 return
             add_work(unbox(result[-1] if isinstance(result, tuple) else result), issued)
-            if outputs is not None:
-                for tensor in outputs(arguments):
+            if output is Output.LIST:
+                for tensor in arguments[0]:
                     add_tensor(tensor, issued)
+            elif output is Output.TENSOR:
+                add_tensor(arguments[0], issued)
             if issued.known.reducer:
                 issued.returned_ns = monotonic_ns()
                 for listener in listeners:

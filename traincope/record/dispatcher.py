@@ -14,7 +14,7 @@ from typing import Any
 KEY = "BackendSelect"
 
 Kernel = Callable[..., Any]
-"""Called with the dispatch keys of this call, then the operator's arguments by position."""
+"""Called with dispatch keys, then the operator's arguments by position."""
 
 
 class Interposed:
@@ -23,22 +23,19 @@ class Interposed:
     def __init__(self) -> None:
         self._libraries: list[Any] = []
 
-    def put(self, namespace: str, operator: str, around: Callable[[Kernel], Kernel]) -> None:
-        """Let `around(proceed)` answer every call; it passes its keys and arguments on to `proceed`.
+    def put(self, namespace: str, operator: str, around: Callable[[Kernel, Any], Kernel]) -> None:
+        """Let `around(proceed, below)` answer every call.
 
+        It passes on by `proceed(keys & below, *arguments)`: one Python frame less than hiding that.
         Raises AttributeError where this torch has no such operator.
         """
         import torch
         from torch.library import Library
 
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))
-        redispatch = getattr(getattr(torch.ops, namespace), operator).default._handle.redispatch_boxed
-
-        def proceed(keys: Any, *arguments: Any) -> Any:
-            return redispatch(keys & below, *arguments)
-
+        proceed = getattr(getattr(torch.ops, namespace), operator).default._handle.redispatch_boxed
         library = Library(namespace, "IMPL")
-        library.impl(operator, around(proceed), KEY, with_keyset=True)
+        library.impl(operator, around(proceed, below), KEY, with_keyset=True)
         self._libraries.append(library)
 
     def remove(self) -> None:

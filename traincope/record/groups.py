@@ -57,10 +57,11 @@ class Groups:
     def __init__(self, recorder: Recorder, meshes: Meshes) -> None:
         self._recorder = recorder
         self._meshes = meshes
-        self._known: dict[int, KnownGroup] = {}
+        self.known: dict[int, KnownGroup] = {}
+        """By identity of the group; an identity may be used again, so check the reference."""
 
     def find(self, group: Any) -> KnownGroup:
-        known = self._known.get(id(group))
+        known = self.known.get(id(group))
         if known is None or known.reference() is not group:
             return self._add(group)
         if known.looks_left:
@@ -72,7 +73,7 @@ class Groups:
 
     def claim(self, group: Any, axis: str) -> KnownGroup:
         """A wrapper says what the group is for; a mesh that names it knows better."""
-        known = self._known.get(id(group))
+        known = self.known.get(id(group))
         if known is None or known.reference() is not group:
             return self._add(group, wrapper=axis)
         if known.rule != NO_RULE:
@@ -95,7 +96,7 @@ class Groups:
             ranks=ranks,
             looks_left=UNDECIDED if rule == NO_RULE else 0,
         )
-        self._known[id(group)] = known
+        self.known[id(group)] = known
         return known
 
     def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:

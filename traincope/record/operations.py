@@ -7,7 +7,15 @@ a reduce-scatter, the send buffer of anything else. A row is one operator of tor
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
+
+
+class Output(Enum):
+    """Shape of an operator's output argument."""
+
+    TENSOR = "Tensor"
+    LIST = "Tensor[]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +35,8 @@ class Operation:
     """Position of `async_op`."""
     blocking: bool = False
     """The operator itself blocks; there is no work to wait for."""
-    functional_output: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-    """The output tensors, for the operators that functional collectives are made of."""
+    fills: Output | None = None
+    """What argument 0, the output, is, for the operators that functional collectives are made of."""
 
     def on_device(self, arguments: Sequence[Any]) -> bool:
         """Whether its tensors are on a GPU."""
@@ -60,23 +68,34 @@ def _nothing(_: Sequence[Any]) -> int:
     return 0
 
 
-def _first(arguments: Sequence[Any]) -> Sequence[Any]:
-    value = arguments[0]
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
 OPERATIONS = (
-    Operation(op="allreduce_", name="all_reduce", group=1, num_bytes=_list(0), async_op=4, functional_output=_first),
+    Operation(op="allreduce_", name="all_reduce", group=1, num_bytes=_list(0), async_op=4, fills=Output.LIST),
     Operation(
-        op="allreduce_coalesced_", name="all_reduce", group=1, num_bytes=_list(0), async_op=3, functional_output=_first
+        op="allreduce_coalesced_",
+        name="all_reduce",
+        group=1,
+        num_bytes=_list(0),
+        async_op=3,
+        fills=Output.LIST,
     ),
     Operation(op="reduce_", name="reduce", group=1, num_bytes=_list(0), peer=3, async_op=5),
     Operation(
-        op="broadcast_", name="broadcast", group=1, num_bytes=_list(0), peer=2, async_op=4, functional_output=_first
+        op="broadcast_",
+        name="broadcast",
+        group=1,
+        num_bytes=_list(0),
+        peer=2,
+        async_op=4,
+        fills=Output.LIST,
     ),
     Operation(op="allgather_", name="all_gather", group=2, num_bytes=_nested(0), async_op=3),
     Operation(
-        op="_allgather_base_", name="all_gather", group=2, num_bytes=_one(0), async_op=3, functional_output=_first
+        op="_allgather_base_",
+        name="all_gather",
+        group=2,
+        num_bytes=_one(0),
+        async_op=3,
+        fills=Output.TENSOR,
     ),
     Operation(op="allgather_coalesced_", name="all_gather", group=2, num_bytes=_nested(0), async_op=3),
     Operation(
@@ -85,7 +104,7 @@ OPERATIONS = (
         group=2,
         num_bytes=_list(0),
         async_op=3,
-        functional_output=_first,
+        fills=Output.LIST,
     ),
     Operation(op="reduce_scatter_", name="reduce_scatter", group=2, num_bytes=_nested(1), async_op=4),
     Operation(
@@ -94,7 +113,7 @@ OPERATIONS = (
         group=2,
         num_bytes=_one(1),
         async_op=4,
-        functional_output=_first,
+        fills=Output.TENSOR,
     ),
     Operation(
         op="reduce_scatter_tensor_coalesced_",
@@ -102,12 +121,12 @@ OPERATIONS = (
         group=2,
         num_bytes=_list(1),
         async_op=4,
-        functional_output=_first,
+        fills=Output.LIST,
     ),
     Operation(op="gather_", name="gather", group=2, num_bytes=_nested(0), peer=3, async_op=4),
     Operation(op="scatter_", name="scatter", group=2, num_bytes=_nested(1), peer=3, async_op=4),
     Operation(op="alltoall_", name="all_to_all", group=2, num_bytes=_list(1), async_op=3),
-    Operation(op="alltoall_base_", name="all_to_all", group=2, num_bytes=_one(1), async_op=5, functional_output=_first),
+    Operation(op="alltoall_base_", name="all_to_all", group=2, num_bytes=_one(1), async_op=5, fills=Output.TENSOR),
     Operation(op="barrier", name="barrier", group=1, num_bytes=_nothing, async_op=3),
     Operation(op="monitored_barrier_", name="barrier", group=1, num_bytes=_nothing, blocking=True),
     Operation(op="send", name="send", group=1, num_bytes=_list(0), peer=2, tag=3),

@@ -9,7 +9,6 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from traincope.events import Kind
 from traincope.record import guard as guarding
 from traincope.record.guard import guard
 from traincope.record.hooks import Hook, make_hooks
@@ -23,7 +22,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OFF_SWITCH = "TRAINCOPE"
 OUT_VARIABLE = "TRAINCOPE_OUT"
-SPAN = int(Kind.SPAN)
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 
 _active: "Run | None" = None
@@ -164,14 +162,14 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
     def __enter__(self) -> None:
         recorder = _recording
         if recorder is not None:
-            names = recorder.names
-            number = names.numbers.get(self._name) or names.intern(self._name)
-            self._slot = recorder.threads.writer.begin(SPAN, 0, number)
+            number = recorder.names.numbers.get(self._name) or recorder.names.intern(self._name)
+            self._slot = recorder.threads.writer.begin_span(number)
 
-    @guard
-    def __exit__(self, *_: object) -> None:
-        if self._slot is not None:
-            words, index = self._slot
+    def __exit__(self, _kind: object, _error: object, _traceback: object) -> None:
+        # Unguarded to save 0.1 us: a slot's memory lives as long as the slot, so nothing here can raise.
+        slot = self._slot
+        if slot is not None:
+            words, index = slot
             words[index] = monotonic_ns()
 
 

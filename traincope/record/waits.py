@@ -8,16 +8,16 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import Flag, Kind
+from traincope.events import Kind
 from traincope.record.collectives import Issued, Pending
 from traincope.record.device import CudaDevice, DeviceStalls, Event
 from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, add_flag, end_at, is_open
+from traincope.record.writer import Slot, end_at, end_bounded, is_open
 
-STALL, DONE_BEFORE_WAIT = int(Kind.STALL), int(Flag.DONE_BEFORE_WAIT)
+STALL = int(Kind.STALL)
 
 Stall = tuple[Slot, Issued, Event | None]
 """An open host bracket, what it waits for, and the event before it on the compute stream."""
@@ -72,13 +72,13 @@ class Waits:
 
         return wait
 
-    def _around_wait_tensor(self, proceed: Kernel) -> Kernel:
+    def _around_wait_tensor(self, proceed: Kernel, below: Any) -> Kernel:
         begin, finish = guard(self._begin_tensor), guard(self._finish)
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:
             stall = begin(tensor)
             try:
-                return proceed(keys, tensor)
+                return proceed(keys & below, tensor)
             finally:
                 if stall is not None:
                     finish(stall)
@@ -91,8 +91,8 @@ class Waits:
         issued = self._pending.take_work(work)
         if issued is None:
             return None
-        if not issued.device and work.is_completed():
-            add_flag(issued.slot, DONE_BEFORE_WAIT)
+        if not issued.device and is_open(issued.slot) and work.is_completed():
+            end_bounded(issued.slot)
         return self._begin(issued)
 
     def _begin_tensor(self, tensor: Any) -> Stall | None:
@@ -102,7 +102,7 @@ class Waits:
         return None if issued is None else self._begin(issued)
 
     def _begin(self, issued: Issued) -> Stall:
-        slot = self._recorder.writer().begin(STALL, 0, *issued.fields)
+        slot = self._recorder.threads.writer.begin(STALL, 0, *issued.fields)
         before = self.device.mark() if issued.device and self.device is not None else None
         return slot, issued, before
 

@@ -20,6 +20,7 @@ from traincope.events import (
     NO_STEP,
     OPEN,
     RECORD_BYTES,
+    Flag,
     Kind,
 )
 from traincope.store.layout import segment_path
@@ -33,6 +34,8 @@ RETRY_NS = 1_000_000_000
 Slot = tuple[memoryview, int]
 """The words of a segment and the index of a record's `end_ns` among them."""
 
+SPAN = int(Kind.SPAN)
+DONE_BEFORE_WAIT = int(Flag.DONE_BEFORE_WAIT) << FLAGS_SHIFT
 _pack_into = LAYOUT.pack_into
 
 
@@ -101,6 +104,18 @@ class ThreadWriter:
         _pack_into(
             self._map, offset, monotonic_ns(), OPEN, value,
             self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
+        )  # fmt: skip
+        return self._words, (offset >> 3) + END_WORD
+
+    def begin_span(self, name: int) -> Slot:
+        """As `begin` for a SPAN, without the arguments that a span does not have."""
+        offset = self._offset
+        if offset >= self._limit:
+            offset = self._next_segment()
+        self._offset = offset + RECORD_BYTES
+        _pack_into(
+            self._map, offset, monotonic_ns(), OPEN, 0,
+            self._shared.step, name, 0, 0, NO_PEER, 0, 0, 0, SPAN,
         )  # fmt: skip
         return self._words, (offset >> 3) + END_WORD
 
@@ -217,6 +232,13 @@ def end(slot: Slot) -> None:
 def end_at(slot: Slot, end_ns: int) -> None:
     words, index = slot
     words[index] = end_ns
+
+
+def end_bounded(slot: Slot) -> None:
+    """Close a collective that is found complete: it ended now or before."""
+    words, index = slot
+    words[index] = monotonic_ns()
+    words[index + FLAGS_WORD - END_WORD] |= DONE_BEFORE_WAIT
 
 
 def is_open(slot: Slot) -> bool:

@@ -27,9 +27,8 @@ def build_timeline(run: RunRecords) -> Timeline:
 
 
 def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
-    threads = {name: _aligned(rank.thread(name), clock.offset_ns) for name in (TRAINING_THREAD, *rank.threads)}
-    everything = np.concatenate(list(threads.values()))
-    last_ns = int(max(everything["start_ns"].max(initial=0), everything["end_ns"].max(initial=0)))
+    names = dict.fromkeys((TRAINING_THREAD, *rank.threads))
+    threads = {name: _aligned(rank.thread(name), clock.offset_ns) for name in names}
     steps = threads[TRAINING_THREAD][threads[TRAINING_THREAD]["kind"] == Kind.STEP]
     unfinished = steps[steps["end_ns"] == OPEN]
     ended = rank.info.ending == CLEAN
@@ -43,7 +42,7 @@ def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
         steps=_complete_steps(steps),
         open_step=int(unfinished["step"][-1]) if len(unfinished) and not ended else None,
         open_records=() if ended else _open_records(rank, threads[TRAINING_THREAD]),
-        last_ns=last_ns,
+        last_ns=max(_last_ns(records) for records in threads.values()),
     )
 
 
@@ -51,7 +50,13 @@ def _aligned(records: NDArray[np.void], offset_ns: int) -> NDArray[np.void]:
     aligned = records.copy()
     aligned["start_ns"] += offset_ns
     aligned["end_ns"] = np.where(records["end_ns"] == OPEN, OPEN, records["end_ns"] + offset_ns)
-    return aligned[np.argsort(aligned["start_ns"], kind="stable")]
+    starts = aligned["start_ns"]
+    in_order = bool(np.all(starts[1:] >= starts[:-1]))
+    return aligned if in_order else aligned[np.argsort(starts, kind="stable")]
+
+
+def _last_ns(records: NDArray[np.void]) -> int:
+    return int(max(records["start_ns"].max(initial=0), records["end_ns"].max(initial=0)))
 
 
 def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
@@ -64,7 +69,8 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
 def _open_records(rank: RankRecords, main: NDArray[np.void]) -> tuple[OpenRecord, ...]:
     """What was under way; a collective that later ones on its group have overtaken is not."""
     still_open = main[(main["end_ns"] == OPEN) & np.isin(main["kind"], INTERVALS)]
-    return tuple(_open_record(rank, record) for record in still_open if not _overtaken(record, main))
+    last_ns = int(main["start_ns"].max(initial=0))
+    return tuple(_open_record(rank, record, last_ns=last_ns) for record in still_open if not _overtaken(record, main))
 
 
 def _overtaken(record: np.void, main: NDArray[np.void]) -> bool:
@@ -74,7 +80,8 @@ def _overtaken(record: np.void, main: NDArray[np.void]) -> bool:
     return bool(np.any(later & (main["start_ns"] > record["start_ns"]) & (main["end_ns"] != OPEN)))
 
 
-def _open_record(rank: RankRecords, record: np.void) -> OpenRecord:
+def _open_record(rank: RankRecords, record: np.void, *, last_ns: int) -> OpenRecord:
+    """A collective's call holds its thread as long as nothing has begun after it."""
     collective = record["kind"] in (Kind.COLLECTIVE, Kind.STALL)
     number = int(record["group"])
     axis = rank.groups[number].axis if collective and number < len(rank.groups) else None
@@ -84,4 +91,10 @@ def _open_record(rank: RankRecords, record: np.void) -> OpenRecord:
     elif record["kind"] == Kind.ACTION:
         what = f"pipeline action {what} of stage {record['peer']}, microbatch {record['sequence']}"
     step = int(record["step"])
-    return OpenRecord(what=what, axis=axis, step=None if step == NO_STEP else step, start_ns=int(record["start_ns"]))
+    return OpenRecord(
+        what=what,
+        axis=axis,
+        step=None if step == NO_STEP else step,
+        start_ns=int(record["start_ns"]),
+        in_thread=bool(record["kind"] != Kind.COLLECTIVE or record["start_ns"] == last_ns),
+    )

@@ -33,9 +33,14 @@ class Instances:
     All arrays but the last four have one entry a part, those one entry an instance.
     """
 
+    axes: tuple[str, ...]
+    """What `axis_code` counts."""
+    operations: tuple[str, ...]
+    """What `operation_code` counts."""
+
     rank: Ints
-    axis: NDArray[np.object_]
-    operation: NDArray[np.object_]
+    axis_code: Ints
+    operation_code: Ints
     step: Ints
     num_bytes: Ints
     start_ns: Ints
@@ -53,6 +58,20 @@ class Instances:
     complete: NDArray[np.bool_]
     """All members of the group are there."""
 
+    codes: Ints
+    """The keys, packed; sorted."""
+    packing: "Packing"
+
+    @property
+    def axis(self) -> NDArray[np.object_]:
+        """Mesh axis of each part."""
+        return np.array(self.axes, dtype=object)[self.axis_code]
+
+    @property
+    def operation(self) -> NDArray[np.object_]:
+        """Operation of each part."""
+        return np.array(self.operations, dtype=object)[self.operation_code]
+
     @property
     def duration_ns(self) -> Ints:
         return self.end_ns - self.start_ns
@@ -65,10 +84,54 @@ class Instances:
 
     def find(self, keys: NDArray[np.void]) -> Ints:
         """Number of the instance of each key, -1 where it is not known."""
-        if not len(self.keys):
-            return np.full(len(keys), -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[at] == keys, at, -1)
+        return _position(self.codes, self.packing.pack(keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """KEYs as single integers in the same order: these sort many times faster than records of five."""
+
+    num_ranks: int
+    num_sequences: int
+    tags: Ints
+    channels: Ints
+    """Packed (group, source, destination, tag) of all keys, sorted."""
+
+    def pack(self, keys: NDArray[np.void]) -> Ints:
+        """One integer a key; -1 for a key that is none of those this was made for."""
+        tag = _position(self.tags, keys["tag"])
+        channel = _position(self.channels, _channel(keys, tag, num_ranks=self.num_ranks, num_tags=len(self.tags)))
+        beyond = np.maximum(keys["source"], keys["destination"]) >= self.num_ranks
+        unknown = (tag < 0) | (channel < 0) | beyond | (keys["sequence"] >= self.num_sequences)
+        return np.where(unknown, -1, channel * self.num_sequences + keys["sequence"])
+
+
+def packing(keys: NDArray[np.void]) -> Packing:
+    """The packing for these keys."""
+    num_ranks = int(max(keys["source"].max(initial=-1), keys["destination"].max(initial=-1))) + 1
+    tags = np.unique(keys["tag"])
+    channels = _channel(keys, _position(tags, keys["tag"]), num_ranks=num_ranks, num_tags=len(tags))
+    return Packing(
+        num_ranks=num_ranks,
+        num_sequences=int(keys["sequence"].max(initial=-1)) + 1,
+        tags=tags,
+        channels=np.unique(channels),
+    )
+
+
+def _channel(keys: NDArray[np.void], tag: Ints, *, num_ranks: int, num_tags: int) -> Ints:
+    """NOBODY counts as a rank, so that there is one more of them."""
+    pair = (keys["group"] * (num_ranks + 1) + keys["source"] + 1) * (num_ranks + 1) + keys["destination"] + 1
+    channel: Ints = pair * num_tags + tag
+    return channel
+
+
+def _position(ordered: Ints, values: Ints) -> Ints:
+    """Where each value is in a sorted array, -1 where it is not."""
+    if not len(ordered):
+        return np.full(len(values), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[at] == values, at, -1)
 
 
 def group_numbers(timeline: Timeline) -> dict[str, int]:
@@ -97,9 +160,13 @@ def instance_keys(rank: RankTimeline, records: NDArray[np.void], groups: dict[st
 def match_instances(timeline: Timeline) -> Instances:
     """Match every rank's closed COLLECTIVE records."""
     groups = group_numbers(timeline)
-    parts = [_parts(rank, groups) for rank in timeline.ranks]
+    axes = tuple(sorted({group.axis for rank in timeline.ranks for group in rank.groups} | {""}))
+    operations = tuple(sorted({name for rank in timeline.ranks for name in rank.names} | {""}))
+    parts = [_parts(rank, groups, axes=axes, operations=operations) for rank in timeline.ranks]
     table = np.concatenate(parts) if parts else np.empty(0, dtype=_PART)
-    keys, number = np.unique(table["key"], return_inverse=True)
+    packed = packing(table["key"])
+    codes, first, number = np.unique(packed.pack(table["key"]), return_index=True, return_inverse=True)
+    keys = table["key"][first]
     number = number.reshape(-1).astype(np.int64)
     duration = table["end_ns"] - table["start_ns"]
     transfer = _lowest(duration, number, len(keys))
@@ -114,8 +181,10 @@ def match_instances(timeline: Timeline) -> Instances:
     size[number] = table["size"]
     return Instances(
         rank=table["rank"],
-        axis=table["axis"],
-        operation=table["operation"],
+        axes=axes,
+        operations=operations,
+        axis_code=table["axis"],
+        operation_code=table["operation"],
         step=table["step"],
         num_bytes=table["bytes"],
         start_ns=table["start_ns"],
@@ -127,6 +196,8 @@ def match_instances(timeline: Timeline) -> Instances:
         transfer_ns=transfer,
         exact=exact,
         complete=present >= size,
+        codes=codes,
+        packing=packed,
     )
 
 
@@ -141,8 +212,8 @@ _PART = np.dtype(
     [
         ("key", KEY),
         ("rank", "i8"),
-        ("axis", "O"),
-        ("operation", "O"),
+        ("axis", "i8"),
+        ("operation", "i8"),
         ("step", "i8"),
         ("bytes", "i8"),
         ("start_ns", "i8"),
@@ -153,23 +224,30 @@ _PART = np.dtype(
 )
 
 
-def _parts(rank: RankTimeline, groups: dict[str, int]) -> NDArray[np.void]:
-    everything = np.concatenate(list(rank.threads.values()))
-    chosen = (everything["kind"] == Kind.COLLECTIVE) & (everything["end_ns"] != OPEN)
-    records = everything[chosen & (everything["flags"] & Flag.RAISED == 0)]
+def _parts(
+    rank: RankTimeline, groups: dict[str, int], *, axes: tuple[str, ...], operations: tuple[str, ...]
+) -> NDArray[np.void]:
+    records = np.concatenate([_closed_collectives(records) for records in rank.threads.values()])
     direct = records["flags"] & Flag.POINT_TO_POINT > 0
-    axes = np.array([group.axis for group in rank.groups] or [""], dtype=object)
+    axis = np.array([axes.index(group.axis) for group in rank.groups] or [0], dtype=np.int64)
     sizes = np.array([len(group.ranks) for group in rank.groups] or [1], dtype=np.int64)
-    names = np.array(rank.names or [""], dtype=object)
-    at = np.minimum(records["group"], len(axes) - 1)
+    code_of = {name: code for code, name in enumerate(operations)}
+    operation = np.array([code_of[name] for name in rank.names] or [0], dtype=np.int64)
+    at = np.minimum(records["group"], len(axis) - 1)
     table = np.empty(len(records), dtype=_PART)
     table["key"] = instance_keys(rank, records, groups)
     table["rank"] = rank.rank
-    table["axis"] = axes[at]
-    table["operation"] = names[np.minimum(records["name"], len(names) - 1)]
+    table["axis"] = axis[at]
+    table["operation"] = operation[np.minimum(records["name"], len(operation) - 1)]
     table["step"] = records["step"]
     table["bytes"] = records["value"]
     table["start_ns"], table["end_ns"] = records["start_ns"], records["end_ns"]
     table["size"] = np.where(direct, 2, sizes[at])
     table["bounded"] = records["flags"] & Flag.DONE_BEFORE_WAIT > 0
     return table
+
+
+def _closed_collectives(records: NDArray[np.void]) -> NDArray[np.void]:
+    closed = (records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] != OPEN)
+    chosen: NDArray[np.void] = records[closed & (records["flags"] & Flag.RAISED == 0)]
+    return chosen

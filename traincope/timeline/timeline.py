@@ -35,6 +35,8 @@ class OpenRecord:
     """Mesh axis, where it is a collective."""
     step: int | None
     start_ns: int
+    in_thread: bool = True
+    """False for a collective that was only under way, while the thread did something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
