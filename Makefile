@@ -42,7 +42,10 @@ bench: setup
 	$(BIN)/python -m tests.bench.recorder
 
 sample-runs: setup
-	$(BIN)/python -m tests.make_sample_runs
+	rm -rf sample_runs/demo
+	$(BIN)/traincope demo --out sample_runs/demo
+	$(BIN)/traincope report sample_runs/demo --format json -o sample_runs/demo/expected.json
+	echo 'make sample-runs' > sample_runs/demo/MADE_BY
 
 clean:
 	rm -rf $(VENV) traincope_runs

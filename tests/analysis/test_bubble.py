@@ -164,6 +164,15 @@ def test_an_unknown_order_has_a_replay_but_no_formula() -> None:
     assert (bubble.schedule, bubble.theory_ratio, bubble.replay_ratio) == ("custom", None, pytest.approx(1 / 5))
 
 
+def test_actions_of_an_evaluation_are_no_pipeline_work(even: Pipeline) -> None:
+    """Three forwards of 10 after the training's window: evaluation, and the window ends where it did."""
+    forwards = [action("F", 160 + 10 * m, 170 + 10 * m, stage=1, microbatch=m, of=Phase.EVALUATION) for m in range(3)]
+    found = with_extra(even, phase(Phase.EVALUATION, 155, 195), *forwards, until=200)
+    assert parts(found) == [(30, 0, 0, 0)] * 2
+    assert (found.ledger.ranks[1].total("evaluation"), found.ledger.ranks[1].total("forward")) == (40, 40)
+    assert bubble_of(found).num_microbatches == 4
+
+
 def test_a_run_without_a_pipeline_has_no_bubble() -> None:
     found = analyzed([rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 50))])
     assert found.bubble is None

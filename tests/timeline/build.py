@@ -52,9 +52,12 @@ def phase(of: Phase, start_ns: int, end_ns: int, *, at: int = NO_STEP, thread: s
     )
 
 
-def action(name: str, start_ns: int, end_ns: int, *, stage: int, microbatch: int, at: int = 0) -> Row:
+def action(
+    name: str, start_ns: int, end_ns: int, *, stage: int, microbatch: int, at: int = 0, of: Phase = Phase.NONE
+) -> Row:
     return Row(
         kind=Kind.ACTION,
+        phase=of,
         start_ns=start_ns,
         end_ns=end_ns,
         name=name,

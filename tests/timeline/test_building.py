@@ -36,9 +36,14 @@ def test_a_killed_rank_tells_what_it_was_in_outermost_first() -> None:
     assert found.open_records == (
         OpenRecord(what="forward", axis=None, step=7, start_ns=10),
         OpenRecord(what="pipeline action F of stage 1, microbatch 3", axis=None, step=7, start_ns=20),
-        OpenRecord(what="all_gather", axis="fsdp", step=7, start_ns=40),
+        OpenRecord(what="all_gather", axis="fsdp", step=7, start_ns=40, in_thread=False),
         OpenRecord(what="the wait for all_gather", axis="fsdp", step=7, start_ns=50),
     )
+
+
+def test_a_collectives_own_call_holds_the_thread_until_something_begins_after_it() -> None:
+    found = only(step(7, 0, OPEN), collective(40, OPEN, name="all_gather", at=7), ending=None)
+    assert found.open_records == (OpenRecord(what="all_gather", axis="fsdp", step=7, start_ns=40, in_thread=True),)
 
 
 def test_a_collective_that_nobody_waited_for_is_not_what_the_rank_hung_in() -> None:

@@ -1,5 +1,7 @@
 """The same collective found on all its ranks, whatever numbers each rank gave to group and name."""
 
+from collections import defaultdict
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,3 +135,21 @@ def test_every_instance_has_its_own_minimum(durations: list[list[int]]) -> None:
     found = match(*ranks)
     assert found.transfer_ns[found.keys["sequence"].argsort()].tolist() == [min(row) for row in durations]
     assert int(found.wait_ns.sum()) == sum(sum(row) - 3 * min(row) for row in durations)
+
+
+parts = st.tuples(st.integers(0, 1), st.integers(0, 2), st.sampled_from([-7, 0, 2**30]), st.integers(1, 50))
+
+
+@given(drawn=st.lists(parts, max_size=12, unique_by=lambda part: part[:3]))
+def test_any_two_keys_that_differ_are_two_instances(drawn: list[tuple[int, int, int, int]]) -> None:
+    """Rank 0 sends: (group, sequence, tag) are all that tells its messages apart."""
+    rows = [message("send", 0, ns, peer=1, group=at, sequence=n, tag=tag) for at, n, tag, ns in drawn]
+    found = match(rank(0, *rows, groups=[FSDP, PP]))
+    by_key: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for key, transfer in zip(found.keys, found.transfer_ns.tolist(), strict=True):
+        by_key[int(key["sequence"]), int(key["tag"])].append(transfer)
+    assert len(found.keys) == len(drawn)
+    assert {key: sorted(transfers) for key, transfers in by_key.items()} == {
+        (n, tag): sorted(ns for _, m, other, ns in drawn if (m, other) == (n, tag)) for _, n, tag, _ in drawn
+    }
+    assert found.find(found.keys).tolist() == list(range(len(drawn)))

@@ -58,7 +58,8 @@ def cut(rank: RankTimeline, *, window_ends: Ints) -> Pieces:
     intervals = _intervals(rank)
     starts = np.array([step.start_ns for step in rank.steps], dtype=np.int64)
     ends = np.array([step.end_ns for step in rank.steps], dtype=np.int64)
-    borders = np.unique(np.concatenate([intervals["start_ns"], intervals["end_ns"], starts, ends, window_ends]))
+    borders = np.sort(np.concatenate([intervals["start_ns"], intervals["end_ns"], starts, ends, window_ends]))
+    borders = borders[np.diff(borders, prepend=borders[:1] - 1) != 0]
     begin, stop = borders[:-1], borders[1:]
     owner = _paint(borders, intervals)
     evaluation = intervals["phase"] == Phase.EVALUATION

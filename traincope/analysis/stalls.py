@@ -55,14 +55,16 @@ def _told(numbers: NDArray[np.uint32], stalls: Bools, *, tell: Callable[[int], s
     """What each stall's number means, "" for other intervals and in one place more than there are intervals."""
     meanings = np.array([*(tell(number) for number in range(known + 1)), ""], dtype=object)
     at = np.where(stalls, np.minimum(numbers, known), known + 1)
-    return meanings[np.append(at, known + 1)]
+    told: NDArray[np.object_] = meanings[np.append(at, known + 1)]
+    return told
 
 
 def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> tuple[Ints, Bools]:
     """For each interval: when its waiting turned into transfer on this rank, and whether that is known."""
-    mine = np.flatnonzero(instances.rank == rank.rank)
-    turn = np.full(len(instances.keys) + 1, np.iinfo(np.int64).min, dtype=np.int64)
+    mine = instances.parts_of[rank.rank]
     number = instances.number[mine]
-    turn[number] = instances.end_ns[mine] - instances.transfer_ns[number]
+    turn = instances.end_ns[mine] - instances.transfer_ns[number]
+    order = np.argsort(number)
+    at = np.searchsorted(number, instance, sorter=order)
     known = np.append(instances.complete, False)[instance]
-    return np.where(known, turn[instance], np.iinfo(np.int64).min), known
+    return np.where(known, np.append(turn, 0)[np.append(order, len(turn))[at]], np.iinfo(np.int64).min), known

@@ -18,7 +18,6 @@ class Meshes:
         self._patches = Patches()
         self._meshes: list[weakref.ref[Any]] = []
         self._recorder: Recorder | None = None
-        self._noted = 0
 
     def install(self, recorder: Recorder) -> None:
         import torch.distributed as dist
@@ -57,14 +56,14 @@ class Meshes:
         return [mesh for mesh in meshes if mesh.mesh_dim_names and mesh.get_coordinate() is not None]
 
     def _note(self) -> None:
-        """Write down the largest mesh and this rank's coordinate on it, when a larger one appeared."""
-        if self._recorder is None:
+        """Write down the largest mesh, the newest of equals, and this rank's coordinate on it."""
+        meshes = self._alive()
+        if self._recorder is None or not meshes:
             return
-        for mesh in self._alive():
-            names = [str(name) for name in mesh.mesh_dim_names]
-            weight = mesh.size() * 64 + len(names)
-            if weight > self._noted:
-                self._noted = weight
-                self._recorder.mesh = dict(zip(names, mesh.shape, strict=True))
-                self._recorder.coords = dict(zip(names, mesh.get_coordinate(), strict=True))
-                self._recorder.note()
+        largest = max(reversed(meshes), key=lambda mesh: (mesh.size(), len(mesh.mesh_dim_names)))
+        names = [str(name) for name in largest.mesh_dim_names]
+        coords = dict(zip(names, largest.get_coordinate(), strict=True))
+        mesh = dict(zip(names, largest.shape, strict=True))
+        if (mesh, coords) != (self._recorder.mesh, self._recorder.coords):
+            self._recorder.mesh, self._recorder.coords = mesh, coords
+            self._recorder.note()

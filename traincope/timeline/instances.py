@@ -11,6 +11,7 @@ runs from the later posting to the earlier end.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,11 @@ Ints = NDArray[np.int64]
 class Instances:
     """All closed collectives of a run, one row a rank's part; `number` names the instance.
 
-    All arrays but the last four have one entry a part, those one entry an instance.
+    Arrays from `rank` to `number` have one entry a part, those after it one entry an instance.
     """
+
+    parts_of: dict[int, slice]
+    """Rank -> its parts."""
 
     axes: tuple[str, ...]
     """What `axis_code` counts."""
@@ -179,7 +183,9 @@ def match_instances(timeline: Timeline) -> Instances:
     present = np.bincount(number, minlength=len(keys))
     size = np.zeros(len(keys), dtype=np.int64)
     size[number] = table["size"]
+    ends = np.cumsum([0, *(len(part) for part in parts)]).tolist()
     return Instances(
+        parts_of={rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)},
         rank=table["rank"],
         axes=axes,
         operations=operations,

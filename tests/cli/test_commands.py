@@ -1,0 +1,106 @@
+"""The commands as a person types them: real processes, their output and exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import traincope
+from traincope.cli.main import COMMANDS
+
+ENVIRONMENT = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+
+
+def run(*words: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "traincope.cli.main", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A run of two steps (the last mark begins a third, in which nothing is trained)."""
+    with traincope.run(tmp_path / "run") as recording:
+        for _ in range(3):
+            recording.step()
+            with traincope.span("work"):
+                pass
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help_with_an_example(command) -> None:  # type: ignore[no-untyped-def]
+    shown = run(command.name, "--help")
+    assert shown.returncode == 0
+    assert f"example: {command.example}".split() == shown.stdout.split("\n\n")[-1].split()
+
+
+def test_help_lists_the_commands() -> None:
+    shown = run("--help").stdout
+    for command in COMMANDS:
+        assert command.name in shown
+        assert command.help.split()[0] in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (
+            ["report", "nowhere"],
+            4,
+            "nowhere does not exist; give the directory that `traincope.run(out=...)` was given",
+        ),
+        (["report", "{tmp}"], 4, "is not a run directory: it has no run.json"),
+        (["train", "{tmp}/none.toml"], 3, "none.toml"),
+        (["train", "{repo}/examples/fsdp.toml", "--set", "train.stepz=5"], 3, "train.steps"),
+        (["train", "{repo}/examples/demo.toml", "--set", "parallel.ranks=3"], 3, "change a size in [parallel]"),
+        (["train", "{repo}/examples/demo.toml", "--set", "model.layers=5"], 3, "layers"),
+        (["demo", "--steps", "1"], 2, "leaves nothing to report after the warm-up step; give 2 or more"),
+        (["demo", "--out", "{repo}/examples"], 2, "already exists and is not empty"),
+        (["unknown"], 2, "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_its_exit_code(
+    tmp_path: Path, words: list[str], code: int, sentence: str
+) -> None:
+    repo = Path(__file__).parents[2]
+    ended = run(*(word.format(tmp=tmp_path, repo=repo) for word in words))
+    assert ended.returncode == code, ended.stderr
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_run_of_another_version_is_refused(recorded: Path) -> None:
+    card = recorded / "run.json"
+    card.write_text(card.read_text().replace('"version": 1', '"version": 7'))
+    ended = run("report", str(recorded))
+    assert ended.returncode == 5
+    assert "was written in format 7, this traincope reads format 1" in ended.stderr
+
+
+def test_report_says_it_as_text_and_as_json(recorded: Path) -> None:
+    text = run("report", str(recorded))
+    assert text.returncode == 0
+    assert text.stdout.index("VERDICT") < text.stdout.index("WHERE THE TIME WENT")
+    document = json.loads(run("report", str(recorded), "--format", "json").stdout)
+    assert document["run"]["steps"] == 1
+    assert document["run"]["excluded_steps"] == [0]
+
+
+def test_report_writes_a_file(recorded: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    assert run("report", str(recorded), "--format", "json", "-o", str(target)).stdout == ""
+    assert json.loads(target.read_text())["schema_version"] == 1
+    refused = run("report", str(recorded), "-o", str(tmp_path / "no" / "report.txt"))
+    assert refused.returncode == 2
+    assert "cannot write" in refused.stderr
+
+
+def test_report_into_a_closed_pipe_is_quiet(recorded: Path) -> None:
+    command = f"{sys.executable} -m traincope.cli.main report {recorded} | head -c 10"
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ended.stderr == ""

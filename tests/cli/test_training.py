@@ -1,0 +1,73 @@
+"""`traincope demo` and `traincope train`, whole: real torchrun, four ranks, a rank killed in the middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.cli.test_commands import ENVIRONMENT, run
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.toml"
+SMALL = ("--set", "model.layers=2", "--set", "model.hidden=32", "--set", "model.ffn=64", "--set", "model.heads=4")
+
+
+def test_the_demo_trains_and_says_where_the_time_went(tmp_path: Path) -> None:
+    ended = run("demo", "--steps", "3", "--out", str(tmp_path / "demo"), timeout=150)
+    assert ended.returncode == 0, ended.stderr
+    for said in ("4 ranks (pp 2 x fsdp 2)", "VERDICT", "bubble.schedule", "theory 11.1 %", "What to type next"):
+        assert said in ended.stdout
+    document = json.loads(run("report", str(tmp_path / "demo"), "--format", "json").stdout)
+    assert document["run"]["mesh_axes"] == {"pp": 2, "fsdp": 2}
+    assert document["run"]["steps"] == 2
+    assert document["bubble"]["schedule"] == "1f1b"
+    for rank in document["ledger"]["ranks"]:
+        assert sum(ns for ns in rank["terms"].values() if ns is not None) == rank["wall_ns"]
+    assert {row["axis"] for row in document["comm"]} == {"pp", "fsdp", "world"}
+
+
+def test_after_kill_9_of_a_rank_the_report_shows_it_up_to_the_kill(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["train", str(DEMO), "--out", str(out), "--set", "train.steps=5000", *SMALL]
+    training = subprocess.Popen(
+        [sys.executable, "-m", "traincope.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    try:
+        victim = wait_for_steps(out, steps=20)
+        os.kill(victim, signal.SIGKILL)
+        _, errors = training.communicate(timeout=60)
+    finally:
+        training.kill()
+    assert training.returncode == 7
+    assert "rank 2 was killed by SIGKILL" in errors
+    document = json.loads(run("report", str(out), "--format", "json").stdout)
+    first = document["verdict"][0]
+    assert (first["kind"], first["ranks"]) == ("killed_rank", [2])
+    assert document["run"]["missing_ranks"] == []
+    assert document["recorder"]["problems"] == []
+    (fault,) = [fault for fault in document["faults"] if fault["rank"] == 2]
+    assert fault["ending"] is None
+    assert document["run"]["steps"] >= 19
+    assert first["steps"][0] >= 20
+
+
+def wait_for_steps(out: Path, *, steps: int) -> int:
+    """Process id of rank 2, once it has recorded that many steps: the run is read while it is written."""
+    import traincope
+
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        if not (out / "attempt-000" / "rank-00002" / "main-00000.seg").exists():
+            continue
+        timeline = traincope.open_run(out)
+        (rank,) = [rank for rank in timeline.ranks if rank.rank == 2] or [None]
+        if rank is not None and len(rank.steps) >= steps:
+            return timeline.run.ranks[[r.rank for r in timeline.run.ranks].index(2)].info.pid
+    raise AssertionError("the training did not come to its steps")
