@@ -54,7 +54,11 @@ def test_help_lists_the_commands() -> None:
         ),
         (["report", "{tmp}"], 4, "is not a run directory: it has no run.json"),
         (["train", "{tmp}/none.toml"], 3, "none.toml"),
-        (["train", "{repo}/examples/fsdp.toml", "--set", "train.stepz=5"], 3, "train.steps"),
+        (
+            ["train", "{repo}/examples/fsdp.toml", "--set", "train.stepz=5"],
+            3,
+            "[train] has no key stepz; the closest is steps",
+        ),
         (["train", "{repo}/examples/demo.toml", "--set", "parallel.ranks=3"], 3, "change a size in [parallel]"),
         (["train", "{repo}/examples/demo.toml", "--set", "model.layers=5"], 3, "layers"),
         (["demo", "--steps", "1"], 2, "leaves nothing to report after the warm-up step; give 2 or more"),

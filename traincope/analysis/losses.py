@@ -208,6 +208,6 @@ def _unattributed(ledger: Ledger) -> Weighted:
                 kind=UNATTRIBUTED,
                 confidence=MEDIUM,
                 evidence=f"{percent(share)} of a step is in nothing that is watched",
-                advice="wrap what your loop does between forward, backward and optimizer in traincope.span(name)",
+                advice="look at what the loop does between data, forward, backward and optimizer: logging, metrics, copies",
             ),
         )
