@@ -208,6 +208,6 @@ def _unattributed(ledger: Ledger) -> Weighted:
                 kind=UNATTRIBUTED,
                 confidence=MEDIUM,
                 evidence=f"{percent(share)} of a step is in nothing that is watched",
-                advice="look at what the loop does between data, forward, backward and optimizer: logging, metrics, copies",
+                advice="look at what the loop does beside data, forward, backward and optimizer: logs, metrics, copies",
             ),
         )

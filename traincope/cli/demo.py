@@ -32,7 +32,7 @@ class Demo:
         check_out(out)
         console = Console()
         console.print(
-            "Training a GPT on the source text of this Python's own library: 4 ranks, 2 stages x FSDP over 2.\n",
+            "Training a GPT on the source of Python's own library: 4 ranks, pipeline 2 x FSDP 2\n",
             highlight=False,
         )
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
@@ -45,12 +45,11 @@ class Demo:
 def _report(out: Path, console: Console) -> None:
     console.print()
     render(analyze(open_run(out)), console)
-    console.print(
-        f"\nWhat to type next:\n"
-        f"  traincope report {out}                  this report again\n"
-        f"  traincope report {out} --format json    every number of it\n"
-        f"  traincope train examples/fsdp.toml        another layout\n",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    width = len(f"traincope report {out} --format json")
+    commands = {
+        f"traincope report {out}": "this report again",
+        f"traincope report {out} --format json": "every number of it",
+        "traincope train CONFIG.toml": "your own layout (see examples/)",
+    }
+    lines = "".join(f"  {command:{width}}  {what}\n" for command, what in commands.items())
+    console.print(f"\nWhat to type next:\n{lines}", highlight=False, markup=False, soft_wrap=True, end="")

@@ -1,0 +1,34 @@
+"""The committed runs still open, still say what was read off them, and still add up."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import traincope
+from traincope.report import to_document, to_json
+
+SAMPLES = sorted((Path(__file__).parents[1] / "sample_runs").iterdir())
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+def test_its_numbers_are_the_expected_ones(sample: Path) -> None:
+    document = to_document(traincope.analyze(traincope.open_run(sample)))
+    assert json.loads(to_json(document)) == json.loads((sample / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+def test_it_is_small_and_says_how_it_was_made(sample: Path) -> None:
+    assert sum(path.stat().st_size for path in sample.rglob("*")) < MEGABYTE
+    assert (sample / "MADE_BY").read_text().startswith("make ")
+
+
+def test_the_demo_adds_up_and_its_bubble_is_what_theory_says() -> None:
+    """1F1B with P = 2, M = 8: (P - 1) / (M + P - 1) = 1/9 of the pipeline's time, by formula and by replay."""
+    analysis = traincope.analyze(traincope.open_run(SAMPLES[0]))
+    for rank in analysis.ledger.ranks:
+        assert (sum(values for values in rank.terms.values() if values is not None) == rank.wall_ns).all()
+    assert analysis.bubble is not None
+    assert analysis.bubble.theory_ratio == pytest.approx(1 / 9)
+    assert analysis.bubble.replay_ratio == pytest.approx(1 / 9, abs=1e-6)
