@@ -89,6 +89,9 @@ class Flag(IntFlag):
 LAYOUT = struct.Struct("@qqqiIIIii4xHBB")
 """start_ns end_ns value | step name group sequence peer tag | flags phase kind (native order)."""
 
+SPAN_LAYOUT = struct.Struct("@qq8xiI23xB")
+"""start_ns end_ns | step name | kind: the same record for a SPAN, zero where it has nothing; half the cost."""
+
 RECORD_BYTES = LAYOUT.size
 RECORD_WORDS = RECORD_BYTES // 8
 END_WORD = 1

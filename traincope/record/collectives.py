@@ -82,8 +82,17 @@ class Pending:
         self._by_tensor[tensor.data_ptr()] = issued
 
     def take_work(self, work: Any) -> Issued | None:
+        """What is about to be waited for; found complete, its record ends here."""
         entry = self._by_work.pop(id(work), None)
-        return entry[1] if entry is not None and entry[0]() is work else None
+        if entry is None:
+            return None
+        remembered: object = entry[0]()
+        if remembered is not work:
+            return None
+        issued = entry[1]
+        if not issued.device and work.is_completed() and is_open(issued.slot):
+            end_bounded(issued.slot)
+        return issued
 
     def take_tensor(self, tensor: Any) -> Issued | None:
         return self._by_tensor.pop(tensor.data_ptr(), None)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import Kind
+from traincope.events import OPEN, Kind
 from traincope.record.collectives import Issued, Pending
 from traincope.record.device import CudaDevice, DeviceStalls, Event
 from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, end_at, end_bounded, is_open
+from traincope.record.writer import Slot
 
 STALL = int(Kind.STALL)
 
@@ -60,7 +60,7 @@ class Waits:
                 self._patches.replace(kind, "wait", self._waited(vars(kind)["wait"]))
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        begin, finish = guard(self._begin_work), guard(self._finish)
+        begin, finish = guard(self._beginner(self._pending.take_work)), guard(self._finish)
 
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             stall = begin(work)
@@ -73,7 +73,7 @@ class Waits:
         return wait
 
     def _around_wait_tensor(self, proceed: Kernel, below: Any) -> Kernel:
-        begin, finish = guard(self._begin_tensor), guard(self._finish)
+        begin, finish = guard(self._beginner(self._pending.take_tensor)), guard(self._finish)
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:
             stall = begin(tensor)
@@ -85,32 +85,27 @@ class Waits:
 
         return wait_tensor
 
-    def _begin_work(self, work: Any) -> Stall | None:
-        if not self._recorder.active:
-            return None
-        issued = self._pending.take_work(work)
-        if issued is None:
-            return None
-        if not issued.device and is_open(issued.slot) and work.is_completed():
-            end_bounded(issued.slot)
-        return self._begin(issued)
+    def _beginner(self, take: Callable[[Any], Issued | None]) -> Callable[[Any], Stall | None]:
+        """Opens the bracket of what `take` knows the awaited thing by; a closure for the hot path's sake."""
+        recorder, threads = self._recorder, self._recorder.threads
 
-    def _begin_tensor(self, tensor: Any) -> Stall | None:
-        if not self._recorder.active:
-            return None
-        issued = self._pending.take_tensor(tensor)
-        return None if issued is None else self._begin(issued)
+        def begin(awaited: Any) -> Stall | None:
+            if not recorder.active:
+                return None
+            issued = take(awaited)
+            if issued is None:
+                return None
+            before = self.device.mark() if issued.device and self.device is not None else None
+            return threads.writer.begin(STALL, 0, *issued.fields), issued, before
 
-    def _begin(self, issued: Issued) -> Stall:
-        slot = self._recorder.threads.writer.begin(STALL, 0, *issued.fields)
-        before = self.device.mark() if issued.device and self.device is not None else None
-        return slot, issued, before
+        return begin
 
     def _finish(self, stall: Stall) -> None:
         now = monotonic_ns()
-        slot, issued, before = stall
-        end_at(slot, now)
-        if is_open(issued.slot):
-            end_at(issued.slot, now)
+        (words, at), issued, before = stall
+        words[at] = now
+        words, at = issued.slot
+        if words[at] == OPEN:
+            words[at] = now
         if before is not None and self.device is not None:
             self.device.close(before, issued)

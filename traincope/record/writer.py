@@ -20,6 +20,7 @@ from traincope.events import (
     NO_STEP,
     OPEN,
     RECORD_BYTES,
+    SPAN_LAYOUT,
     Flag,
     Kind,
 )
@@ -37,6 +38,7 @@ Slot = tuple[memoryview, int]
 SPAN = int(Kind.SPAN)
 DONE_BEFORE_WAIT = int(Flag.DONE_BEFORE_WAIT) << FLAGS_SHIFT
 _pack_into = LAYOUT.pack_into
+_pack_span_into = SPAN_LAYOUT.pack_into
 
 
 class Shared:
@@ -113,10 +115,7 @@ class ThreadWriter:
         if offset >= self._limit:
             offset = self._next_segment()
         self._offset = offset + RECORD_BYTES
-        _pack_into(
-            self._map, offset, monotonic_ns(), OPEN, 0,
-            self._shared.step, name, 0, 0, NO_PEER, 0, 0, 0, SPAN,
-        )  # fmt: skip
+        _pack_span_into(self._map, offset, monotonic_ns(), OPEN, self._shared.step, name, SPAN)
         return self._words, (offset >> 3) + END_WORD
 
     def write(
