@@ -86,10 +86,10 @@ class Pending:
         entry = self._by_work.pop(id(work), None)
         if entry is None:
             return None
-        remembered: object = entry[0]()
-        if remembered is not work:
+        reference, issued = entry
+        is_the_same = reference() is work
+        if not is_the_same:
             return None
-        issued = entry[1]
         if not issued.device and work.is_completed() and is_open(issued.slot):
             end_bounded(issued.slot)
         return issued
