@@ -5,7 +5,6 @@ all end in a `c10d::*` operator. Ours stands in front of it and calls the origin
 errors untouched.
 """
 
-import threading
 import weakref
 from collections.abc import Callable
 from time import monotonic_ns
@@ -18,7 +17,7 @@ from traincope.record.guard import guard
 from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, add_flag, end, end_bounded, is_open
+from traincope.record.writer import Slot, ThreadWriter, add_flag, end, end_bounded, is_open
 
 COLLECTIVE = int(Kind.COLLECTIVE)
 ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
@@ -46,13 +45,6 @@ class Issued:
         """When its call came back, where DDP's reducer waits for it; else 0."""
 
 
-class _Newest(threading.local):
-    """The thread's latest work."""
-
-    work: Any = None
-    issued: Issued | None = None
-
-
 class Pending:
     """Collectives not yet waited for, found by their work or by the tensor they fill.
 
@@ -64,16 +56,16 @@ class Pending:
     def __init__(self) -> None:
         self._by_work: dict[int, tuple[weakref.ref[Any], Issued]] = {}
         self._by_tensor: dict[int, Issued] = {}
-        self._newest = _Newest()
 
-    def add_work(self, work: Any, issued: Issued) -> None:
+    def add_work(self, work: Any, issued: Issued, writer: ThreadWriter) -> None:
+        """`writer` is the calling thread's; it holds the thread's newest work."""
         if len(self._by_work) >= MAX_PENDING:
             self._forget_dead()
-        newest = self._newest
-        before = newest.issued
-        if before is not None and is_open(before.slot) and not before.device and newest.work.is_completed():
-            end_bounded(before.slot)
-        newest.work, newest.issued = work, issued
+        if writer.latest is not None:
+            older, before = writer.latest
+            if is_open(before.slot) and not before.device and older.is_completed():
+                end_bounded(before.slot)
+        writer.latest = (work, issued)
         self._by_work[id(work)] = (weakref.ref(work), issued)
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
@@ -100,7 +92,6 @@ class Pending:
     def clear(self) -> None:
         self._by_work.clear()
         self._by_tensor.clear()
-        self._newest = _Newest()
 
     def _forget_dead(self) -> None:
         alive = {key: entry for key, entry in self._by_work.items() if entry[0]() is not None}
@@ -197,7 +188,8 @@ class Collectives:
 
         unbox, output = torch.distributed.Work.unbox, operation.fills
         add_work, add_tensor, listeners = self.pending.add_work, self.pending.add_tensor, self._listeners
-        blocking = operation.blocking
+        threads, blocking = self._recorder.threads, operation.blocking
+        fills_list, fills_tensor = output is Output.LIST, output is Output.TENSOR
 
         def returned(issued: Issued | None, arguments: tuple[Any, ...], result: Any) -> None:
             if issued is None:
@@ -205,11 +197,11 @@ class Collectives:
             if blocking:
                 end(issued.slot)
                 return
-            add_work(unbox(result[-1] if isinstance(result, tuple) else result), issued)
-            if output is Output.LIST:
+            add_work(unbox(result[-1] if type(result) is tuple else result), issued, threads.writer)
+            if fills_list:
                 for tensor in arguments[0]:
                     add_tensor(tensor, issued)
-            elif output is Output.TENSOR:
+            elif fills_tensor:
                 add_tensor(arguments[0], issued)
             if issued.known.reducer:
                 issued.returned_ns = monotonic_ns()

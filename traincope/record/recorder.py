@@ -141,6 +141,7 @@ class Recorder:
         self.active = False
         for writer in self._writers:
             writer.close()
+            writer.latest = None
         self.names.close()
         self._groups.close()
         counts = {"events": self.shared.written, "dropped": self.shared.dropped}

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from pathlib import Path
 from time import monotonic_ns
+from typing import Any
 
 from traincope.events import (
     END_WORD,
@@ -70,9 +71,12 @@ class ThreadWriter:
         "_shared",
         "_thread",
         "_words",
+        "latest",
     )
 
     def __init__(self, shared: Shared, *, thread: str) -> None:
+        self.latest: Any = None
+        """What a hook keeps for this thread: here it costs no thread-local look-up of its own."""
         self._shared = shared
         self._thread = thread
         self._index = 0
