@@ -1,10 +1,12 @@
 """`traincope.run()` in one process: what is recorded, and that training is never harmed."""
 
+import gc
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,60 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
             pass
     assert recorded(tmp_path / "run", Kind.SPAN) == [("in the parent", 0)]
     assert len(recorded(tmp_path / "run", Kind.STEP)) == 1
+
+
+def test_every_thread_writes_a_segment_of_its_own_and_closes_it_at_its_end(tmp_path: Path) -> None:
+    def work(name: str) -> None:
+        for _ in range(100):
+            with traincope.span(name):
+                pass
+
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        for number in range(40):
+            thread = threading.Thread(target=work, args=(f"worker {number}",))
+            thread.start()
+            work("main")
+            thread.join()
+        sizes = [path.stat().st_size for path in (tmp_path / "run").rglob("thread-*.seg")]
+    assert len(sizes) == 40
+    assert max(sizes) < 20_000
+    rank = only_rank(tmp_path / "run")
+    assert rank.problems == ()
+    for segment in rank.segments:
+        spans = segment.records[segment.records["kind"] == Kind.SPAN]
+        assert len(spans) == (4000 if segment.thread == "main" else 100)
+        assert len(set(spans["name"].tolist())) == 1
+
+
+def test_leaving_by_sys_exit_0_is_a_clean_end(tmp_path: Path) -> None:
+    def train(code: object, name: str) -> None:
+        with traincope.run(tmp_path / name) as run:
+            run.step()
+            sys.exit(code)  # type: ignore[arg-type]
+
+    for code, name, ending in ((0, "zero", "clean"), (None, "none", "clean"), (3, "three", "SystemExit")):
+        with pytest.raises(SystemExit):
+            train(code, name)
+        assert only_rank(tmp_path / name).info.ending == ending
+
+
+def test_a_collector_run_inside_a_hook_spoils_no_record(tmp_path: Path) -> None:
+    """With a threshold of 1 the collector runs all the time, and its callback writes between our own lines."""
+    thresholds = gc.get_threshold()
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        gc.set_threshold(1, 1, 1)
+        try:
+            for _ in range(500):
+                with traincope.span("work"):
+                    [[] for _ in range(3)]
+        finally:
+            gc.set_threshold(*thresholds)
+    records = only_rank(tmp_path / "run").thread("main")
+    assert (records["kind"] == Kind.SPAN).sum() == 500
+    assert (records["phase"] == Phase.GC).sum() > 100
+    assert (records["end_ns"] >= records["start_ns"]).all()
 
 
 def test_dataloader_workers_leave_the_record_alone(tmp_path: Path) -> None:

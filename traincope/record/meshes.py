@@ -1,5 +1,6 @@
 """The DeviceMeshes of the process: which axis a group belongs to, where this rank stands."""
 
+import functools
 import gc
 import weakref
 from typing import Any
@@ -29,6 +30,7 @@ class Meshes:
         original = DeviceMesh.__init__
         seen = guard(self._seen)
 
+        @functools.wraps(original)
         def __init__(mesh: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             original(mesh, *args, **kwargs)
             seen(mesh)

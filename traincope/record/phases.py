@@ -128,15 +128,19 @@ class Phases:
             end(slot)
 
     def _hook_optimizers(self) -> None:
+        """While torch.compile traces an optimizer our hooks are not there: they would break its graph."""
+        from torch.compiler import is_compiling
         from torch.optim import optimizer
 
         begin, finish = guard(self._begin_optimizer), guard(self._end_optimizer)
 
         def before(optimizer: Any, *_: Any) -> None:
-            begin(optimizer)
+            if not is_compiling():
+                begin(optimizer)
 
         def after(optimizer: Any, *_: Any) -> None:
-            finish(optimizer)
+            if not is_compiling():
+                finish(optimizer)
 
         self._handles.append(optimizer.register_optimizer_step_pre_hook(before))
         self._handles.append(optimizer.register_optimizer_step_post_hook(after))
@@ -165,6 +169,8 @@ class Phases:
                     self._patches.replace(module, name, self._as_optimizer_phase(getattr(module, name), name))
 
     def _as_optimizer_phase(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
+
         recorder = self._recorder
 
         @guard
@@ -175,6 +181,8 @@ class Phases:
 
         @functools.wraps(original)
         def phased(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
             slot = begin() if recorder.active else None
             try:
                 return original(*args, **kwargs)

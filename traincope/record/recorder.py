@@ -1,10 +1,12 @@
 """Who writes where: a process's rank directory, its names and groups, one writer a thread."""
 
+import itertools
 import json
 import os
 import sys
 import threading
 import time
+import weakref
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic_ns
@@ -49,7 +51,9 @@ class Recorder:
         self.names = Names(self.directory / NAMES_FILE)
         self._groups = LineFile(self.directory / GROUPS_FILE)
         self._num_groups = 0
-        self._writers: list[ThreadWriter] = []
+        self._writers: weakref.WeakSet[ThreadWriter] = weakref.WeakSet()
+        """Of the threads that live: a job that makes threads all the time keeps nothing of those gone."""
+        self._thread_numbers = itertools.count(1)
         self.main = self._add_writer("main")
         self.threads = _Threads(self, self.main)
         self.steps = Steps(self.main, self.shared)
@@ -139,7 +143,7 @@ class Recorder:
             self.steps.finish()
         self._write_clock(monotonic_ns())
         self.active = False
-        for writer in self._writers:
+        for writer in list(self._writers):
             writer.close()
             writer.latest = None
         self.names.close()
@@ -150,18 +154,18 @@ class Recorder:
     def abandon(self) -> None:
         """In a forked child: write nothing more into what the parent writes."""
         self.active = False
-        for writer in self._writers:
+        for writer in list(self._writers):
             writer.abandon()
 
     def add_thread(self) -> ThreadWriter:
-        """A writer for the calling thread, which has none yet."""
-        return self._add_writer(f"thread-{threading.get_native_id()}")
+        """A writer for the calling thread, which has none yet; it closes its segment with the thread."""
+        return self._add_writer(f"thread-{next(self._thread_numbers)}")
 
     def _add_writer(self, thread: str) -> ThreadWriter:
         writer = ThreadWriter(self.shared, thread=thread)
         if not self.active:
             writer.abandon()
-        self._writers.append(writer)
+        self._writers.add(writer)
         return writer
 
     def _make_directory(self) -> Path:

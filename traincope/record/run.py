@@ -58,7 +58,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        guard(self._stop)(kind, traceback)
+        finished = kind is None or (isinstance(error, SystemExit) and not error.code)
+        guard(self._stop)(None if finished else kind, traceback)
 
     def __call__(self, function: F) -> F:
         """`@traincope.run()`: every call of the function is a run of its own."""

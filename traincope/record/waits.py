@@ -96,7 +96,10 @@ class Waits:
             if issued is None:
                 return None
             before = self.device.mark() if issued.device and self.device is not None else None
-            return threads.writer.begin(STALL, 0, *issued.fields), issued, before
+            writer = threads.writer
+            if writer.latest is not None and writer.latest[1] is issued:
+                writer.latest = None  # the caller holds it now; holding it longer would hold its tensors
+            return writer.begin(STALL, 0, *issued.fields), issued, before
 
         return begin
 

@@ -8,6 +8,9 @@ may outlast the segment it began in.
 import mmap
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count, repeat
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -60,13 +63,14 @@ class ThreadWriter:
     """Records of one thread. `begin` and `end` never raise for want of space: they count drops."""
 
     __slots__ = (
+        "__weakref__",
         "_current",
         "_index",
         "_limit",
         "_lost",
         "_map",
         "_names",
-        "_offset",
+        "_reserve",
         "_retry_at_ns",
         "_shared",
         "_thread",
@@ -75,18 +79,19 @@ class ThreadWriter:
     )
 
     def __init__(self, shared: Shared, *, thread: str) -> None:
+        self._current: SegmentFile | None = None
         self.latest: Any = None
         """What a hook keeps for this thread: here it costs no thread-local look-up of its own."""
         self._shared = shared
         self._thread = thread
         self._index = 0
-        self._current: SegmentFile | None = None
         self._names: deque[str] = deque()
         """Files written so far, oldest first; only the current one is mapped."""
         self._lost = 0
         self._retry_at_ns = 0
         self._map: mmap.mmap | bytearray
-        self._offset: int
+        self._reserve: Callable[[], int]
+        """Takes the next record's offset in one step: the collector or a signal may write in between."""
         self._limit: int
         self._use_scratch()
 
@@ -103,10 +108,9 @@ class ThreadWriter:
         flags: int = 0,
     ) -> Slot:
         """Write an open record that starts now."""
-        offset = self._offset
+        offset = self._reserve()
         if offset >= self._limit:
             offset = self._next_segment()
-        self._offset = offset + RECORD_BYTES
         _pack_into(
             self._map, offset, monotonic_ns(), OPEN, value,
             self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
@@ -115,10 +119,9 @@ class ThreadWriter:
 
     def begin_span(self, name: int) -> Slot:
         """As `begin` for a SPAN, without the arguments that a span does not have."""
-        offset = self._offset
+        offset = self._reserve()
         if offset >= self._limit:
             offset = self._next_segment()
-        self._offset = offset + RECORD_BYTES
         _pack_span_into(self._map, offset, monotonic_ns(), OPEN, self._shared.step, name, SPAN)
         return self._words, (offset >> 3) + END_WORD
 
@@ -138,20 +141,14 @@ class ThreadWriter:
         step: int | None = None,
     ) -> Slot:
         """Write a record whose interval is known; `step` is the current one unless given."""
-        offset = self._offset
+        offset = self._reserve()
         if offset >= self._limit:
             offset = self._next_segment()
-        self._offset = offset + RECORD_BYTES
         _pack_into(
             self._map, offset, start_ns, end_ns, value,
             self._shared.step if step is None else step, name, group, sequence, peer, tag, flags, phase, kind,
         )  # fmt: skip
         return self._words, (offset >> 3) + END_WORD
-
-    @property
-    def written(self) -> int:
-        """Records in the segment now open."""
-        return (self._offset - HEADER_BYTES) // RECORD_BYTES if self._current else 0
 
     def close(self) -> None:
         """Give back the unused space; later writes go nowhere and are not counted."""
@@ -159,6 +156,11 @@ class ThreadWriter:
             self._note_drops()
         self._seal()
         self._retry_at_ns = 1 << 62
+
+    def __del__(self) -> None:
+        """The thread is gone."""
+        with suppress(OSError):
+            self._seal()
 
     def abandon(self) -> None:
         """Forget the files without touching them: they belong to the process we were forked from."""
@@ -180,7 +182,7 @@ class ThreadWriter:
             return 0
         if self._lost:
             self._note_drops()
-        return self._offset
+        return self._reserve()
 
     def _open_segment(self) -> None:
         self._make_room()
@@ -190,16 +192,18 @@ class ThreadWriter:
         self._names.append(path.name)
         self._current = segment
         self._map, self._words = segment.map, segment.words
-        self._offset, self._limit = HEADER_BYTES, HEADER_BYTES + CAPACITY * RECORD_BYTES
+        self._reserve = count(HEADER_BYTES, RECORD_BYTES).__next__
+        self._limit = HEADER_BYTES + CAPACITY * RECORD_BYTES
         now = monotonic_ns()
         self.write(Kind.CLOCK, now, now, value=time.time_ns())
 
     def _seal(self) -> None:
         """Done with the current segment; slots still open in it keep its mapping alive."""
-        segment, used = self._current, self.written
+        segment, reserve = self._current, self._reserve
         self._current = None
         self._use_scratch()
         if segment is not None:
+            used = min((reserve() - HEADER_BYTES) // RECORD_BYTES, CAPACITY)
             self._shared.written += used
             segment.seal(used)
 
@@ -213,7 +217,7 @@ class ThreadWriter:
             (self._shared.directory / oldest).unlink(missing_ok=True)
 
     def _note_drops(self) -> None:
-        if self._limit - self._offset >= RECORD_BYTES:
+        if self._current is not None:
             now = monotonic_ns()
             lost, self._lost = self._lost, 0
             self.write(Kind.DROPPED, now, now, value=lost)
@@ -223,7 +227,7 @@ class ThreadWriter:
         scratch = bytearray(RECORD_BYTES)
         self._map = scratch
         self._words = memoryview(scratch).cast("q")
-        self._offset, self._limit = 0, 0
+        self._reserve, self._limit = repeat(0).__next__, 0
 
 
 def end(slot: Slot) -> None:

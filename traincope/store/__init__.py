@@ -8,7 +8,7 @@
           names.jsonl              interned strings, one JSON string a line, numbered from 0
           groups.jsonl             process groups, one JSON object a line, numbered from 0
           main-00000.seg           records of the training thread, oldest segment first
-          thread-<id>-00000.seg    records of any other thread that wrote some
+          thread-1-00000.seg      records of the first other thread that wrote some
 
 Everything but `rank.json`'s ending is on disk (or in the page cache) the moment it happens.
 """

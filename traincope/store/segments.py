@@ -31,7 +31,7 @@ class SegmentRecords:
     """The records of one segment file, in the order they were begun."""
 
     thread: str
-    """`main` for the training thread, `thread-<id>` for others."""
+    """`main` for the training thread, `thread-<n>` for others, in the order they began to write."""
     index: int
     """Position among the segments of its thread; the oldest may be gone (`disk_budget`)."""
     records: NDArray[np.void]
