@@ -1,14 +1,14 @@
 """The run directory: crash-safe segments while a run is going on, and how they are read back.
 
     RUN/
-      run.json                     what ran: id, world size, mesh, versions, start (written once, atomically)
+      run.json                     what ran: id, world size, mesh, versions, start (replaced whole as more is known)
       attempt-000/                 one launch of the job; a restart adds the next
         rank-00000/
-          rank.json                host, process, mesh coordinate, clock; rewritten at a clean end
+          rank.json                host, process, mesh coordinate, clock; replaced whole, last at a clean end
           names.jsonl              interned strings, one JSON string a line, numbered from 0
           groups.jsonl             process groups, one JSON object a line, numbered from 0
           main-00000.seg           records of the training thread, oldest segment first
-          thread-1-00000.seg      records of the first other thread that wrote some
+          thread-1-00000.seg       records of the first other thread that wrote some
 
 Everything but `rank.json`'s ending is on disk (or in the page cache) the moment it happens.
 """
