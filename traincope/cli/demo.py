@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.analysis import analyze
-from traincope.cli.training import Job, check_out, train
+from traincope.cli.training import Job, check_out, program, train
 from traincope.errors import UsageError
 from traincope.report import render
 from traincope.timeline import open_run
@@ -45,11 +45,12 @@ class Demo:
 def _report(out: Path, console: Console) -> None:
     console.print()
     render(analyze(open_run(out)), console)
-    width = len(f"traincope report {out} --format json")
+    traincope = program()
     commands = {
-        f"traincope report {out}": "this report again",
-        f"traincope report {out} --format json": "every number of it",
-        "traincope train CONFIG.toml": "your own layout (see examples/)",
+        f"{traincope} report {out}": "this report again",
+        f"{traincope} report {out} --format json": "every number of it",
+        f"{traincope} train CONFIG.toml": "your own layout (see examples/)",
     }
+    width = max(len(command) for command in commands)
     lines = "".join(f"  {command:{width}}  {what}\n" for command, what in commands.items())
     console.print(f"\nWhat to type next:\n{lines}", highlight=False, markup=False, soft_wrap=True, end="")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from traincope.cli.training import Job, check_out, train
+from traincope.cli.training import Job, check_out, program, train
 
 
 class Train:
@@ -43,5 +43,5 @@ class Train:
         )
         console = Console()
         train(job, console=console)
-        console.print(f"\nrecorded in {out}\nsee where the time went:  traincope report {out}", highlight=False)
+        console.print(f"\nrecorded in {out}\nsee where the time went:  {program()} report {out}", highlight=False)
         return 0

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shutil
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +57,11 @@ def train(job: Job, *, console: Console) -> None:
         overrides = tuple(word for override in job.overrides for word in ("--set", override))
         with _progress(progress_file, steps=config.train.steps, console=console):
             launch(Launch(ranks=ranks, arguments=arguments + overrides, max_restarts=job.max_restarts))
+
+
+def program() -> str:
+    """What to type to get this command again: by name where the shell finds it, else by its path."""
+    return "traincope" if shutil.which("traincope") else sys.argv[0]
 
 
 def need_torch() -> None:
