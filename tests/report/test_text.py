@@ -37,10 +37,10 @@ PIPELINE BUBBLE  23.0 % of step time, theory 20.0 % (1f1b, 4 microbatches)
     0        20.0 %      4.0 %  -1.0 %  23.0 %
     1        20.0 %      4.0 %  -1.0 %  23.0 %
 
-COMMUNICATION  one rank, one step; times in ms
-    axis, operation  count     bytes  transfer  wait  exposed        bus
-    pp send            4.0   4.0 MiB      3.00  0.00     3.00  1.40 GB/s
-    fsdp all_gather    8.0  16.0 MiB      1.00  2.50     2.50          -
+COMMUNICATION  one rank, one step; times in ms, GB/s on the bus
+    axis, operation  count     bytes  transfer  wait  exposed  GB/s
+    pp send            4.0   4.0 MiB      3.00  0.00     3.00  1.40
+    fsdp all_gather    8.0  16.0 MiB      1.00  2.50     2.50     -
 
 RANKS  means of a step
     rank  step ms  compute  exposed  bubble  others waited ms

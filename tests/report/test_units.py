@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincope.report.units import bandwidth, count, duration, milliseconds, numbers, share, size
+from traincope.report.units import count, duration, gigabytes_per_second, milliseconds, numbers, share, size
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_bytes_are_in_binary_units(num_bytes: int | None, text: str) -> None:
     assert size(num_bytes) == text
 
 
-def test_bandwidth_is_in_decimal_gigabytes_a_second() -> None:
-    assert bandwidth(12.5e9) == "12.5 GB/s"
-    assert bandwidth(450e9) == "450 GB/s"
-    assert bandwidth(3.21e6) == "3.21 MB/s"
-    assert bandwidth(464.0) == "<0.01 MB/s"
-    assert bandwidth(None) == "-"
+def test_bandwidth_is_in_bare_decimal_gigabytes_a_second() -> None:
+    assert gigabytes_per_second(12.5e9) == "12.5"
+    assert gigabytes_per_second(450e9) == "450"
+    assert gigabytes_per_second(30e6) == "0.03"
+    assert gigabytes_per_second(464.0) == "<0.01"
+    assert gigabytes_per_second(None) == "-"
 
 
 def test_a_share_that_is_there_never_reads_zero() -> None:

@@ -8,14 +8,14 @@ from rich.text import Text
 from traincope.report.plain import text
 from traincope.report.schema import Operation
 from traincope.report.tables import table
-from traincope.report.units import bandwidth, milliseconds, size
+from traincope.report.units import gigabytes_per_second, milliseconds, size
 
 
 def communication(operations: list[Operation], *, rank_steps: int) -> Iterator[RenderableType]:
     """One row an axis and operation; all but the bandwidth are means of a rank's step."""
     head = Text("COMMUNICATION", style="bold")
-    yield head.append("  one rank, one step; times in ms", style="not bold dim")
-    rows = table("axis, operation", "count", "bytes", "transfer", "wait", "exposed", "bus")
+    yield head.append("  one rank, one step; times in ms, GB/s on the bus", style="not bold dim")
+    rows = table("axis, operation", "count", "bytes", "transfer", "wait", "exposed", "GB/s")
     for operation in operations:
         rows.add_row(text(f"    {operation['axis']} {operation['op']}"), *_cells(operation, rank_steps=rank_steps))
     yield rows
@@ -26,4 +26,4 @@ def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:
     yield size(operation["bytes"] / rank_steps)
     for ns in (operation["transfer_ns"], operation["wait_ns"], operation["exposed_ns"]):
         yield milliseconds(ns / rank_steps)
-    yield bandwidth(operation["bus_bandwidth_bytes_per_second"])
+    yield gigabytes_per_second(operation["bus_bandwidth_bytes_per_second"])

@@ -36,13 +36,11 @@ def size(num_bytes: float | None) -> str:
     return f"{round(num_bytes)} B" if unit == "B" else f"{num_bytes / factor:.1f} {unit}"
 
 
-def bandwidth(bytes_per_second: float | None) -> str:
-    """Bytes a second in decimal gigabytes: "12.5 GB/s"; below 0.01 GB/s in MB/s."""
+def gigabytes_per_second(bytes_per_second: float | None) -> str:
+    """Bytes a second as bare decimal gigabytes, for a column whose head names the unit; tiny reads "<0.01"."""
     if bytes_per_second is None:
         return MISSING
-    if bytes_per_second >= 1e7:
-        return f"{_digits(bytes_per_second / 1e9)} GB/s"
-    return f"{_digits(bytes_per_second / 1e6)} MB/s" if bytes_per_second >= 1e4 else "<0.01 MB/s"
+    return _digits(bytes_per_second / 1e9) if bytes_per_second >= 1e7 else "<0.01"
 
 
 def share(ratio: float | None) -> str:
