@@ -100,7 +100,7 @@ def test_equal_stages_idle_as_theory_says(two_ranks: Pool, tmp_path: Path, name:
     assert (analysis.bubble.schedule, analysis.bubble.num_microbatches) == (name, 4)
     assert analysis.ledger.share("bubble.schedule") == pytest.approx(theory, abs=WITHIN)
     assert analysis.ledger.share("bubble.imbalance") == pytest.approx(0.0, abs=WITHIN)
-    assert analysis.bubble.fraction_ratio == pytest.approx(theory, abs=WITHIN)
+    assert analysis.bubble.replay_ratio == pytest.approx(theory, abs=WITHIN)
 
 
 def test_four_stages_idle_as_theory_says(four_ranks: Pool, tmp_path: Path) -> None:

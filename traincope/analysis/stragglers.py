@@ -96,11 +96,12 @@ def _waited_for(
 
 
 def last_to_arrive(instances: Instances) -> Ints:
-    """For each instance, the rank whose part is shortest; -1 where not all parts are there."""
-    order = np.lexsort((instances.duration_ns, instances.number))
-    last = np.full(len(instances.keys), -1, dtype=np.int64)
-    first_of_each = np.searchsorted(instances.number[order], np.arange(len(instances.keys)))
-    last[:] = instances.rank[order[first_of_each]] if len(order) else -1
+    """For each instance, the rank whose part is shortest (of equals the lowest); -1 where not all parts are there."""
+    shortest = np.full(len(instances.keys), np.iinfo(np.int64).max)
+    np.minimum.at(shortest, instances.number, instances.duration_ns)
+    arrived_last = instances.duration_ns == shortest[instances.number]
+    last = np.full(len(instances.keys), np.iinfo(np.int64).max)
+    np.minimum.at(last, instances.number[arrived_last], instances.rank[arrived_last])
     return np.where(instances.complete, last, -1)
 
 
