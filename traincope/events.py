@@ -34,6 +34,9 @@ FORMAT_VERSION = 1
 OPEN = -1
 """`end_ns` of a record whose end has not been seen."""
 
+CLEAN = "clean"
+"""How a rank ended that left its run without an exception; else it is the exception's name, or nothing."""
+
 NO_STEP = -1
 """`step` of a record outside every step."""
 

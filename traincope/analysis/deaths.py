@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding
+from traincope.events import CLEAN
 from traincope.timeline import RankTimeline, Timeline
 
-CLEAN = "clean"
 INNERMOST = 3
 """How many of the intervals a rank died in are told."""
 CLEARLY_EARLIER_NS = 10_000_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import FORMAT_VERSION, Kind
+from traincope.events import CLEAN, FORMAT_VERSION, Kind
 from traincope.record.identity import Identity, claim_rank_directory, process_group_rank, this_host
 from traincope.record.names import LineFile, Names
 from traincope.record.steps import Steps
@@ -20,8 +20,6 @@ from traincope.record.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE
 
 CLOCK_INTERVAL_NS = 1_000_000_000
-CLEAN = "clean"
-"""The ending of a run that left its `with` without an exception."""
 
 
 class Recorder:

@@ -9,11 +9,12 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from traincope.events import CLEAN
 from traincope.record import guard as guarding
 from traincope.record.guard import guard
 from traincope.record.hooks import Hook, make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
-from traincope.record.recorder import CLEAN, Recorder
+from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot
 
 logger = logging.getLogger(__name__)

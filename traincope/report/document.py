@@ -4,11 +4,11 @@ import json
 from collections import defaultdict
 
 from traincope.analysis import Analysis, Bubble, Finding, Ledger, RankLedger, Stragglers
+from traincope.events import CLEAN
 from traincope.report import schema
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, RankTimeline, Timeline
 
-CLEAN = "clean"
 NO_FLOPS = "no FLOPs are recorded"
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import NO_STEP, OPEN, Flag, Kind
+from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind
 from traincope.store import RankRecords, RunRecords, read_run
 from traincope.timeline.clocks import RankClock, align
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
-CLEAN = "clean"
 
 
 def open_run(path: str | Path) -> Timeline:
