@@ -62,7 +62,7 @@ def recorder(tmp_path: Path) -> Recorder:
 
 
 def issue(recorder: Recorder) -> Issued:
-    known = KnownGroup(number=0, reference=lambda: None, rule="mesh", ranks=(0, 1))  # type: ignore[arg-type]
+    known = KnownGroup(number=0, key="0", reference=lambda: None, rule="mesh", ranks=(0, 1))  # type: ignore[arg-type]
     return Issued(recorder.main.begin(Kind.COLLECTIVE), (1, 0, 5, -1, 0, 64, 0), known, True)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import traincope
 from traincope.events import NO_STEP, OPEN, Kind, Phase
@@ -227,6 +228,20 @@ def test_dataloader_workers_leave_the_record_alone(tmp_path: Path) -> None:
     names = [name for name, _ in recorded(tmp_path / "run", Kind.PHASE) if name == "DataLoader"]
     assert len(names) == 5
     assert only_rank(tmp_path / "run").problems == ()
+
+
+def test_a_process_group_made_anew_is_another_group(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run"):
+        for number in range(2):
+            store = f"file://{tmp_path}/rendezvous-{number}"
+            dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+            dist.all_reduce(torch.ones(1))
+            dist.barrier()
+            dist.destroy_process_group()
+    rank = only_rank(tmp_path / "run")
+    assert [group.key for group in rank.groups] == ["0", "0#2"]
+    collectives = rank.thread("main")[rank.thread("main")["kind"] == Kind.COLLECTIVE]
+    assert list(zip(collectives["group"], collectives["sequence"], strict=True)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 def test_what_the_training_describes_is_kept(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class KnownGroup:
     """A group this process has seen, with the counts that identify its collectives."""
 
     number: int
+    key: str
+    """What its members call it, across ranks."""
     reference: weakref.ref[Any]
     rule: str
     ranks: tuple[int, ...]
@@ -59,6 +61,8 @@ class Groups:
         self._meshes = meshes
         self.known: dict[int, KnownGroup] = {}
         """By identity of the group; an identity may be used again, so check the reference."""
+        self._made: dict[str, int] = {}
+        """Name -> groups of that name so far."""
 
     def find(self, group: Any) -> KnownGroup:
         known = self.known.get(id(group))
@@ -88,9 +92,10 @@ class Groups:
         self._recorder.adopt()
         ranks = tuple(dist.get_process_group_ranks(group))
         axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
-        number = self._recorder.add_group(key=str(group.group_name), axis=axis, rule=rule, ranks=ranks)
+        key = self._key(group)
         known = KnownGroup(
-            number=number,
+            number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks),
+            key=key,
             reference=weakref.ref(group),
             rule=rule,
             ranks=ranks,
@@ -98,6 +103,15 @@ class Groups:
         )
         self.known[id(group)] = known
         return known
+
+    def _key(self, group: Any) -> str:
+        """Its name; a group made anew under the name of one destroyed counts from 0 again, so it gets a number."""
+        earlier = self.known.get(id(group))
+        if earlier is not None and earlier.reference() is group:
+            return earlier.key
+        name = str(group.group_name)
+        self._made[name] = self._made.get(name, 0) + 1
+        return name if self._made[name] == 1 else f"{name}#{self._made[name]}"
 
     def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
         axis = self._meshes.axis_of(str(group.group_name), len(ranks))

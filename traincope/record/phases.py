@@ -19,6 +19,10 @@ GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "
 """Functions of `torch.nn.utils` that belong to the optimizer's part of a step."""
 
 
+NO_GRAPH_TASK = -1
+"""What autograd answers outside a backward; on a GPU backward runs on threads of its own."""
+
+
 class _Depth(threading.local):
     forward = 0
     backward = 0
@@ -83,7 +87,7 @@ class Phases:
         import torch
 
         recorder = self._recorder
-        if self._depth.backward:
+        if self._depth.backward or torch._C._current_graph_task_id() != NO_GRAPH_TASK:
             phase = Phase.RECOMPUTE
         elif torch.is_grad_enabled() or module.training:
             phase = Phase.FORWARD
