@@ -38,10 +38,7 @@ def replica_steps(timeline: Timeline) -> tuple[ReplicaStep, ...]:
 
 
 def replicas(timeline: Timeline) -> tuple[tuple[RankTimeline, ...], ...]:
-    """Ranks with pipeline actions, grouped by all their mesh coordinates but the pipeline's.
-
-    Without coordinates the pipeline group's members are the replica.
-    """
+    """Ranks with pipeline actions, grouped by the pipeline they are in."""
     grouped: dict[tuple[object, ...], list[RankTimeline]] = defaultdict(list)
     for rank in timeline.ranks:
         if len(_actions(rank)):
@@ -50,10 +47,13 @@ def replicas(timeline: Timeline) -> tuple[tuple[RankTimeline, ...], ...]:
 
 
 def _replica_key(rank: RankTimeline) -> tuple[object, ...]:
+    """The pipeline group's members, where one was used; else the coordinates beside the pipeline's."""
+    members = [group.ranks for group in rank.groups if group.axis == PIPELINE_AXIS]
+    if members:
+        return members[0]
     if PIPELINE_AXIS in rank.coords:
         return tuple(sorted((axis, at) for axis, at in rank.coords.items() if axis != PIPELINE_AXIS))
-    members = [group.ranks for group in rank.groups if group.axis == PIPELINE_AXIS]
-    return members[0] if members else (rank.rank,)
+    return (rank.rank,)
 
 
 def _actions(rank: RankTimeline) -> NDArray[np.void]:

@@ -44,7 +44,7 @@ class Meshes:
     def axis_of(self, group_name: str, size: int) -> str | None:
         """The mesh dimension whose group that is; the newest mesh that names one answers."""
         self._note()
-        for mesh in self._alive():
+        for mesh in reversed(self._alive()):
             for axis in mesh.mesh_dim_names or ():
                 if mesh[axis].size() == size and mesh.get_group(axis).group_name == group_name:
                     return str(axis)
