@@ -70,7 +70,7 @@ def test_without_the_peers_record_nothing_can_be_split() -> None:
     assert split([mine, stall(mine, 10, 100)], []) == Sums(wait_ns=0, transfer_ns=90, unsplit_ns=90)
 
 
-def test_a_peers_end_seen_late_still_bounds_the_transfer() -> None:
-    """Rank 1 saw the end at 400 only; rank 0's own 100 are then the shortest, all transfer."""
+def test_a_late_peer_whose_end_was_seen_late_still_is_what_the_others_wait_for() -> None:
+    """Rank 1 joins at 70 and looks at 400 only; on one clock, rank 0 waits until 70 and the transfer is the rest."""
     mine, theirs = collective(0, 100), collective(70, 400, flags=Flag.DONE_BEFORE_WAIT)
-    assert split([mine, stall(mine, 10, 100)], [theirs]) == Sums(wait_ns=0, transfer_ns=90, unsplit_ns=0)
+    assert split([mine, stall(mine, 10, 100)], [theirs]) == Sums(wait_ns=60, transfer_ns=30, unsplit_ns=0)

@@ -76,3 +76,15 @@ def test_a_healthy_pipeline_makes_its_stages_wait_and_has_no_straggler(order: ty
 def test_an_uneven_pipeline_is_a_matter_of_layers_and_not_of_a_rank() -> None:
     lengths = {("F", 0): 10, ("B", 0): 20, ("F", 1): 20, ("B", 1): 40}
     assert found(Pipeline(orders=gpipe(2, 4), durations=lengths).ranks()).named == ()
+
+
+def test_two_slow_ranks_are_not_the_fault_of_the_slower_one() -> None:
+    """Work 60, 90, 88, 60: replacing rank 1 would save 2 of 100, no more than is worth a name."""
+    assert found(lockstep([[60, 90, 88, 60]] * 3, transfer_ns=10)).named == ()
+
+
+def test_a_straggler_saves_what_the_next_slowest_leaves_and_its_cause_is_told() -> None:
+    """Work 60, 90, 70, 60 and a step of 100: with rank 1 as quick as rank 2 a step takes 80."""
+    (named,) = found(lockstep([[60, 90, 70, 60]] * 3, transfer_ns=10, of=Phase.DATA_WAIT)).named
+    assert named.gain_ratio == pytest.approx(0.2)
+    assert (named.cause, named.axes) == ("data_wait", ("dp",))

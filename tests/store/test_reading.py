@@ -130,3 +130,18 @@ def test_a_run_of_no_records_says_so(run: Path) -> None:
             path.unlink()
     with pytest.raises(EmptyRunError, match="holds no records"):
         read_run(run)
+
+
+@pytest.mark.parametrize("ranks", ["null", '"x"', "[-1]", "[true]", "17"])
+def test_a_garbled_group_keeps_its_place_and_loses_its_members(run: Path, ranks: str) -> None:
+    (rank(run, 0) / "groups.jsonl").write_text(f'{{"key": "0", "axis": "dp", "rule": "mesh", "ranks": {ranks}}}\n')
+    (group,) = read_run(run).ranks[0].groups
+    assert (group.number, group.axis, group.ranks) == (0, "dp", ())
+
+
+@pytest.mark.parametrize("number", [0, 7, 1e300])
+def test_a_card_of_another_rank_is_not_believed(run: Path, number: float) -> None:
+    edit(rank(run, 1) / "rank.json", rank=number)
+    records = read_run(run)
+    assert records.missing == (1,)
+    assert "rank-00001/rank.json" in records.problems[0]

@@ -68,7 +68,9 @@ def _analysis(
 ) -> Analysis:
     ledger = assemble(ledgers, excluded=excluded)
     comm = communication(instances, waits, ledger=ledger)
-    bubble = _bubble(ledger, tuple(step for step in steps if step.number not in excluded))
+    bubble = _bubble(
+        ledger, tuple(step for step in steps if step.number not in excluded), one_clock=instances.shared_clock
+    )
     late = stragglers(timeline, ledger, waits, instances)
     return Analysis(
         timeline=timeline,
@@ -96,7 +98,7 @@ def _idle_by_rank(steps: tuple[ReplicaStep, ...], instances: Instances) -> dict[
     return idle
 
 
-def _bubble(ledger: Ledger, steps: tuple[ReplicaStep, ...]) -> Bubble | None:
+def _bubble(ledger: Ledger, steps: tuple[ReplicaStep, ...], *, one_clock: bool) -> Bubble | None:
     """Per stage from the ledger; theory and schedule from the last counted step."""
     if not steps:
         return None
@@ -113,6 +115,7 @@ def _bubble(ledger: Ledger, steps: tuple[ReplicaStep, ...]) -> Bubble | None:
         stages=tuple(_stage(ledger, stage, ranks) for stage, ranks in sorted(ranks_of.items())),
         theory_ratio=formula,
         replay_ratio=replayed,
+        one_clock=one_clock,
     )
 
 

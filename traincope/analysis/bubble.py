@@ -61,6 +61,8 @@ class Bubble:
     """Idle share of total time by the schedule's formula; None where there is no formula."""
     replay_ratio: float | None
     """The same by replaying the recorded order with equal stages and free transfers."""
+    one_clock: bool = True
+    """Whether the stages' times compare exactly; between hosts nothing bounds their clocks' error."""
 
     @property
     def fraction_ratio(self) -> float:

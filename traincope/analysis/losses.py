@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
-from traincope.analysis.findings import HIGH, MEDIUM, Finding, percent
+from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, percent
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stragglers import Straggler, Stragglers
 from traincope.analysis.terms import UNATTRIBUTED
@@ -13,11 +13,14 @@ from traincope.topology import PIPELINE_AXIS
 
 WORTH_SAYING = 0.05
 """Share of step time below which a term is not mentioned."""
+WORTH_A_SPEED = 10_000_000
+"""Bytes a second below which a bandwidth says more of the message's size than of the link."""
 AGREES = 0.03
 """The replayed schedule confirms the formula when they differ by no more than this."""
 
 HOST_LOSSES = {
     "checkpoint_stall": ("checkpoints hold up training", "save asynchronously, or less often"),
+    "evaluation": ("evaluation stands in for training", "evaluate less often, or on other ranks"),
     "gc": ("Python's garbage collector stops the training thread", "call gc.disable() and collect between steps"),
     "compile": ("compilation stops training", "keep shapes constant, so that nothing is compiled twice"),
     "sync": ("the host waits for the device", "read values (.item(), print) less often"),
@@ -29,13 +32,14 @@ def losses(
     ledger: Ledger, bubble: Bubble | None, comm: tuple[AxisOperation, ...], stragglers: Stragglers
 ) -> list[Finding]:
     """Findings about the counted steps, ordered by their share of step time."""
+    told = {straggler.cause for straggler in stragglers.named}
     weighted = [
         *_bubble(ledger, bubble),
         *_exposed(ledger, comm, stragglers),
         *_straggler(stragglers),
-        *_data(ledger),
+        *(_data(ledger) if "data_wait" not in told else ()),
         *_host(ledger),
-        *_unattributed(ledger),
+        *(_unattributed(ledger) if UNATTRIBUTED not in told else ()),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
@@ -78,8 +82,8 @@ def _layout(bubble: Bubble) -> str:
 
 
 def _bubble_confidence(bubble: Bubble) -> str:
-    """High where formula and replay, found independently, say the same of the schedule."""
-    if bubble.theory_ratio is None or bubble.replay_ratio is None:
+    """High where formula and replay say the same of the schedule, and the stages' times compare."""
+    if bubble.theory_ratio is None or bubble.replay_ratio is None or not bubble.one_clock:
         return MEDIUM
     return HIGH if abs(bubble.theory_ratio - bubble.replay_ratio) <= AGREES else MEDIUM
 
@@ -106,13 +110,17 @@ def _bubble_advice(largest: str, share: float, bubble: Bubble) -> tuple[str, flo
 
 def _exposed(ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers) -> Weighted:
     """Waiting for a rank that is named is that rank's finding, and not told twice."""
+    blamed = {axis for straggler in stragglers.named for axis in straggler.axes}
+    unsplit = sum(int(rank.unsplit_ns[rank.counted].sum()) for rank in ledger.ranks) / ledger.wall_ns
     for term in ledger.order:
         family, _, rest = term.partition("[")
         axis, share = rest.rstrip("]"), _share(ledger, term)
         if share < WORTH_SAYING:
             continue
-        if family == "exposed_wait" and not stragglers.named:
+        if family == "exposed_wait" and axis not in blamed:
             yield share, _wait_finding(axis, share)
+        elif family == "exposed_transfer" and unsplit > share / 2:
+            yield share, _unsplit_finding(axis, share)
         elif family == "exposed_transfer":
             yield share, _transfer_finding(axis, share, comm)
 
@@ -130,11 +138,23 @@ def _wait_finding(axis: str, share: float) -> Finding:
     )
 
 
+def _unsplit_finding(axis: str, share: float) -> Finding:
+    return Finding(
+        kind="exposed_communication",
+        confidence=UNKNOWN,
+        evidence=(
+            f"ranks stand still {percent(share)} of a step for {axis}; whether for the wire or for a late rank "
+            "cannot be told, for records of their peers are missing"
+        ),
+        advice="find the missing ranks' records, or why they have none",
+    )
+
+
 def _transfer_finding(axis: str, share: float, comm: tuple[AxisOperation, ...]) -> Finding:
-    operations = [row for row in comm if row.axis == axis and row.bus_bandwidth is not None]
+    operations = [row for row in comm if row.axis == axis and (row.bus_bandwidth or 0) >= WORTH_A_SPEED]
     most = max(operations, key=lambda row: row.transfer_ns, default=None)
     speed = (
-        "" if most is None else f", mostly {most.operation} at {(most.bus_bandwidth or 0) / 1e9:.2f} GB/s bus bandwidth"
+        "" if most is None else f", mostly {most.operation} at {(most.bus_bandwidth or 0) / 1e9:.2f} GB/s on the bus"
     )
     overlap = (
         "send earlier or in smaller pieces, so that transfers run beside compute"
@@ -155,47 +175,69 @@ def _straggler(stragglers: Stragglers) -> Weighted:
         yield straggler.caused_share, _straggler_finding(straggler)
 
 
+CAUSES = {
+    "data_wait": (
+        "it waits for its data",
+        "look at that rank's data: its shard, its file system, its DataLoader workers",
+    ),
+    UNATTRIBUTED: (
+        "it is in nothing that is watched",
+        "look at what only that rank does: logging, checkpoints, metrics; then at other jobs on its host",
+    ),
+}
+"""Ledger term of a straggler's longer work -> (what it does, what to do); compute is anything else."""
+SLOW_HOST = "compare that rank's host with the others (clocks, throttling, other jobs); replace it if it stays slow"
+
+
 def _straggler_finding(straggler: Straggler) -> Finding:
-    longer = f"; its own work takes {1 + straggler.excess_ratio:.2f} times its peers'"
+    does, advice = CAUSES.get(straggler.cause or "", (f"most of that is {straggler.cause}", SLOW_HOST))
+    longer = f"; its own work takes {1 + straggler.excess_ratio:.2f} times its peers': {does}"
     return Finding(
         kind="straggler",
         ranks=(straggler.rank,),
         confidence=straggler.confidence,
         evidence=(
             f"rank {straggler.rank} arrives last: the ranks that wait for it lose "
-            f"{percent(straggler.caused_share)} of a step{longer if straggler.confidence == HIGH else ''}"
+            f"{percent(straggler.caused_share)} of a step{longer if straggler.cause else ''}"
         ),
-        advice=(
-            "compare that rank's host with the others (clocks, throttling, other jobs, its data); "
-            "replace it if it stays slow"
-        ),
-        estimated_gain_ratio=straggler.caused_share,
+        advice=advice if straggler.cause else SLOW_HOST,
+        estimated_gain_ratio=straggler.gain_ratio,
     )
 
 
 def _data(ledger: Ledger) -> Weighted:
-    share = _share(ledger, "data_wait")
-    if share >= WORTH_SAYING:
-        yield (
-            share,
-            Finding(
-                kind="data_bound",
-                confidence=MEDIUM,
-                evidence=f"training waits {percent(share)} of a step for the next batch",
-                advice="give the DataLoader more workers or a deeper prefetch, or prepare the data beforehand",
-                estimated_gain_ratio=share,
-            ),
-        )
+    """A step lasts as long as its slowest rank: the rank that waits most for data decides."""
+    shares = {
+        rank.rank: (rank.total("data_wait") or 0) / rank.total_wall_ns for rank in ledger.ranks if rank.total_wall_ns
+    }
+    most = max(shares.values(), default=0.0)
+    if most < WORTH_SAYING:
+        return
+    ranks = tuple(rank for rank, share in shares.items() if share >= most / 2)
+    everybody = len(ranks) == len(shares)
+    who = "training waits" if everybody else f"{len(ranks)} of {len(shares)} ranks wait"
+    yield (
+        most,
+        Finding(
+            kind="data_bound",
+            ranks=() if everybody else ranks,
+            confidence=MEDIUM,
+            evidence=f"{who} {percent(most)} of a step for the next batch",
+            advice="give the DataLoader more workers or a deeper prefetch, or prepare the data beforehand",
+            estimated_gain_ratio=most,
+        ),
+    )
 
 
 def _host(ledger: Ledger) -> Weighted:
     for term, (what, advice) in HOST_LOSSES.items():
         share = _share(ledger, term)
         if share >= WORTH_SAYING:
+            gain = None if term == "evaluation" else share
             evidence = f"{what} for {percent(share)} of a step"
             yield (
                 share,
-                Finding(kind=term, confidence=MEDIUM, evidence=evidence, advice=advice, estimated_gain_ratio=share),
+                Finding(kind=term, confidence=MEDIUM, evidence=evidence, advice=advice, estimated_gain_ratio=gain),
             )
 
 

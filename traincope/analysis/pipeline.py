@@ -38,12 +38,20 @@ def replica_steps(timeline: Timeline) -> tuple[ReplicaStep, ...]:
 
 
 def replicas(timeline: Timeline) -> tuple[tuple[RankTimeline, ...], ...]:
-    """Ranks with pipeline actions, grouped by the pipeline they are in."""
+    """Ranks with pipeline actions, grouped by the pipeline they are in; only whole ones."""
     grouped: dict[tuple[object, ...], list[RankTimeline]] = defaultdict(list)
     for rank in timeline.ranks:
         if len(_actions(rank)):
             grouped[_replica_key(rank)].append(rank)
-    return tuple(tuple(ranks) for ranks in grouped.values())
+    return tuple(tuple(ranks) for ranks in grouped.values() if _is_whole(ranks))
+
+
+def _is_whole(ranks: list[RankTimeline]) -> bool:
+    """Whether all members of the pipeline left records: a replay without a stage would explain nothing."""
+    members = {
+        member for rank in ranks for group in rank.groups if group.axis == PIPELINE_AXIS for member in group.ranks
+    }
+    return members <= {rank.rank for rank in ranks}
 
 
 def _replica_key(rank: RankTimeline) -> tuple[object, ...]:

@@ -66,5 +66,5 @@ def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> 
     turn = instances.end_ns[mine] - instances.transfer_ns[number]
     order = np.argsort(number)
     at = np.searchsorted(number, instance, sorter=order)
-    known = np.append(instances.complete, False)[instance]
+    known = np.append(instances.splits, False)[instance]
     return np.where(known, np.append(turn, 0)[np.append(order, len(turn))[at]], np.iinfo(np.int64).min), known

@@ -5,6 +5,7 @@ laid at its door. A rank is named only if it caused most of all waiting among it
 material part of their time; that its own work was longer than its peers' too makes it certain.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -22,6 +23,10 @@ MATERIAL = 0.02
 """Share of a peer's step that its waiting for the rank must take."""
 OWN_WORK = ("data_wait", "gc", "checkpoint_stall", UNATTRIBUTED)
 """Besides compute: what delays a rank on its own."""
+
+
+Waiting = Mapping[tuple[int, int, str], int]
+"""(waiting rank, rank waited for, axis) -> ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,12 @@ class Straggler:
     """Share of step time that a rank which waited for it lost, mean over those."""
     excess_ratio: float
     """Its own work over the median of its peers', less 1."""
+    cause: str | None = None
+    """The ledger term of its own work that exceeds its peers' most; None if its work is not longer."""
+    axes: tuple[str, ...] = ()
+    """Mesh axes on which most of all waiting was for it."""
+    gain_ratio: float | None = None
+    """Share of step time saved if it were as quick as the next slowest of its peers; None if its work is not longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,69 +89,101 @@ def _waited_for(
     *,
     last: Ints,
     stages: Mapping[int, int | None],
-) -> dict[tuple[int, int], int]:
-    """(waiting rank, rank that arrived last) -> ns of exposed waiting in counted steps.
+) -> Waiting:
+    """(waiting rank, rank that arrived last, axis) -> ns of exposed waiting in counted steps.
 
     Only between peers of one stage: that stages wait for each other is the schedule's doing, and
     what is more than that, the replay of the pipeline tells.
     """
-    waited_for: dict[tuple[int, int], int] = {}
+    waited_for: dict[tuple[int, int, str], int] = {}
     for rank in ledger.ranks:
         pieces, split = waits[rank.rank]
         inside = np.append(rank.counted, False)[pieces.step] & (split.instance >= 0) & (split.axis != PIPELINE_AXIS)
-        culprits, waited = last[split.instance[inside]], split.wait_ns[inside]
-        for culprit in np.unique(culprits).tolist():
+        culprits, axes, waited = last[split.instance[inside]], split.axis[inside], split.wait_ns[inside]
+        for culprit, axis in set(zip(culprits.tolist(), axes.tolist(), strict=True)):
             if culprit != rank.rank and culprit in stages and stages[culprit] == stages[rank.rank]:
-                waited_for[rank.rank, culprit] = int(waited[culprits == culprit].sum())
+                waited_for[rank.rank, culprit, axis] = int(waited[(culprits == culprit) & (axes == axis)].sum())
     return waited_for
 
 
 def last_to_arrive(instances: Instances) -> Ints:
-    """For each instance, the rank whose part is shortest (of equals the lowest); -1 where not all parts are there."""
+    """For each instance, the rank that joined it last (of equals the lowest); -1 where not all parts are there.
+
+    On one clock that is the latest start. Else it is the shortest part, for it waits for nobody.
+    """
+    sooner = -instances.start_ns if instances.shared_clock else instances.duration_ns
     shortest = np.full(len(instances.keys), np.iinfo(np.int64).max)
-    np.minimum.at(shortest, instances.number, instances.duration_ns)
-    arrived_last = instances.duration_ns == shortest[instances.number]
+    np.minimum.at(shortest, instances.number, sooner)
+    arrived_last = sooner == shortest[instances.number]
     last = np.full(len(instances.keys), np.iinfo(np.int64).max)
     np.minimum.at(last, instances.number[arrived_last], instances.rank[arrived_last])
     return np.where(instances.complete, last, -1)
 
 
-def _rank_wait(rank: RankLedger, waited_for: Mapping[tuple[int, int], int]) -> RankWait:
+def _rank_wait(rank: RankLedger, waited_for: Waiting) -> RankWait:
     compute = sum(rank.total(term) or 0 for term in COMPUTE)
     return RankWait(
         rank=rank.rank,
         compute_ns=compute,
         own_ns=compute + sum(rank.total(term) or 0 for term in OWN_WORK),
-        own_wait_ns=sum(ns for (waiting, _), ns in waited_for.items() if waiting == rank.rank),
-        caused_wait_ns=sum(ns for (_, culprit), ns in waited_for.items() if culprit == rank.rank),
+        own_wait_ns=sum(ns for (waiting, _, _), ns in waited_for.items() if waiting == rank.rank),
+        caused_wait_ns=sum(ns for (_, culprit, _), ns in waited_for.items() if culprit == rank.rank),
     )
 
 
 def _named(
     ranks: tuple[RankWait, ...],
-    waited_for: Mapping[tuple[int, int], int],
+    waited_for: Waiting,
     *,
     ledger: Ledger,
     stages: Mapping[int, int | None],
 ) -> tuple[Straggler, ...]:
-    """At most one: the rank that caused most of the waiting."""
+    """At most one: the rank that caused most of the waiting, unless others are nearly as slow."""
     total = sum(rank.caused_wait_ns for rank in ranks)
     if len(ranks) < 2 or total == 0:
         return ()
     worst = max(ranks, key=lambda rank: rank.caused_wait_ns)
     wall_ns = ledger.wall_ns / len(ranks)
-    victims = [ns for (_, culprit), ns in waited_for.items() if culprit == worst.rank and ns]
-    share = sum(victims) / len(victims) / wall_ns
+    num_victims = len({waiting for (waiting, culprit, _), ns in waited_for.items() if culprit == worst.rank and ns})
+    share = worst.caused_wait_ns / num_victims / wall_ns
     dominant = worst.caused_wait_ns / total > (1 + 1 / len(ranks)) / 2
     if share < MATERIAL or not dominant:
         return ()
-    peers = [rank.own_ns for rank in ranks if rank is not worst and stages[rank.rank] == stages[worst.rank]]
-    excess_ns = worst.own_ns - median(peers) if peers else 0.0
+    peers = [rank for rank in ranks if rank is not worst and stages[rank.rank] == stages[worst.rank]]
+    usual_ns = median(rank.own_ns for rank in peers) if peers else worst.own_ns
+    longer = (worst.own_ns - usual_ns) / wall_ns > MATERIAL
+    gain = min((worst.own_ns - max(rank.own_ns for rank in peers)) / wall_ns, share) if longer else None
+    if gain is not None and gain <= MATERIAL:
+        return ()
     return (
         Straggler(
             rank=worst.rank,
-            confidence="high" if excess_ns / wall_ns > MATERIAL else "medium",
+            confidence="high" if longer else "medium",
             caused_share=share,
-            excess_ratio=excess_ns / median(peers) if peers and median(peers) else 0.0,
+            excess_ratio=worst.own_ns / usual_ns - 1 if usual_ns else 0.0,
+            cause=_cause(worst, peers, ledger) if longer else None,
+            axes=_axes_of(worst.rank, waited_for),
+            gain_ratio=gain,
         ),
     )
+
+
+def _cause(worst: RankWait, peers: list[RankWait], ledger: Ledger) -> str:
+    """The term in which the rank exceeds the median of its peers most."""
+    ledgers = {rank.rank: rank for rank in ledger.ranks}
+
+    def excess(term: str) -> float:
+        usual = median(ledgers[peer.rank].total(term) or 0 for peer in peers)
+        return (ledgers[worst.rank].total(term) or 0) - usual
+
+    return max((*COMPUTE, *OWN_WORK), key=excess)
+
+
+def _axes_of(rank: int, waited_for: Waiting) -> tuple[str, ...]:
+    """Axes on which at least half of the waiting was for this rank."""
+    total: dict[str, int] = defaultdict(int)
+    caused: dict[str, int] = defaultdict(int)
+    for (_, culprit, axis), ns in waited_for.items():
+        total[axis] += ns
+        caused[axis] += ns if culprit == rank else 0
+    return tuple(sorted(axis for axis, ns in caused.items() if ns and 2 * ns >= total[axis]))

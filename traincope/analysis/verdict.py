@@ -20,7 +20,7 @@ def verdict(
 ) -> tuple[Finding, ...]:
     """Ordered findings, the gravest first; never empty."""
     found = list(deaths(timeline))
-    if not ledger.rank_steps:
+    if not ledger.wall_ns:
         return (*found, _no_steps())
     found += losses(ledger, bubble, comm, stragglers)
     return tuple(found) or (_healthy(ledger),)

@@ -180,6 +180,10 @@ def _read_run_info(root: Path) -> RunInfo:
 def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     problems: list[str] = []
     info = _read_rank_info(directory)
+    if info.coord.rank != rank_number(directory):
+        raise RunDirectoryError(
+            f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
+        )
     segments = []
     for path in sorted(directory.glob("*.seg")):
         try:
@@ -215,19 +219,22 @@ def _read_rank_info(directory: Path) -> RankInfo:
             probes=dict(raw.get("probes", {})),
             recorder=dict(raw.get("recorder", {})),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         rank = rank_number(directory)
         raise RunDirectoryError(f"{directory / RANK_FILE} (rank {rank}) lacks or garbles {error}") from error
 
 
 def _group(number: int, raw: Any) -> Group:
+    """A garbled line keeps its place, for records name groups by line."""
     fields = raw if isinstance(raw, dict) else {}
+    ranks = fields.get("ranks")
+    whole = isinstance(ranks, list) and all(type(rank) is int and rank >= 0 for rank in ranks)
     return Group(
         number=number,
         key=str(fields.get("key", f"<group {number}>")),
         axis=str(fields.get("axis", "unknown")),
         rule=str(fields.get("rule", "none")),
-        ranks=tuple(int(rank) for rank in fields.get("ranks", ())),
+        ranks=tuple(ranks) if whole and isinstance(ranks, list) else (),
     )
 
 

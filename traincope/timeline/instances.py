@@ -5,9 +5,9 @@ operations a group, source, destination, tag and count. Durations only are compa
 clock is needed. The shortest duration is a lower bound of the wire's time: the last rank to
 arrive waits for nobody.
 
-Sends and receives are posted ahead and often waited for much later, on the sending side at the end
-of the step: no side's duration is the wire's time. Where the ranks share a clock their transfer
-runs from the later posting to the earlier end.
+Sends and receives are posted ahead and often waited for much later, and so are asynchronous
+collectives whose end is only bounded: then no side's duration is the wire's time. Where the ranks
+share a clock their transfer runs from the latest start to the earliest end.
 """
 
 from dataclasses import dataclass
@@ -62,6 +62,10 @@ class Instances:
     complete: NDArray[np.bool_]
     """All members of the group are there."""
 
+    splits: NDArray[np.bool_]
+    """Its waiting can be told from its transfer: all parts are there, and their ends exact or on one clock."""
+    shared_clock: bool
+    """Whether starts and ends compare across ranks."""
     codes: Ints
     """The keys, packed; sorted."""
     packing: "Packing"
@@ -174,10 +178,14 @@ def match_instances(timeline: Timeline) -> Instances:
     number = number.reshape(-1).astype(np.int64)
     duration = table["end_ns"] - table["start_ns"]
     transfer = _lowest(duration, number, len(keys))
-    if all(clock.bound_ns == 0 for clock in timeline.clocks):
+    seen_late = np.zeros(len(keys), dtype=bool)
+    np.logical_or.at(seen_late, number, table["bounded"])
+    shared_clock = all(clock.bound_ns == 0 for clock in timeline.clocks)
+    if shared_clock:
         meeting = _lowest(table["end_ns"], number, len(keys)) + _lowest(-table["start_ns"], number, len(keys))
-        direct = keys["source"] != NOBODY
-        transfer = np.where(direct, np.minimum(transfer, np.maximum(meeting, 0)), transfer)
+        transfer = np.where(
+            seen_late | (keys["source"] != NOBODY), np.minimum(transfer, np.maximum(meeting, 0)), transfer
+        )
     exact = np.zeros(len(keys), dtype=bool)
     np.logical_or.at(exact, number, ~table["bounded"])
     present = np.bincount(number, minlength=len(keys))
@@ -202,6 +210,8 @@ def match_instances(timeline: Timeline) -> Instances:
         transfer_ns=transfer,
         exact=exact,
         complete=present >= size,
+        splits=(present >= size) & (shared_clock | ~seen_late),
+        shared_clock=shared_clock,
         codes=codes,
         packing=packed,
     )
