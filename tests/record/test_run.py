@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,108 @@ def test_it_is_a_decorator(tmp_path: Path) -> None:
     assert train(3) == 3
     assert train.__doc__ == "Trains."
     assert len(recorded(tmp_path / "run", Kind.STEP)) == 3
+
+
+def test_the_bare_decorator_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINCOPE_OUT", str(tmp_path / "run"))
+
+    @traincope.run
+    def train(steps: int) -> int:
+        for _ in range(steps):
+            traincope.step()
+        return steps
+
+    assert train(2) == 2
+    assert len(recorded(tmp_path / "run", Kind.STEP)) == 2
+
+
+def test_a_decorated_generator_is_left_alone_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+
+        @traincope.run()
+        def batches() -> Iterator[int]:
+            yield 1
+
+    assert list(batches()) == [1]
+    assert "is not recorded" in caplog.text
+
+
+FORK_BESIDE_A_THREAD = """
+import os, sys, threading
+import traincope
+
+def work(ready, stop):
+    while not stop.is_set():
+        with traincope.span("in a thread"):
+            ready.set()
+
+with traincope.run(sys.argv[1]) as run:
+    run.step()
+    ready, stop = threading.Event(), threading.Event()
+    thread = threading.Thread(target=work, args=(ready, stop))
+    thread.start()
+    ready.wait()
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    stop.set()
+    thread.join()
+"""
+
+
+def test_a_fork_beside_a_writing_thread_leaves_its_segment_whole(tmp_path: Path) -> None:
+    """The child drops its copy of the thread's writer: it must not cut the file under the parent (SIGBUS)."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_THREAD, str(tmp_path / "run")]
+    subprocess.run(command, check=True, timeout=60)
+    assert only_rank(tmp_path / "run").problems == ()
+
+
+def train_compiled(directory: Path | None) -> tuple[list[float], int]:
+    """Losses, and how often torch.compile gave up on a graph."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = model(batch).square().mean()
+        return result
+
+    compiled, losses = torch.compile(loss_of, backend="aot_eager", fullgraph=True), []
+    with traincope.run(directory) if directory else nullcontext():
+        for seed in range(3):
+            torch.manual_seed(seed)
+            loss = compiled(torch.randn(4, 4))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return losses, sum(torch._dynamo.utils.counters["graph_break"].values())
+
+
+def test_a_compiled_training_is_the_same_and_stays_one_graph(tmp_path: Path) -> None:
+    assert train_compiled(tmp_path / "run") == train_compiled(None)
+
+
+def test_a_mesh_without_groups_and_a_fake_tensor_switch_no_hook_off(tmp_path: Path) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.device_mesh import DeviceMesh
+
+    with traincope.run(tmp_path / "run"):
+        store = f"file://{tmp_path}/rendezvous"
+        dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        mesh = DeviceMesh("cpu", [0], mesh_dim_names=("dp",), _init_backend=False)
+        with FakeTensorMode():
+            dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1))
+        dist.destroy_process_group()
+        del mesh
+    rank = only_rank(tmp_path / "run")
+    assert set(rank.info.probes.values()) == {"on"}
+    assert (rank.thread("main")["kind"] == Kind.COLLECTIVE).sum() == 1
 
 
 def test_an_exception_passes_and_is_recorded_with_the_open_step(tmp_path: Path) -> None:

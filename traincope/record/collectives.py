@@ -45,6 +45,13 @@ class Issued:
         """When its call came back, where DDP's reducer waits for it; else 0."""
 
 
+def is_fake(tensors: Any) -> bool:
+    """Whether nothing is really sent: torch.compile and FakeTensorMode call operators to learn shapes."""
+    while isinstance(tensors, (list, tuple)) and tensors:
+        tensors = tensors[0]
+    return type(tensors).__name__ == "FakeTensor"
+
+
 class Pending:
     """Collectives not yet waited for, found by their work or by the tensor they fill.
 
@@ -87,7 +94,7 @@ class Pending:
         return issued
 
     def take_tensor(self, tensor: Any) -> Issued | None:
-        return self._by_tensor.pop(tensor.data_ptr(), None)
+        return None if is_fake(tensor) else self._by_tensor.pop(tensor.data_ptr(), None)
 
     def clear(self) -> None:
         self._by_work.clear()
@@ -161,7 +168,7 @@ class Collectives:
         may_be_on_device = torch.cuda.is_available()
 
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
-            if not recorder.active:
+            if not recorder.active or is_fake(arguments[0]):
                 return None
             group = unbox(arguments[group_at])
             known = known_groups.get(id(group))

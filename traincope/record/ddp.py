@@ -39,6 +39,7 @@ class DistributedDataParallelStall:
         """On a GPU: the compute stream right after the last bucket was launched."""
 
     def install(self, recorder: Recorder) -> None:
+        from torch.compiler import is_compiling
         from torch.nn.parallel import DistributedDataParallel
 
         self._recorder = recorder
@@ -47,7 +48,7 @@ class DistributedDataParallelStall:
 
         @functools.wraps(original)
         def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if recorder.active:
+            if not is_compiling() and recorder.active:
                 claim(module)
             return original(module, *args, **kwargs)
 
@@ -65,10 +66,14 @@ class DistributedDataParallelStall:
         self._collectives.groups.claim(module.process_group, "dp").reducer = True
 
     def _around_pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
+
         recorder, finish = self._recorder, guard(self._pre_forward_ended)
 
         @functools.wraps(original)
         def pre_forward(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
             self._in_pre_forward = recorder.active
             try:
                 return original(*args, **kwargs)

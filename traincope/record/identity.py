@@ -23,11 +23,14 @@ class Identity:
 
 
 def identify(environment: Mapping[str, str]) -> Identity:
-    """From what torchrun or SLURM set, else from a process group that already exists."""
+    """From a process group that already exists, else from what torchrun or SLURM set.
+
+    SLURM's variables are inherited by processes that a SLURM task starts itself.
+    """
     rank = _integer(environment, "RANK", "SLURM_PROCID")
     world_size = _integer(environment, "WORLD_SIZE", "SLURM_NTASKS")
     grouped = process_group_rank()
-    if rank is None and grouped is not None:
+    if grouped is not None:
         rank, world_size = grouped
     return Identity(
         rank=rank,

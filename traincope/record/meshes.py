@@ -44,8 +44,8 @@ class Meshes:
     def axis_of(self, group_name: str, size: int) -> str | None:
         """The mesh dimension whose group that is; the newest mesh that names one answers."""
         self._note()
-        for mesh in reversed(self._alive()):
-            for axis in mesh.mesh_dim_names or ():
+        for mesh in reversed(self._usable()):
+            for axis in mesh.mesh_dim_names:
                 if mesh[axis].size() == size and mesh.get_group(axis).group_name == group_name:
                     return str(axis)
         return None
@@ -53,13 +53,14 @@ class Meshes:
     def _seen(self, mesh: Any) -> None:
         self._meshes.append(weakref.ref(mesh))
 
-    def _alive(self) -> list[Any]:
-        meshes = [mesh for reference in self._meshes if (mesh := reference()) is not None]
-        return [mesh for mesh in meshes if mesh.mesh_dim_names and mesh.get_coordinate() is not None]
+    def _usable(self) -> list[Any]:
+        """Live meshes with named dimensions that this rank is on and that have process groups."""
+        self._meshes = [reference for reference in self._meshes if reference() is not None]
+        return [mesh for reference in self._meshes if (mesh := reference()) is not None and _is_usable(mesh)]
 
     def _note(self) -> None:
         """Write down the largest mesh, the newest of equals, and this rank's coordinate on it."""
-        meshes = self._alive()
+        meshes = self._usable()
         if self._recorder is None or not meshes:
             return
         largest = max(reversed(meshes), key=lambda mesh: (mesh.size(), len(mesh.mesh_dim_names)))
@@ -69,3 +70,14 @@ class Meshes:
         if (mesh, coords) != (self._recorder.mesh, self._recorder.coords):
             self._recorder.mesh, self._recorder.coords = mesh, coords
             self._recorder.note()
+
+
+def _is_usable(mesh: Any) -> bool:
+    """A mesh may have been made without process groups; asking it for one then raises."""
+    try:
+        if not mesh.mesh_dim_names or mesh.get_coordinate() is None:
+            return False
+        mesh.get_all_groups()
+    except (RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ValueError):
+        return False
+    return True

@@ -64,13 +64,14 @@ class Phases:
         self._after_backward.clear()
 
     def _patch_forward(self) -> None:
+        from torch.compiler import is_compiling
         from torch.nn import Module
 
         original, depth, recorder = Module.__call__, self._depth, self._recorder
         begin, finish = guard(self._begin_forward), guard(end)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if depth.forward or not recorder.active:
+            if is_compiling() or depth.forward or not recorder.active:
                 return original(module, *args, **kwargs)
             slot = begin(module)
             depth.forward = 1
@@ -103,12 +104,14 @@ class Phases:
             self._patches.replace(autograd, name, self._backward(getattr(autograd, name)))
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
+
         depth, recorder = self._depth, self._recorder
         begin, finish = guard(self._begin_backward), guard(self._end_backward)
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if depth.backward or not recorder.active:
+            if is_compiling() or depth.backward or not recorder.active:
                 return original(*args, **kwargs)
             slot, outer = begin(), depth.forward
             depth.backward, depth.forward = 1, 0

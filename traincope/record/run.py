@@ -1,13 +1,14 @@
 """`traincope.run()`: what a training process calls, and the guard around all of it."""
 
 import functools
+import inspect
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast, overload
 
 from traincope.events import CLEAN
 from traincope.record import guard as guarding
@@ -63,7 +64,13 @@ class Run:
         guard(self._stop)(None if finished else kind, traceback)
 
     def __call__(self, function: F) -> F:
-        """`@traincope.run()`: every call of the function is a run of its own."""
+        """`@traincope.run()`: every call of the function is a run of its own.
+
+        What a generator or a coroutine does happens after its call, so those are left as they are.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            logger.warning("%s is not recorded: use `with traincope.run():` inside it", function.__qualname__)
+            return function
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -128,14 +135,24 @@ class Run:
         recorder.close(ending=CLEAN if kind is None else kind.__name__)
 
 
-def run(out: str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> Run:
-    """Record the training inside the `with` (or the decorated function).
+@overload
+def run(out: F) -> F: ...
+
+
+@overload
+def run(out: str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> Run: ...
+
+
+def run(out: F | str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> F | Run:
+    """Record the training inside the `with`, or in the decorated function (`@traincope.run` with or without `()`).
 
     >>> with traincope.run() as run:
     ...     for batch in loader:
     ...         train(batch)
     ...         run.step()
     """
+    if callable(out):
+        return Run(disk_budget=disk_budget)(out)
     return Run(out, disk_budget=disk_budget)
 
 

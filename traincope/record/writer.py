@@ -6,6 +6,7 @@ may outlast the segment it began in.
 """
 
 import mmap
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -70,6 +71,7 @@ class ThreadWriter:
         "_lost",
         "_map",
         "_names",
+        "_owner_pid",
         "_reserve",
         "_retry_at_ns",
         "_shared",
@@ -83,6 +85,7 @@ class ThreadWriter:
         self.latest: Any = None
         """What a hook keeps for this thread: here it costs no thread-local look-up of its own."""
         self._shared = shared
+        self._owner_pid = os.getpid()
         self._thread = thread
         self._index = 0
         self._names: deque[str] = deque()
@@ -198,11 +201,15 @@ class ThreadWriter:
         self.write(Kind.CLOCK, now, now, value=time.time_ns())
 
     def _seal(self) -> None:
-        """Done with the current segment; slots still open in it keep its mapping alive."""
+        """Done with the current segment; slots still open in it keep its mapping alive.
+
+        A forked child drops its copies of other threads' writers: cutting the file there would send
+        the parent's next write beyond its end, and SIGBUS.
+        """
         segment, reserve = self._current, self._reserve
         self._current = None
         self._use_scratch()
-        if segment is not None:
+        if segment is not None and os.getpid() == self._owner_pid:
             used = min((reserve() - HEADER_BYTES) // RECORD_BYTES, CAPACITY)
             self._shared.written += used
             segment.seal(used)
