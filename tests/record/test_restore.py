@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -80,6 +81,14 @@ def test_it_is_restored_after_an_exception_too(tmp_path: Path) -> None:
             raise ValueError
     except ValueError:
         pass
+    assert differences(before, snapshot()) == set()
+
+
+def test_it_is_restored_when_nothing_more_can_be_written(tmp_path: Path) -> None:
+    before = snapshot()
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        shutil.rmtree(tmp_path / "run")
     assert differences(before, snapshot()) == set()
 
 

@@ -355,6 +355,21 @@ def test_what_the_training_describes_is_kept(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run").info.settings == {"tokens_per_step": 4096}
 
 
+def test_what_cannot_be_written_down_spoils_neither_this_run_nor_the_next(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "one") as run:
+        run.describe(table={(1, 2): object()}, tokens_per_step=8)
+        run.step()
+    assert read_run(tmp_path / "one").info.settings["tokens_per_step"] == 8
+    with traincope.run(tmp_path / "two"):
+        with traincope.span(["no", "name"]):  # type: ignore[arg-type]
+            pass
+        with traincope.span("lost with it"):
+            pass
+    with traincope.run(tmp_path / "three"), traincope.span("back"):
+        pass
+    assert recorded(tmp_path / "three", Kind.SPAN) == [("back", NO_STEP)]
+
+
 def test_probes_say_what_is_watched(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run") as run:
         run.step()

@@ -22,8 +22,9 @@ from traincope.record.writer import Slot, ThreadWriter, add_flag, end, end_bound
 COLLECTIVE = int(Kind.COLLECTIVE)
 ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
 """Plain numbers: an enum's arithmetic costs a microsecond a call."""
-MAX_PENDING = 4_096
-"""How many unfinished collectives are remembered; older ones that nobody waited for are forgotten."""
+MAX_PENDING = 512
+"""How many unfinished collectives are remembered; older ones that nobody waited for are forgotten, for each
+keeps the segment of its record mapped."""
 
 
 Fields = tuple[int, int, int, int, int, int, int]

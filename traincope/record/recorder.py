@@ -168,7 +168,7 @@ class Recorder:
 
     def _make_directory(self) -> Path:
         if self.identity.rank is None:
-            directory = self.run / f"provisional-{os.getpid()}"
+            directory = self.run / f"provisional-{os.getpid()}-{time.time_ns()}"
             directory.mkdir(parents=True)
             return directory
         self.attempt, directory = claim_rank_directory(

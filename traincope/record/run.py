@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -98,7 +99,7 @@ class Run:
                 "a traincope run is already recording to %s; the inner one records nothing", _active.directory
             )
             return
-        guarding.failures.clear()
+        guarding.begin_run()
         identity = identify(os.environ)
         chosen = self._out or os.environ.get(OUT_VARIABLE)
         out = Path(chosen) if chosen else Path(DEFAULT_ROOT) / identity.run_id
@@ -125,11 +126,11 @@ class Run:
         if recorder is None:
             return
         _active = _recording = None
-        if kind is not None:
-            recorder.event("exception", {"type": kind.__name__, "at": _place(traceback)})
         for hook in reversed(self._hooks):
             guard(hook.remove)()
         self._hooks.clear()
+        if kind is not None:
+            _write_event(recorder, "exception", {"type": kind.__name__, "at": _place(traceback)})
         for hook_name, failure in guarding.failures.items():
             recorder.probes[hook_name] = f"switched off: {failure}"
         recorder.close(ending=CLEAN if kind is None else kind.__name__)
@@ -201,7 +202,7 @@ def _mark_step(recorder: Recorder) -> None:
 
 @guard
 def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
-    recorder.settings.update(settings)
+    recorder.settings.update(json.loads(json.dumps(settings, default=str, skipkeys=True)))
     recorder.note()
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import OPEN, Kind
+from traincope.events import OPEN, Flag, Kind
 from traincope.record.collectives import Issued, Pending
 from traincope.record.device import CudaDevice, DeviceStalls, Event
 from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot
+from traincope.record.writer import Slot, add_flag
 
 STALL = int(Kind.STALL)
 
@@ -61,27 +61,35 @@ class Waits:
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         begin, finish = guard(self._beginner(self._pending.take_work)), guard(self._finish)
+        raised = guard(self._raised)
 
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             stall = begin(work)
             try:
-                return original(work, *args, **kwargs)
-            finally:
-                if stall is not None:
-                    finish(stall)
+                result = original(work, *args, **kwargs)
+            except BaseException:
+                raised(stall)
+                raise
+            if stall is not None:
+                finish(stall)
+            return result
 
         return wait
 
     def _around_wait_tensor(self, proceed: Kernel, below: Any) -> Kernel:
         begin, finish = guard(self._beginner(self._pending.take_tensor)), guard(self._finish)
+        raised = guard(self._raised)
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:
             stall = begin(tensor)
             try:
-                return proceed(keys & below, tensor)
-            finally:
-                if stall is not None:
-                    finish(stall)
+                result = proceed(keys & below, tensor)
+            except BaseException:
+                raised(stall)
+                raise
+            if stall is not None:
+                finish(stall)
+            return result
 
         return wait_tensor
 
@@ -112,3 +120,10 @@ class Waits:
             words[at] = now
         if before is not None and self.device is not None:
             self.device.close(before, issued)
+
+    def _raised(self, stall: Stall | None) -> None:
+        """The collective failed: what was waited for is no transfer."""
+        if stall is not None:
+            self._finish(stall)
+            add_flag(stall[0], Flag.RAISED)
+            add_flag(stall[1].slot, Flag.RAISED)
