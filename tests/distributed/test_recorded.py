@@ -186,6 +186,25 @@ def test_an_error_of_the_backend_passes_unchanged(two_ranks: Pool, tmp_path: Pat
     assert all(bare)
 
 
+def pending_after(directory: str, wrap: Callable[[], nn.Module]) -> int:
+    """How many collectives are still remembered after some steps: each would keep a segment mapped."""
+    with traincope.run(directory) as run:
+        model = wrap()
+        for _ in range(20):
+            model(torch.ones(4, 32)).square().mean().backward()
+            run.step()
+        (collectives,) = [hook for hook in run._hooks if hook.name == "collectives"]
+        pending = collectives.pending
+        return len(pending._by_work) + len(pending._by_tensor)
+
+
+@pytest.mark.parametrize("wrap", [sharded, replicated])
+def test_works_that_only_torch_waits_for_are_not_remembered_for_ever(
+    two_ranks: Pool, tmp_path: Path, wrap: Callable[[], nn.Module]
+) -> None:
+    assert max(two_ranks.run(pending_after, str(tmp_path / "run"), wrap)) <= 4
+
+
 def train_losses(directory: str, wrap: Callable[[], nn.Module]) -> list[float]:
     """Losses of a training, recorded into a directory, or not at all."""
     losses = []

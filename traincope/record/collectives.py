@@ -34,7 +34,7 @@ Fields = tuple[int, int, int, int, int, int, int]
 class Issued:
     """A collective under way."""
 
-    __slots__ = ("device", "fields", "known", "returned_ns", "slot")
+    __slots__ = ("address", "device", "fields", "known", "returned_ns", "slot")
 
     def __init__(self, slot: Slot, fields: Fields, known: KnownGroup, device: bool) -> None:
         self.slot = slot
@@ -42,6 +42,8 @@ class Issued:
         self.known = known
         self.device = device
         """Whether its tensors are on a GPU: then waiting stops the stream, not the host."""
+        self.address = 0
+        """Of the (last) tensor it fills, where a tensor may be waited for; else 0."""
         self.returned_ns = 0
         """When its call came back, where DDP's reducer waits for it; else 0."""
 
@@ -71,15 +73,19 @@ class Pending:
             self._forget_dead()
         if writer.latest is not None:
             older, before = writer.latest
-            if is_open(before.slot) and not before.device and older.is_completed():
-                end_bounded(before.slot)
+            if not before.device and older.is_completed():
+                if is_open(before.slot):
+                    end_bounded(before.slot)
+                self._by_work.pop(id(older), None)
+                self._by_tensor.pop(before.address, None)
         writer.latest = (work, issued)
         self._by_work[id(work)] = (weakref.ref(work), issued)
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
         if len(self._by_tensor) >= MAX_PENDING:
             self._by_tensor.pop(next(iter(self._by_tensor)))
-        self._by_tensor[tensor.data_ptr()] = issued
+        issued.address = tensor.data_ptr()
+        self._by_tensor[issued.address] = issued
 
     def take_work(self, work: Any) -> Issued | None:
         """What is about to be waited for; found complete, its record ends here."""
@@ -90,6 +96,7 @@ class Pending:
         is_the_same = reference() is work
         if not is_the_same:
             return None
+        self._by_tensor.pop(issued.address, None)
         if not issued.device and work.is_completed() and is_open(issued.slot):
             end_bounded(issued.slot)
         return issued
@@ -166,10 +173,13 @@ class Collectives:
         unbox = torch.distributed.ProcessGroup.unbox
         name = recorder.names.intern(operation.name)
         group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
-        may_be_on_device = torch.cuda.is_available()
+        may_be_on_device, plain_tensor = torch.cuda.is_available(), torch.Tensor
 
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
-            if not recorder.active or is_fake(arguments[0]):
+            if not recorder.active:
+                return None
+            first = arguments[0][0] if type(arguments[0]) is list and arguments[0] else arguments[0]
+            if type(first) is not plain_tensor and is_fake(first):
                 return None
             group = unbox(arguments[group_at])
             known = known_groups.get(id(group))
