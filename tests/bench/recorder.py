@@ -157,7 +157,7 @@ def _show(rows: list[Row]) -> None:
     console.print(table)
     console.print(
         f"\nOn disk {RECORD_BYTES} B a record (budget 64). In memory one mapped segment of {SEGMENT_BYTES >> 20} MiB a "
-        "writing thread, whatever the length of the run;\non disk at most `disk_budget` a writing thread "
+        "writing thread, and\nthose that unfinished collectives hold; on disk at most `disk_budget` a writing thread "
         "(default 256 MiB), the oldest but the first going first, counted.",
         highlight=False,
     )

@@ -145,3 +145,11 @@ def test_a_card_of_another_rank_is_not_believed(run: Path, number: float) -> Non
     records = read_run(run)
     assert records.missing == (1,)
     assert "rank-00001/rank.json" in records.problems[0]
+
+
+@pytest.mark.parametrize("name", ["bar.seg", "main-x.seg", "-00000.seg"])
+def test_a_stray_file_is_named_and_costs_nothing(run: Path, name: str) -> None:
+    (rank(run, 0) / name).write_bytes(b"stray")
+    (first, _) = read_run(run).ranks
+    assert f"{name} is not named as a segment is" in first.problems[0]
+    assert len(first.thread("main")) > 0

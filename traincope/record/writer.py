@@ -1,6 +1,6 @@
 """The hot path: one thread's records, written open and closed in place.
 
-Memory is one mapped segment a writing thread (`SEGMENT_BYTES`), whatever the length of the run. A
+Memory is one mapped segment a writing thread (`SEGMENT_BYTES`) and those that open slots hold. A
 slot, what `begin` returns, keeps its segment's mapping alive until it is closed, so that a span
 may outlast the segment it began in.
 """

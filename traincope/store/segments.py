@@ -77,6 +77,10 @@ def read_segment(path: Path) -> SegmentRecords:
     even the header is left.
     """
     thread, _, index = path.stem.rpartition("-")
+    if not thread or not index.isdecimal():
+        raise RunDirectoryError(
+            f"{path} is not named as a segment is (main-00000.seg); remove it, the others still open"
+        )
     raw = path.read_bytes()
     capacity = _read_header(raw, path)
     usable = (len(raw) - HEADER_BYTES) // RECORD_BYTES
