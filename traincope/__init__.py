@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from traincope.record.run import Run, event, run, span, step
+from traincope.record.run import Run, event, log, run, span, step
 
 if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __version__ = version("traincope")
 
-__all__ = ["Analysis", "Run", "Timeline", "analyze", "event", "open_run", "run", "span", "step"]
+__all__ = ["Analysis", "Run", "Timeline", "analyze", "event", "log", "open_run", "run", "span", "step"]
 
 _OFFLINE = {
     "Analysis": "traincope.analysis",

@@ -8,7 +8,7 @@ What the fields hold, by kind (a field not named is unused):
 
 | kind       | interval                        | name      | group    | sequence     | peer         | value    |
 |------------|---------------------------------|-----------|----------|--------------|--------------|----------|
-| STEP       | one training step               |           |          |              |              |          |
+| STEP       | one training step               |           |          |              |              | own ns   |
 | PHASE      | a `Phase` of this thread        | what ran  |          |              |              |          |
 | ACTION     | pipeline action without receive | F/B/I/W   | schedule | microbatch   | stage        |          |
 | COLLECTIVE | the call to its completion      | operation | number   | its count    | root or peer | bytes    |
@@ -17,10 +17,12 @@ What the fields hold, by kind (a field not named is unused):
 | EVENT      | instant: an event, a fault      | name      | details  |              |              |          |
 | CLOCK      | instant: wall beside monotonic  |           |          |              |              | wall ns  |
 | DROPPED    | instant: records lost since     |           |          |              |              | how many |
+| SCALAR     | instant: `run.log(name=value)`  | name      |          |              |              | bits     |
 
-An ACTION without gradients has phase EVALUATION. `name`, an ACTION's schedule and an EVENT's
-details are numbers of interned strings (the rank's `names.jsonl`); a group number is a line of its
-`groups.jsonl`. The instance of a collective is (group, sequence); that of a point-to-point
+A STEP's value is what the recorder itself spent in it, a SCALAR's the bits of a 64-bit float.
+An ACTION without gradients has phase EVALUATION. `name`, `group` (an ACTION's schedule) and an EVENT's
+details are numbers of lines: names in the rank's `names.jsonl`, details in its `details.jsonl`,
+groups in its `groups.jsonl`. The instance of a collective is (group, sequence); that of a point-to-point
 operation is (group, source, destination, tag, sequence), where `peer` is the other side's rank and
 the operation says which side this is. Times are `time.monotonic_ns()` of the host.
 """
@@ -28,8 +30,11 @@ the operation says which side this is. Times are `time.monotonic_ns()` of the ho
 import struct
 from enum import IntEnum, IntFlag
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the run directory's layout, this record included."""
+
+READABLE_VERSIONS = (1, 2)
+"""1: lines of the side files had no numbers, and the details of events were names."""
 
 OPEN = -1
 """`end_ns` of a record whose end has not been seen."""
@@ -54,6 +59,7 @@ class Kind(IntEnum):
     EVENT = 7
     CLOCK = 8
     DROPPED = 9
+    SCALAR = 10
 
 
 class Phase(IntEnum):
@@ -97,6 +103,7 @@ SPAN_LAYOUT = struct.Struct("@qq8xiI23xB")
 
 RECORD_BYTES = LAYOUT.size
 RECORD_WORDS = RECORD_BYTES // 8
+VALUE_WORD = 2
 END_WORD = 1
 """Index of `end_ns` among a record's 64-bit words: closing a record is one aligned store."""
 

@@ -57,8 +57,8 @@ class FakeDevice:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Recorder:
-    identity = Identity(rank=0, world_size=1, run_id="test", first_attempt=0)
-    return Recorder(tmp_path, identity=identity, disk_budget_bytes=1 << 22)
+    identity = Identity(rank=0, world_size=1, run_id="test", restarts=0)
+    return Recorder(tmp_path, root=tmp_path, identity=identity, disk_budget_bytes=1 << 22)
 
 
 def issue(recorder: Recorder) -> Issued:
@@ -70,6 +70,8 @@ def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
     """(duration ns, sequence, step) of the device's stalls."""
     from traincope.store import read_run
 
+    recorder.settle(True)
+    assert recorder.run is not None
     records = read_run(recorder.run).ranks[0].thread("main")
     stalls = records[(records["kind"] == Kind.STALL) & (records["flags"] & Flag.DEVICE > 0)]
     return [(int(r["end_ns"] - r["start_ns"]), int(r["sequence"]), int(r["step"])) for r in stalls]

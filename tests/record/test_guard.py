@@ -2,26 +2,46 @@ import logging
 
 import pytest
 
-from traincope.record.guard import failures, guard
+from traincope.record import guard as guarding
+from traincope.record.guard import SAMPLED, TOLERATED, failure_notes, guard, meter
 
 
-def test_the_first_error_is_logged_once_and_switches_the_hook_off(caplog: pytest.LogCaptureFixture) -> None:
-    calls = []
+@pytest.fixture(autouse=True)
+def _in_a_run_of_its_own() -> None:
+    guarding.begin_run()
 
+
+def test_an_error_is_logged_once_and_costs_only_its_own_call(caplog: pytest.LogCaptureFixture) -> None:
     @guard
     def hook(value: int) -> int:
-        calls.append(value)
         if value < 0:
             raise ValueError("negative")
         return value
 
     with caplog.at_level(logging.WARNING):
-        assert [hook(1), hook(-1), hook(2)] == [1, None, None]
-    assert calls == [1, -1]
+        assert [hook(1), hook(-1), hook(-1), hook(2)] == [1, None, None, 2]
     assert len(caplog.records) == 1
-    assert "training goes on: ValueError: negative" in caplog.text
-    assert any(text == "ValueError: negative" for text in failures.values())
-    failures.clear()
+    assert "training goes on: negative" in caplog.text
+    (note,) = failure_notes().values()
+    assert note == "failed 2 times: ValueError: negative"
+
+
+def test_a_hook_that_goes_on_failing_is_switched_off_until_the_next_run() -> None:
+    calls = []
+
+    @guard
+    def hook() -> None:
+        calls.append(1)
+        raise ValueError("always")
+
+    for _ in range(2 * TOLERATED):
+        hook()
+    assert len(calls) == TOLERATED
+    (note,) = failure_notes().values()
+    assert note == "switched off: ValueError: always"
+    guarding.begin_run()
+    hook()
+    assert len(calls) == TOLERATED + 1
 
 
 def test_an_interrupt_of_the_user_passes() -> None:
@@ -31,3 +51,18 @@ def test_an_interrupt_of_the_user_passes() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         hook()
+
+
+def test_the_meter_knows_about_how_much_cpu_time_hooks_took() -> None:
+    """Every so-maniest call is timed: over many calls the sum is theirs, whatever else the machine does."""
+    from time import thread_time_ns
+
+    def work() -> int:
+        return sum(range(2_000))
+
+    hook = guard(work)
+    started = thread_time_ns()
+    for _ in range(100 * SAMPLED):
+        hook()
+    spent = thread_time_ns() - started
+    assert 0.5 * spent < meter.own_ns < 1.5 * spent

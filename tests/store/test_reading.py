@@ -111,8 +111,8 @@ def test_a_segment_without_header_is_named_and_costs_only_itself(run: Path) -> N
 
 def test_a_segment_of_another_format_is_not_guessed_at(run: Path) -> None:
     path = rank(run, 1) / "main-00000.seg"
-    path.write_bytes(path.read_bytes().replace(b'"version": 1', b'"version": 9'))
-    with pytest.raises(VersionError, match="is of format 9, this traincope reads format 1"):
+    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 9'))
+    with pytest.raises(VersionError, match="is of format 9, this traincope reads format 2"):
         read_run(run)
 
 
@@ -134,7 +134,7 @@ def test_a_run_of_no_records_says_so(run: Path) -> None:
 
 @pytest.mark.parametrize("ranks", ["null", '"x"', "[-1]", "[true]", "17"])
 def test_a_garbled_group_keeps_its_place_and_loses_its_members(run: Path, ranks: str) -> None:
-    (rank(run, 0) / "groups.jsonl").write_text(f'{{"key": "0", "axis": "dp", "rule": "mesh", "ranks": {ranks}}}\n')
+    (rank(run, 0) / "groups.jsonl").write_text(f'[0, {{"key": "0", "axis": "dp", "rule": "mesh", "ranks": {ranks}}}]\n')
     (group,) = read_run(run).ranks[0].groups
     assert (group.number, group.axis, group.ranks) == (0, "dp", ())
 

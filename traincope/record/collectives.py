@@ -70,7 +70,7 @@ class Pending:
     def add_work(self, work: Any, issued: Issued, writer: ThreadWriter) -> None:
         """`writer` is the calling thread's; it holds the thread's newest work."""
         if len(self._by_work) >= MAX_PENDING:
-            self._forget_dead()
+            self._forget_oldest()
         if writer.latest is not None:
             older, before = writer.latest
             if not before.device and older.is_completed():
@@ -79,7 +79,15 @@ class Pending:
                 self._by_work.pop(id(older), None)
                 self._by_tensor.pop(before.address, None)
         writer.latest = (work, issued)
-        self._by_work[id(work)] = (weakref.ref(work), issued)
+        key, by_work = id(work), self._by_work
+
+        def gone(reference: Any) -> None:
+            """Nobody waited for it and nobody will: let go of the segment its record lies in."""
+            entry = by_work.get(key)
+            if entry is not None and entry[0] is reference:
+                del by_work[key]
+
+        by_work[key] = (weakref.ref(work, gone), issued)
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
         if len(self._by_tensor) >= MAX_PENDING:
@@ -108,17 +116,16 @@ class Pending:
         self._by_work.clear()
         self._by_tensor.clear()
 
-    def _forget_dead(self) -> None:
-        alive = {key: entry for key, entry in self._by_work.items() if entry[0]() is not None}
-        while len(alive) >= MAX_PENDING:
-            alive.pop(next(iter(alive)))
-        self._by_work = alive
+    def _forget_oldest(self) -> None:
+        while len(self._by_work) >= MAX_PENDING:
+            self._by_work.pop(next(iter(self._by_work)), None)
 
 
 class Collectives:
     """Hook on the `c10d` operators, whatever the device of their tensors."""
 
     name = "collectives"
+    level = 1
 
     def __init__(self, meshes: Meshes) -> None:
         self.pending = Pending()

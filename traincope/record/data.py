@@ -7,6 +7,7 @@ from traincope.events import Kind, Phase
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.torch_private import data_loader_iterator
 from traincope.record.writer import Slot, end
 
 
@@ -14,18 +15,18 @@ class DataLoading:
     """Hook on `torch.utils.data`."""
 
     name = "data"
+    level = 0
 
     def __init__(self) -> None:
         self._patches = Patches()
 
     def install(self, recorder: Recorder) -> None:
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-        original = _BaseDataLoaderIter.__next__
+        iterator_class = data_loader_iterator()
+        original = iterator_class.__next__
 
         @guard
         def begin() -> Slot:
-            recorder.steps.before_work()
+            recorder.before_work()
             return recorder.writer().begin(Kind.PHASE, Phase.DATA_WAIT, recorder.names.intern("DataLoader"))
 
         finish = guard(end)
@@ -39,7 +40,7 @@ class DataLoading:
                 if slot is not None:
                     finish(slot)
 
-        self._patches.replace(_BaseDataLoaderIter, "__next__", __next__)
+        self._patches.replace(iterator_class, "__next__", __next__)
 
     def remove(self) -> None:
         self._patches.restore()

@@ -18,6 +18,7 @@ from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
+from traincope.record.torch_private import ddp_pre_forward
 from traincope.record.waits import Waits
 from traincope.record.writer import end_at, is_open
 
@@ -26,6 +27,7 @@ class DistributedDataParallelStall:
     """Hook on DistributedDataParallel's reducer, from outside."""
 
     name = "ddp"
+    level = 1
 
     def __init__(self, collectives: Collectives, phases: Phases, waits: Waits) -> None:
         self._collectives = collectives
@@ -53,8 +55,9 @@ class DistributedDataParallelStall:
             return original(module, *args, **kwargs)
 
         self._patches.replace(DistributedDataParallel, "forward", forward)
-        pre_forward = self._around_pre_forward(DistributedDataParallel._pre_forward)
-        self._patches.replace(DistributedDataParallel, "_pre_forward", pre_forward)
+        before = ddp_pre_forward()
+        pre_forward = self._around_pre_forward(getattr(DistributedDataParallel, before))
+        self._patches.replace(DistributedDataParallel, before, pre_forward)
         self._collectives.listen(self._issued)
         self._phases.after_backward(self._backward_ended)
 

@@ -11,6 +11,8 @@ is then what it was, also where somebody has replaced a backend's kernel meanwhi
 from collections.abc import Callable
 from typing import Any
 
+from traincope.record.torch_private import destroy_library, hide_from_compiler, keys_below, redispatcher
+
 KEY = "BackendSelect"
 
 Kernel = Callable[..., Any]
@@ -29,15 +31,15 @@ class Interposed:
         It passes on by `proceed(keys & below, *arguments)`: one Python frame less than hiding that.
         Raises AttributeError where this torch has no such operator.
         """
-        import torch
         from torch.library import Library
 
-        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))
-        proceed = getattr(getattr(torch.ops, namespace), operator).default._handle.redispatch_boxed
+        below, proceed = keys_below(KEY), redispatcher(namespace, operator)
+        ours = around(proceed, below)
+        hide_from_compiler(ours, calls_too=True)
         library = Library(namespace, "IMPL")
-        library.impl(operator, around(proceed, below), KEY, with_keyset=True)
+        library.impl(operator, ours, KEY, with_keyset=True)
         self._libraries.append(library)
 
     def remove(self) -> None:
         while self._libraries:
-            self._libraries.pop()._destroy()
+            destroy_library(self._libraries.pop())

@@ -12,6 +12,7 @@ class GarbageCollection:
     """Hook on `gc.callbacks`."""
 
     name = "gc"
+    level = 0
 
     def __init__(self) -> None:
         self._slot: Slot | None = None

@@ -22,6 +22,10 @@ UNDECIDED = 16
 """How often a group whose axis nothing has told is looked at again, for a wrapper that calls."""
 
 
+MAX_TAGS = 16_384
+"""Counts kept for point-to-point operations of a group: a training whose tags never come again keeps the latest."""
+
+
 @dataclass(slots=True)
 class KnownGroup:
     """A group this process has seen, with the counts that identify its collectives."""
@@ -49,6 +53,8 @@ class KnownGroup:
         """Number of the next point-to-point operation with that peer and tag."""
         key = (operation, peer, tag)
         sequence = self.point_to_point.get(key, 0)
+        if not sequence and len(self.point_to_point) >= MAX_TAGS:
+            del self.point_to_point[next(iter(self.point_to_point))]
         self.point_to_point[key] = sequence + 1
         return sequence
 
@@ -87,10 +93,7 @@ class Groups:
         return claimed
 
     def _add(self, group: Any, *, wrapper: str | None = None) -> KnownGroup:
-        import torch.distributed as dist
-
-        self._recorder.adopt()
-        ranks = tuple(dist.get_process_group_ranks(group))
+        ranks = _ranks_of(group)
         axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
         key = self._key(group)
         known = KnownGroup(
@@ -109,21 +112,40 @@ class Groups:
         earlier = self.known.get(id(group))
         if earlier is not None and earlier.reference() is group:
             return earlier.key
-        name = str(group.group_name)
+        name = _told(group, "group_name") or "unregistered"
         self._made[name] = self._made.get(name, 0) + 1
         return name if self._made[name] == 1 else f"{name}#{self._made[name]}"
 
     def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
-        axis = self._meshes.axis_of(str(group.group_name), len(ranks))
+        axis = self._meshes.axis_of(_told(group, "group_name"), len(ranks))
         if axis:
             return axis, "mesh"
-        described = str(group.group_desc)
+        described = _told(group, "group_desc")
         if described.startswith("mesh_") and described != "mesh_default":
             return described.removeprefix("mesh_"), "description"
         if wrapper:
             return wrapper, "wrapper"
-        whole = len(ranks) == self._recorder.identity.world_size
+        if not ranks:
+            return "unregistered", NO_RULE
+        whole = len(ranks) == self._recorder.world_size
         return ("world" if whole else f"group:{','.join(map(str, ranks))}"), NO_RULE
+
+
+def _ranks_of(group: Any) -> tuple[int, ...]:
+    """Global ranks; none for a group that torch does not know (made by hand, or destroyed meanwhile)."""
+    import torch.distributed as dist
+
+    try:
+        return tuple(dist.get_process_group_ranks(group))
+    except (LookupError, ValueError, RuntimeError, AttributeError):
+        return ()
+
+
+def _told(group: Any, attribute: str) -> str:
+    try:
+        return str(getattr(group, attribute))
+    except (LookupError, ValueError, RuntimeError, AttributeError):
+        return ""
 
 
 def calling_wrapper() -> str | None:

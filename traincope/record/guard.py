@@ -1,7 +1,8 @@
-"""The one place where an error of ours is caught: training must never see it."""
+"""The one place where an error of ours is caught, and our own time measured: training must not feel us."""
 
 import logging
 from collections.abc import Callable
+from time import thread_time_ns
 from typing import Any, ParamSpec, TypeVar, cast
 
 logger = logging.getLogger(__name__)
@@ -9,11 +10,35 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
+TOLERATED = 100
+"""Errors after which a hook is switched off for the run: one odd input must not cost the rest of the evidence."""
+
+SAMPLED = 31
+"""Every so-maniest call of a hook is timed, for all of them; a prime, so that it falls in with no loop's rhythm."""
+
 failures: dict[str, str] = {}
 """Hook -> its first error in this run, for `rank.json` and the report."""
 
+counts: dict[str, int] = {}
+"""Hook -> how often it failed in this run."""
+
 _run = 0
 """Counts runs: a hook that failed in one is tried again in the next."""
+
+
+class Meter:
+    """CPU time this process spent in our hooks, by sampling; threads may lose each other a sample.
+
+    CPU time, for a thread that is preempted in a hook of ours would else count the machine's load as ours.
+    """
+
+    __slots__ = ("own_ns",)
+
+    def __init__(self) -> None:
+        self.own_ns = 0
+
+
+meter = Meter()
 
 
 def begin_run() -> None:
@@ -21,26 +46,56 @@ def begin_run() -> None:
     global _run
     _run += 1
     failures.clear()
+    counts.clear()
+    meter.own_ns = 0
 
 
-def guard(hook: Callable[P, R]) -> Callable[P, R | None]:
-    """`hook`, but it cannot raise: its first error is logged once and switches it off for this run.
+def guard(hook: Callable[P, R], *, around_ns: int = 0) -> Callable[P, R | None]:
+    """`hook`, but it cannot raise: its first error is logged, and after `TOLERATED` it is off for this run.
 
-    For positional arguments only: collecting named ones would cost every call 0.05 us.
+    For positional arguments only: collecting named ones would cost every call 0.05 us. `around_ns`
+    is what a call costs beside the hook itself, e.g. the dispatcher's way into Python.
     """
     name = f"{hook.__module__.removeprefix('traincope.record.')}.{hook.__qualname__}"
-    failed_in = -1
+    off_in = -1
+    left = SAMPLED
 
     def guarded(*args: Any) -> R | None:
-        nonlocal failed_in
-        if failed_in == _run:
+        nonlocal left
+        if off_in == _run:
             return None
+        left -= 1
         try:
-            return hook(*args)  # type: ignore[call-arg]
+            if left > 0:
+                return hook(*args)  # type: ignore[call-arg]
+            left = SAMPLED
+            return timed(*args)
         except Exception as error:
-            failed_in = _run
-            failures[name] = f"{type(error).__name__}: {error}"
-            logger.warning("traincope switched off %s, training goes on: %s", name, failures[name], exc_info=True)
+            if count(error) == 1:
+                logger.warning("traincope: %s failed, training goes on: %s", name, error, exc_info=True)
             return None
 
+    def timed(*args: Any) -> R:
+        started = thread_time_ns()
+        try:
+            return hook(*args)  # type: ignore[call-arg]
+        finally:
+            meter.own_ns += SAMPLED * (thread_time_ns() - started + around_ns)
+
+    def count(error: Exception) -> int:
+        nonlocal off_in
+        counts[name] = counts.get(name, 0) + 1
+        failures.setdefault(name, f"{type(error).__name__}: {error}")
+        if counts[name] >= TOLERATED:
+            off_in = _run
+        return counts[name]
+
     return cast("Callable[P, R | None]", guarded)
+
+
+def failure_notes() -> dict[str, str]:
+    """What failed in this run, in words, for the probes of `rank.json`."""
+    return {
+        name: (f"switched off: {error}" if counts[name] >= TOLERATED else f"failed {counts[name]} times: {error}")
+        for name, error in failures.items()
+    }

@@ -22,6 +22,8 @@ class Hook(Protocol):
     """
 
     name: str
+    level: int
+    """The lowest level at which it is on (`probes.py`)."""
 
     def install(self, recorder: Recorder) -> None: ...
 

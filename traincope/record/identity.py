@@ -2,12 +2,10 @@
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.store.layout import rank_directory
 from traincope.topology import Host
 
 DEFAULT_ROOT = "traincope_runs"
@@ -15,11 +13,15 @@ DEFAULT_ROOT = "traincope_runs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
+    """What the environment says; a process group, once there is one, knows better."""
+
     rank: int | None
-    """None until a process group tells: neither torchrun nor SLURM started this process."""
+    """None: neither torchrun nor SLURM started this process."""
     world_size: int
-    run_id: str
-    first_attempt: int
+    run_id: str | None
+    """None: nothing names the job."""
+    restarts: int
+    """How often the launcher has started the job anew."""
 
 
 def identify(environment: Mapping[str, str]) -> Identity:
@@ -36,7 +38,7 @@ def identify(environment: Mapping[str, str]) -> Identity:
         rank=rank,
         world_size=world_size or 1,
         run_id=_run_id(environment),
-        first_attempt=_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0,
+        restarts=_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0,
     )
 
 
@@ -53,20 +55,7 @@ def this_host() -> Host:
     return Host(name=os.uname().nodename, boot_id=boot_id.read_text().strip() if boot_id.exists() else "")
 
 
-def claim_rank_directory(run: Path, *, rank: int, first_attempt: int) -> tuple[int, Path]:
-    """Create this rank's directory in the first attempt from `first_attempt` on where it is not taken."""
-    attempt = first_attempt
-    while True:
-        directory = rank_directory(run, attempt=attempt, rank=rank)
-        try:
-            directory.mkdir(parents=True)
-        except FileExistsError:
-            attempt += 1
-        else:
-            return attempt, directory
-
-
-def _run_id(environment: Mapping[str, str]) -> str:
+def _run_id(environment: Mapping[str, str]) -> str | None:
     job = environment.get("SLURM_JOB_ID")
     if job:
         return f"slurm-{job}"
@@ -75,7 +64,7 @@ def _run_id(environment: Mapping[str, str]) -> str:
         return elastic
     if "MASTER_PORT" in environment and "RANK" in environment:
         return f"local-{os.getppid()}-{environment['MASTER_PORT']}"
-    return time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+    return None
 
 
 def _integer(environment: Mapping[str, str], *names: str) -> int | None:

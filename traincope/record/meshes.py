@@ -14,6 +14,7 @@ class Meshes:
     """Hook on the making of DeviceMeshes; those made before are found once, by the garbage collector."""
 
     name = "device_mesh"
+    level = 0
 
     def __init__(self) -> None:
         self._patches = Patches()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from traincope.record.torch_private import hide_from_compiler
+
 _ABSENT = object()
 
 
@@ -23,6 +25,7 @@ class Patches:
 
     def replace(self, owner: Any, name: str, ours: Any) -> None:
         original = vars(owner).get(name, _ABSENT)
+        hide_from_compiler(ours, calls_too=False)
         setattr(owner, name, ours)
         self._patches.append(_Patch(owner, name, original, ours))
 

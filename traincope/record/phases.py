@@ -13,6 +13,7 @@ from traincope.events import Kind, Phase
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.torch_private import graph_task_reader
 from traincope.record.writer import Slot, end
 
 GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
@@ -32,6 +33,7 @@ class Phases:
     """Hook on modules, autograd and optimizers."""
 
     name = "phases"
+    level = 0
 
     def __init__(self) -> None:
         self._patches = Patches()
@@ -68,6 +70,7 @@ class Phases:
         from torch.nn import Module
 
         original, depth, recorder = Module.__call__, self._depth, self._recorder
+        self._graph_task = graph_task_reader()
         begin, finish = guard(self._begin_forward), guard(end)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
@@ -88,11 +91,11 @@ class Phases:
         import torch
 
         recorder = self._recorder
-        if self._depth.backward or torch._C._current_graph_task_id() != NO_GRAPH_TASK:
+        if self._depth.backward or self._graph_task() != NO_GRAPH_TASK:
             phase = Phase.RECOMPUTE
         elif torch.is_grad_enabled() or module.training:
             phase = Phase.FORWARD
-            recorder.steps.before_work()
+            recorder.before_work()
         else:
             phase = Phase.EVALUATION
         return recorder.writer().begin(Kind.PHASE, phase, recorder.names.intern(type(module).__name__))

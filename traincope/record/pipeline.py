@@ -14,6 +14,7 @@ from traincope.events import Kind, Phase
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.torch_private import pipeline_schedule, pipeline_stage
 from traincope.record.writer import Slot, end
 
 
@@ -27,16 +28,17 @@ class PipelineActions:
     """Hook on `torch.distributed.pipelining`."""
 
     name = "pipeline"
+    level = 1
 
     def __init__(self) -> None:
         self._patches = Patches()
         self._current = _Current()
 
     def install(self, recorder: Recorder) -> None:
-        from torch.distributed.pipelining import schedules, stage
+        from torch.distributed.pipelining import schedules
 
         self._recorder = recorder
-        base = stage._PipelineStageBase
+        base, anyone = pipeline_stage(), pipeline_schedule()
         for method, action in (
             ("forward_one_chunk", lambda *_, **__: "F"),
             ("backward_one_chunk", _backward_action),
@@ -45,8 +47,7 @@ class PipelineActions:
             self._patches.replace(base, method, self._recorded(getattr(base, method), action))
         for schedule in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
             self._patches.replace(schedule, "step", self._named(schedule.step))
-        loss = schedules._PipelineSchedule._maybe_compute_loss
-        self._patches.replace(schedules._PipelineSchedule, "_maybe_compute_loss", self._prolonging(loss))
+        self._patches.replace(anyone, "_maybe_compute_loss", self._prolonging(anyone._maybe_compute_loss))
 
     def remove(self) -> None:
         self._patches.restore()

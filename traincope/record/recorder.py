@@ -6,18 +6,21 @@ import os
 import sys
 import threading
 import time
-import weakref
+from collections import deque
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 from traincope.events import CLEAN, FORMAT_VERSION, Kind
-from traincope.record.identity import Identity, claim_rank_directory, process_group_rank, this_host
-from traincope.record.names import LineFile, Names
+from traincope.record.guard import guard
+from traincope.record.identity import Identity, this_host
+from traincope.record.meeting import Meeting, Place
+from traincope.record.names import Details, LineFile, Names
 from traincope.record.steps import Steps
 from traincope.record.writer import SEGMENT_BYTES, Shared, ThreadWriter
-from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE
+from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
 
 CLOCK_INTERVAL_NS = 1_000_000_000
 
@@ -25,37 +28,44 @@ CLOCK_INTERVAL_NS = 1_000_000_000
 class Recorder:
     """Everything the hooks of one process write through.
 
-    While no process group has told the rank, records go to a provisional directory that `adopt`
-    renames; the mapped files do not notice.
+    Until it is known which rank of which run this is, records go to a provisional directory that
+    `settle` renames; the mapped files do not notice.
     """
 
-    def __init__(self, run: Path, *, identity: Identity, disk_budget_bytes: int) -> None:
-        """Raises OSError where the run directory cannot be written."""
-        self.run = run
+    def __init__(self, out: Path | None, *, root: Path, identity: Identity, disk_budget_bytes: int) -> None:
+        """`out`: the run directory, or None to make one in `root`. Raises OSError where it cannot be written."""
         self.identity = identity
-        self.attempt = identity.first_attempt
+        self._out = out
+        self._meeting = Meeting(out=out, root=root, identity=identity)
+        self.place: Place | None = None
+        """Where the records belong; None while they are in the provisional directory."""
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
         self.probes: dict[str, str] = {}
         self.active = True
+        self._between_steps: list[Callable[[], None]] = []
         self._owner_pid = os.getpid()
         self.main_thread = threading.get_ident()
         self._started_wall_ns = time.time_ns()
         self._last_clock_ns = 0
-        self.directory = self._make_directory()
+        self.directory = self._make_provisional(out or root)
         segments = max(disk_budget_bytes // SEGMENT_BYTES, 2)
         self.shared = Shared(self.directory, segments_per_thread=segments)
         self.names = Names(self.directory / NAMES_FILE)
+        self._details = Details(self.directory / DETAILS_FILE)
         self._groups = LineFile(self.directory / GROUPS_FILE)
         self._num_groups = 0
-        self._writers: weakref.WeakSet[ThreadWriter] = weakref.WeakSet()
-        """Of the threads that live: a job that makes threads all the time keeps nothing of those gone."""
+        self._writers: list[ThreadWriter] = []
+        """One for each thread that ever wrote at the same time as the others."""
         self._thread_numbers = itertools.count(1)
+        self._idle: deque[ThreadWriter] = deque()
+        """Those of threads that are gone: the next new thread goes on with one."""
         self.main = self._add_writer("main")
         self.threads = _Threads(self, self.main)
         self.steps = Steps(self.main, self.shared)
         self.note()
+        self.settle()
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -65,44 +75,81 @@ class Recorder:
 
     def event(self, name: str, details: dict[str, Any]) -> None:
         now = monotonic_ns()
-        text = self.names.intern(json.dumps(details, default=str, sort_keys=True)) if details else 0
-        self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=text)
+        number = _number_details(self._details, details) if details else 0
+        self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=number or 0)
 
     def add_group(self, *, key: str, axis: str, rule: str, ranks: tuple[int, ...]) -> int:
         """Write down a process group; returns its number in this rank's records."""
-        self._groups.append({"key": key, "axis": axis, "rule": rule, "ranks": list(ranks)})
+        self.settle()
+        number = self._num_groups
         self._num_groups += 1
-        return self._num_groups - 1
+        self._groups.append(number, json.dumps({"key": key, "axis": axis, "rule": rule, "ranks": list(ranks)}))
+        return number
 
-    # -- identity -----------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------
 
+    def before_work(self) -> None:
+        """The calling thread fetches a batch, or runs a root module: that may begin a step.
+
+        Only the training thread's work does: a prefetching thread works for a step to come.
+        """
+        if threading.get_ident() == self.main_thread and self.steps.before_work():
+            self.tick()
+
+    def between_steps(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at every boundary of steps, on the training thread."""
+        self._between_steps.append(listener)
+
+    @guard
     def tick(self) -> None:
         """Between two steps: what is due now and then, off the hot path."""
         now = monotonic_ns()
         if now - self._last_clock_ns > CLOCK_INTERVAL_NS:
             self._write_clock(now)
-        self.adopt()
+            for file in self._side_files:
+                file.retry()
+        self.settle(True)
+        for listener in self._between_steps:
+            listener()
 
-    def adopt(self) -> None:
-        """Move from the provisional directory to the rank's own, once it is known which that is."""
-        if self.identity.rank is not None or not self.active:
+    # -- identity -----------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Path | None:
+        """The run directory, once it is known."""
+        return self._out if self.place is None else self.place.run
+
+    @property
+    def world_size(self) -> int:
+        return self.identity.world_size if self.place is None else self.place.world_size
+
+    @guard
+    def settle(self, without_group: bool = False, last_chance: bool = False) -> None:
+        """Move from the provisional directory to the rank's own, if it is known by now which that is."""
+        if self.place is not None or not self.active:
             return
-        rank, world_size = process_group_rank() or (0, 1)
-        old = self.identity
-        self.identity = Identity(rank=rank, world_size=world_size, run_id=old.run_id, first_attempt=old.first_attempt)
-        self.attempt, directory = claim_rank_directory(self.run, rank=rank, first_attempt=old.first_attempt)
-        os.replace(self.directory, directory)
-        self.directory = self.shared.directory = directory
+        place = self._meeting.look(without_group=without_group)
+        if place is None and last_chance:
+            place = self._meeting.alone()
+        if place is not None:
+            self._move(place)
+
+    def _move(self, place: Place) -> None:
+        os.replace(self.directory, place.directory)
+        self.directory = self.shared.directory = place.directory
+        self.place = place
         self.note()
 
     def note(self, **ending: Any) -> None:
         """Write `rank.json`, and `run.json` from rank 0 or where none is yet; both atomically."""
         host = this_host()
+        rank = self.identity.rank if self.place is None else self.place.rank
         _write_json(
             self.directory / RANK_FILE,
             {
                 "version": FORMAT_VERSION,
-                "rank": self.identity.rank or 0,
+                "rank": rank or 0,
+                "world_size": self.world_size,
                 "coords": self.coords,
                 "host": host.name,
                 "boot_id": host.boot_id,
@@ -112,23 +159,23 @@ class Recorder:
                 **ending,
             },
         )
-        if self.identity.rank is None:
-            return
-        path = self.run / RUN_FILE
-        if self.identity.rank == 0 or not path.exists():
-            _write_json(
-                path,
-                {
-                    "version": FORMAT_VERSION,
-                    "id": self.identity.run_id,
-                    "world_size": self.identity.world_size,
-                    "mesh": self.mesh,
-                    "started_wall_ns": self._started_wall_ns,
-                    "versions": _versions(),
-                    "command": os.path.basename(sys.argv[0]) if sys.argv else "",
-                    "settings": self.settings,
-                },
-            )
+        if self.place is not None and self.place.rank == 0:
+            _write_json(self.place.run / RUN_FILE, self._describe_run())
+        elif self.run is not None:
+            _write_json(self.run / RUN_FILE, self._describe_run(), only_new=True)
+
+    def _describe_run(self) -> dict[str, Any]:
+        place, identity = self.place, self.identity
+        return {
+            "version": FORMAT_VERSION,
+            "id": place.run_id if place is not None else identity.run_id or "not known yet",
+            "world_size": self.world_size,
+            "mesh": self.mesh,
+            "started_wall_ns": self._started_wall_ns,
+            "versions": _versions(),
+            "command": os.path.basename(sys.argv[0]) if sys.argv else "",
+            "settings": self.settings,
+        }
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -136,7 +183,7 @@ class Recorder:
         """Close every segment and say how it ended. After an exception the open step stays open."""
         if os.getpid() != self._owner_pid:
             return
-        self.adopt()
+        self.settle(True, True)
         if ending == CLEAN:
             self.steps.finish()
         self._write_clock(monotonic_ns())
@@ -144,10 +191,18 @@ class Recorder:
         for writer in list(self._writers):
             writer.close()
             writer.latest = None
-        self.names.close()
-        self._groups.close()
-        counts = {"events": self.shared.written, "dropped": self.shared.dropped}
-        self.note(ending=ending, ended_wall_ns=time.time_ns(), recorder=counts)
+        for file in self._side_files:
+            file.close()
+        self.note(ending=ending, ended_wall_ns=time.time_ns(), recorder=self._counts())
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "events": self.shared.written,
+            "dropped": self.shared.dropped,
+            "lost_lines": sum(file.lost for file in self._side_files),
+            "names_refused": self.names.refused,
+            "details_refused": self._details.refused,
+        }
 
     def abandon(self) -> None:
         """In a forked child: write nothing more into what the parent writes."""
@@ -155,25 +210,28 @@ class Recorder:
         for writer in list(self._writers):
             writer.abandon()
 
-    def add_thread(self) -> ThreadWriter:
-        """A writer for the calling thread, which has none yet; it closes its segment with the thread."""
-        return self._add_writer(f"thread-{next(self._thread_numbers)}")
+    def lease_writer(self) -> "_Lease":
+        """A writer for the calling thread, which has none yet, until that thread is gone."""
+        try:
+            writer = self._idle.popleft()
+        except IndexError:
+            writer = self._add_writer(f"thread-{next(self._thread_numbers)}")
+        return _Lease(writer, self._idle)
+
+    @property
+    def _side_files(self) -> tuple[LineFile, ...]:
+        return self.names.file, self._details.file, self._groups
 
     def _add_writer(self, thread: str) -> ThreadWriter:
         writer = ThreadWriter(self.shared, thread=thread)
         if not self.active:
             writer.abandon()
-        self._writers.add(writer)
+        self._writers.append(writer)
         return writer
 
-    def _make_directory(self) -> Path:
-        if self.identity.rank is None:
-            directory = self.run / f"provisional-{os.getpid()}-{time.time_ns()}"
-            directory.mkdir(parents=True)
-            return directory
-        self.attempt, directory = claim_rank_directory(
-            self.run, rank=self.identity.rank, first_attempt=self.identity.first_attempt
-        )
+    def _make_provisional(self, parent: Path) -> Path:
+        directory = parent / f"{PROVISIONAL}{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
+        directory.mkdir(parents=True)
         return directory
 
     def _write_clock(self, now: int) -> None:
@@ -185,14 +243,46 @@ class _Threads(threading.local):
     """`.writer` is the calling thread's; Python runs `__init__` anew in each thread that asks."""
 
     def __init__(self, recorder: Recorder, main: ThreadWriter) -> None:
-        training_thread = recorder.main_thread == threading.get_ident()
-        self.writer = main if training_thread else recorder.add_thread()
+        if recorder.main_thread == threading.get_ident():
+            self.writer = main
+        else:
+            self._lease = recorder.lease_writer()
+            self.writer = self._lease.writer
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+class _Lease:
+    """Dies with its thread, and gives the writer back: the next new thread goes on in the same segment."""
+
+    __slots__ = ("_idle", "writer")
+
+    def __init__(self, writer: ThreadWriter, idle: deque[ThreadWriter]) -> None:
+        self.writer = writer
+        self._idle = idle
+
+    def __del__(self) -> None:
+        self.writer.latest = None
+        self._idle.append(self.writer)
+
+
+@guard
+def _number_details(details: Details, values: dict[str, Any]) -> int:
+    """What cannot be written (a `repr` that raises) costs the details, not the event."""
+    return details.add(values)
+
+
+def _write_json(path: Path, value: dict[str, Any], *, only_new: bool = False) -> None:
+    """Whole or not at all; `only_new`: what is there already stays."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
-    os.replace(temporary, path)
+    if not only_new:
+        os.replace(temporary, path)
+        return
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()
 
 
 def _versions() -> dict[str, str]:

@@ -5,7 +5,9 @@ import inspect
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
@@ -14,9 +16,12 @@ from typing import Any, Self, TypeVar, cast, overload
 from traincope.events import CLEAN
 from traincope.record import guard as guarding
 from traincope.record.guard import guard
-from traincope.record.hooks import Hook, make_hooks
+from traincope.record.hooks import make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
+from traincope.record.probes import Probes
 from traincope.record.recorder import Recorder
+from traincope.record.scalars import Scalars
+from traincope.record.throttle import DEFAULT_RATIO, Throttle
 from traincope.record.writer import Slot
 
 logger = logging.getLogger(__name__)
@@ -25,11 +30,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OFF_SWITCH = "TRAINCOPE"
 OUT_VARIABLE = "TRAINCOPE_OUT"
+LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
+DEFAULT_LEVEL = 1
 
 _active: "Run | None" = None
 _recording: Recorder | None = None
 """The active run's recorder, one look-up away for spans."""
+_is_compiling: Callable[[], bool] = bool
+"""Whether torch.compile is tracing the caller; torch's own answer once a run has found torch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `traincope.run()` can be told."""
+
+    out: str | os.PathLike[str] | None = None
+    """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, else `traincope_runs/<job>`."""
+    level: int = DEFAULT_LEVEL
+    """0 steps and phases, 1 and collectives and pipeline actions, 2 and modules; $TRAINCOPE_LEVEL wins."""
+    disk_budget: int = DEFAULT_DISK_BUDGET
+    """Bytes a writing thread may keep."""
+    throttle: float | None = DEFAULT_RATIO
+    """Own time above this share of the step over 20 steps lowers the level by one; None: never."""
 
 
 class Run:
@@ -40,27 +63,30 @@ class Run:
     unrecorded. Leaving the `with` restores torch exactly.
     """
 
-    def __init__(self, out: str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> None:
-        """`out`: the run directory, the same for all ranks and reachable by them. Default:
-        $TRAINCOPE_OUT, else `traincope_runs/<job>`. `disk_budget`: bytes a writing thread may keep.
-        """
-        self._out = out
-        self._disk_budget = disk_budget
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._recorder: Recorder | None = None
-        self._hooks: list[Hook] = []
+        self._probes: Probes | None = None
+        self._scalars: Scalars | None = None
+        self._entered = 0
 
     @property
     def directory(self) -> Path | None:
-        """The run directory, or None while nothing is recorded."""
+        """The run directory; None while nothing is recorded, or where is not known yet (no process group)."""
         return None if self._recorder is None else self._recorder.run
 
     def __enter__(self) -> Self:
-        guard(self._start)()
+        self._entered += 1
+        if self._entered == 1:
+            guard(self._start)()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._entered -= 1
+        if self._entered:
+            return
         finished = kind is None or (isinstance(error, SystemExit) and not error.code)
         guard(self._stop)(None if finished else kind, traceback)
 
@@ -75,7 +101,7 @@ class Run:
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with Run(self._out, disk_budget=self._disk_budget):
+            with Run(self._options):
                 return function(*args, **kwargs)
 
         return cast(F, recorded)
@@ -85,13 +111,22 @@ class Run:
         if self._recorder is not None:
             _mark_step(self._recorder)
 
+    def log(self, **values: Any) -> None:
+        """Put numbers of this step on the timeline: `run.log(loss=loss, grad_norm=norm)`.
+
+        A tensor of one element may be given as it is; on a GPU it is fetched without waiting for it.
+        """
+        if self._scalars is not None:
+            for name, value in values.items():
+                _log(self._scalars, name, value)
+
     def describe(self, **settings: Any) -> None:
         """Tell the report what only the training knows, e.g. `tokens_per_step=65536`."""
         if self._recorder is not None:
             _describe(self._recorder, settings)
 
     def _start(self) -> None:
-        global _active, _recording
+        global _active, _recording, _is_compiling
         if os.environ.get(OFF_SWITCH, "").lower() in ("off", "0"):
             return
         if _active is not None:
@@ -100,39 +135,33 @@ class Run:
             )
             return
         guarding.begin_run()
-        identity = identify(os.environ)
-        chosen = self._out or os.environ.get(OUT_VARIABLE)
-        out = Path(chosen) if chosen else Path(DEFAULT_ROOT) / identity.run_id
-        recorder = Recorder(out.absolute(), identity=identity, disk_budget_bytes=self._disk_budget)
-        self._recorder = recorder
+        out = self._options.out or os.environ.get(OUT_VARIABLE)
+        recorder = Recorder(
+            Path(out).absolute() if out else None,
+            root=Path(DEFAULT_ROOT).absolute(),
+            identity=identify(os.environ),
+            disk_budget_bytes=self._options.disk_budget,
+        )
+        self._recorder, self._scalars = recorder, Scalars(recorder)
         _active, _recording = self, recorder
-        for hook in make_hooks():
-            guard(self._install)(hook, recorder)
+        throttle = Throttle(self._options.throttle)
+        self._probes = Probes(recorder, make_hooks(), level=_level(self._options), throttle=throttle)
+        self._probes.install()
+        if "torch" in sys.modules:
+            _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
         recorder.note()
-
-    def _install(self, hook: Hook, recorder: Recorder) -> None:
-        try:
-            hook.install(recorder)
-        except (ImportError, AttributeError, RuntimeError, KeyError, TypeError) as error:
-            recorder.probes[hook.name] = f"absent: {type(error).__name__}: {error}"
-            hook.remove()
-        else:
-            recorder.probes[hook.name] = "on"
-            self._hooks.append(hook)
 
     def _stop(self, kind: type[BaseException] | None, traceback: TracebackType | None) -> None:
         global _active, _recording
-        recorder, self._recorder = self._recorder, None
+        recorder, self._recorder, self._scalars = self._recorder, None, None
         if recorder is None:
             return
         _active = _recording = None
-        for hook in reversed(self._hooks):
-            guard(hook.remove)()
-        self._hooks.clear()
+        if self._probes is not None:
+            self._probes.remove()
         if kind is not None:
             _write_event(recorder, "exception", {"type": kind.__name__, "at": _place(traceback)})
-        for hook_name, failure in guarding.failures.items():
-            recorder.probes[hook_name] = f"switched off: {failure}"
+        recorder.probes |= guarding.failure_notes()
         recorder.close(ending=CLEAN if kind is None else kind.__name__)
 
 
@@ -141,10 +170,16 @@ def run(out: F) -> F: ...
 
 
 @overload
-def run(out: str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> Run: ...
+def run(
+    out: str | os.PathLike[str] | None = None,
+    *,
+    level: int = DEFAULT_LEVEL,
+    disk_budget: int = DEFAULT_DISK_BUDGET,
+    throttle: float | None = DEFAULT_RATIO,
+) -> Run: ...
 
 
-def run(out: F | str | os.PathLike[str] | None = None, *, disk_budget: int = DEFAULT_DISK_BUDGET) -> F | Run:
+def run(out: F | str | os.PathLike[str] | None = None, **options: Any) -> F | Run:
     """Record the training inside the `with`, or in the decorated function (`@traincope.run` with or without `()`).
 
     >>> with traincope.run() as run:
@@ -153,14 +188,20 @@ def run(out: F | str | os.PathLike[str] | None = None, *, disk_budget: int = DEF
     ...         run.step()
     """
     if callable(out):
-        return Run(disk_budget=disk_budget)(out)
-    return Run(out, disk_budget=disk_budget)
+        return Run(Options())(out)
+    return Run(Options(out=out, **options))
 
 
 def step() -> None:
     """`run.step()` of the run that is recording, wherever it was begun; nothing without one."""
     if _active is not None:
         _active.step()
+
+
+def log(**values: Any) -> None:
+    """`run.log(...)` of the run that is recording; nothing without one."""
+    if _active is not None:
+        _active.log(**values)
 
 
 def event(name: str, **details: Any) -> None:
@@ -170,7 +211,10 @@ def event(name: str, **details: Any) -> None:
 
 
 class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise"):`
-    """Record the time inside the `with` under a name; about a microsecond, nothing without a run."""
+    """Record the time inside the `with` under a name; about a microsecond, nothing without a run.
+
+    In code that torch.compile compiles it records nothing, and breaks no graph.
+    """
 
     __slots__ = ("_name", "_slot")
 
@@ -178,12 +222,9 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
         self._name = name
         self._slot: Slot | None = None
 
-    @guard
     def __enter__(self) -> None:
-        recorder = _recording
-        if recorder is not None:
-            number = recorder.names.numbers.get(self._name) or recorder.names.intern(self._name)
-            self._slot = recorder.threads.writer.begin_span(number)
+        if _recording is not None and not _is_compiling():
+            self._slot = _begin_span(_recording, self._name)
 
     def __exit__(self, _kind: object, _error: object, _traceback: object) -> None:
         # Unguarded to save 0.1 us: a slot's memory lives as long as the slot, so nothing here can raise.
@@ -194,10 +235,21 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
 
 
 @guard
+def _begin_span(recorder: Recorder, name: str) -> Slot:
+    number = recorder.names.numbers.get(name) or recorder.names.intern(name)
+    return recorder.threads.writer.begin_span(number)
+
+
+@guard
 def _mark_step(recorder: Recorder) -> None:
     if recorder.active:
         recorder.steps.mark()
         recorder.tick()
+
+
+@guard
+def _log(scalars: Scalars, name: str, value: Any) -> None:
+    scalars.log(name, value)
 
 
 @guard
@@ -220,6 +272,11 @@ def _after_fork() -> None:
         _active._recorder.abandon()
         _active._recorder = None
     _active = _recording = None
+
+
+def _level(options: Options) -> int:
+    wish = os.environ.get(LEVEL_VARIABLE, "")
+    return int(wish) if wish.isdecimal() else options.level
 
 
 def _place(traceback: TracebackType | None) -> str:

@@ -4,8 +4,11 @@
 the next data fetch or root forward begins the next step.
 """
 
+from time import monotonic_ns
+
 from traincope.events import NO_STEP, Flag, Kind
-from traincope.record.writer import Shared, Slot, ThreadWriter, add_flag, end
+from traincope.record.guard import meter
+from traincope.record.writer import Shared, Slot, ThreadWriter, add_flag, end_at, set_value
 
 
 class Steps:
@@ -16,9 +19,13 @@ class Steps:
         self._shared = shared
         self._next = 0
         self._slot: Slot | None = None
+        self._began_ns = self._own_ns = 0
+        """What the recorder had spent when the open step began."""
         self._explicit = False
         self._trained = False
         """Whether a backward or an optimizer ran in the open step."""
+        self.latest: tuple[int, int] | None = None
+        """Own ns and wall ns of the step that ended last; None before there is one."""
         self._anchor: int | None = None
         self._anchor_stepped = False
 
@@ -64,13 +71,18 @@ class Steps:
     def _open(self) -> None:
         self._shared.step = self._next
         self._next += 1
+        self._own_ns, self._began_ns = meter.own_ns, monotonic_ns()
         self._slot = self._writer.begin(Kind.STEP)
         self._trained = self._anchor_stepped = False
 
     def _close(self, *, flag: int = 0) -> None:
         if self._slot is None:
             return
-        end(self._slot)
+        own_ns = meter.own_ns - self._own_ns
+        set_value(self._slot, own_ns)
+        now = monotonic_ns()
+        end_at(self._slot, now)
+        self.latest = (own_ns, now - self._began_ns)
         if flag:
             add_flag(self._slot, flag)
         self._slot = None

@@ -27,6 +27,7 @@ class Waits:
     """Hook on everything that waits for a collective on the host."""
 
     name = "waits"
+    level = 1
 
     def __init__(self, pending: Pending) -> None:
         self._pending = pending

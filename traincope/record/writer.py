@@ -26,6 +26,7 @@ from traincope.events import (
     OPEN,
     RECORD_BYTES,
     SPAN_LAYOUT,
+    VALUE_WORD,
     Flag,
     Kind,
 )
@@ -253,6 +254,11 @@ def end_bounded(slot: Slot) -> None:
     words, index = slot
     words[index] = monotonic_ns()
     words[index + FLAGS_WORD - END_WORD] |= DONE_BEFORE_WAIT
+
+
+def set_value(slot: Slot, value: int) -> None:
+    words, index = slot
+    words[index + VALUE_WORD - END_WORD] = value
 
 
 def is_open(slot: Slot) -> bool:

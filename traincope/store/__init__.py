@@ -5,8 +5,9 @@
       attempt-000/                 one launch of the job; a restart adds the next
         rank-00000/
           rank.json                host, process, mesh coordinate, clock; replaced whole, last at a clean end
-          names.jsonl              interned strings, one JSON string a line, numbered from 0
-          groups.jsonl             process groups, one JSON object a line, numbered from 0
+          names.jsonl              interned strings, a line each: [number, "name"]
+          groups.jsonl             process groups, a line each: [number, {key, axis, rule, ranks}]
+          details.jsonl            what events carry, a line each: [number, {...}]
           main-00000.seg           records of the training thread, oldest segment first
           thread-1-00000.seg       records of the first other thread that wrote some
 

@@ -7,6 +7,11 @@ RUN_FILE = "run.json"
 RANK_FILE = "rank.json"
 NAMES_FILE = "names.jsonl"
 GROUPS_FILE = "groups.jsonl"
+DETAILS_FILE = "details.jsonl"
+LEVEL_FILE = "level"
+"""A digit in it is the level a running job shall record at."""
+PROVISIONAL = "provisional-"
+"""What a directory is called whose rank and attempt are not known yet."""
 
 
 def attempt_directory(run: Path, attempt: int) -> Path:

@@ -1,8 +1,8 @@
 """Run directory -> records: what can still be read is read, what cannot is named."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
-from traincope.events import FORMAT_VERSION, Kind
-from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE, attempt_number, rank_number
+from traincope.events import FORMAT_VERSION, READABLE_VERSIONS, Kind
+from traincope.store.layout import (
+    DETAILS_FILE,
+    GROUPS_FILE,
+    NAMES_FILE,
+    PROVISIONAL,
+    RANK_FILE,
+    RUN_FILE,
+    attempt_number,
+    rank_number,
+)
+from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
 from traincope.store.segments import RECORD_DTYPE, SegmentRecords, read_segment
 from traincope.topology import Group, Host, RankCoord
+
+SAME_LAUNCH_NS = 60_000_000_000
+"""Ranks of one launch start within."""
+
+NAMED = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT)
+"""Kinds whose `name` is the number of a string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +51,7 @@ class RunInfo:
 class RankInfo:
     """What `rank.json` says."""
 
+    version: int = FORMAT_VERSION
     coord: RankCoord
     host: Host
     pid: int
@@ -58,6 +75,8 @@ class RankRecords:
     names: tuple[str, ...]
     groups: tuple[Group, ...]
     segments: tuple[SegmentRecords, ...]
+    details: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    """What events carry, by the number in their records' `group`."""
     problems: tuple[str, ...]
     """What of this rank could not be read, one sentence each."""
 
@@ -85,7 +104,7 @@ class RankRecords:
 
     def name(self, number: int) -> str:
         """The interned string, or a stand-in where the names file lost it."""
-        return self.names[number] if number < len(self.names) else f"<name {number}>"
+        return self.names[number] if number < len(self.names) else unknown_name(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,19 +130,14 @@ def read_run(path: str | Path) -> RunRecords:
     root = find_run(Path(path))
     info = _read_run_info(root)
     attempts = sorted(p for p in root.glob("attempt-*") if p.is_dir() and attempt_number(p) is not None)
-    if not attempts:
+    number = (attempt_number(attempts[-1]) or 0) if attempts else 0
+    ranks, problems = _read_ranks(sorted(attempts[-1].glob("rank-*")) if attempts else [], attempt=number)
+    ranks = _with_provisional(root, ranks, problems, attempt=number)
+    if not attempts and not ranks:
         raise EmptyRunError(f"{root} was begun, but no rank has recorded anything yet; try again once training runs")
-    ranks, problems = [], []
-    for directory in sorted(attempts[-1].glob("rank-*")):
-        try:
-            ranks.append(_read_rank(directory, attempt=attempt_number(attempts[-1]) or 0))
-        except VersionError:
-            raise
-        except RunDirectoryError as error:
-            problems.append(str(error))
     if not any(len(segment.records) for rank in ranks for segment in rank.segments):
         detail = f": {problems[0]}" if problems else ""
-        raise EmptyRunError(f"{attempts[-1]} holds no records{detail}; try again once training has begun")
+        raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
     present = {rank.rank for rank in ranks}
     return RunRecords(
         path=root,
@@ -133,6 +147,32 @@ def read_run(path: str | Path) -> RunRecords:
         missing=tuple(rank for rank in range(info.world_size) if rank not in present),
         problems=tuple(problems),
     )
+
+
+def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:
+    """The ranks that can be read, and a sentence for each that cannot."""
+    ranks, problems = [], []
+    for directory in directories:
+        try:
+            ranks.append(_read_rank(directory, attempt=attempt))
+        except VersionError:
+            raise
+        except RunDirectoryError as error:
+            problems.append(str(error))
+    return ranks, problems
+
+
+def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str], *, attempt: int) -> list[RankRecords]:
+    """And those that died before they knew their place: newest first, of this launch, where nothing better is."""
+    found, unreadable = _read_ranks(sorted(root.glob(f"{PROVISIONAL}*")), attempt=attempt)
+    problems += unreadable
+    began_ns = min((rank.info.started_wall_ns for rank in ranks), default=0) - SAME_LAUNCH_NS
+    present = {rank.rank: rank for rank in ranks}
+    for rank in sorted(found, key=lambda rank: -rank.info.started_wall_ns):
+        if rank.rank not in present and rank.info.started_wall_ns >= began_ns:
+            present[rank.rank] = rank
+            problems.append(f"rank {rank.rank} recorded, but never met the others: it was in no process group")
+    return [present[number] for number in sorted(present)]
 
 
 def find_run(path: Path) -> Path:
@@ -156,7 +196,7 @@ def find_run(path: Path) -> Path:
 def _read_run_info(root: Path) -> RunInfo:
     raw = _read_json(root / RUN_FILE)
     version = raw.get("version")
-    if version != FORMAT_VERSION:
+    if version not in READABLE_VERSIONS:
         raise VersionError(
             f"{root} was written in format {version}, this traincope reads format {FORMAT_VERSION}; "
             "open it with the traincope that wrote it, or a newer one"
@@ -180,7 +220,7 @@ def _read_run_info(root: Path) -> RunInfo:
 def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     problems: list[str] = []
     info = _read_rank_info(directory)
-    if info.coord.rank != rank_number(directory):
+    if info.coord.rank != rank_number(directory) and not directory.name.startswith(PROVISIONAL):
         raise RunDirectoryError(
             f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
         )
@@ -196,20 +236,47 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         if segment.lost_bytes:
             problems.append(f"{path} is cut off in the middle of a record; {segment.lost_bytes} bytes of it are lost")
         segments.append(segment)
+    lines = read_numbered(directory / NAMES_FILE, version=info.version)
+    names = dense_names(lines)
+    known = np.array([number in lines for number in range(len(names))], dtype=bool)
+    unnamed = sum(_count_unnamed(segment.records, known=known) for segment in segments)
+    if unnamed:
+        problems.append(f"{directory / NAMES_FILE} lacks the names of {unnamed:,} records; was the disk full?")
     return RankRecords(
         attempt=attempt,
         info=info,
-        names=tuple(str(line) for line in _read_lines(directory / NAMES_FILE)),
-        groups=tuple(_group(number, line) for number, line in enumerate(_read_lines(directory / GROUPS_FILE))),
+        names=names,
+        groups=dense_groups(read_numbered(directory / GROUPS_FILE, version=info.version)),
+        details=_details(directory, names=names, segments=segments, version=info.version),
         segments=tuple(segments),
         problems=tuple(problems),
     )
+
+
+def _count_unnamed(records: NDArray[np.void], *, known: NDArray[np.bool_]) -> int:
+    """Records that carry the number of a string which the names file does not hold."""
+    numbers = records["name"][np.isin(records["kind"], NAMED)]
+    within = numbers < len(known)
+    return len(numbers) - int(np.count_nonzero(known[numbers[within]]))
+
+
+def _details(
+    directory: Path, *, names: tuple[str, ...], segments: list[SegmentRecords], version: int
+) -> dict[int, dict[str, Any]]:
+    if version > 1:
+        values = read_numbered(directory / DETAILS_FILE, version=version)
+    else:
+        events = [segment.records[segment.records["kind"] == Kind.EVENT] for segment in segments]
+        numbers = {int(number) for records in events for number in records["group"]}
+        values = {number: parse(names[number]) for number in numbers if 0 < number < len(names)}
+    return {number: value for number, value in values.items() if isinstance(value, dict)}
 
 
 def _read_rank_info(directory: Path) -> RankInfo:
     raw = _read_json(directory / RANK_FILE)
     try:
         return RankInfo(
+            version=int(raw.get("version", FORMAT_VERSION)),
             coord=RankCoord(rank=int(raw["rank"]), coords={str(k): int(v) for k, v in raw["coords"].items()}),
             host=Host(name=str(raw["host"]), boot_id=str(raw["boot_id"])),
             pid=int(raw["pid"]),
@@ -224,20 +291,6 @@ def _read_rank_info(directory: Path) -> RankInfo:
         raise RunDirectoryError(f"{directory / RANK_FILE} (rank {rank}) lacks or garbles {error}") from error
 
 
-def _group(number: int, raw: Any) -> Group:
-    """A garbled line keeps its place, for records name groups by line."""
-    fields = raw if isinstance(raw, dict) else {}
-    ranks = fields.get("ranks")
-    whole = isinstance(ranks, list) and all(type(rank) is int and rank >= 0 for rank in ranks)
-    return Group(
-        number=number,
-        key=str(fields.get("key", f"<group {number}>")),
-        axis=str(fields.get("axis", "unknown")),
-        rule=str(fields.get("rule", "none")),
-        ranks=tuple(ranks) if whole and isinstance(ranks, list) else (),
-    )
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text())
@@ -248,16 +301,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise RunDirectoryError(f"{path} holds no JSON object")
     return raw
-
-
-def _read_lines(path: Path) -> Iterator[Any]:
-    """Complete lines only: the last one may have been cut by a kill."""
-    try:
-        text = path.read_text(errors="replace")
-    except FileNotFoundError:
-        return
-    for line in text.splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return

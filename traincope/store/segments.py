@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError, VersionError
-from traincope.events import FIELDS, FORMAT_VERSION, RECORD_BYTES
+from traincope.events import FIELDS, FORMAT_VERSION, READABLE_VERSIONS, RECORD_BYTES
 
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
@@ -100,7 +100,7 @@ def _read_header(raw: bytes, path: Path) -> int:
         version, record_bytes, capacity = header["version"], header["record_bytes"], header["capacity"]
     except (ValueError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open") from error
-    if version != FORMAT_VERSION or record_bytes != RECORD_BYTES:
+    if version not in READABLE_VERSIONS or record_bytes != RECORD_BYTES:
         raise VersionError(
             f"{path} is of format {version}, this traincope reads format {FORMAT_VERSION}; "
             "open it with the traincope that wrote it, or a newer one"

@@ -1,0 +1,105 @@
+"""The hooks of one run: which are on, at which level, and how they come off.
+
+Levels: 0 steps and phases; 1 and collectives, waits and pipeline actions; 2 and modules. A running
+job's level is lowered (or raised again) by writing a digit to the file `level` in its run directory.
+"""
+
+import logging
+import sys
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from traincope.record.guard import guard
+from traincope.record.throttle import Throttle
+from traincope.record.torch_private import hide_from_compiler
+from traincope.store.layout import LEVEL_FILE
+
+if TYPE_CHECKING:
+    from traincope.record.hooks import Hook
+    from traincope.record.recorder import Recorder
+
+logger = logging.getLogger(__name__)
+
+LOOK_INTERVAL_NS = 1_000_000_000
+UNABLE = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
+"""What a hook's `install` raises where this torch or this machine lacks what it watches."""
+
+
+def hide_from_compiler_once() -> None:
+    """Everything of ours that torch calls passes a guard; all guards run one code object."""
+    if "torch" in sys.modules:
+        hide_from_compiler(guard(hide_from_compiler_once), calls_too=True)
+
+
+class Probes:
+    """Installs hooks, and takes them off again; every change is on the training thread, between steps."""
+
+    def __init__(self, recorder: "Recorder", hooks: "tuple[Hook, ...]", *, level: int, throttle: Throttle) -> None:
+        self._recorder = recorder
+        self._hooks = hooks
+        self._on: list[Hook] = []
+        self._asked = level
+        """What the file or the caller wants; a throttle may hold the level below."""
+        self._ceiling = level
+        self._throttle = throttle
+        self._looked_ns = 0
+        self.level = level
+
+    def install(self) -> None:
+        guard(hide_from_compiler_once)()
+        for hook in self._hooks:
+            if hook.level > self.level:
+                self._recorder.probes[hook.name] = f"off: needs level {hook.level}, this run records level {self.level}"
+            elif hook not in self._on:
+                guard(self._install)(hook)
+        self._recorder.between_steps(self.look)
+
+    def remove(self) -> None:
+        """All of them, last first: torch is then as it was."""
+        while self._on:
+            guard(self._on.pop().remove)()
+
+    def look(self) -> None:
+        """Between two steps: are we too expensive, does somebody want another level?"""
+        if self._throttle.too_expensive(self._recorder.steps.latest) and self.level > 0:
+            self._ceiling = self.level - 1
+            self._set_level(self._ceiling, why=f"its own time was above {self._throttle.percent} of the step")
+        now = monotonic_ns()
+        if now - self._looked_ns >= LOOK_INTERVAL_NS:
+            self._looked_ns = now
+            self._look_for_wish()
+
+    def _look_for_wish(self) -> None:
+        if self._recorder.place is None:
+            return
+        try:
+            text = (self._recorder.place.run / LEVEL_FILE).read_text().strip()
+        except OSError:
+            return
+        if text.isdecimal() and int(text) != self._asked:
+            self._asked = self._ceiling = int(text)
+            self._set_level(self._asked, why=f"asked for by the file {LEVEL_FILE}")
+
+    def _set_level(self, level: int, *, why: str) -> None:
+        logger.warning("traincope records level %d from now on: %s", level, why)
+        self._recorder.event("recorder level", {"level": level, "was": self.level, "why": why})
+        self.level = level
+        for hook in reversed([hook for hook in self._on if hook.level > level]):
+            self._on.remove(hook)
+            guard(hook.remove)()
+            self._recorder.probes[hook.name] = f"off: level {level}, {why}"
+        for hook in self._hooks:
+            if hook.level <= level and hook not in self._on:
+                guard(self._install)(hook)
+        self._recorder.note()
+
+    def _install(self, hook: "Hook") -> None:
+        """What a hook had done before it failed is taken back."""
+        try:
+            hook.install(self._recorder)
+        except UNABLE as error:
+            self._recorder.probes[hook.name] = f"absent: {type(error).__name__}: {error}"
+            hook.remove()
+        else:
+            self._recorder.probes[hook.name] = "on"
+            self._on.append(hook)

@@ -1,0 +1,86 @@
+"""`run.log(loss=...)`: numbers of the training on its timeline, fetched from a GPU without waiting for it."""
+
+import struct
+import sys
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from traincope.events import Kind
+
+if TYPE_CHECKING:
+    from traincope.record.recorder import Recorder
+
+MAX_UNDER_WAY = 256
+"""Copies from the device at one time; a value beyond is left out."""
+
+_bits = struct.Struct("@d")
+_words = struct.Struct("@q")
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A value on its way from the device to pinned memory."""
+
+    name: int
+    step: int
+    at_ns: int
+    memory: Any
+    arrived: Any
+
+
+class Scalars:
+    """The values of one run."""
+
+    def __init__(self, recorder: "Recorder") -> None:
+        self._recorder = recorder
+        self._copies: deque[_Copy] = deque()
+        self.left_out = 0
+        recorder.between_steps(self.resolve)
+
+    def log(self, name: str, value: Any) -> None:
+        """`value`: a number, or a tensor of one element. Raises TypeError or ValueError for anything else."""
+        torch = sys.modules.get("torch")
+        number, now = self._recorder.names.intern(name), monotonic_ns()
+        if torch is None or not isinstance(value, torch.Tensor):
+            self._write(number, float(value), step=self._recorder.shared.step, at_ns=now)
+            return
+        local = _local(value.detach())
+        if local.is_cuda:
+            self._fetch(number, local, at_ns=now)
+        else:
+            self._write(number, float(local), step=self._recorder.shared.step, at_ns=now)
+
+    def resolve(self) -> None:
+        """Write the values that have arrived, in order."""
+        while self._copies and self._copies[0].arrived.query():
+            copy = self._copies.popleft()
+            self._write(copy.name, float(copy.memory), step=copy.step, at_ns=copy.at_ns)
+
+    def _fetch(self, number: int, value: Any, *, at_ns: int) -> None:
+        """Into pinned memory behind everything queued; nothing on a stream that is being captured."""
+        import torch
+
+        if len(self._copies) >= MAX_UNDER_WAY or torch.cuda.is_current_stream_capturing():
+            self.left_out += 1
+            return
+        memory = torch.empty((), dtype=value.dtype, pin_memory=True)
+        memory.copy_(value.reshape(()), non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        self._copies.append(_Copy(number, self._recorder.shared.step, at_ns, memory, arrived))
+
+    def _write(self, number: int, value: float, *, step: int, at_ns: int) -> None:
+        (bits,) = _words.unpack(_bits.pack(value))
+        self._recorder.writer().write(Kind.SCALAR, at_ns, at_ns, name=number, value=bits, step=step)
+
+
+def _local(value: Any) -> Any:
+    """This rank's tensor of a replicated DTensor; making a whole one of shards would be a collective."""
+    placements = getattr(value, "placements", None)
+    if placements is None:
+        return value
+    if not all(placement.is_replicate() for placement in placements):
+        raise TypeError("run.log() was given a DTensor that is not replicated; log value.full_tensor() instead")
+    return value.to_local()

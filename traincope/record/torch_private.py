@@ -1,0 +1,87 @@
+"""Every name of torch that is not public and that the recorder stands on, each behind a function.
+
+A torch that lacks one makes the function raise AttributeError or ImportError: then the probe that
+needs it is absent and says so, and nothing else changes.
+"""
+
+from typing import Any
+
+
+def default_store() -> Any:
+    """The store the default process group was made with."""
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d._get_default_store()
+
+
+def keys_below(key: str) -> Any:
+    """The dispatch keys that come after `key`."""
+    import torch
+
+    return torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, key))
+
+
+def redispatcher(namespace: str, operator: str) -> Any:
+    """Calls an operator below given dispatch keys, without the GIL."""
+    import torch
+
+    return getattr(getattr(torch.ops, namespace), operator).default._handle.redispatch_boxed
+
+
+def destroy_library(library: Any) -> None:
+    """Take a library's kernels out of the dispatcher."""
+    library._destroy()
+
+
+def graph_task_reader() -> Any:
+    """Returns the number of the backward the calling thread is in, or -1."""
+    import torch
+
+    return torch._C._current_graph_task_id
+
+
+def data_loader_iterator() -> Any:
+    """The class whose `__next__` every DataLoader iterator runs."""
+    from torch.utils.data import dataloader
+
+    return dataloader._BaseDataLoaderIter
+
+
+def pipeline_stage() -> Any:
+    """The class whose chunk methods every pipeline schedule calls."""
+    from torch.distributed.pipelining import stage
+
+    return stage._PipelineStageBase
+
+
+def pipeline_schedule() -> Any:
+    """The class of which every schedule is one, and which computes the loss in `_maybe_compute_loss`."""
+    from torch.distributed.pipelining import schedules
+
+    schedules._PipelineSchedule._maybe_compute_loss  # noqa: B018 - asks whether it is there
+    return schedules._PipelineSchedule
+
+
+def ddp_pre_forward() -> str:
+    """Name of DistributedDataParallel's method that broadcasts buffers before the forward."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    DistributedDataParallel._pre_forward  # noqa: B018
+    return "_pre_forward"
+
+
+def hide_from_compiler(function: Any, *, calls_too: bool) -> None:
+    """Keep torch.compile from compiling a Python function of ours that runs in a region it watches.
+
+    `calls_too`: nor anything that function calls. Without it Dynamo traces our hooks, breaks its
+    graphs on what it finds there, and warns. A torch that cannot be told so compiles them.
+    """
+    from torch._C import _dynamo
+
+    actions = getattr(_dynamo.eval_frame, "_FrameAction", None)
+    strategy = getattr(_dynamo.eval_frame, "_FrameExecStrategy", None)
+    code = getattr(function, "__code__", None)
+    if actions is None or strategy is None or code is None:
+        return
+    below = actions.SKIP if calls_too else actions.DEFAULT
+    _dynamo.eval_frame.set_code_exec_strategy(code, strategy(actions.SKIP, below))

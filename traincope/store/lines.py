@@ -1,0 +1,81 @@
+"""The side files of a rank: numbered JSON lines, whatever a kill or a full disk left of them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from traincope.topology import Group
+
+MOST_NAMES = 1 << 20
+"""A number above is damage: nobody wrote that many."""
+
+
+def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
+    """Number -> value of each whole line; a line that cannot be read is left out.
+
+    In version 1 a line's number was its place, and the first damaged line ended them.
+    """
+    if version == 1:
+        return dict(enumerate(_unnumbered(path)))
+    return dict(line for line in map(_numbered, _lines(path)) if line is not None)
+
+
+def parse(text: str) -> Any:
+    """The JSON value, or None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def dense_names(values: Mapping[int, Any]) -> tuple[str, ...]:
+    """Names by number, with a stand-in for each that was lost."""
+    count = max(values, default=-1) + 1
+    return tuple(str(values.get(number, unknown_name(number))) for number in range(count))
+
+
+def unknown_name(number: int) -> str:
+    return f"<name {number}>"
+
+
+def dense_groups(values: Mapping[int, Any]) -> tuple[Group, ...]:
+    """Groups by number; a garbled or lost one keeps its place, for records name groups by it."""
+    count = max(values, default=-1) + 1
+    return tuple(_group(number, values.get(number)) for number in range(count))
+
+
+def _group(number: int, raw: Any) -> Group:
+    fields = raw if isinstance(raw, dict) else {}
+    ranks = fields.get("ranks")
+    whole = isinstance(ranks, list) and all(type(rank) is int and rank >= 0 for rank in ranks)
+    return Group(
+        number=number,
+        key=str(fields.get("key", f"<group {number}>")),
+        axis=str(fields.get("axis", "unknown")),
+        rule=str(fields.get("rule", "none")),
+        ranks=tuple(ranks) if whole and isinstance(ranks, list) else (),
+    )
+
+
+def _numbered(line: str) -> tuple[int, Any] | None:
+    pair = parse(line)
+    if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
+        return None
+    return (pair[0], pair[1]) if 0 <= pair[0] < MOST_NAMES else None
+
+
+def _unnumbered(path: Path) -> Iterator[Any]:
+    for line in _lines(path):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Of the whole file: the last one may have been cut by a kill."""
+    try:
+        yield from path.read_text(errors="replace").split("\n")
+    except FileNotFoundError:
+        return
