@@ -78,7 +78,7 @@ def test_bad_input_is_one_sentence_and_its_exit_code(
 
 def test_a_run_of_another_version_is_refused(recorded: Path) -> None:
     card = recorded / "run.json"
-    card.write_text(card.read_text().replace('"version": 1', '"version": 7'))
+    card.write_text(card.read_text().replace('"version": 2', '"version": 7'))
     ended = run("report", str(recorded))
     assert ended.returncode == 5
     assert "was written in format 7, this traincope reads format 1" in ended.stderr

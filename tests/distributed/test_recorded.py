@@ -193,7 +193,7 @@ def pending_after(directory: str, wrap: Callable[[], nn.Module]) -> int:
         for _ in range(20):
             model(torch.ones(4, 32)).square().mean().backward()
             run.step()
-        (collectives,) = [hook for hook in run._hooks if hook.name == "collectives"]
+        (collectives,) = [hook for hook in run._probes.on if hook.name == "collectives"]
         pending = collectives.pending
         return len(pending._by_work) + len(pending._by_tensor)
 

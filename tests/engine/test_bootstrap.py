@@ -37,3 +37,8 @@ def test_without_a_launcher_the_way_out_is_named() -> None:
     with pytest.raises(TrainingError) as refused:
         WorkerEnvironment.read({})
     assert str(refused.value) == "RANK is not set; start workers through `traincope train` or torchrun"
+
+
+def test_a_rank_that_is_no_number_is_said_so() -> None:
+    with pytest.raises(TrainingError, match="hold no number"):
+        WorkerEnvironment.read(ENVIRON | {"RANK": "zero"})

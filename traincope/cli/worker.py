@@ -18,7 +18,7 @@ from traincope.engine.bootstrap import WorkerEnvironment, join
 from traincope.engine.config import Config
 from traincope.engine.load import load_config
 from traincope.engine.trainer import Trainer
-from traincope.errors import TraincopeError
+from traincope.errors import TraincopeError, UsageError
 
 
 def main() -> None:
@@ -64,7 +64,12 @@ def _report(progress: TextIO | None, **values: object) -> None:
 
 def _open_progress(path: Path | None, files: ExitStack) -> TextIO:
     """Appended to: a restarted training goes on in the same file, under the next attempt."""
-    return sys.stdout if path is None else files.enter_context(path.open("a", encoding="utf-8"))
+    if path is None:
+        return sys.stdout
+    try:
+        return files.enter_context(path.open("a", encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot write the progress to {path}: {error.strerror}; give another --progress") from error
 
 
 def _parser() -> argparse.ArgumentParser:

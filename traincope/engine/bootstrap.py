@@ -44,6 +44,10 @@ class WorkerEnvironment:
             raise TrainingError(
                 f"{error.args[0]} is not set; start workers through `traincope train` or torchrun"
             ) from error
+        except ValueError as error:
+            raise TrainingError(
+                f"torchrun's variables hold no number ({error}); start workers through `traincope train` or torchrun"
+            ) from error
 
 
 def join(environment: WorkerEnvironment) -> torch.device:

@@ -11,7 +11,7 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import NO_PEER, Flag, Kind
-from traincope.record.dispatcher import Interposed, Kernel
+from traincope.record.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.groups import Groups, KnownGroup
 from traincope.record.guard import guard
 from traincope.record.meshes import Meshes
@@ -152,7 +152,7 @@ class Collectives:
         self._listeners.append(listener)
 
     def _around(self, operation: Operation) -> Callable[[Kernel, Any], Kernel]:
-        begin = guard(self._beginner(operation))
+        begin = guard(self._beginner(operation), around_ns=transit_ns())
         returned = guard(self._returner(operation))
         raised = guard(self._raised)
 

@@ -8,12 +8,18 @@ the backend's kernel out (`get_kernel`) and calling it from ours was tried and d
 is then what it was, also where somebody has replaced a backend's kernel meanwhile.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+from traincope.record.guard import trial_ns
 from traincope.record.torch_private import destroy_library, hide_from_compiler, keys_below, redispatcher
 
 KEY = "BackendSelect"
+
+GROUP_TYPE = "__torch__.torch.classes.c10d.ProcessGroup"
+TRIAL_OPERATOR = f"nothing(Tensor[] tensors, {GROUP_TYPE} group, Tensor? indices, bool async, int timeout) -> Tensor[]"
+"""The arguments that a collective has, as far as they cost."""
 
 Kernel = Callable[..., Any]
 """Called with dispatch keys, then the operator's arguments by position."""
@@ -43,3 +49,25 @@ class Interposed:
     def remove(self) -> None:
         while self._libraries:
             destroy_library(self._libraries.pop())
+
+
+@functools.cache
+def transit_ns() -> int:
+    """What the dispatcher's way into a Python kernel and out again costs here, by a trial on an operator of ours."""
+    import torch
+    from torch.distributed import HashStore, ProcessGroup  # type: ignore[attr-defined]  # public, but not in __all__
+    from torch.library import Library
+
+    library = Library("traincope", "FRAGMENT")
+    library.define(TRIAL_OPERATOR)
+    library.impl("nothing", lambda tensors, *_: tensors, "CPU")
+    group = ProcessGroup(HashStore(), 0, 1).boxed()
+    call = functools.partial(torch.ops.traincope.nothing.default, [torch.empty(0)], group, None, True, -1)
+    bare_ns = trial_ns(call)
+    ours = Interposed()
+    ours.put("traincope", "nothing", lambda proceed, below: lambda keys, *args: proceed(keys & below, *args))
+    try:
+        return max(trial_ns(call) - bare_ns, 0)
+    finally:
+        ours.remove()
+        destroy_library(library)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from time import thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any, ParamSpec, TypeVar, cast
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,14 @@ class Meter:
     CPU time, for a thread that is preempted in a hook of ours would else count the machine's load as ours.
     """
 
-    __slots__ = ("own_ns",)
+    __slots__ = ("guard_ns", "own_ns", "span_ns")
 
     def __init__(self) -> None:
         self.own_ns = 0
+        self.span_ns = 1_000
+        """What one span costs here, by a trial at the start of a run."""
+        self.guard_ns = 0
+        """What passing a guard costs here beside the hook in it, likewise."""
 
 
 meter = Meter()
@@ -47,7 +51,23 @@ def begin_run() -> None:
     _run += 1
     failures.clear()
     counts.clear()
+    meter.guard_ns = trial_ns(guard(_nothing)) - trial_ns(_nothing)
     meter.own_ns = 0
+
+
+def trial_ns(call: Callable[[], object]) -> int:
+    """What one call costs here: the quickest of a few short loops."""
+    loops = []
+    for _ in range(5):
+        started = perf_counter_ns()
+        for _ in range(50):
+            call()
+        loops.append((perf_counter_ns() - started) // 50)
+    return min(loops)
+
+
+def _nothing() -> None:
+    pass
 
 
 def guard(hook: Callable[P, R], *, around_ns: int = 0) -> Callable[P, R | None]:
@@ -80,7 +100,7 @@ def guard(hook: Callable[P, R], *, around_ns: int = 0) -> Callable[P, R | None]:
         try:
             return hook(*args)  # type: ignore[call-arg]
         finally:
-            meter.own_ns += SAMPLED * (thread_time_ns() - started + around_ns)
+            meter.own_ns += SAMPLED * (thread_time_ns() - started + around_ns + meter.guard_ns)
 
     def count(error: Exception) -> int:
         nonlocal off_in

@@ -37,7 +37,8 @@ class Probes:
     def __init__(self, recorder: "Recorder", hooks: "tuple[Hook, ...]", *, level: int, throttle: Throttle) -> None:
         self._recorder = recorder
         self._hooks = hooks
-        self._on: list[Hook] = []
+        self.on: list[Hook] = []
+        """Installed, in the order they were."""
         self._asked = level
         """What the file or the caller wants; a throttle may hold the level below."""
         self._ceiling = level
@@ -50,14 +51,14 @@ class Probes:
         for hook in self._hooks:
             if hook.level > self.level:
                 self._recorder.probes[hook.name] = f"off: needs level {hook.level}, this run records level {self.level}"
-            elif hook not in self._on:
+            elif hook not in self.on:
                 guard(self._install)(hook)
         self._recorder.between_steps(self.look)
 
     def remove(self) -> None:
         """All of them, last first: torch is then as it was."""
-        while self._on:
-            guard(self._on.pop().remove)()
+        while self.on:
+            guard(self.on.pop().remove)()
 
     def look(self) -> None:
         """Between two steps: are we too expensive, does somebody want another level?"""
@@ -84,12 +85,12 @@ class Probes:
         logger.warning("traincope records level %d from now on: %s", level, why)
         self._recorder.event("recorder level", {"level": level, "was": self.level, "why": why})
         self.level = level
-        for hook in reversed([hook for hook in self._on if hook.level > level]):
-            self._on.remove(hook)
+        for hook in reversed([hook for hook in self.on if hook.level > level]):
+            self.on.remove(hook)
             guard(hook.remove)()
             self._recorder.probes[hook.name] = f"off: level {level}, {why}"
         for hook in self._hooks:
-            if hook.level <= level and hook not in self._on:
+            if hook.level <= level and hook not in self.on:
                 guard(self._install)(hook)
         self._recorder.note()
 
@@ -102,4 +103,4 @@ class Probes:
             hook.remove()
         else:
             self._recorder.probes[hook.name] = "on"
-            self._on.append(hook)
+            self.on.append(hook)

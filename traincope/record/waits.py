@@ -11,7 +11,7 @@ from typing import Any
 from traincope.events import OPEN, Flag, Kind
 from traincope.record.collectives import Issued, Pending
 from traincope.record.device import CudaDevice, DeviceStalls, Event
-from traincope.record.dispatcher import Interposed, Kernel
+from traincope.record.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
@@ -78,7 +78,8 @@ class Waits:
         return wait
 
     def _around_wait_tensor(self, proceed: Kernel, below: Any) -> Kernel:
-        begin, finish = guard(self._beginner(self._pending.take_tensor)), guard(self._finish)
+        begin = guard(self._beginner(self._pending.take_tensor), around_ns=transit_ns())
+        finish = guard(self._finish)
         raised = guard(self._raised)
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:

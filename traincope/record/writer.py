@@ -30,6 +30,7 @@ from traincope.events import (
     Flag,
     Kind,
 )
+from traincope.record.guard import SAMPLED, guard, meter
 from traincope.store.layout import segment_path
 from traincope.store.segments import HEADER_BYTES, SegmentFile
 
@@ -41,6 +42,9 @@ RETRY_NS = 1_000_000_000
 Slot = tuple[memoryview, int]
 """The words of a segment and the index of a record's `end_ns` among them."""
 
+TRIAL_RECORDS = 2
+COUNTED_BYTES = SAMPLED * RECORD_BYTES
+COUNTED_AT = HEADER_BYTES % COUNTED_BYTES
 SPAN = int(Kind.SPAN)
 DONE_BEFORE_WAIT = int(Flag.DONE_BEFORE_WAIT) << FLAGS_SHIFT
 _pack_into = LAYOUT.pack_into
@@ -99,6 +103,15 @@ class ThreadWriter:
         self._limit: int
         self._use_scratch()
 
+    @classmethod
+    def for_trial(cls) -> "ThreadWriter":
+        """A writer into private memory, as quick as the real one: to find out what a record costs."""
+        writer = cls(Shared(Path(), segments_per_thread=0), thread="")
+        memory = bytearray(TRIAL_RECORDS * RECORD_BYTES)
+        writer._map, writer._words = memory, memoryview(memory).cast("q")
+        writer._reserve, writer._limit = count(RECORD_BYTES, 0).__next__, len(memory)
+        return writer
+
     def begin(
         self,
         kind: int,
@@ -122,10 +135,15 @@ class ThreadWriter:
         return self._words, (offset >> 3) + END_WORD
 
     def begin_span(self, name: int) -> Slot:
-        """As `begin` for a SPAN, without the arguments that a span does not have."""
+        """As `begin` for a SPAN, without the arguments that a span does not have.
+
+        It passes no guard, so its cost is counted here: every so-maniest record, at what one costs.
+        """
         offset = self._reserve()
         if offset >= self._limit:
             offset = self._next_segment()
+        if offset % COUNTED_BYTES == COUNTED_AT:
+            meter.own_ns += SAMPLED * meter.span_ns
         _pack_span_into(self._map, offset, monotonic_ns(), OPEN, self._shared.step, name, SPAN)
         return self._words, (offset >> 3) + END_WORD
 
@@ -176,10 +194,8 @@ class ThreadWriter:
         """A fresh segment; without one the record goes into scratch memory and counts as dropped."""
         self._seal()
         if monotonic_ns() >= self._retry_at_ns:
-            try:
-                self._open_segment()
-            except OSError:
-                self._retry_at_ns = monotonic_ns() + RETRY_NS
+            self._retry_at_ns = monotonic_ns() + RETRY_NS
+            _try_open(self)
         if self._current is None:
             self._lost += 1
             self._shared.dropped += 1
@@ -198,6 +214,7 @@ class ThreadWriter:
         self._map, self._words = segment.map, segment.words
         self._reserve = count(HEADER_BYTES, RECORD_BYTES).__next__
         self._limit = HEADER_BYTES + CAPACITY * RECORD_BYTES
+        self._retry_at_ns = 0
         now = monotonic_ns()
         self.write(Kind.CLOCK, now, now, value=time.time_ns())
 
@@ -236,6 +253,13 @@ class ThreadWriter:
         self._map = scratch
         self._words = memoryview(scratch).cast("q")
         self._reserve, self._limit = repeat(0).__next__, 0
+
+
+@guard
+def _try_open(writer: ThreadWriter) -> None:
+    """Full, read-only, over a quota: records are counted as dropped, and it is tried again."""
+    with suppress(OSError):
+        writer._open_segment()
 
 
 def end(slot: Slot) -> None:
