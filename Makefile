@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check setup format bench sample-runs clean
+.PHONY: demo test check setup format bench bench-report sample-runs clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -40,6 +40,9 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench.recorder
+
+bench-report: setup
+	$(BIN)/python -m tests.bench.report
 
 sample-runs: setup
 	rm -rf sample_runs/demo

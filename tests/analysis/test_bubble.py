@@ -169,7 +169,7 @@ def test_actions_of_an_evaluation_are_no_pipeline_work(even: Pipeline) -> None:
     forwards = [action("F", 160 + 10 * m, 170 + 10 * m, stage=1, microbatch=m, of=Phase.EVALUATION) for m in range(3)]
     found = with_extra(even, phase(Phase.EVALUATION, 155, 195), *forwards, until=200)
     assert parts(found) == [(30, 0, 0, 0)] * 2
-    assert (found.ledger.ranks[1].total("evaluation"), found.ledger.ranks[1].total("forward")) == (40, 40)
+    assert (found.ledger.ranks[1].evaluation_ns, found.ledger.ranks[1].total("forward")) == (40, 40)
     assert bubble_of(found).num_microbatches == 4
 
 

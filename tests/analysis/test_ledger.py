@@ -62,10 +62,38 @@ def test_what_a_host_cannot_see_is_none_and_not_zero() -> None:
     assert ledger.total("unattributed") == 100
 
 
-def test_every_phase_has_its_own_term() -> None:
-    rows = [phase(of, 10 * of, 10 * of + 10) for of in PHASE_TERMS]
+TRAINING_TERMS = {of: term for of, term in PHASE_TERMS.items() if of != Phase.EVALUATION}
+
+
+def test_every_phase_of_training_has_its_own_term() -> None:
+    rows = [phase(of, 10 * of, 10 * of + 10) for of in TRAINING_TERMS]
     found = analyze(timeline(rank(0, step(0, 0, 120), *rows)))
-    assert terms_of(found, number=0, at=0) == dict.fromkeys(PHASE_TERMS.values(), 10) | {"unattributed": 20}
+    assert terms_of(found, number=0, at=0) == dict.fromkeys(TRAINING_TERMS.values(), 10) | {"unattributed": 30}
+
+
+def test_evaluation_is_no_part_of_a_step() -> None:
+    """One inside step 1 and one between steps; the run goes from 0 to 200."""
+    inside, between = phase(Phase.EVALUATION, 120, 150), phase(Phase.EVALUATION, 180, 190)
+    steps = (step(0, 0, 100), step(1, 100, 180), step(2, 190, 200))
+    ledger = analyze(timeline(rank(0, *steps[:2], inside, between, steps[2]))).ledger
+    assert ledger.ranks[0].wall_ns.tolist() == [100, 50, 10]
+    assert (ledger.total("unattributed"), ledger.total("evaluation")) == (60, None)
+    assert (ledger.evaluation_ns, ledger.evaluation_ratio) == (40, 0.2)
+
+
+def test_collectives_within_an_evaluation_count_nowhere() -> None:
+    """Rank 1 is 30 late for the evaluation's all-gather, which is nobody's concern; the training's takes 10."""
+    training = collective(20, 30, sequence=1)
+    ranks = []
+    for number, begin in ((0, 40), (1, 70)):
+        call = collective(begin, 80, sequence=2)
+        rows = (training, stall(training, 20, 30), phase(Phase.EVALUATION, 35, 90), call, stall(call, begin, 80))
+        ranks.append(rank(number, step(0, 0, 100), *rows, groups=GROUPS))
+    found = analyze(timeline(*ranks))
+    assert_exact(found)
+    assert terms_of(found, number=0, at=0) == {"exposed_transfer[fsdp]": 10, "unattributed": 35}
+    assert [(row.count, row.transfer_ns, row.wait_ns, row.exposed_ns) for row in found.comm] == [(2, 20, 0, 20)]
+    assert [one.own_wait_ns for one in found.stragglers.ranks] == [0, 0]
 
 
 def test_a_phase_across_a_step_border_is_shared_by_both_steps() -> None:
@@ -141,22 +169,24 @@ def _action(kind: str, stage: int, microbatch: int, span: tuple[int, int], borde
 
 
 def labels(made: Made, *, number: int) -> list[Counter[str]]:
-    """For each step of a rank: its ns counted by term, each ns labelled by itself, by the definition."""
+    """For each step of a rank: its ns counted by term, each ns labelled by itself; evaluation is no part of it."""
     rows = made.rows[number]
     return [
-        Counter(_label(made, ns, number=number) for ns in range(row.start_ns, row.end_ns))
+        Counter(
+            label for ns in range(row.start_ns, row.end_ns) if (label := _label(made, ns, number=number)) is not None
+        )
         for row in rows
         if row.kind == Kind.STEP
     ]
 
 
-def _label(made: Made, ns: int, *, number: int) -> str:
+def _label(made: Made, ns: int, *, number: int) -> str | None:
     kinds = (Kind.PHASE, Kind.STALL)
     is_open = [row for row in made.rows[number] if row.kind in kinds and row.start_ns <= ns < row.end_ns]
     if not is_open:
         return "unattributed"
     if any(row.phase == Phase.EVALUATION for row in is_open):
-        return "evaluation"
+        return None
     latest = max(row.start_ns for row in is_open)
     inner = [row for row in is_open if row.start_ns == latest][-1]
     return PHASE_TERMS[inner.phase] if inner.kind == Kind.PHASE else _stall_label(made, inner, ns, number=number)
@@ -185,6 +215,7 @@ def test_each_ns_goes_where_the_definition_says(made: Made) -> None:
     for number in (0, 1):
         for at, expected in enumerate(labels(made, number=number)):
             assert terms_of(found, number=number, at=at) == dict(expected)
+            assert found.ledger.ranks[number].wall_ns[at] == expected.total()
 
 
 @given(made=runs(actions=True))
@@ -192,7 +223,7 @@ def test_each_ns_goes_where_the_definition_says(made: Made) -> None:
 def test_with_a_pipeline_the_terms_still_sum_to_the_wall_time(made: Made) -> None:
     found = analyze(made.timeline())
     assert_exact(found)
-    kept = ("data_wait", "checkpoint_stall", "optimizer", "gc", "evaluation")
+    kept = ("data_wait", "checkpoint_stall", "optimizer", "gc")
     without = analyze(
         Made(rows=tuple([row for row in rows if row.kind != Kind.ACTION] for rows in made.rows)).timeline()
     )

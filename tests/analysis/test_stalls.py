@@ -9,7 +9,6 @@ from traincope.analysis.host import cut
 from traincope.analysis.stalls import split_stalls
 from traincope.events import Flag
 from traincope.timeline import match_instances
-from traincope.timeline.instances import group_numbers
 
 FSDP, PP = group("fsdp", 0, 1), group("pp", 0, 1)
 
@@ -26,10 +25,9 @@ def split(mine: list[Row], peers: list[Row]) -> Sums:
     groups = [FSDP, PP]
     found = timeline(rank(0, step(0, 0, 1000), *mine, groups=groups), rank(1, *peers, groups=groups))
     pieces = cut(found.ranks[0], window_ends=np.empty(0, dtype=np.int64))
-    parts = split_stalls(found.ranks[0], pieces, instances=match_instances(found), groups=group_numbers(found))
-    assert int((parts.wait_ns + parts.transfer_ns)[pieces.stalled].sum()) == int(
-        pieces.duration_ns[pieces.stalled].sum()
-    )
+    parts = split_stalls(found.ranks[0], pieces, instances=match_instances(found))
+    assert np.array_equal(parts.at, np.flatnonzero(pieces.stalled))
+    assert np.array_equal(parts.wait_ns + parts.transfer_ns, pieces.duration_ns[parts.at])
     return Sums(
         wait_ns=int(parts.wait_ns.sum()),
         transfer_ns=int(parts.transfer_ns.sum()),

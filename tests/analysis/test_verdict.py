@@ -48,6 +48,16 @@ def test_what_holds_up_the_host_is_named_from_five_percent_on(of: Phase, kind: s
     assert [f.kind for f in verdict(busy(phase(of, 50, 54)))] == ["healthy"]
 
 
+def test_evaluation_is_told_only_where_it_is_large_and_dilutes_no_loss() -> None:
+    """20 of 120 are evaluation; garbage is 12 of the other 100."""
+    busy_step = (step(0, 0, 120), phase(Phase.FORWARD, 0, 120))
+    found = verdict(rank(0, *busy_step, phase(Phase.GC, 0, 12), phase(Phase.EVALUATION, 60, 80)))
+    assert [(finding.kind, finding.estimated_gain_ratio) for finding in found] == [("evaluation", None), ("gc", 0.12)]
+    assert found[0].evidence == "evaluation takes 16.7 % of the run, beside the steps"
+    short = verdict(rank(0, *busy_step, phase(Phase.EVALUATION, 60, 71)))
+    assert [finding.kind for finding in short] == ["healthy"]
+
+
 def test_losses_come_largest_first() -> None:
     found = verdict(busy(phase(Phase.GC, 0, 10), phase(Phase.DATA_WAIT, 10, 40), phase(Phase.SYNC, 40, 60)))
     assert [finding.kind for finding in found] == ["data_bound", "sync", "gc"]

@@ -88,7 +88,7 @@ def analysis() -> results.Analysis:
         ),
         verdict=(
             results.Finding(
-                kind="pipeline_bubble",
+                kind=results.FindingKind.PIPELINE_BUBBLE,
                 confidence="high",
                 evidence=EVIDENCE,
                 advice=ADVICE,
@@ -108,7 +108,10 @@ def without_steps() -> results.Analysis:
         stragglers=results.Stragglers(ranks=(), named=()),
         verdict=(
             results.Finding(
-                kind="no_steps", confidence="unknown", evidence="no step was recorded", advice="run longer"
+                kind=results.FindingKind.NO_STEPS,
+                confidence="unknown",
+                evidence="no step was recorded",
+                advice="run longer",
             ),
         ),
     )
@@ -205,6 +208,7 @@ def document() -> schema.Document:
             "attempts": 1,
             "steps": 3,
             "excluded_steps": [0],
+            "guessed_steps": 0,
             "step_ns": 100 * MS,
             "start": START_NS,
             "end": END_NS,
@@ -260,6 +264,8 @@ def document() -> schema.Document:
                 "launch_gap": None,
                 "unattributed": 0.02,
             },
+            "evaluation_ns": 0,
+            "evaluation_ratio": 0.0,
         },
         "utilization": {
             "mfu": None,
@@ -329,6 +335,7 @@ def document() -> schema.Document:
         "recorder": {
             "events": 1_234,
             "dropped": 0,
+            "dropped_steps": [],
             "overhead_seconds": None,
             "probes": [{"name": "c10d", "state": "on", "ranks": [0, 1]}],
             "problems": [],

@@ -122,7 +122,7 @@ def test_unclean_ends_of_many_ranks_are_counted_after_the_fifth() -> None:
 
 def test_everything_that_makes_the_report_doubtful_is_named() -> None:
     doubtful = to_document(without_steps())
-    doubtful["run"].update(world_size=4, missing_ranks=[2, 3])
+    doubtful["run"].update(world_size=4, missing_ranks=[2, 3], guessed_steps=9)
     doubtful["faults"] = [
         {"rank": 0, "ending": "ValueError", "silent_ns": 0, "open_records": []},
         {"rank": 1, "ending": None, "silent_ns": 0, "open_records": []},
@@ -131,6 +131,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
     doubtful["recorder"] = {
         "events": 7,
         "dropped": 3,
+        "dropped_steps": [[61, 1_361], [1_400, 1_400]],
         "overhead_seconds": None,
         "probes": [{"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]}],
         "problems": [f"segment {number} is damaged" for number in range(7)],
@@ -140,6 +141,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    rank 1 was in nothing that is watched when its records end\n"
         "    ranks 2, 3 of 4 left nothing to read; what happened there is unknown\n"
         "    7 events, 3 dropped, own cost not measured\n"
+        "    dropped, on some rank at least, and in no number above: steps 61-1361, 1400\n"
         "    segment 0 is damaged\n"
         "    segment 1 is damaged\n"
         "    segment 2 is damaged\n"
@@ -147,6 +149,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    segment 4 is damaged\n"
         "    2 more could not be read (see --format json)\n"
         "    probe ddp is off on ranks 0, 1: no DDP seen\n"
+        "    step boundaries were guessed from the optimizer; call run.step()\n"
         "    clock error is unknown on rank 1; do not compare their times with other\n"
         "    hosts\n"
     )
@@ -207,3 +210,10 @@ def test_transfer_that_may_be_wait_is_admitted() -> None:
     assert unsplit["ledger"] is not None
     unsplit["ledger"]["unsplit_ns"] = 6 * MS
     assert "    1.00 ms a step of transfer may be wait: records of the peers are missing\n" in shown(unsplit)
+
+
+def test_evaluation_stands_beside_the_steps() -> None:
+    evaluated = document()
+    assert evaluated["ledger"] is not None
+    evaluated["ledger"].update(evaluation_ns=2 * 12_300 * MS, evaluation_ratio=0.045)
+    assert "    evaluation: 12.3 s beside the steps (4.5 % of the run)\n" in shown(evaluated)

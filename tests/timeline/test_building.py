@@ -14,7 +14,7 @@ def only(*rows: Row, ending: str | None = "clean") -> RankTimeline:
 def test_only_steps_that_ended_and_trained_are_complete() -> None:
     found = only(step(0, 0, 10), step(1, 10, 30), step(2, 30, 31, flags=Flag.PARTIAL), step(3, 31, OPEN), ending=None)
     assert found.steps == (Step(number=0, start_ns=0, end_ns=10), Step(number=1, start_ns=10, end_ns=30))
-    assert [step.wall_ns for step in found.steps] == [10, 20]
+    assert [step.length_ns for step in found.steps] == [10, 20]
     assert found.open_step == 3
 
 

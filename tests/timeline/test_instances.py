@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.timeline.build import Row, collective, group, message, rank, timeline
-from traincope.events import OPEN, Flag
-from traincope.store import RankRecords
-from traincope.timeline import Instances, match_instances
+from tests.timeline.build import Row, collective, group, message, phase, rank, step, timeline
+from traincope.events import OPEN, Flag, Phase
+from traincope.store import RECORD_DTYPE, RankRecords
+from traincope.timeline import Channel, Instances, match_instances
 
 FSDP = group("fsdp", 0, 1)
 WORLD = group("world", 0, 1)
@@ -40,7 +40,7 @@ def test_group_and_name_numbers_are_each_ranks_own() -> None:
     first = rank(0, collective(0, 100, group=0), groups=[FSDP, WORLD])
     second = rank(1, collective(70, 100, group=1), groups=[WORLD, FSDP], first_name="something else")
     found = match(first, second)
-    assert len(found.keys) == 1
+    assert len(found) == 1
     assert found.axis.tolist() == ["fsdp", "fsdp"]
     assert found.operation.tolist() == ["all_gather", "all_gather"]
 
@@ -57,7 +57,7 @@ def test_a_send_meets_its_receive() -> None:
     found = match(sender, receiver)
     assert found.transfer_ns.tolist() == [10]
     assert found.wait_ns.tolist() == [0, 50]
-    assert (found.keys["source"].tolist(), found.keys["destination"].tolist()) == ([0], [1])
+    assert found.channels == (Channel(PP.key, 0, 1, 3),)
 
 
 def posted_ahead(*, sender_boot: str, receiver_boot: str) -> Instances:
@@ -109,20 +109,28 @@ def test_a_missing_peer_makes_it_incomplete() -> None:
 
 def test_what_is_still_open_or_raised_has_no_duration() -> None:
     found = pair(collective(0, OPEN), collective(70, 100, flags=Flag.RAISED))
-    assert len(found.keys) == len(found.rank) == 0
+    assert len(found) == len(found.number) == 0
 
 
 def test_a_run_without_collectives_has_no_instances() -> None:
-    found = match(rank(0), rank(1))
-    assert len(found.keys) == 0
-    assert found.find(np.zeros(2, dtype=found.keys.dtype)).tolist() == [-1, -1]
+    made = timeline(rank(0, step(0, 0, 5), groups=[FSDP]), rank(1))
+    found = match_instances(made)
+    assert len(found) == 0
+    assert found.find(made.ranks[0], np.zeros(2, dtype=RECORD_DTYPE)).tolist() == [-1, -1]
 
 
-def test_an_unknown_key_is_not_found() -> None:
-    found = pair(collective(0, 100, sequence=4), collective(70, 100, sequence=4))
-    unknown = found.keys.copy()
-    unknown["sequence"] = 5
-    assert (found.find(found.keys).tolist(), found.find(unknown).tolist()) == ([0], [-1])
+def test_an_unknown_instance_is_not_found() -> None:
+    made = timeline(*(rank(r, collective(0, 100, sequence=4), groups=[FSDP, WORLD]) for r in (0, 1)))
+    found, known = match_instances(made), made.ranks[0].main
+    counted_on, elsewhere = known.copy(), known.copy()
+    counted_on["sequence"], elsewhere["group"] = 5, 1
+    assert [found.find(made.ranks[0], asked).tolist() for asked in (known, counted_on, elsewhere)] == [[0], [-1], [-1]]
+
+
+def test_what_is_begun_within_an_evaluation_is_marked() -> None:
+    calls = [collective(start, start + 5, sequence=n) for n, start in enumerate((0, 10, 39, 40))]
+    found = match(rank(0, calls[0], phase(Phase.EVALUATION, 10, 40), *calls[1:], groups=[FSDP]))
+    assert found.parts.evaluating.tolist() == [False, True, True, False]
 
 
 @given(durations=st.lists(st.lists(st.integers(1, 50), min_size=3, max_size=3), max_size=8))
@@ -133,23 +141,25 @@ def test_every_instance_has_its_own_minimum(durations: list[list[int]]) -> None:
         for r in range(3)
     ]
     found = match(*ranks)
-    assert found.transfer_ns[found.keys["sequence"].argsort()].tolist() == [min(row) for row in durations]
+    assert found.transfer_ns[found.sequence.argsort()].tolist() == [min(row) for row in durations]
     assert int(found.wait_ns.sum()) == sum(sum(row) - 3 * min(row) for row in durations)
 
 
 parts = st.tuples(st.integers(0, 1), st.integers(0, 2), st.sampled_from([-7, 0, 2**30]), st.integers(1, 50))
 
 
-@given(drawn=st.lists(parts, max_size=12, unique_by=lambda part: part[:3]))
+@given(drawn=st.lists(parts, min_size=1, max_size=12, unique_by=lambda part: part[:3]))
 def test_any_two_keys_that_differ_are_two_instances(drawn: list[tuple[int, int, int, int]]) -> None:
     """Rank 0 sends: (group, sequence, tag) are all that tells its messages apart."""
     rows = [message("send", 0, ns, peer=1, group=at, sequence=n, tag=tag) for at, n, tag, ns in drawn]
-    found = match(rank(0, *rows, groups=[FSDP, PP]))
+    made = timeline(rank(0, *rows, groups=[FSDP, PP]))
+    found = match_instances(made)
     by_key: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for key, transfer in zip(found.keys, found.transfer_ns.tolist(), strict=True):
-        by_key[int(key["sequence"]), int(key["tag"])].append(transfer)
-    assert len(found.keys) == len(drawn)
+    for channel, n, transfer in zip(found.channel, found.sequence.tolist(), found.transfer_ns.tolist(), strict=True):
+        by_key[n, found.channels[channel].tag].append(transfer)
+    assert len(found) == len(drawn)
     assert {key: sorted(transfers) for key, transfers in by_key.items()} == {
         (n, tag): sorted(ns for _, m, other, ns in drawn if (m, other) == (n, tag)) for _, n, tag, _ in drawn
     }
-    assert found.find(found.keys).tolist() == list(range(len(drawn)))
+    assert found.find(made.ranks[0], made.ranks[0].main).tolist() == found.number.tolist()
+    assert sorted(found.number.tolist()) == list(range(len(drawn)))

@@ -9,7 +9,8 @@ one file, one field of `Analysis` and one line there.
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation
-from traincope.analysis.findings import Finding
+from traincope.analysis.coverage import dropped_steps, guessed_steps
+from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 
@@ -18,6 +19,7 @@ __all__ = [
     "AxisOperation",
     "Bubble",
     "Finding",
+    "FindingKind",
     "Ledger",
     "RankLedger",
     "RankWait",
@@ -25,4 +27,6 @@ __all__ = [
     "Straggler",
     "Stragglers",
     "analyze",
+    "dropped_steps",
+    "guessed_steps",
 ]

@@ -1,21 +1,29 @@
 """A timeline through all analyses, in the order they need each other."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.bubble import Bubble, Idle, StageBubble, measured_transfers, replay_idle, theory
+from traincope.analysis.bubble import (
+    Bubble,
+    Idle,
+    StageBubble,
+    measured_transfers,
+    replay_idle,
+    stage_transfers,
+    theory,
+)
 from traincope.analysis.comm import AxisOperation, communication
 from traincope.analysis.findings import Finding
-from traincope.analysis.host import Pieces, cut
-from traincope.analysis.ledger import Ledger, RankLedger, assemble, rank_ledger
-from traincope.analysis.pipeline import ReplicaStep, replica_steps, window_ends
-from traincope.analysis.stalls import StallSplit, split_stalls
-from traincope.analysis.stragglers import Stragglers, stragglers
+from traincope.analysis.host import cut
+from traincope.analysis.ledger import Ledger, assemble, rank_ledger
+from traincope.analysis.pipeline import NO_WINDOW, ReplicaSteps, replica_steps, window_ends
+from traincope.analysis.stalls import Standstill, split_stalls, standstills
+from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
 from traincope.analysis.verdict import verdict
 from traincope.timeline import Instances, Timeline, match_instances
-from traincope.timeline.instances import group_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,39 +47,43 @@ class Analysis:
 
 
 def analyze(timeline: Timeline) -> Analysis:
-    """Where the time of the run went. Pure: nothing is read but the timeline."""
+    """Where the time of the run went. Pure: nothing is read but the timeline.
+
+    Rank by rank, each reduced to its sums before the next is cut: a rank's pieces are as large as
+    its records.
+    """
     excluded = _warm_up(timeline)
     instances = match_instances(timeline)
-    groups = group_numbers(timeline)
+    last = last_to_arrive(instances)
     steps = replica_steps(timeline)
     idle = _idle_by_rank(steps, instances)
-    waits = {}
+    stood_still = {}
     ledgers = []
     for rank in timeline.ranks:
-        own = tuple(step for step in steps if rank.rank in step.ranks)
-        ends = np.array(list(window_ends(rank, own).values()), dtype=np.int64)
-        pieces = cut(rank, window_ends=ends)
-        split = split_stalls(rank, pieces, instances=instances, groups=groups)
-        waits[rank.rank] = (pieces, split)
-        ledgers.append(rank_ledger(rank, pieces, split, steps=own, idle=idle.get(rank.rank, {}), excluded=excluded))
-    return _analysis(timeline, tuple(ledgers), waits, steps=steps, instances=instances, excluded=excluded)
+        ends = window_ends(rank, steps)
+        pieces = cut(rank, window_ends=ends[ends != NO_WINDOW])
+        split = split_stalls(rank, pieces, instances=instances)
+        ledger = rank_ledger(rank, pieces, split, window_ends=ends, idle=idle[rank.rank], excluded=excluded)
+        stood_still[rank.rank] = standstills(pieces, split, counted=ledger.counted, last=last)
+        ledgers.append(ledger)
+    return _analysis(
+        timeline, assemble(tuple(ledgers), excluded=excluded), stood_still, steps=steps, instances=instances
+    )
 
 
 def _analysis(
     timeline: Timeline,
-    ledgers: tuple[RankLedger, ...],
-    waits: Mapping[int, tuple[Pieces, StallSplit]],
+    ledger: Ledger,
+    stood_still: Mapping[int, tuple[Standstill, ...]],
     *,
-    steps: tuple[ReplicaStep, ...],
+    steps: tuple[ReplicaSteps, ...],
     instances: Instances,
-    excluded: frozenset[int],
 ) -> Analysis:
-    ledger = assemble(ledgers, excluded=excluded)
-    comm = communication(instances, waits, ledger=ledger)
-    bubble = _bubble(
-        ledger, tuple(step for step in steps if step.number not in excluded), one_clock=instances.shared_clock
-    )
-    late = stragglers(timeline, ledger, waits, instances)
+    comm = communication(instances, stood_still, ledger=ledger)
+    excluded = frozenset(ledger.excluded_steps)
+    counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
+    bubble = _bubble(ledger, counted, one_clock=instances.shared_clock)
+    late = stragglers(timeline, ledger, stood_still)
     return Analysis(
         timeline=timeline,
         ledger=ledger,
@@ -88,18 +100,18 @@ def _warm_up(timeline: Timeline) -> frozenset[int]:
     return frozenset({min(numbers)} if len(numbers) > 1 else ())
 
 
-def _idle_by_rank(steps: tuple[ReplicaStep, ...], instances: Instances) -> dict[int, dict[int, Idle]]:
-    """Rank -> step number -> what the replays say."""
-    transfers = measured_transfers(steps, instances)
-    idle: dict[int, dict[int, Idle]] = {}
-    for step in steps:
-        for rank, values in replay_idle(step, transfers[step.number, step.ranks[0]]).items():
-            idle.setdefault(rank, {})[step.number] = values
+def _idle_by_rank(steps: tuple[ReplicaSteps, ...], instances: Instances) -> Mapping[int, list[Idle]]:
+    """Rank -> what the replays say of its steps."""
+    measured = measured_transfers(instances) if steps else {}
+    idle: dict[int, list[Idle]] = defaultdict(list)
+    for one in steps:
+        for rank, replays in replay_idle(one, stage_transfers(one, measured)).items():
+            idle[rank].append(replays)
     return idle
 
 
-def _bubble(ledger: Ledger, steps: tuple[ReplicaStep, ...], *, one_clock: bool) -> Bubble | None:
-    """Per stage from the ledger; theory and schedule from the last counted step."""
+def _bubble(ledger: Ledger, steps: tuple[ReplicaSteps, ...], *, one_clock: bool) -> Bubble | None:
+    """Per stage from the ledger; theory and schedule from the last step of the last replica."""
     if not steps:
         return None
     ranks_of: dict[int, set[int]] = {}
@@ -107,10 +119,13 @@ def _bubble(ledger: Ledger, steps: tuple[ReplicaStep, ...], *, one_clock: bool) 
         for rank, order in step.replica.orders.items():
             for action in order:
                 ranks_of.setdefault(action.stage, set()).add(rank)
-    schedule, microbatches, formula, replayed = theory(steps[-1].replica)
+    newest = max(
+        (step for step in steps if step.ranks == steps[-1].ranks), key=lambda step: int(step.numbers[-1])
+    ).last()
+    schedule, microbatches, formula, replayed = theory(newest)
     return Bubble(
         schedule=schedule,
-        num_stages=len(steps[-1].replica.orders),
+        num_stages=len(newest.orders),
         num_microbatches=microbatches,
         stages=tuple(_stage(ledger, stage, ranks) for stage, ranks in sorted(ranks_of.items())),
         theory_ratio=formula,

@@ -7,15 +7,13 @@ transfers add exposed transfer; what really happened adds the jitter. Difference
 counterfactuals, so signed; their sum is the pool, exactly.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
-from traincope.analysis.pipeline import ReplicaStep
-from traincope.analysis.schedule import Action, Replica, mean_over_stages, recognise, replay
+from traincope.analysis.pipeline import Ints, ReplicaSteps, by_number
+from traincope.analysis.schedule import Action, Ns, Replica, halfway, mean_over_stages, recognise, replay
 from traincope.events import RECEIVE_OPERATIONS
 from traincope.plan.bubble import FORMULAS, bubble_ratio
 from traincope.timeline import Instances
@@ -24,11 +22,13 @@ from traincope.topology import PIPELINE_AXIS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """Idle ns of one rank in one step by the three replays."""
+    """Idle ns of one rank by the three replays, one entry a step."""
 
-    schedule_ns: int
-    imbalance_ns: int
-    transfer_ns: int
+    numbers: Ints
+    """Step numbers."""
+    schedule_ns: Ints
+    imbalance_ns: Ints
+    transfer_ns: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class Bubble:
         return sum(stage.fraction_ratio for stage in self.stages) / len(self.stages)
 
 
-def replay_idle(step: ReplicaStep, transfers: Mapping[tuple[int, int], int]) -> dict[int, Idle]:
+def replay_idle(steps: ReplicaSteps, transfers: Mapping[tuple[int, int], Ns]) -> dict[int, Idle]:
     """Rank -> its idle time by the replays; empty where the recorded order cannot be replayed."""
-    replica = step.replica
+    replica = steps.replica
     own = replica.medians()
     runs = (
         replay(replica.orders, mean_over_stages(own), {}),
@@ -82,40 +82,56 @@ def replay_idle(step: ReplicaStep, transfers: Mapping[tuple[int, int], int]) -> 
     even, uneven, sent = runs
     if even is None or uneven is None or sent is None:
         return {}
+    shape = np.zeros_like(steps.numbers)
     return {
         rank: Idle(
-            schedule_ns=even[rank],
-            imbalance_ns=uneven[rank] - even[rank],
-            transfer_ns=sent[rank] - uneven[rank],
+            numbers=steps.numbers,
+            schedule_ns=shape + even[rank],
+            imbalance_ns=shape + uneven[rank] - even[rank],
+            transfer_ns=shape + sent[rank] - uneven[rank],
         )
         for rank in even
     }
 
 
-def measured_transfers(
-    steps: tuple[ReplicaStep, ...], instances: Instances
-) -> dict[tuple[int, int], dict[tuple[int, int], int]]:
-    """(step, first rank of the replica) -> (source stage, destination stage) -> median transfer ns."""
-    on_pipeline = np.array([axis == PIPELINE_AXIS for axis in instances.axes])[instances.axis_code]
-    receives = np.array([name in RECEIVE_OPERATIONS for name in instances.operations])[instances.operation_code]
-    received = on_pipeline & receives
-    seen: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for part in np.flatnonzero(received & instances.complete[instances.number]):
-        number = instances.number[part]
-        source, destination = int(instances.keys["source"][number]), int(instances.rank[part])
-        seen[int(instances.step[part]), source, destination].append(int(instances.transfer_ns[number]))
+def measured_transfers(instances: Instances) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """(source rank, destination rank) on the pipeline's axis -> (step numbers, median transfer ns in each)."""
+    receives = np.array([name in RECEIVE_OPERATIONS for name in instances.operations])
+    pipeline = np.array([axis == PIPELINE_AXIS for axis in instances.axes])
+    senders = np.array([channel.source for channel in instances.channels], dtype=np.int64)
     result = {}
-    for step in steps:
-        stages = _stages_of_ranks(step.replica)
-        result[step.number, step.ranks[0]] = {
-            (source_stage, destination_stage): round(median(seen[step.number, source, destination]))
-            for source, source_stages in stages.items()
-            for destination, destination_stages in stages.items()
-            if (step.number, source, destination) in seen
-            for source_stage in source_stages
-            for destination_stage in destination_stages
-        }
+    for destination, own in instances.parts_of.items():
+        parts, number = instances.parts, instances.number[own]
+        received = receives[parts.operation_code[own]] & pipeline[parts.axis_code[own]] & instances.complete[number]
+        steps, number = parts.step[own][received], number[received]
+        source, transfer = senders[instances.channel[number]], instances.transfer_ns[number]
+        for sender in np.unique(source).tolist():
+            of = source == sender
+            result[sender, destination] = _medians(steps[of], transfer[of])
     return result
+
+
+def _medians(groups: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """The distinct groups, and the median of the values of each."""
+    order = np.lexsort((values, groups))
+    ordered = values[order]
+    distinct, first, count = np.unique(groups[order], return_index=True, return_counts=True)
+    return distinct, halfway(ordered[first + (count - 1) // 2], ordered[first + count // 2])
+
+
+def stage_transfers(
+    steps: ReplicaSteps, measured: Mapping[tuple[int, int], tuple[Ints, Ints]]
+) -> dict[tuple[int, int], Ns]:
+    """(source stage, destination stage) -> ns in each of the steps, 0 where nothing was measured."""
+    stages = _stages_of_ranks(steps.replica)
+    return {
+        (source_stage, destination_stage): by_number(steps.numbers, *measured[source, destination], missing=0)
+        for source, source_stages in stages.items()
+        for destination, destination_stages in stages.items()
+        if (source, destination) in measured
+        for source_stage in source_stages
+        for destination_stage in destination_stages
+    }
 
 
 def theory(replica: Replica) -> tuple[str, int, float | None, float | None]:
@@ -131,9 +147,10 @@ def theory(replica: Replica) -> tuple[str, int, float | None, float | None]:
     idle = replay(first.orders, medians, {})
     if idle is None:
         return schedule, first.num_microbatches, ratio, None
-    work = sum(medians[action.kind, action.stage] for order in first.orders.values() for action in order)
-    total = work + sum(idle.values())
-    return schedule, first.num_microbatches, ratio, sum(idle.values()) / total if total else None
+    work = sum(int(medians[action.kind, action.stage]) for order in first.orders.values() for action in order)
+    idle_ns = sum(int(ns) for ns in idle.values())
+    total = work + idle_ns
+    return schedule, first.num_microbatches, ratio, idle_ns / total if total else None
 
 
 def first_round(replica: Replica) -> Replica:

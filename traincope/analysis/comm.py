@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.host import Bools, Ints, Pieces
+from traincope.analysis.host import Bools, Ints
 from traincope.analysis.ledger import Ledger
-from traincope.analysis.stalls import StallSplit
+from traincope.analysis.stalls import Standstill
 from traincope.timeline import Instances
+from traincope.timeline.numbering import UNKNOWN, Numbering
 from traincope.topology import axis_order
 
 RING = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
@@ -42,19 +43,23 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 def communication(
     instances: Instances,
-    waits: Mapping[int, tuple[Pieces, StallSplit]],
+    stood_still: Mapping[int, tuple[Standstill, ...]],
     *,
     ledger: Ledger,
 ) -> tuple[AxisOperation, ...]:
-    """One entry an (axis, operation), axes in table order, the most exposed operation of each first."""
-    counted = _counted(instances, ledger)
-    exposed = _exposed(waits, ledger)
-    kinds = instances.axis_code * len(instances.operations) + instances.operation_code
+    """One entry an (axis, operation), axes in table order, the most exposed operation of each first.
+
+    `stood_still` is what each rank's training thread lost in counted steps.
+    """
+    counted = np.flatnonzero(_counted(instances, ledger))
+    exposed = _exposed(stood_still)
+    parts = instances.parts
+    kinds = parts.axis_code[counted] * len(instances.operations) + parts.operation_code[counted]
     rows = []
-    for kind in np.unique(kinds[counted]).tolist():
+    for kind in Numbering.of(kinds.astype(np.int64)).values.tolist():
         axis, operation = divmod(kind, len(instances.operations))
         names = instances.axes[axis], instances.operations[operation]
-        rows.append(_row(instances, np.flatnonzero(counted & (kinds == kind)), exposed, *names))
+        rows.append(_row(instances, counted[kinds == kind], exposed, *names))
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
 
 
@@ -71,7 +76,7 @@ def _row(
         axis=axis,
         operation=operation,
         count=len(chosen),
-        num_bytes=int(instances.num_bytes[chosen].sum()),
+        num_bytes=int(instances.parts.num_bytes[chosen].sum()),
         transfer_ns=int(instances.transfer_ns[instances.number[chosen]].sum()),
         wait_ns=exposed[axis, operation].wait_ns,
         exposed_ns=exposed[axis, operation].total_ns,
@@ -82,33 +87,30 @@ def _row(
 def _bus_bandwidth(instances: Instances, chosen: Ints, operation: str) -> float | None:
     """Bytes over transfer time, of the whole instances whose transfer is exact, times the bus factor."""
     known = (instances.exact & instances.complete)[instances.number[chosen]]
-    exact = chosen[known & (instances.num_bytes[chosen] > 0) & (instances.group_size[chosen] > 1)]
+    exact = chosen[known & (instances.parts.num_bytes[chosen] > 0) & (instances.parts.group_size[chosen] > 1)]
     transfer_ns = instances.transfer_ns[instances.number[exact]].sum()
     if transfer_ns <= 0:
         return None
-    sizes, size = np.unique(instances.group_size[exact], return_inverse=True)
+    sizes, size = np.unique(instances.parts.group_size[exact], return_inverse=True)
     factors = np.array([bus_factor(operation, ranks) for ranks in sizes.tolist()])
-    return float((instances.num_bytes[exact] * factors[size]).sum() / transfer_ns * 1e9)
+    return float((instances.parts.num_bytes[exact] * factors[size]).sum() / transfer_ns * 1e9)
 
 
 def _counted(instances: Instances, ledger: Ledger) -> Bools:
-    """Parts that were issued in a counted step of their rank."""
-    most = max((int(rank.numbers.max(initial=0)) for rank in ledger.ranks), default=0) + 1
-    pairs = [rank.rank * most + rank.numbers[rank.counted] for rank in ledger.ranks]
-    wanted = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
-    in_range = (instances.step >= 0) & (instances.step < most)
-    counted: Bools = in_range & np.isin(instances.rank * most + instances.step, wanted)
-    return counted
-
-
-def _exposed(waits: Mapping[int, tuple[Pieces, StallSplit]], ledger: Ledger) -> dict[tuple[str, str], _Exposed]:
-    """(axis, operation) -> what the training threads lost to it in counted steps."""
-    sums: dict[tuple[str, str], _Exposed] = defaultdict(_Exposed)
+    """Parts that were issued in a counted step of their rank, and not within an evaluation."""
+    counted = np.zeros(len(instances.number), dtype=bool)
     for rank in ledger.ranks:
-        pieces, split = waits[rank.rank]
-        inside = pieces.stalled & np.append(rank.counted, False)[pieces.step]
-        for axis, operation in set(zip(split.axis[inside], split.operation[inside], strict=True)):
-            chosen = inside & (split.axis == axis) & (split.operation == operation)
-            sums[axis, operation].total_ns += int(pieces.duration_ns[chosen].sum())
-            sums[axis, operation].wait_ns += int(split.wait_ns[chosen].sum())
+        own = instances.parts_of[rank.rank]
+        known = Numbering.of(rank.numbers[rank.counted])
+        counted[own] = known.number(instances.parts.step[own].astype(np.int64)) != UNKNOWN
+    return counted & ~instances.parts.evaluating
+
+
+def _exposed(stood_still: Mapping[int, tuple[Standstill, ...]]) -> dict[tuple[str, str], _Exposed]:
+    """(axis, operation) -> what the training threads lost to it."""
+    sums: dict[tuple[str, str], _Exposed] = defaultdict(_Exposed)
+    for rank in stood_still.values():
+        for one in rank:
+            sums[one.axis, one.operation].total_ns += one.total_ns
+            sums[one.axis, one.operation].wait_ns += one.wait_ns
     return sums

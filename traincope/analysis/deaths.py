@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding
+from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, FindingKind
 from traincope.events import CLEAN
 from traincope.timeline import RankTimeline, Timeline
 
@@ -19,7 +19,7 @@ def deaths(timeline: Timeline) -> Iterator[Finding]:
         yield _first_gone(gone)
     if timeline.run.missing:
         yield Finding(
-            kind="missing_rank",
+            kind=FindingKind.MISSING_RANK,
             ranks=timeline.run.missing,
             confidence=HIGH,
             evidence=f"{len(timeline.run.missing)} of {timeline.run.info.world_size} ranks left nothing to read",
@@ -34,14 +34,14 @@ def _first_gone(gone: list[RankTimeline]) -> Finding:
     silent = [rank for rank in gone if rank.ending is None]
     if len(silent) == len(gone) > 1 and (lead_ns is None or lead_ns < CLEARLY_EARLIER_NS):
         return Finding(
-            kind="no_end_recorded",
+            kind=FindingKind.NO_END_RECORDED,
             ranks=tuple(rank.rank for rank in gone),
             confidence=UNKNOWN,
             evidence=f"no end is recorded for {len(gone)} ranks, and none stopped clearly before the others",
             advice="if the job is still running, nothing is wrong; else its launcher's log tells who ended it",
         )
     return Finding(
-        kind="killed_rank" if first.ending is None else "failed_rank",
+        kind=FindingKind.KILLED_RANK if first.ending is None else FindingKind.FAILED_RANK,
         ranks=(first.rank,),
         steps=() if first.open_step is None else (first.open_step,),
         confidence=HIGH if lead_ns is None or lead_ns >= CLEARLY_EARLIER_NS else MEDIUM,

@@ -1,16 +1,41 @@
 """What a verdict is made of."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 HIGH, MEDIUM, UNKNOWN = "high", "medium", "unknown"
 """Two independent kinds of evidence agree; one; not enough."""
+
+
+class FindingKind(StrEnum):
+    """What a finding is about; the value is what JSON says."""
+
+    KILLED_RANK = "killed_rank"
+    FAILED_RANK = "failed_rank"
+    NO_END_RECORDED = "no_end_recorded"
+    MISSING_RANK = "missing_rank"
+    NO_STEPS = "no_steps"
+    PIPELINE_BUBBLE = "pipeline_bubble"
+    EXPOSED_WAIT = "exposed_wait"
+    EXPOSED_TRANSFER = "exposed_transfer"
+    EXPOSED_COMMUNICATION = "exposed_communication"
+    STRAGGLER = "straggler"
+    DATA_BOUND = "data_bound"
+    CHECKPOINT_STALL = "checkpoint_stall"
+    GC = "gc"
+    COMPILE = "compile"
+    SYNC = "sync"
+    EVALUATION = "evaluation"
+    UNATTRIBUTED = "unattributed"
+    HEALTHY = "healthy"
+    """Nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing to know, by what evidence, and what to do about it."""
 
-    kind: str
+    kind: FindingKind
     ranks: tuple[int, ...] = ()
     """Empty: all of them."""
     steps: tuple[int, ...] = ()

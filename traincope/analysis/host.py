@@ -5,18 +5,27 @@ never crosses a pipeline window's end, so that sums over pieces are exact sums o
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.terms import ACTION_TERMS, PHASE_TERMS, UNATTRIBUTED
+from traincope.analysis.terms import ACTION_TERMS, EVALUATION, HOST_TERMS, PHASE_TERMS, UNATTRIBUTED
 from traincope.events import Flag, Kind, Phase
-from traincope.timeline import RankTimeline
+from traincope.timeline import RankTimeline, evaluations
 
 Ints = NDArray[np.int64]
+Numbers = NDArray[np.int64] | NDArray[np.int32]
 Bools = NDArray[np.bool_]
 
 NOBODY = -1
+STALLED = -1
+"""`code` of a piece that a stall owns."""
+
+RUNS: Literal["stable"] = "stable"
+"""The sort that profits from what is nearly in order already, as times are."""
+OWNERS = np.isin(np.arange(256), (Kind.PHASE, Kind.ACTION, Kind.STALL))
+"""Kind -> whether its records own time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +34,16 @@ class Pieces:
 
     start_ns: Ints
     end_ns: Ints
-    step: Ints
+    step: NDArray[np.int32]
     """Position among the rank's complete steps, -1 outside them."""
-    owner: Ints
+    owner: NDArray[np.int32]
     """Row of `intervals` that owns the piece, -1: nothing was open."""
+    code: NDArray[np.int8]
+    """Its term's position in HOST_TERMS; STALLED where a stall owns it, whose term its collective decides."""
     in_action: Bools
     """Inside a pipeline action of this rank."""
     intervals: NDArray[np.void]
     """The PHASE, ACTION and STALL records, sorted by start, open ones ended at the rank's last instant."""
-    terms: NDArray[np.object_]
-    """Ledger term of each interval; "" for a STALL, whose term depends on its collective."""
 
     @property
     def duration_ns(self) -> Ints:
@@ -43,13 +52,12 @@ class Pieces:
     @property
     def term(self) -> NDArray[np.object_]:
         """Term of each piece; "" where a stall owns it."""
-        return np.append(self.terms, UNATTRIBUTED)[self.owner]
+        return np.array([*HOST_TERMS, ""], dtype=object)[self.code]
 
     @property
     def stalled(self) -> Bools:
         """Whether a stall owns the piece."""
-        kinds = np.append(self.intervals["kind"], 0)
-        result: Bools = kinds[self.owner] == Kind.STALL
+        result: Bools = self.code == STALLED
         return result
 
 
@@ -58,42 +66,44 @@ def cut(rank: RankTimeline, *, window_ends: Ints) -> Pieces:
     intervals = _intervals(rank)
     starts = np.array([step.start_ns for step in rank.steps], dtype=np.int64)
     ends = np.array([step.end_ns for step in rank.steps], dtype=np.int64)
-    borders = np.sort(np.concatenate([intervals["start_ns"], intervals["end_ns"], starts, ends, window_ends]))
+    borders = np.sort(
+        np.concatenate([intervals["start_ns"], intervals["end_ns"], starts, ends, window_ends]), kind=RUNS
+    )
     borders = borders[np.diff(borders, prepend=borders[:1] - 1) != 0]
     begin, stop = borders[:-1], borders[1:]
     owner = _paint(borders, intervals)
-    evaluation = intervals["phase"] == Phase.EVALUATION
-    owner = np.where(_covered(borders, intervals[evaluation]), _paint(borders, intervals, only=evaluation), owner)
+    code = np.append(_codes(rank, intervals), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
+    code[evaluations(rank).cover(begin)] = HOST_TERMS.index(EVALUATION)
     step = np.searchsorted(starts, begin, side="right") - 1
     inside = (step >= 0) & (begin < np.append(ends, 0)[step])
+    actions = (intervals["kind"] == Kind.ACTION) & (intervals["phase"] != Phase.EVALUATION)
     return Pieces(
         start_ns=begin,
         end_ns=stop,
-        step=np.where(inside, step, NOBODY),
+        step=np.where(inside, step, NOBODY).astype(np.int32),
         owner=owner,
-        in_action=_covered(borders, intervals[(intervals["kind"] == Kind.ACTION) & ~evaluation]),
+        code=code,
+        in_action=_covered(borders, intervals[actions]),
         intervals=intervals,
-        terms=_terms(rank, intervals),
     )
 
 
 def _intervals(rank: RankTimeline) -> NDArray[np.void]:
-    records = rank.of_kind(Kind.PHASE, Kind.ACTION, Kind.STALL)
-    on_host = records[records["flags"] & Flag.DEVICE == 0]
-    return rank.closed(on_host)
+    records = rank.main
+    return rank.closed(records[OWNERS[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)])
 
 
-def _paint(borders: Ints, intervals: NDArray[np.void], *, only: Bools | None = None) -> Ints:
+def _paint(borders: Ints, intervals: NDArray[np.void]) -> NDArray[np.int32]:
     """Row of the interval that owns each piece: of those that cover it the last one, for rows are in order of begin.
 
     Painted level by level of nesting, where intervals hardly overlap and are few per piece.
     """
-    owner = np.full(max(len(borders) - 1, 0), NOBODY, dtype=np.int64)
-    rows = np.flatnonzero(intervals["end_ns"] > intervals["start_ns"] if only is None else only)
+    owner = np.full(max(len(borders) - 1, 0), NOBODY, dtype=np.int32)
+    rows = np.flatnonzero(intervals["end_ns"] > intervals["start_ns"])
     starts, ends = intervals["start_ns"][rows], intervals["end_ns"][rows]
     first, last = np.searchsorted(borders, starts), np.searchsorted(borders, ends)
-    depth = np.arange(len(rows)) - np.searchsorted(np.sort(ends), starts, side="right")
-    for level in np.unique(depth):
+    depth = np.arange(len(rows)) - np.searchsorted(np.sort(ends, kind=RUNS), starts, side="right")
+    for level in range(int(depth.max(initial=-1)) + 1):
         chosen = depth == level
         pieces, row = _ranges(first[chosen], last[chosen]), np.repeat(rows[chosen], (last - first)[chosen])
         owner[pieces] = np.maximum(owner[pieces], row)
@@ -116,14 +126,14 @@ def _covered(borders: Ints, intervals: NDArray[np.void]) -> Bools:
     return np.cumsum(change)[:-1] > 0
 
 
-def _terms(rank: RankTimeline, intervals: NDArray[np.void]) -> NDArray[np.object_]:
-    terms = np.full(len(intervals), "", dtype=object)
+def _codes(rank: RankTimeline, intervals: NDArray[np.void]) -> NDArray[np.int8]:
+    """Position in HOST_TERMS of what each interval is, STALLED for a stall."""
+    code_of = {term: code for code, term in enumerate(HOST_TERMS)}
+    unknown = code_of[UNATTRIBUTED]
+    of_phase = np.full(256, unknown, dtype=np.int8)
     for phase, term in PHASE_TERMS.items():
-        terms[(intervals["kind"] == Kind.PHASE) & (intervals["phase"] == phase)] = term
-    for action, term in ACTION_TERMS.items():
-        numbers = [number for number, name in enumerate(rank.names) if name == action]
-        terms[(intervals["kind"] == Kind.ACTION) & np.isin(intervals["name"], numbers)] = term
-    terms[intervals["phase"] == Phase.EVALUATION] = PHASE_TERMS[Phase.EVALUATION]
-    unknown = (terms == "") & (intervals["kind"] != Kind.STALL)
-    terms[unknown] = UNATTRIBUTED
-    return terms
+        of_phase[phase] = code_of[term]
+    of_name = [code_of[ACTION_TERMS[name]] if name in ACTION_TERMS else unknown for name in (*rank.names, "")]
+    of_action = np.array(of_name, dtype=np.int8)[np.minimum(intervals["name"], len(rank.names))]
+    codes = np.where(intervals["kind"] == Kind.ACTION, of_action, of_phase[intervals["phase"]])
+    return np.where(intervals["kind"] == Kind.STALL, np.int8(STALLED), codes)

@@ -1,16 +1,18 @@
 """The ledger: on every rank and complete step, integer ns terms that sum exactly to its wall time."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from traincope.analysis.bubble import Idle
-from traincope.analysis.host import Bools, Ints, Pieces
-from traincope.analysis.pipeline import ReplicaStep, window_ends
+from traincope.analysis.host import Bools, Ints, Numbers, Pieces
+from traincope.analysis.pipeline import by_number
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import (
     BUBBLE,
+    EVALUATION,
+    HOST_TERMS,
     UNATTRIBUTED,
     UNSEEN_BY_HOST,
     exposed_transfer,
@@ -30,12 +32,17 @@ class RankLedger:
     numbers: Ints
     """Step numbers."""
     wall_ns: Ints
+    """From start to end without evaluation, which is no part of a step."""
     terms: dict[str, Ints | None]
     """Term -> ns, in ledger order; None: this source cannot see it. The rest sums to wall_ns."""
     unsplit_ns: Ints
     """Part of exposed_transfer that may be waiting: records of the peers are missing."""
     counted: Bools
     """Steps that enter the sums; the first of a run is warm-up."""
+    evaluation_ns: int = 0
+    """In steps, between them and after them."""
+    recorded_ns: int = 0
+    """From the rank's first record to its last instant."""
 
     def total(self, term: str) -> int | None:
         """Ns of a term over the counted steps."""
@@ -70,6 +77,17 @@ class Ledger:
         """Counted steps, over all ranks."""
         return sum(rank.num_counted for rank in self.ranks)
 
+    @property
+    def evaluation_ns(self) -> int:
+        """Of all ranks, in the whole run."""
+        return sum(rank.evaluation_ns for rank in self.ranks)
+
+    @property
+    def evaluation_ratio(self) -> float:
+        """Share of the time that the ranks recorded."""
+        recorded = sum(rank.recorded_ns for rank in self.ranks)
+        return self.evaluation_ns / recorded if recorded else 0.0
+
     def total(self, term: str) -> int | None:
         """Ns of a term over ranks and counted steps; None where no rank can see it."""
         values = [value for rank in self.ranks if (value := rank.total(term)) is not None]
@@ -86,47 +104,49 @@ def rank_ledger(
     pieces: Pieces,
     split: StallSplit,
     *,
-    steps: tuple[ReplicaStep, ...],
-    idle: Mapping[int, Idle],
+    window_ends: Ints,
+    idle: Sequence[Idle],
     excluded: frozenset[int],
 ) -> RankLedger:
     """Sum one rank's pieces by step and term.
 
-    `steps` are the replica steps of this rank's pipeline and `idle` (step number -> replays) what
-    they say; both empty without a pipeline.
+    `window_ends` (ns, one a step) and `idle`, what the replays say, are those of this rank's
+    pipeline; without one, the ends are before every time and `idle` is empty.
     """
-    count = len(rank.steps)
     numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
-    pool = idle_pool(rank, pieces, split, steps=steps)
-    terms = _plain_terms(pieces, split, pool=pool, count=count)
+    pool = idle_pool(pieces, split, window_ends=window_ends)
+    terms = _host_terms(pieces, pool=pool, count=len(numbers))
+    evaluation_ns = terms.pop(EVALUATION)
+    terms |= _exposed_terms(pieces, split, pool=pool, count=len(numbers))
     if pool.any() or idle:
-        terms |= _bubble_terms(numbers, _by_step(pieces, pieces.duration_ns, pool, count), idle)
-    unsplit = _by_step(pieces, split.transfer_ns, ~split.split & ~pool, count)
+        terms |= _bubble_terms(numbers, _by_step(pieces, np.flatnonzero(pool), len(numbers)), idle)
+    may_wait = ~split.split & ~pool[split.at]
     return RankLedger(
         rank=rank.rank,
         numbers=numbers,
-        wall_ns=np.array([step.wall_ns for step in rank.steps], dtype=np.int64),
+        wall_ns=np.array([step.length_ns for step in rank.steps], dtype=np.int64) - evaluation_ns,
         terms=dict(terms),
-        unsplit_ns=unsplit,
+        unsplit_ns=_summed(pieces.step[split.at[may_wait]], split.transfer_ns[may_wait], len(numbers)),
         counted=~np.isin(numbers, list(excluded)),
+        evaluation_ns=int(pieces.duration_ns[pieces.code == HOST_TERMS.index(EVALUATION)].sum()),
+        recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
     )
 
 
-def idle_pool(rank: RankTimeline, pieces: Pieces, split: StallSplit, *, steps: tuple[ReplicaStep, ...]) -> Bools:
+def idle_pool(pieces: Pieces, split: StallSplit, *, window_ends: Ints) -> Bools:
     """Pieces that are pipeline idle: stalls and nothing at all, outside own actions, inside the window.
 
     A wait for the pipeline's own sends and receives is pipeline idle wherever it lies.
     """
     if not (pieces.intervals["kind"] == Kind.ACTION).any():
         return np.zeros(len(pieces.step), dtype=bool)
-    ends = window_ends(rank, steps)
-    window = np.array([ends.get(step.number, np.iinfo(np.int64).min) for step in rank.steps] + [0], dtype=np.int64)
     in_step = pieces.step >= 0
-    in_window = in_step & (pieces.end_ns <= window[pieces.step])
-    idle = (pieces.stalled | (pieces.term == UNATTRIBUTED)) & ~pieces.in_action
-    on_pipeline = pieces.stalled & (split.axis == PIPELINE_AXIS)
-    result: Bools = (idle & in_window) | (on_pipeline & in_step)
-    return result
+    in_window = in_step & (pieces.end_ns <= np.append(window_ends, 0)[pieces.step])
+    nothing = pieces.code == HOST_TERMS.index(UNATTRIBUTED)
+    pool: Bools = (pieces.stalled | nothing) & ~pieces.in_action & in_window
+    on_pipeline = split.at[split.on(PIPELINE_AXIS)]
+    pool[on_pipeline] |= in_step[on_pipeline]
+    return pool
 
 
 def assemble(ranks: tuple[RankLedger, ...], *, excluded: frozenset[int]) -> Ledger:
@@ -144,6 +164,8 @@ def assemble(ranks: tuple[RankLedger, ...], *, excluded: frozenset[int]) -> Ledg
             terms={term: _filled(rank, term) for term in order},
             unsplit_ns=rank.unsplit_ns,
             counted=rank.counted,
+            evaluation_ns=rank.evaluation_ns,
+            recorded_ns=rank.recorded_ns,
         )
         for rank in ranks
     )
@@ -157,28 +179,37 @@ def _filled(rank: RankLedger, term: str) -> Ints | None:
     return np.zeros_like(rank.wall_ns) if values is None else values
 
 
-def _plain_terms(pieces: Pieces, split: StallSplit, *, pool: Bools, count: int) -> dict[str, Ints]:
-    """Every term but those of the pipeline, from the pieces outside the pool."""
-    outside = ~pool
-    term, stalled = pieces.term, pieces.stalled
-    terms = {
-        name: _by_step(pieces, pieces.duration_ns, outside & ~stalled & (term == name), count)
-        for name in set(term[~stalled])
-    }
-    for axis in set(split.axis[stalled & outside]):
-        chosen = outside & stalled & (split.axis == axis)
-        terms[exposed_transfer(axis)] = _by_step(pieces, split.transfer_ns, chosen, count)
-        terms[exposed_wait(axis)] = _by_step(pieces, split.wait_ns, chosen, count)
+def _host_terms(pieces: Pieces, *, pool: Bools, count: int) -> dict[str, Ints]:
+    """What the training thread did itself, outside the pool; evaluation too."""
+    chosen = np.flatnonzero((pieces.code >= 0) & ~pool & (pieces.step >= 0))
+    places = pieces.code[chosen].astype(np.int64) * count + pieces.step[chosen]
+    sums = _summed(places, pieces.duration_ns[chosen], len(HOST_TERMS) * count)
+    return dict(zip(HOST_TERMS, sums.reshape(len(HOST_TERMS), count), strict=True))
+
+
+def _exposed_terms(pieces: Pieces, split: StallSplit, *, pool: Bools, count: int) -> dict[str, Ints]:
+    """What it stood still for outside the pool, axis by axis."""
+    outside = ~pool[split.at]
+    terms = {}
+    for axis in split.axes:
+        chosen = outside & split.on(axis)
+        if chosen.any():
+            step = pieces.step[split.at[chosen]]
+            terms[exposed_transfer(axis)] = _summed(step, split.transfer_ns[chosen], count)
+            terms[exposed_wait(axis)] = _summed(step, split.wait_ns[chosen], count)
     return terms
 
 
-def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Mapping[int, Idle]) -> dict[str, Ints]:
+def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> dict[str, Ints]:
     """The pool by the replays; what they do not explain is jitter."""
-    nothing = Idle(schedule_ns=0, imbalance_ns=0, transfer_ns=0)
-    replays = [idle.get(int(number), nothing) for number in numbers]
-    schedule = np.array([replay.schedule_ns for replay in replays], dtype=np.int64)
-    imbalance = np.array([replay.imbalance_ns for replay in replays], dtype=np.int64)
-    transfer = np.array([replay.transfer_ns for replay in replays], dtype=np.int64)
+    known = np.concatenate([replays.numbers for replays in idle] or [numbers[:0]])
+
+    def explained(values: Sequence[Ints]) -> Ints:
+        return by_number(numbers, known, np.concatenate([*values, numbers[:0]]), missing=0)
+
+    schedule = explained([replays.schedule_ns for replays in idle])
+    imbalance = explained([replays.imbalance_ns for replays in idle])
+    transfer = explained([replays.transfer_ns for replays in idle])
     return {
         "bubble.schedule": schedule,
         "bubble.imbalance": imbalance,
@@ -187,9 +218,13 @@ def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Mapping[int, Idle]) -> dic
     }
 
 
-def _by_step(pieces: Pieces, ns: Ints, chosen: Bools, count: int) -> Ints:
-    """Exact integer sums of `ns` over the chosen pieces, a step each."""
-    sums = np.zeros(count, dtype=np.int64)
-    inside = chosen & (pieces.step >= 0)
-    np.add.at(sums, pieces.step[inside], ns[inside])
-    return sums
+def _by_step(pieces: Pieces, at: Ints, count: int) -> Ints:
+    """Time of these pieces, a step each; they lie in steps."""
+    return _summed(pieces.step[at], pieces.duration_ns[at], count)
+
+
+def _summed(places: Numbers, ns: Ints, count: int) -> Ints:
+    """Exact integer sums of `ns` by place; what has none (-1) is left out."""
+    sums = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(sums, places, ns)
+    return sums[:count]

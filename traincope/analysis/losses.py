@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
-from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, percent
+from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, FindingKind, percent
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stragglers import Straggler, Stragglers
 from traincope.analysis.terms import UNATTRIBUTED
@@ -13,6 +13,8 @@ from traincope.topology import PIPELINE_AXIS
 
 WORTH_SAYING = 0.05
 """Share of step time below which a term is not mentioned."""
+LARGE_EVALUATION = 0.1
+"""Share of a run from which evaluation is mentioned: it is no loss, for somebody wants it."""
 WORTH_A_SPEED = 10_000_000
 """Bytes a second below which a bandwidth says more of the message's size than of the link."""
 AGREES = 0.03
@@ -20,7 +22,6 @@ AGREES = 0.03
 
 HOST_LOSSES = {
     "checkpoint_stall": ("checkpoints hold up training", "save asynchronously, or less often"),
-    "evaluation": ("evaluation stands in for training", "evaluate less often, or on other ranks"),
     "gc": ("Python's garbage collector stops the training thread", "call gc.disable() and collect between steps"),
     "compile": ("compilation stops training", "keep shapes constant, so that nothing is compiled twice"),
     "sync": ("the host waits for the device", "read values (.item(), print) less often"),
@@ -39,6 +40,7 @@ def losses(
         *_straggler(stragglers),
         *(_data(ledger) if "data_wait" not in told else ()),
         *_host(ledger),
+        *_evaluation(ledger),
         *(_unattributed(ledger) if UNATTRIBUTED not in told else ()),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
@@ -65,7 +67,7 @@ def _bubble(ledger: Ledger, bubble: Bubble | None) -> Weighted:
     yield (
         total,
         Finding(
-            kind="pipeline_bubble",
+            kind=FindingKind.PIPELINE_BUBBLE,
             confidence=_bubble_confidence(bubble),
             evidence=(
                 f"the pipeline idles {percent(total)} of a step: {percent(parts['schedule'])} schedule, "
@@ -127,7 +129,7 @@ def _exposed(ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragg
 
 def _wait_finding(axis: str, share: float) -> Finding:
     return Finding(
-        kind="exposed_wait",
+        kind=FindingKind.EXPOSED_WAIT,
         confidence=MEDIUM,
         evidence=(
             f"ranks stand still {percent(share)} of a step until the last one joins collectives on {axis}; "
@@ -140,7 +142,7 @@ def _wait_finding(axis: str, share: float) -> Finding:
 
 def _unsplit_finding(axis: str, share: float) -> Finding:
     return Finding(
-        kind="exposed_communication",
+        kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
         evidence=(
             f"ranks stand still {percent(share)} of a step for {axis}; whether for the wire or for a late rank "
@@ -162,7 +164,7 @@ def _transfer_finding(axis: str, share: float, comm: tuple[AxisOperation, ...]) 
         else "overlap it (prefetch the next layer, larger buckets), send fewer bytes, or use a faster link"
     )
     return Finding(
-        kind="exposed_transfer",
+        kind=FindingKind.EXPOSED_TRANSFER,
         confidence=MEDIUM,
         evidence=f"transfers on {axis} hold up compute for {percent(share)} of a step{speed}",
         advice=overlap,
@@ -193,7 +195,7 @@ def _straggler_finding(straggler: Straggler) -> Finding:
     does, advice = CAUSES.get(straggler.cause or "", (f"most of that is {straggler.cause}", SLOW_HOST))
     longer = f"; its own work takes {1 + straggler.excess_ratio:.2f} times its peers': {does}"
     return Finding(
-        kind="straggler",
+        kind=FindingKind.STRAGGLER,
         ranks=(straggler.rank,),
         confidence=straggler.confidence,
         evidence=(
@@ -219,7 +221,7 @@ def _data(ledger: Ledger) -> Weighted:
     yield (
         most,
         Finding(
-            kind="data_bound",
+            kind=FindingKind.DATA_BOUND,
             ranks=() if everybody else ranks,
             confidence=MEDIUM,
             evidence=f"{who} {percent(most)} of a step for the next batch",
@@ -233,12 +235,31 @@ def _host(ledger: Ledger) -> Weighted:
     for term, (what, advice) in HOST_LOSSES.items():
         share = _share(ledger, term)
         if share >= WORTH_SAYING:
-            gain = None if term == "evaluation" else share
-            evidence = f"{what} for {percent(share)} of a step"
             yield (
                 share,
-                Finding(kind=term, confidence=MEDIUM, evidence=evidence, advice=advice, estimated_gain_ratio=gain),
+                Finding(
+                    kind=FindingKind(term),
+                    confidence=MEDIUM,
+                    evidence=f"{what} for {percent(share)} of a step",
+                    advice=advice,
+                    estimated_gain_ratio=share,
+                ),
             )
+
+
+def _evaluation(ledger: Ledger) -> Weighted:
+    """Beside the steps; what fewer of them would save is for its user to say."""
+    share = ledger.evaluation_ratio
+    if share >= LARGE_EVALUATION:
+        yield (
+            share,
+            Finding(
+                kind=FindingKind.EVALUATION,
+                confidence=MEDIUM,
+                evidence=f"evaluation takes {percent(share)} of the run, beside the steps",
+                advice="evaluate less often, on fewer batches, or on other ranks",
+            ),
+        )
 
 
 def _unattributed(ledger: Ledger) -> Weighted:
@@ -247,7 +268,7 @@ def _unattributed(ledger: Ledger) -> Weighted:
         yield (
             share,
             Finding(
-                kind=UNATTRIBUTED,
+                kind=FindingKind.UNATTRIBUTED,
                 confidence=MEDIUM,
                 evidence=f"{percent(share)} of a step is in nothing that is watched",
                 advice="look at what the loop does beside data, forward, backward and optimizer: logs, metrics, copies",

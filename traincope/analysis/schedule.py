@@ -1,11 +1,20 @@
-"""Pipeline actions of one replica in one step: their order, which schedule that is, and a replay."""
+"""Pipeline actions of one replica: their order, which schedule that is, and a replay.
+
+Durations are of one step, or arrays with one entry a step: steps that ran the same order are
+replayed together, for a long run has a hundred thousand of them.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ns = int | NDArray[np.int64]
+"""Of one step, or of each of several."""
 
 FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
 
@@ -24,11 +33,11 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What the ranks of one pipeline did in one step."""
+    """What the ranks of one pipeline did in one step, or in several in the same order."""
 
     orders: Mapping[int, tuple[Action, ...]]
     """Rank -> its actions in the order they began."""
-    durations_ns: Mapping[Action, int]
+    durations_ns: Mapping[Action, Ns]
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -38,20 +47,32 @@ class Replica:
     def num_microbatches(self) -> int:
         return len({action.microbatch for order in self.orders.values() for action in order})
 
-    def medians(self) -> dict[Key, int]:
+    def medians(self) -> dict[Key, Ns]:
         """Median duration of each stage's actions of each kind, ns; receive waits are not in them."""
-        seen: dict[Key, list[int]] = defaultdict(list)
+        seen: dict[Key, list[Ns]] = defaultdict(list)
         for action, duration in self.durations_ns.items():
             seen[action.kind, action.stage].append(duration)
-        return {key: round(median(durations)) for key, durations in seen.items()}
+        return {key: _median(durations) for key, durations in seen.items()}
 
 
-def mean_over_stages(medians: Mapping[Key, int]) -> dict[Key, int]:
+def _median(values: Sequence[Ns]) -> NDArray[np.int64]:
+    """Step by step, in whole ns."""
+    ordered = np.sort(np.stack(values), axis=0)
+    return halfway(ordered[(len(values) - 1) // 2], ordered[len(values) // 2])
+
+
+def halfway(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The mean of two, in whole ns, halves to even."""
+    return np.rint((low + high) / 2).astype(np.int64)
+
+
+def mean_over_stages(medians: Mapping[Key, Ns]) -> dict[Key, Ns]:
     """Every stage given the mean over the stages, kind by kind."""
-    by_kind: dict[str, list[int]] = defaultdict(list)
+    by_kind: dict[str, list[Ns]] = defaultdict(list)
     for (kind, _), duration in medians.items():
         by_kind[kind].append(duration)
-    return {(kind, stage): round(sum(by_kind[kind]) / len(by_kind[kind])) for kind, stage in medians}
+    means = {kind: np.rint(sum(values) / len(values)).astype(np.int64) for kind, values in by_kind.items()}
+    return {(kind, stage): means[kind] for kind, stage in medians}
 
 
 class Planned(NamedTuple):
@@ -64,8 +85,8 @@ class Planned(NamedTuple):
 
 
 def replay(
-    orders: Mapping[int, Sequence[Action]], durations: Mapping[Key, int], transfers: Mapping[tuple[int, int], int]
-) -> dict[int, int] | None:
+    orders: Mapping[int, Sequence[Action]], durations: Mapping[Key, Ns], transfers: Mapping[tuple[int, int], Ns]
+) -> dict[int, Ns] | None:
     """Idle ns of each rank when its actions run in their order, each as soon as its inputs are there.
 
     F(s, m) needs F(s-1, m), B or I(s, m) needs F(s, m) and B or I(s+1, m), W needs its I. What
@@ -76,18 +97,21 @@ def replay(
     plan = _plan(tuple((rank, tuple(order)) for rank, order in orders.items()))
     if plan is None:
         return None
-    clock, work = dict.fromkeys(orders, 0), dict.fromkeys(orders, 0)
-    done: list[int] = []
+    clock: dict[int, Ns] = dict.fromkeys(orders, 0)
+    work: dict[int, Ns] = dict.fromkeys(orders, 0)
+    done: list[Ns] = []
     for rank, action, inputs in plan:
         start = clock[rank]
         for position, crossing in inputs:
             arrival = done[position] + (0 if crossing is None else transfers.get(crossing, 0))
-            start = max(start, arrival)
+            start = np.maximum(start, arrival)
         duration = durations[action.kind, action.stage]
         clock[rank] = start + duration
-        work[rank] += duration
+        work[rank] = work[rank] + duration
         done.append(clock[rank])
-    makespan = max(clock.values(), default=0)
+    makespan: Ns = 0
+    for end in clock.values():
+        makespan = np.maximum(makespan, end)
     return {rank: makespan - own for rank, own in work.items()}
 
 

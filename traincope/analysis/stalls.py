@@ -4,67 +4,106 @@ For a collective with interval [s, e] on this rank and transfer d (its shortest 
 rank), [s, e - d] is waiting and [e - d, e] is transfer; a piece is what of them it overlaps.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.host import Bools, Ints, Pieces
-from traincope.events import Kind
 from traincope.timeline import Instances, RankTimeline
-from traincope.timeline.instances import instance_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallSplit:
-    """One entry a piece, 0 where no stall owns it."""
+    """One entry a piece that a stall owns."""
 
+    at: Ints
+    """Which piece."""
     wait_ns: Ints
     transfer_ns: Ints
     split: Bools
     """False where peers' records are missing and all of the stall counts as transfer."""
-    axis: NDArray[np.object_]
-    operation: NDArray[np.object_]
+    axes: tuple[str, ...]
+    axis_code: Ints
+    """Position in `axes`."""
+    operations: tuple[str, ...]
+    operation_code: Ints
     instance: Ints
     """Number of the collective waited for, -1 if unknown."""
 
+    def on(self, axis: str) -> Bools:
+        """Which of them are for collectives on that axis."""
+        chosen: Bools = self.axis_code == (self.axes.index(axis) if axis in self.axes else -1)
+        return chosen
 
-def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances, groups: dict[str, int]) -> StallSplit:
+
+def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances) -> StallSplit:
     """Split every piece that a stall owns."""
-    intervals = pieces.intervals
-    stalls = intervals["kind"] == Kind.STALL
-    instance = np.full(len(intervals), -1, dtype=np.int64)
-    instance[stalls] = instances.find(instance_keys(rank, intervals[stalls], groups))
-    boundary, known = _boundaries(rank, instance, instances=instances)
-    owner = np.where(pieces.stalled, pieces.owner, len(intervals))
-    limit = np.append(boundary, 0)[owner]
-    wait = np.clip(limit, pieces.start_ns, pieces.end_ns) - pieces.start_ns
-    wait = np.where(pieces.stalled, wait, 0)
+    at = np.flatnonzero(pieces.stalled)
+    stalls, of = np.unique(pieces.owner[at], return_inverse=True)
+    records = pieces.intervals[stalls]
+    instance = instances.find(rank, records)
+    boundary = _boundaries(rank, instance, instances=instances)
+    start, end = pieces.start_ns[at], pieces.end_ns[at]
+    wait = np.clip(boundary[of], start, end) - start
+    axes, axis = _told(records["group"], [group.axis for group in rank.groups], lost="group")
+    operations, operation = _told(records["name"], rank.names, lost="name")
     return StallSplit(
+        at=at,
         wait_ns=wait,
-        transfer_ns=np.where(pieces.stalled, pieces.duration_ns - wait, 0),
-        split=np.append(known, True)[owner],
-        axis=_told(intervals["group"], stalls, tell=rank.axis, known=len(rank.groups))[owner],
-        operation=_told(intervals["name"], stalls, tell=rank.name, known=len(rank.names))[owner],
-        instance=np.append(instance, -1)[owner],
+        transfer_ns=end - start - wait,
+        split=np.append(instances.splits, False)[instance][of],
+        axes=axes,
+        axis_code=axis[of],
+        operations=operations,
+        operation_code=operation[of],
+        instance=instance[of],
     )
 
 
-def _told(numbers: NDArray[np.uint32], stalls: Bools, *, tell: Callable[[int], str], known: int) -> NDArray[np.object_]:
-    """What each stall's number means, "" for other intervals and in one place more than there are intervals."""
-    meanings = np.array([*(tell(number) for number in range(known + 1)), ""], dtype=object)
-    at = np.where(stalls, np.minimum(numbers, known), known + 1)
-    told: NDArray[np.object_] = meanings[np.append(at, known + 1)]
-    return told
+def _told(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) -> tuple[tuple[str, ...], Ints]:
+    """The distinct meanings, and which of them each number has."""
+    told = [*meanings, f"<{lost} {len(meanings)}>"]
+    distinct = tuple(dict.fromkeys(told))
+    code_of = {meaning: code for code, meaning in enumerate(distinct)}
+    codes = np.array([code_of[meaning] for meaning in told], dtype=np.int64)
+    return distinct, codes[np.minimum(numbers, len(meanings))]
 
 
-def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> tuple[Ints, Bools]:
-    """For each interval: when its waiting turned into transfer on this rank, and whether that is known."""
+def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> Ints:
+    """For each stall: when its waiting turned into transfer on this rank; the lowest number if that is not known."""
     mine = instances.parts_of[rank.rank]
     number = instances.number[mine]
-    turn = instances.end_ns[mine] - instances.transfer_ns[number]
-    order = np.argsort(number)
-    at = np.searchsorted(number, instance, sorter=order)
-    known = np.append(instances.splits, False)[instance]
-    return np.where(known, np.append(turn, 0)[np.append(order, len(turn))[at]], np.iinfo(np.int64).min), known
+    never = np.iinfo(np.int64).min
+    turns = np.full(len(instances) + 1, never)
+    turns[number] = instances.parts.end_ns[mine] - instances.transfer_ns[number]
+    return np.where(np.append(instances.splits, False)[instance], turns[instance], never)
+
+
+class Standstill(NamedTuple):
+    """Time a rank stood still for one operation on one axis, and which rank joined it last (-1: unknown)."""
+
+    axis: str
+    operation: str
+    last: int
+    total_ns: int
+    wait_ns: int
+
+
+def standstills(pieces: Pieces, split: StallSplit, *, counted: Bools, last: Ints) -> tuple[Standstill, ...]:
+    """Sums over the counted steps. `last` says of each instance which rank arrived last."""
+    inside = np.append(counted, False)[pieces.step[split.at]]
+    arrived = np.append(last, -1)[split.instance[inside]] + 1
+    kinds = (arrived * len(split.axes) + split.axis_code[inside]) * len(split.operations) + split.operation_code[inside]
+    sums = np.zeros((2, int(kinds.max(initial=-1)) + 1), dtype=np.int64)
+    np.add.at(sums[0], kinds, (split.wait_ns + split.transfer_ns)[inside])
+    np.add.at(sums[1], kinds, split.wait_ns[inside])
+    found = []
+    for kind in np.flatnonzero(sums[0]).tolist():
+        rest, operation = divmod(kind, len(split.operations))
+        rank, axis = divmod(rest, len(split.axes))
+        total_ns, wait_ns = sums[:, kind].tolist()
+        found.append(Standstill(split.axes[axis], split.operations[operation], rank - 1, total_ns, wait_ns))
+    return tuple(found)

@@ -12,11 +12,12 @@ from statistics import median
 
 import numpy as np
 
-from traincope.analysis.host import Ints, Pieces
+from traincope.analysis.host import Ints
 from traincope.analysis.ledger import Ledger, RankLedger
-from traincope.analysis.stalls import StallSplit
+from traincope.analysis.stalls import Standstill
 from traincope.analysis.terms import COMPUTE, UNATTRIBUTED
 from traincope.timeline import Instances, Timeline
+from traincope.timeline.instances import lowest
 from traincope.topology import PIPELINE_AXIS
 
 MATERIAL = 0.02
@@ -70,39 +71,26 @@ class Stragglers:
     named: tuple[Straggler, ...]
 
 
-def stragglers(
-    timeline: Timeline,
-    ledger: Ledger,
-    waits: Mapping[int, tuple[Pieces, StallSplit]],
-    instances: Instances,
-) -> Stragglers:
-    """`waits` are the split pieces of each rank."""
+def stragglers(timeline: Timeline, ledger: Ledger, stood_still: Mapping[int, tuple[Standstill, ...]]) -> Stragglers:
+    """`stood_still` is what each rank's training thread lost in counted steps, by who came last."""
     stages = {rank.rank: rank.stage for rank in timeline.ranks}
-    waited_for = _waited_for(ledger, waits, last=last_to_arrive(instances), stages=stages)
+    waited_for = _waited_for(stood_still, stages=stages)
     ranks = tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
     return Stragglers(ranks=ranks, named=_named(ranks, waited_for, ledger=ledger, stages=stages))
 
 
-def _waited_for(
-    ledger: Ledger,
-    waits: Mapping[int, tuple[Pieces, StallSplit]],
-    *,
-    last: Ints,
-    stages: Mapping[int, int | None],
-) -> Waiting:
+def _waited_for(stood_still: Mapping[int, tuple[Standstill, ...]], *, stages: Mapping[int, int | None]) -> Waiting:
     """(waiting rank, rank that arrived last, axis) -> ns of exposed waiting in counted steps.
 
     Only between peers of one stage: that stages wait for each other is the schedule's doing, and
     what is more than that, the replay of the pipeline tells.
     """
-    waited_for: dict[tuple[int, int, str], int] = {}
-    for rank in ledger.ranks:
-        pieces, split = waits[rank.rank]
-        inside = np.append(rank.counted, False)[pieces.step] & (split.instance >= 0) & (split.axis != PIPELINE_AXIS)
-        culprits, axes, waited = last[split.instance[inside]], split.axis[inside], split.wait_ns[inside]
-        for culprit, axis in set(zip(culprits.tolist(), axes.tolist(), strict=True)):
-            if culprit != rank.rank and culprit in stages and stages[culprit] == stages[rank.rank]:
-                waited_for[rank.rank, culprit, axis] = int(waited[(culprits == culprit) & (axes == axis)].sum())
+    waited_for: dict[tuple[int, int, str], int] = defaultdict(int)
+    for rank, lost in stood_still.items():
+        for one in lost:
+            peer = one.last in stages and one.last != rank and stages[one.last] == stages[rank]
+            if peer and one.axis != PIPELINE_AXIS:
+                waited_for[rank, one.last, one.axis] += one.wait_ns
     return waited_for
 
 
@@ -111,12 +99,10 @@ def last_to_arrive(instances: Instances) -> Ints:
 
     On one clock that is the latest start. Else it is the shortest part, for it waits for nobody.
     """
-    sooner = -instances.start_ns if instances.shared_clock else instances.duration_ns
-    shortest = np.full(len(instances.keys), np.iinfo(np.int64).max)
-    np.minimum.at(shortest, instances.number, sooner)
-    arrived_last = sooner == shortest[instances.number]
-    last = np.full(len(instances.keys), np.iinfo(np.int64).max)
-    np.minimum.at(last, instances.number[arrived_last], instances.rank[arrived_last])
+    parts, number = instances.parts, instances.number
+    sooner = -parts.start_ns if instances.shared_clock else parts.duration_ns
+    arrived_last = np.flatnonzero(sooner == lowest(sooner, number, len(instances))[number])
+    last = lowest(parts.rank[arrived_last], number[arrived_last], len(instances))
     return np.where(instances.complete, last, -1)
 
 

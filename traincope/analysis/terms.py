@@ -2,7 +2,9 @@
 
 wall = forward + backward + recompute + optimizer + sum over axes of (exposed_transfer[axis] +
 exposed_wait[axis]) + bubble.schedule + bubble.imbalance + bubble.jitter + exposed_memory +
-data_wait + checkpoint_stall + evaluation + gc + compile + sync + launch_gap + unattributed
+data_wait + checkpoint_stall + gc + compile + sync + launch_gap + unattributed
+
+Evaluation is a regime of its own: it is cut out of the wall time, and no term.
 """
 
 from traincope.events import Phase
@@ -25,8 +27,11 @@ ACTION_TERMS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward
 
 COMPUTE = ("forward", "backward", "recompute", "optimizer")
 BUBBLE = ("bubble.schedule", "bubble.imbalance", "bubble.jitter")
-AFTER_BUBBLE = ("exposed_memory", "data_wait", "checkpoint_stall", "evaluation", "gc", "compile", "sync", "launch_gap")
+AFTER_BUBBLE = ("exposed_memory", "data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap")
 UNATTRIBUTED = "unattributed"
+EVALUATION = PHASE_TERMS[Phase.EVALUATION]
+HOST_TERMS = (*PHASE_TERMS.values(), UNATTRIBUTED)
+"""What a piece of the training thread's time can be, but for a stall."""
 UNSEEN_BY_HOST = ("exposed_memory", "launch_gap")
 """Terms only a device's timeline can see; on a host they are None and their time is unattributed."""
 

@@ -3,7 +3,7 @@
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
 from traincope.analysis.deaths import deaths
-from traincope.analysis.findings import MEDIUM, UNKNOWN, Finding, percent
+from traincope.analysis.findings import MEDIUM, UNKNOWN, Finding, FindingKind, percent
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.losses import WORTH_SAYING, losses
 from traincope.analysis.stragglers import Stragglers
@@ -28,7 +28,7 @@ def verdict(
 
 def _no_steps() -> Finding:
     return Finding(
-        kind="no_steps",
+        kind=FindingKind.NO_STEPS,
         confidence=UNKNOWN,
         evidence="no complete training step was recorded, so there is nothing to say about time",
         advice="let it run for at least two steps; call run.step() once an iteration if steps are not found",
@@ -38,7 +38,7 @@ def _no_steps() -> Finding:
 def _healthy(ledger: Ledger) -> Finding:
     compute = sum(ledger.share(term) or 0.0 for term in COMPUTE)
     return Finding(
-        kind="healthy",
+        kind=FindingKind.HEALTHY,
         confidence=MEDIUM,
         evidence=f"{percent(compute)} of a step is compute, and no loss takes {percent(WORTH_SAYING)} of it",
         advice="",

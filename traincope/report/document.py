@@ -3,7 +3,16 @@
 import json
 from collections import defaultdict
 
-from traincope.analysis import Analysis, Bubble, Finding, Ledger, RankLedger, Stragglers
+from traincope.analysis import (
+    Analysis,
+    Bubble,
+    Finding,
+    Ledger,
+    RankLedger,
+    Stragglers,
+    dropped_steps,
+    guessed_steps,
+)
 from traincope.events import CLEAN
 from traincope.report import schema
 from traincope.store import RankRecords
@@ -59,6 +68,7 @@ def _run(analysis: Analysis) -> schema.Run:
         attempts=run.attempts,
         steps=len({int(number) for rank in ledger.ranks for number in rank.numbers[rank.counted]}),
         excluded_steps=list(ledger.excluded_steps),
+        guessed_steps=guessed_steps(timeline),
         step_ns=analysis.median_step_ns,
         start=run.info.started_wall_ns,
         end=timeline.end_ns if timeline.ranks else None,
@@ -69,7 +79,7 @@ def _run(analysis: Analysis) -> schema.Run:
 
 def _finding(finding: Finding) -> schema.Finding:
     return schema.Finding(
-        kind=finding.kind,
+        kind=finding.kind.value,
         ranks=list(finding.ranks),
         steps=list(finding.steps),
         confidence=finding.confidence,
@@ -87,6 +97,8 @@ def _ledger(ledger: Ledger) -> schema.Ledger:
         rank_steps=ledger.rank_steps,
         unsplit_ns=sum(int(rank.unsplit_ns[rank.counted].sum()) for rank in ledger.ranks),
         waterfall={term: ledger.share(term) for term in ledger.order},
+        evaluation_ns=ledger.evaluation_ns,
+        evaluation_ratio=ledger.evaluation_ratio,
     )
 
 
@@ -200,6 +212,7 @@ def _recorder(timeline: Timeline) -> schema.Recorder:
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
         dropped=sum(_dropped(rank) for rank in ranks),
+        dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
         overhead_seconds=None,
         probes=_probes(ranks),
         problems=[*timeline.run.problems, *(problem for rank in ranks for problem in rank.problems)],

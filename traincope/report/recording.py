@@ -28,8 +28,10 @@ def _lines(document: Document) -> Iterator[Text]:
     yield from _faults(document["faults"])
     yield from _missing(document["run"])
     yield _counts(recorder)
+    yield from _dropped_steps(recorder["dropped_steps"])
     yield from _problems(recorder["problems"])
     yield from (_probe(probe) for probe in recorder["probes"] if probe["state"] != ON)
+    yield from _guessed(document["run"])
     yield from _excluded(document["run"])
     yield _clock(document["clock"])
 
@@ -75,6 +77,14 @@ def _counts(recorder: Recorder) -> Text:
     return text(f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {cost}")
 
 
+def _dropped_steps(ranges: list[list[int]]) -> Iterator[Text]:
+    if ranges:
+        shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_LINES])
+        more = ", ..." if len(ranges) > MOST_LINES else ""
+        noun = "step" if shown.isdecimal() else "steps"
+        yield text(f"dropped, on some rank at least, and in no number above: {noun} {shown}{more}")
+
+
 def _problems(problems: list[str]) -> Iterator[Text]:
     for problem in problems[:MOST_LINES]:
         yield text(problem, style=SEVERE)
@@ -88,6 +98,11 @@ def _probe(probe: Probe) -> Text:
     return text(
         f"probe {probe['name']} is off on rank{'s' if len(probe['ranks']) > 1 else ''} {ranks}: {probe['state']}"
     )
+
+
+def _guessed(run: Run) -> Iterator[Text]:
+    if run["guessed_steps"]:
+        yield text("step boundaries were guessed from the optimizer; call run.step()")
 
 
 def _excluded(run: Run) -> Iterator[Text]:

@@ -21,8 +21,10 @@ class Run(TypedDict):
     steps: int
     """Complete steps that were counted."""
     excluded_steps: list[int]
+    guessed_steps: int
+    """Those whose borders were found from what the training did, not told by `run.step()`."""
     step_ns: int | None
-    """Median wall time of a step, over ranks and steps."""
+    """Median wall time of a step without evaluation, over ranks and steps."""
     start: int
     """Wall clock, ns since the epoch."""
     end: int | None
@@ -32,6 +34,7 @@ class Run(TypedDict):
 
 class Finding(TypedDict):
     kind: str
+    """One of `traincope.analysis.FindingKind`."""
     ranks: list[int]
     """Empty: all of them."""
     steps: list[int]
@@ -60,6 +63,10 @@ class Ledger(TypedDict):
     """Part of exposed_transfer whose wait could not be told apart: records of peers are missing."""
     waterfall: dict[str, float | None]
     """Term -> share of wall time; the shares that are not null sum to 1."""
+    evaluation_ns: int
+    """Of all ranks in the whole run; in no term and no wall time."""
+    evaluation_ratio: float
+    """Its share of the time that was recorded."""
 
 
 class Utilization(TypedDict):
@@ -163,6 +170,8 @@ class Probe(TypedDict):
 class Recorder(TypedDict):
     events: int
     dropped: int
+    dropped_steps: list[list[int]]
+    """[first, last] of steps that some rank lost between others that it has."""
     overhead_seconds: float | None
     probes: list[Probe]
     problems: list[str]

@@ -6,13 +6,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from traincope.analysis import FindingKind
 from traincope.report.palette import GOOD, SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Finding
 from traincope.report.units import numbers, share
-
-HEALTHY = "healthy"
-"""The kind of a finding that finds nothing wrong."""
 
 
 def verdict(findings: list[Finding]) -> Iterator[RenderableType]:
@@ -30,7 +28,7 @@ def verdict(findings: list[Finding]) -> Iterator[RenderableType]:
 
 
 def _lines(finding: Finding) -> Iterator[Text]:
-    tone = GOOD if finding["kind"] == HEALTHY else SEVERE
+    tone = GOOD if finding["kind"] == FindingKind.HEALTHY else SEVERE
     head = text(finding["kind"].replace("_", " "), style=f"bold {tone}")
     yield head.append_text(text("  " + "; ".join(_facts(finding)), style="not bold dim"))
     yield text(finding["evidence"])

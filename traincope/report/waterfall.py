@@ -62,6 +62,9 @@ def _bars(ledger: Ledger) -> Table:
 
 
 def _notes(ledger: Ledger) -> Iterator[Text]:
+    if ledger["evaluation_ns"]:
+        per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
+        yield text(f"evaluation: {per_rank} beside the steps ({of_run} of the run)")
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
     if unseen:
         yield text(f"not visible here, so within unattributed: {', '.join(unseen)}", style="dim")

@@ -1,11 +1,15 @@
 """Run directory -> time: every rank's records on one axis, steps found, collectives matched across ranks."""
 
 from traincope.timeline.building import build_timeline, open_run
+from traincope.timeline.channels import Channel
 from traincope.timeline.clocks import RankClock
+from traincope.timeline.evaluation import Evaluations, evaluations
 from traincope.timeline.instances import Instances, match_instances
 from traincope.timeline.timeline import OpenRecord, RankTimeline, Step, Timeline
 
 __all__ = [
+    "Channel",
+    "Evaluations",
     "Instances",
     "OpenRecord",
     "RankClock",
@@ -13,6 +17,7 @@ __all__ = [
     "Step",
     "Timeline",
     "build_timeline",
+    "evaluations",
     "match_instances",
     "open_run",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind
-from traincope.store import RankRecords, RunRecords, read_run
+from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.timeline.clocks import RankClock, align
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 
@@ -27,7 +27,7 @@ def build_timeline(run: RunRecords) -> Timeline:
 
 def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
     names = dict.fromkeys((TRAINING_THREAD, *rank.threads))
-    threads = {name: _aligned(rank.thread(name), clock.offset_ns) for name in names}
+    threads = {name: _aligned(rank, name, clock.offset_ns) for name in names}
     steps = threads[TRAINING_THREAD][threads[TRAINING_THREAD]["kind"] == Kind.STEP]
     unfinished = steps[steps["end_ns"] == OPEN]
     ended = rank.info.ending == CLEAN
@@ -45,11 +45,13 @@ def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
     )
 
 
-def _aligned(records: NDArray[np.void], offset_ns: int) -> NDArray[np.void]:
-    aligned = records.copy()
-    aligned["start_ns"] += offset_ns
-    aligned["end_ns"] = np.where(records["end_ns"] == OPEN, OPEN, records["end_ns"] + offset_ns)
-    starts = aligned["start_ns"]
+def _aligned(rank: RankRecords, thread: str, offset_ns: int) -> NDArray[np.void]:
+    """A copy of the thread's records on the common axis, the only one that is made of them."""
+    parts = [segment.records for segment in rank.segments if segment.thread == thread]
+    aligned = np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
+    starts, ends = aligned["start_ns"], aligned["end_ns"]
+    starts += offset_ns
+    ends += np.where(ends == OPEN, 0, offset_ns)
     in_order = bool(np.all(starts[1:] >= starts[:-1]))
     return aligned if in_order else aligned[np.argsort(starts, kind="stable")]
 
@@ -60,8 +62,10 @@ def _last_ns(records: NDArray[np.void]) -> int:
 
 def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
     complete = steps[(steps["end_ns"] != OPEN) & (steps["flags"] & Flag.PARTIAL == 0)]
+    columns = (complete[name].tolist() for name in ("step", "start_ns", "end_ns", "flags"))
     return tuple(
-        Step(number=int(step["step"]), start_ns=int(step["start_ns"]), end_ns=int(step["end_ns"])) for step in complete
+        Step(number=number, start_ns=start_ns, end_ns=end_ns, guessed=bool(flags & Flag.GUESSED))
+        for number, start_ns, end_ns, flags in zip(*columns, strict=True)
     )
 
 

@@ -30,9 +30,9 @@ def align(run: RunRecords) -> dict[int, RankClock]:
     for rank in run.ranks:
         offsets.setdefault(_host(rank), []).extend(_offsets(rank))
     bound = 0 if len(offsets) == 1 else None
+    offset_of = {host: int(median(seen or [0])) for host, seen in offsets.items()}
     return {
-        rank.rank: RankClock(rank=rank.rank, offset_ns=int(median(offsets[_host(rank)] or [0])), bound_ns=bound)
-        for rank in run.ranks
+        rank.rank: RankClock(rank=rank.rank, offset_ns=offset_of[_host(rank)], bound_ns=bound) for rank in run.ranks
     }
 
 

@@ -10,257 +10,202 @@ collectives whose end is only bounded: then no side's duration is the wire's tim
 share a clock their transfer runs from the latest start to the earliest end.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import OPEN, SEND_OPERATIONS, Flag, Kind
+from traincope.events import OPEN, Flag, Kind
+from traincope.timeline.channels import Channel, channels_of
+from traincope.timeline.evaluation import evaluations
+from traincope.timeline.numbering import UNKNOWN, Ints, Numbering
 from traincope.timeline.timeline import RankTimeline, Timeline
 
-KEY = np.dtype(
-    [("group", "i8"), ("source", "i8"), ("destination", "i8"), ("tag", "i8"), ("sequence", "i8")],
-)
-NOBODY = -1
-
-Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instances:
-    """All closed collectives of a run, one row a rank's part; `number` names the instance.
+class Parts:
+    """One entry a rank's part in a collective, rank by rank. Narrow types: a long run has millions."""
 
-    Arrays from `rank` to `number` have one entry a part, those after it one entry an instance.
-    """
-
-    parts_of: dict[int, slice]
-    """Rank -> its parts."""
-
-    axes: tuple[str, ...]
-    """What `axis_code` counts."""
-    operations: tuple[str, ...]
-    """What `operation_code` counts."""
-
-    rank: Ints
-    axis_code: Ints
-    operation_code: Ints
-    step: Ints
+    rank: NDArray[np.int32]
+    channel: NDArray[np.int32]
+    sequence: NDArray[np.uint32]
+    axis_code: NDArray[np.int16]
+    operation_code: NDArray[np.int32]
+    step: NDArray[np.int32]
     num_bytes: Ints
     start_ns: Ints
     end_ns: Ints
-    group_size: Ints
-    bounded: NDArray[np.bool_]
+    group_size: NDArray[np.int32]
+    bounded: Bools
     """The end is only an upper bound: it was complete before anybody waited for it."""
-    number: Ints
-
-    keys: NDArray[np.void]
-    """Sorted KEYs of the instances."""
-    transfer_ns: Ints
-    exact: NDArray[np.bool_]
-    """At least one part's end is exact."""
-    complete: NDArray[np.bool_]
-    """All members of the group are there."""
-
-    splits: NDArray[np.bool_]
-    """Its waiting can be told from its transfer: all parts are there, and their ends exact or on one clock."""
-    shared_clock: bool
-    """Whether starts and ends compare across ranks."""
-    codes: Ints
-    """The keys, packed; sorted."""
-    packing: "Packing"
-
-    @property
-    def axis(self) -> NDArray[np.object_]:
-        """Mesh axis of each part."""
-        return np.array(self.axes, dtype=object)[self.axis_code]
-
-    @property
-    def operation(self) -> NDArray[np.object_]:
-        """Operation of each part."""
-        return np.array(self.operations, dtype=object)[self.operation_code]
+    evaluating: Bools
+    """Begun within an evaluation."""
 
     @property
     def duration_ns(self) -> Ints:
         return self.end_ns - self.start_ns
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instances:
+    """All closed collectives of a run: `parts` by rank, and one entry an instance of everything below `number`."""
+
+    parts: Parts
+    parts_of: Mapping[int, slice]
+    """Rank -> its parts."""
+    axes: tuple[str, ...]
+    """What `axis_code` counts."""
+    operations: tuple[str, ...]
+    """What `operation_code` counts."""
+    channels: tuple[Channel, ...]
+    """What `channel` counts."""
+    number: NDArray[np.int32]
+    """The instance of each part."""
+
+    channel: Ints
+    sequence: Ints
+    transfer_ns: Ints
+    exact: Bools
+    """At least one part's end is exact."""
+    complete: Bools
+    """All members of the group are there."""
+    splits: Bools
+    """Its waiting can be told from its transfer: all parts are there, and their ends exact or on one clock."""
+
+    shared_clock: bool
+    """Whether starts and ends compare across ranks."""
+    numbering: Numbering
+    """Of channel x most sequences + sequence."""
+    num_sequences: int
+
+    def __len__(self) -> int:
+        return len(self.transfer_ns)
+
+    @property
+    def axis(self) -> NDArray[np.object_]:
+        """Mesh axis of each part."""
+        return np.array(self.axes, dtype=object)[self.parts.axis_code]
+
+    @property
+    def operation(self) -> NDArray[np.object_]:
+        """Operation of each part."""
+        return np.array(self.operations, dtype=object)[self.parts.operation_code]
+
     @property
     def wait_ns(self) -> Ints:
         """Each part's waiting for others, 0 where its end is only bounded."""
-        waits: Ints = np.where(self.bounded, 0, self.duration_ns - self.transfer_ns[self.number])
+        waits: Ints = np.where(self.parts.bounded, 0, self.parts.duration_ns - self.transfer_ns[self.number])
         return waits
 
-    def find(self, keys: NDArray[np.void]) -> Ints:
-        """Number of the instance of each key, -1 where it is not known."""
-        return _position(self.codes, self.packing.pack(keys))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
-    """KEYs as single integers in the same order: these sort many times faster than records of five."""
-
-    num_ranks: int
-    num_sequences: int
-    tags: Ints
-    channels: Ints
-    """Packed (group, source, destination, tag) of all keys, sorted."""
-
-    def pack(self, keys: NDArray[np.void]) -> Ints:
-        """One integer a key; -1 for a key that is none of those this was made for."""
-        tag = _position(self.tags, keys["tag"])
-        channel = _position(self.channels, _channel(keys, tag, num_ranks=self.num_ranks, num_tags=len(self.tags)))
-        beyond = np.maximum(keys["source"], keys["destination"]) >= self.num_ranks
-        unknown = (tag < 0) | (channel < 0) | beyond | (keys["sequence"] >= self.num_sequences)
-        return np.where(unknown, -1, channel * self.num_sequences + keys["sequence"])
-
-
-def packing(keys: NDArray[np.void]) -> Packing:
-    """The packing for these keys."""
-    num_ranks = int(max(keys["source"].max(initial=-1), keys["destination"].max(initial=-1))) + 1
-    tags = np.unique(keys["tag"])
-    channels = _channel(keys, _position(tags, keys["tag"]), num_ranks=num_ranks, num_tags=len(tags))
-    return Packing(
-        num_ranks=num_ranks,
-        num_sequences=int(keys["sequence"].max(initial=-1)) + 1,
-        tags=tags,
-        channels=np.unique(channels),
-    )
-
-
-def _channel(keys: NDArray[np.void], tag: Ints, *, num_ranks: int, num_tags: int) -> Ints:
-    """NOBODY counts as a rank, so that there is one more of them."""
-    pair = (keys["group"] * (num_ranks + 1) + keys["source"] + 1) * (num_ranks + 1) + keys["destination"] + 1
-    channel: Ints = pair * num_tags + tag
-    return channel
-
-
-def _position(ordered: Ints, values: Ints) -> Ints:
-    """Where each value is in a sorted array, -1 where it is not."""
-    if not len(ordered):
-        return np.full(len(values), -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.where(ordered[at] == values, at, -1)
-
-
-def group_numbers(timeline: Timeline) -> dict[str, int]:
-    """A number for every group of the run, by the name its members share."""
-    names = sorted({group.key for rank in timeline.ranks for group in rank.groups})
-    return {name: number for number, name in enumerate(names)}
-
-
-def instance_keys(rank: RankTimeline, records: NDArray[np.void], groups: dict[str, int]) -> NDArray[np.void]:
-    """KEY of each COLLECTIVE or STALL record of a rank."""
-    keys = np.zeros(len(records), dtype=KEY)
-    own = np.array([groups[group.key] for group in rank.groups] or [0], dtype=np.int64)
-    keys["group"] = own[np.minimum(records["group"], len(own) - 1)]
-    keys["sequence"] = records["sequence"]
-    keys["source"] = keys["destination"] = NOBODY
-    direct = records["flags"] & Flag.POINT_TO_POINT > 0
-    sends = direct & np.isin(records["name"], [n for n, name in enumerate(rank.names) if name in SEND_OPERATIONS])
-    receives = direct & ~sends
-    keys["tag"][direct] = records["tag"][direct]
-    keys["source"][sends] = keys["destination"][receives] = rank.rank
-    keys["destination"][sends] = records["peer"][sends]
-    keys["source"][receives] = records["peer"][receives]
-    return keys
+    def find(self, rank: RankTimeline, records: NDArray[np.void]) -> Ints:
+        """Number of the instance of each COLLECTIVE or STALL record of a rank, UNKNOWN where there is none."""
+        known = {channel: number for number, channel in enumerate(self.channels)}
+        channels, at = channels_of(rank, records)
+        channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
+        beyond = (channel == UNKNOWN) | (records["sequence"] >= self.num_sequences)
+        return self.numbering.number(np.where(beyond, UNKNOWN, channel * self.num_sequences + records["sequence"]))
 
 
 def match_instances(timeline: Timeline) -> Instances:
     """Match every rank's closed COLLECTIVE records."""
-    groups = group_numbers(timeline)
     axes = tuple(sorted({group.axis for rank in timeline.ranks for group in rank.groups} | {""}))
     operations = tuple(sorted({name for rank in timeline.ranks for name in rank.names} | {""}))
-    parts = [_parts(rank, groups, axes=axes, operations=operations) for rank in timeline.ranks]
-    table = np.concatenate(parts) if parts else np.empty(0, dtype=_PART)
-    packed = packing(table["key"])
-    codes, first, number = np.unique(packed.pack(table["key"]), return_index=True, return_inverse=True)
-    keys = table["key"][first]
-    number = number.reshape(-1).astype(np.int64)
-    duration = table["end_ns"] - table["start_ns"]
-    transfer = _lowest(duration, number, len(keys))
-    seen_late = np.zeros(len(keys), dtype=bool)
-    np.logical_or.at(seen_late, number, table["bounded"])
+    numbers: dict[Channel, int] = {}
+    by_rank = [_columns(rank, numbers, axes=axes, operations=operations) for rank in timeline.ranks]
+    ends = np.cumsum([0, *(len(columns["rank"]) for columns in by_rank)]).tolist()
+    parts = _join(by_rank)
+    num_sequences = int(parts.sequence.max(initial=0)) + 1
+    codes = parts.channel.astype(np.int64) * num_sequences + parts.sequence
+    numbering = Numbering.of(codes)
+    number = numbering.number(codes).astype(np.int32)
+    channels = tuple(numbers)
+    channel, sequence = np.divmod(numbering.values, num_sequences)
+    direct = np.array([one.direct for one in channels], dtype=bool)[channel]
+    count = len(numbering)
+    seen_late, exact = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+    seen_late[number[parts.bounded]] = True
+    exact[number[~parts.bounded]] = True
+    size = np.zeros(count, dtype=np.int32)
+    size[number] = parts.group_size
+    complete = np.bincount(number, minlength=count) >= size
     shared_clock = all(clock.bound_ns == 0 for clock in timeline.clocks)
-    if shared_clock:
-        meeting = _lowest(table["end_ns"], number, len(keys)) + _lowest(-table["start_ns"], number, len(keys))
-        transfer = np.where(
-            seen_late | (keys["source"] != NOBODY), np.minimum(transfer, np.maximum(meeting, 0)), transfer
-        )
-    exact = np.zeros(len(keys), dtype=bool)
-    np.logical_or.at(exact, number, ~table["bounded"])
-    present = np.bincount(number, minlength=len(keys))
-    size = np.zeros(len(keys), dtype=np.int64)
-    size[number] = table["size"]
-    ends = np.cumsum([0, *(len(part) for part in parts)]).tolist()
     return Instances(
+        parts=parts,
         parts_of={rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)},
-        rank=table["rank"],
         axes=axes,
         operations=operations,
-        axis_code=table["axis"],
-        operation_code=table["operation"],
-        step=table["step"],
-        num_bytes=table["bytes"],
-        start_ns=table["start_ns"],
-        end_ns=table["end_ns"],
-        group_size=table["size"],
-        bounded=table["bounded"],
+        channels=channels,
         number=number,
-        keys=keys,
-        transfer_ns=transfer,
+        channel=channel,
+        sequence=sequence,
+        transfer_ns=_transfer(parts, number, by_meeting=seen_late | direct if shared_clock else None, count=count),
         exact=exact,
-        complete=present >= size,
-        splits=(present >= size) & (shared_clock | ~seen_late),
+        complete=complete,
+        splits=complete & (shared_clock | ~seen_late),
         shared_clock=shared_clock,
-        codes=codes,
-        packing=packed,
+        numbering=numbering,
+        num_sequences=num_sequences,
     )
 
 
-def _lowest(values: Ints, number: Ints, count: int) -> Ints:
+def _transfer(parts: Parts, number: NDArray[np.int32], *, by_meeting: Bools | None, count: int) -> Ints:
+    """The shortest duration; for instances `by_meeting` no more than from the latest start to the earliest end."""
+    shortest = lowest(parts.duration_ns, number, count)
+    if by_meeting is None:
+        return shortest
+    meeting = lowest(parts.end_ns, number, count) + lowest(-parts.start_ns, number, count)
+    return np.where(by_meeting, np.minimum(shortest, np.maximum(meeting, 0)), shortest)
+
+
+def lowest(values: Ints | NDArray[np.int32], number: NDArray[np.int32], count: int) -> Ints:
     """The least of the values of each instance."""
-    lowest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(lowest, number, values)
-    return lowest
+    least = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(least, number, values)
+    return least
 
 
-_PART = np.dtype(
-    [
-        ("key", KEY),
-        ("rank", "i8"),
-        ("axis", "i8"),
-        ("operation", "i8"),
-        ("step", "i8"),
-        ("bytes", "i8"),
-        ("start_ns", "i8"),
-        ("end_ns", "i8"),
-        ("size", "i8"),
-        ("bounded", "?"),
-    ]
-)
+Columns = dict[str, NDArray[Any]]
+"""Fields of Parts by name."""
 
 
-def _parts(
-    rank: RankTimeline, groups: dict[str, int], *, axes: tuple[str, ...], operations: tuple[str, ...]
-) -> NDArray[np.void]:
+def _join(by_rank: list[Columns]) -> Parts:
+    """The columns of all ranks; theirs are given up one by one, for together they are large."""
+    names = [field.name for field in fields(Parts)]
+    empty = np.empty(0, dtype=np.int32)
+    return Parts(**{name: np.concatenate([*(columns.pop(name) for columns in by_rank)] or [empty]) for name in names})
+
+
+def _columns(
+    rank: RankTimeline, numbers: dict[Channel, int], *, axes: tuple[str, ...], operations: tuple[str, ...]
+) -> Columns:
+    """A rank's fields of Parts; channels that are new get the next number in `numbers`."""
     records = np.concatenate([_closed_collectives(records) for records in rank.threads.values()])
-    direct = records["flags"] & Flag.POINT_TO_POINT > 0
-    axis = np.array([axes.index(group.axis) for group in rank.groups] or [0], dtype=np.int64)
-    sizes = np.array([len(group.ranks) for group in rank.groups] or [1], dtype=np.int64)
+    channels, at = channels_of(rank, records)
+    channel = np.array([numbers.setdefault(channel, len(numbers)) for channel in channels], dtype=np.int32)
+    group = np.minimum(records["group"], max(len(rank.groups) - 1, 0))
+    axis = np.array([axes.index(group.axis) for group in rank.groups] or [0], dtype=np.int16)
+    sizes = np.array([len(group.ranks) for group in rank.groups] or [1], dtype=np.int32)
     code_of = {name: code for code, name in enumerate(operations)}
-    operation = np.array([code_of[name] for name in rank.names] or [0], dtype=np.int64)
-    at = np.minimum(records["group"], len(axis) - 1)
-    table = np.empty(len(records), dtype=_PART)
-    table["key"] = instance_keys(rank, records, groups)
-    table["rank"] = rank.rank
-    table["axis"] = axis[at]
-    table["operation"] = operation[np.minimum(records["name"], len(operation) - 1)]
-    table["step"] = records["step"]
-    table["bytes"] = records["value"]
-    table["start_ns"], table["end_ns"] = records["start_ns"], records["end_ns"]
-    table["size"] = np.where(direct, 2, sizes[at])
-    table["bounded"] = records["flags"] & Flag.DONE_BEFORE_WAIT > 0
-    return table
+    operation = np.array([code_of[name] for name in rank.names] or [0], dtype=np.int32)
+    return {
+        "rank": np.full(len(records), rank.rank, dtype=np.int32),
+        "channel": channel[at],
+        "sequence": records["sequence"].copy(),
+        "axis_code": axis[group],
+        "operation_code": operation[np.minimum(records["name"], len(operation) - 1)],
+        "step": records["step"].copy(),
+        "num_bytes": records["value"].copy(),
+        "start_ns": records["start_ns"].copy(),
+        "end_ns": records["end_ns"].copy(),
+        "group_size": np.where(records["flags"] & Flag.POINT_TO_POINT > 0, np.int32(2), sizes[group]),
+        "bounded": records["flags"] & Flag.DONE_BEFORE_WAIT > 0,
+        "evaluating": evaluations(rank).cover(records["start_ns"]),
+    }
 
 
 def _closed_collectives(records: NDArray[np.void]) -> NDArray[np.void]:

@@ -20,9 +20,12 @@ class Step:
     number: int
     start_ns: int
     end_ns: int
+    guessed: bool = False
+    """Its borders were found from what the training did, not told by `run.step()`."""
 
     @property
-    def wall_ns(self) -> int:
+    def length_ns(self) -> int:
+        """From start to end; an evaluation in between is no part of its wall time."""
         return self.end_ns - self.start_ns
 
 
