@@ -20,6 +20,8 @@ class Pipeline:
     """From the end of an action to the start of what it feeds on another rank."""
     late: Mapping[Action, int] = field(default_factory=dict)
     """Additional ns that single actions take."""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    """Stage -> ns before which it does nothing; it posts its receives at 0 all the same."""
 
     def length(self, of: Action) -> int:
         return self.durations[of.kind, of.stage] + self.late.get(of, 0)
@@ -40,7 +42,7 @@ class Pipeline:
 
     def _earliest(self, one: Action, starts: Mapping[Action, int]) -> int:
         before = self.before(one)
-        ends = [starts[before] + self.length(before)] if before else [0]
+        ends = [starts[before] + self.length(before)] if before else [self.begins.get(one.stage, 0)]
         source = self.source(one)
         if source:
             ends.append(starts[source] + self.length(source) + self.transfer_ns)

@@ -1,9 +1,9 @@
 """Pure functions from a Timeline to frozen results; showing them is elsewhere.
 
 `host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer, `pipeline`,
-`schedule` and `bubble` explain pipeline idle time, `ledger` sums, `comm`, `stragglers`, `deaths`
-and `losses` say what the sums mean, `verdict` orders it. `analyze` runs them: a new analysis is
-one file, one field of `Analysis` and one line there.
+`schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `ledger` sums, `comm`,
+`stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it.
+`analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
 
 from traincope.analysis.analyze import Analysis, analyze
@@ -12,6 +12,7 @@ from traincope.analysis.comm import AxisOperation
 from traincope.analysis.coverage import dropped_steps, guessed_steps
 from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.ledger import Ledger, RankLedger
+from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Ledger",
     "RankLedger",
     "RankWait",
+    "Root",
     "StageBubble",
     "Straggler",
     "Stragglers",

@@ -20,6 +20,7 @@ from traincope.analysis.findings import Finding
 from traincope.analysis.host import cut
 from traincope.analysis.ledger import Ledger, assemble, rank_ledger
 from traincope.analysis.pipeline import NO_WINDOW, ReplicaSteps, replica_steps, window_ends
+from traincope.analysis.roots import Root, course, jitter_roots
 from traincope.analysis.stalls import Standstill, split_stalls, standstills
 from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
 from traincope.analysis.verdict import verdict
@@ -36,6 +37,8 @@ class Analysis:
     bubble: Bubble | None
     """None: no pipeline."""
     stragglers: Stragglers
+    jitter_roots: tuple[Root, ...] = ()
+    """Ranks whose own delays were their pipelines' jitter, the largest first."""
     verdict: tuple[Finding, ...]
 
     @property
@@ -57,18 +60,22 @@ def analyze(timeline: Timeline) -> Analysis:
     last = last_to_arrive(instances)
     steps = replica_steps(timeline)
     idle = _idle_by_rank(steps, instances)
+    in_pipeline = {rank for one in steps for rank in one.ranks} if instances.shared_clock else set()
     stood_still = {}
+    courses = {}
     ledgers = []
     for rank in timeline.ranks:
         ends = window_ends(rank, steps)
         pieces = cut(rank, window_ends=ends[ends != NO_WINDOW])
         split = split_stalls(rank, pieces, instances=instances)
-        ledger = rank_ledger(rank, pieces, split, window_ends=ends, idle=idle[rank.rank], excluded=excluded)
-        stood_still[rank.rank] = standstills(pieces, split, counted=ledger.counted, last=last)
-        ledgers.append(ledger)
-    return _analysis(
-        timeline, assemble(tuple(ledgers), excluded=excluded), stood_still, steps=steps, instances=instances
-    )
+        own = rank_ledger(rank, pieces, split, window_ends=ends, idle=idle[rank.rank], excluded=excluded)
+        stood_still[rank.rank] = standstills(pieces, split, counted=own.counted, last=last)
+        if rank.rank in in_pipeline:
+            courses[rank.rank] = course(pieces, split, instances=instances)
+        ledgers.append(own)
+    ledger = assemble(tuple(ledgers), excluded=excluded)
+    roots = jitter_roots(ledger, courses)
+    return _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances)
 
 
 def _analysis(
@@ -77,6 +84,7 @@ def _analysis(
     stood_still: Mapping[int, tuple[Standstill, ...]],
     *,
     steps: tuple[ReplicaSteps, ...],
+    roots: tuple[Root, ...],
     instances: Instances,
 ) -> Analysis:
     comm = communication(instances, stood_still, ledger=ledger)
@@ -90,7 +98,8 @@ def _analysis(
         comm=comm,
         bubble=bubble,
         stragglers=late,
-        verdict=verdict(timeline, ledger, bubble, comm, late),
+        jitter_roots=roots,
+        verdict=verdict(timeline, ledger, bubble, comm, late, roots),
     )
 
 

@@ -1,10 +1,14 @@
 """What a verdict is made of."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 HIGH, MEDIUM, UNKNOWN = "high", "medium", "unknown"
 """Two independent kinds of evidence agree; one; not enough."""
+
+WORTH_SAYING = 0.05
+"""Share of step time below which a loss is not mentioned."""
 
 
 class FindingKind(StrEnum):
@@ -45,6 +49,10 @@ class Finding:
     advice: str
     estimated_gain_ratio: float | None = None
     """Share of step time saved if the term fell to its theory value; None where no theory says."""
+
+
+Weighted = Iterator[tuple[float, Finding]]
+"""Findings with the share of step time by which they are ordered."""
 
 
 def percent(ratio: float) -> str:

@@ -105,12 +105,12 @@ def _paint(borders: Ints, intervals: NDArray[np.void]) -> NDArray[np.int32]:
     depth = np.arange(len(rows)) - np.searchsorted(np.sort(ends, kind=RUNS), starts, side="right")
     for level in range(int(depth.max(initial=-1)) + 1):
         chosen = depth == level
-        pieces, row = _ranges(first[chosen], last[chosen]), np.repeat(rows[chosen], (last - first)[chosen])
+        pieces, row = ranges(first[chosen], last[chosen]), np.repeat(rows[chosen], (last - first)[chosen])
         owner[pieces] = np.maximum(owner[pieces], row)
     return owner
 
 
-def _ranges(first: Ints, last: Ints) -> Ints:
+def ranges(first: Ints, last: Ints) -> Ints:
     """All integers of each [first, last), one range after the other."""
     counts = last - first
     before = np.cumsum(counts) - counts

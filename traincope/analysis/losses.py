@@ -1,24 +1,19 @@
 """Ledger terms that cost more than they must, each with what to do: the largest first."""
 
-from collections.abc import Iterator
-
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
-from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, FindingKind, percent
+from traincope.analysis.findings import MEDIUM, UNKNOWN, WORTH_SAYING, Finding, FindingKind, Weighted, percent
+from traincope.analysis.idling import Cause, find_cause, idling
 from traincope.analysis.ledger import Ledger
+from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import Straggler, Stragglers
 from traincope.analysis.terms import UNATTRIBUTED
-from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
 from traincope.topology import PIPELINE_AXIS
 
-WORTH_SAYING = 0.05
-"""Share of step time below which a term is not mentioned."""
 LARGE_EVALUATION = 0.1
 """Share of a run from which evaluation is mentioned: it is no loss, for somebody wants it."""
 WORTH_A_SPEED = 10_000_000
 """Bytes a second below which a bandwidth says more of the message's size than of the link."""
-AGREES = 0.03
-"""The replayed schedule confirms the formula when they differ by no more than this."""
 
 HOST_LOSSES = {
     "checkpoint_stall": ("checkpoints hold up training", "save asynchronously, or less often"),
@@ -27,87 +22,38 @@ HOST_LOSSES = {
     "sync": ("the host waits for the device", "read values (.item(), print) less often"),
 }
 """Term -> (what it is, what to do), for terms with nothing more to say."""
+TERM_OF = {FindingKind.DATA_BOUND: "data_wait"} | {FindingKind(term): term for term in HOST_LOSSES}
+"""Finding -> the ledger term it tells of."""
 
 
 def losses(
-    ledger: Ledger, bubble: Bubble | None, comm: tuple[AxisOperation, ...], stragglers: Stragglers
+    ledger: Ledger,
+    bubble: Bubble | None,
+    comm: tuple[AxisOperation, ...],
+    stragglers: Stragglers,
+    roots: tuple[Root, ...] = (),
 ) -> list[Finding]:
     """Findings about the counted steps, ordered by their share of step time."""
-    told = {straggler.cause for straggler in stragglers.named}
-    weighted = [
-        *_bubble(ledger, bubble),
-        *_exposed(ledger, comm, stragglers),
-        *_straggler(stragglers),
-        *(_data(ledger) if "data_wait" not in told else ()),
+    cause = find_cause(ledger, roots)
+    late = {straggler.cause for straggler in stragglers.named}
+    own = [
+        *(_data(ledger, cause) if "data_wait" not in late else ()),
         *_host(ledger),
+        *_straggler(stragglers),
+    ]
+    told = late | {TERM_OF[finding.kind] for _, finding in own if finding.kind in TERM_OF}
+    weighted = [
+        *own,
+        *idling(ledger, bubble, cause, told=cause is not None and cause.term in told),
+        *_exposed(ledger, comm, stragglers),
         *_evaluation(ledger),
-        *(_unattributed(ledger) if UNATTRIBUTED not in told else ()),
+        *(_unattributed(ledger) if UNATTRIBUTED not in late else ()),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
 
-Weighted = Iterator[tuple[float, Finding]]
-"""Findings with the share of step time by which they are ordered."""
-
-
 def _share(ledger: Ledger, term: str) -> float:
     return ledger.share(term) or 0.0
-
-
-def _bubble(ledger: Ledger, bubble: Bubble | None) -> Weighted:
-    if bubble is None:
-        return
-    parts = {name: _share(ledger, f"bubble.{name}") for name in ("schedule", "imbalance", "jitter")}
-    total = sum(parts.values())
-    if total < WORTH_SAYING:
-        return
-    largest = max(parts, key=lambda name: parts[name])
-    theory = "" if bubble.theory_ratio is None else f"; theory for {_layout(bubble)} is {percent(bubble.theory_ratio)}"
-    advice, gain = _bubble_advice(largest, parts[largest], bubble)
-    yield (
-        total,
-        Finding(
-            kind=FindingKind.PIPELINE_BUBBLE,
-            confidence=_bubble_confidence(bubble),
-            evidence=(
-                f"the pipeline idles {percent(total)} of a step: {percent(parts['schedule'])} schedule, "
-                f"{percent(parts['imbalance'])} uneven stages, {percent(parts['jitter'])} jitter{theory}"
-            ),
-            advice=advice,
-            estimated_gain_ratio=gain,
-        ),
-    )
-
-
-def _layout(bubble: Bubble) -> str:
-    return f"{bubble.schedule}, {bubble.num_stages} stages, {bubble.num_microbatches} microbatches"
-
-
-def _bubble_confidence(bubble: Bubble) -> str:
-    """High where formula and replay say the same of the schedule, and the stages' times compare."""
-    if bubble.theory_ratio is None or bubble.replay_ratio is None or not bubble.one_clock:
-        return MEDIUM
-    return HIGH if abs(bubble.theory_ratio - bubble.replay_ratio) <= AGREES else MEDIUM
-
-
-def _bubble_advice(largest: str, share: float, bubble: Bubble) -> tuple[str, float | None]:
-    if largest == "imbalance":
-        slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).stage
-        return f"even out the stages: stage {slow} waits least, move layers away from it", share
-    if largest == "jitter":
-        return (
-            "neither schedule nor stage times explain most of it: look for late ranks, noisy hosts or slow launches",
-            None,
-        )
-    if bubble.schedule not in FORMULAS:
-        return "use more microbatches, or a schedule with less idle time", None
-    doubled = 2 * bubble.num_microbatches
-    now, then = (
-        bubble_over_ideal(bubble.schedule, stages=bubble.num_stages, microbatches=microbatches)
-        for microbatches in (bubble.num_microbatches, doubled)
-    )
-    theory = bubble_ratio(bubble.schedule, stages=bubble.num_stages, microbatches=doubled)
-    return f"with {doubled} microbatches the schedule idles {percent(theory)} by theory", share * (1 - then / now)
 
 
 def _exposed(ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers) -> Weighted:
@@ -207,7 +153,7 @@ def _straggler_finding(straggler: Straggler) -> Finding:
     )
 
 
-def _data(ledger: Ledger) -> Weighted:
+def _data(ledger: Ledger, cause: Cause | None) -> Weighted:
     """A step lasts as long as its slowest rank: the rank that waits most for data decides."""
     shares = {
         rank.rank: (rank.total("data_wait") or 0) / rank.total_wall_ns for rank in ledger.ranks if rank.total_wall_ns
@@ -217,6 +163,7 @@ def _data(ledger: Ledger) -> Weighted:
         return
     ranks = tuple(rank for rank, share in shares.items() if share >= most / 2)
     everybody = len(ranks) == len(shares)
+    meanwhile = f"; {cause.meanwhile}" if cause is not None and cause.term == "data_wait" else ""
     who = "training waits" if everybody else f"{len(ranks)} of {len(shares)} ranks wait"
     yield (
         most,
@@ -224,7 +171,7 @@ def _data(ledger: Ledger) -> Weighted:
             kind=FindingKind.DATA_BOUND,
             ranks=() if everybody else ranks,
             confidence=MEDIUM,
-            evidence=f"{who} {percent(most)} of a step for the next batch",
+            evidence=f"{who} {percent(most)} of a step for the next batch{meanwhile}",
             advice="give the DataLoader more workers or a deeper prefetch, or prepare the data beforehand",
             estimated_gain_ratio=most,
         ),

@@ -3,9 +3,10 @@
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
 from traincope.analysis.deaths import deaths
-from traincope.analysis.findings import MEDIUM, UNKNOWN, Finding, FindingKind, percent
+from traincope.analysis.findings import MEDIUM, UNKNOWN, WORTH_SAYING, Finding, FindingKind, percent
 from traincope.analysis.ledger import Ledger
-from traincope.analysis.losses import WORTH_SAYING, losses
+from traincope.analysis.losses import losses
+from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import Stragglers
 from traincope.analysis.terms import COMPUTE
 from traincope.timeline import Timeline
@@ -17,12 +18,13 @@ def verdict(
     bubble: Bubble | None,
     comm: tuple[AxisOperation, ...],
     stragglers: Stragglers,
+    roots: tuple[Root, ...] = (),
 ) -> tuple[Finding, ...]:
     """Ordered findings, the gravest first; never empty."""
     found = list(deaths(timeline))
     if not ledger.wall_ns:
         return (*found, _no_steps())
-    found += losses(ledger, bubble, comm, stragglers)
+    found += losses(ledger, bubble, comm, stragglers, roots)
     return tuple(found) or (_healthy(ledger),)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import OPEN, Flag, Phase
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.timeline.timeline import RankTimeline
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,8 @@ class Evaluations:
 def evaluations(rank: RankTimeline) -> Evaluations:
     """The training thread's records of evaluation, those that overlap as one."""
     records = rank.main
-    chosen = records[(records["phase"] == Phase.EVALUATION) & (records["flags"] & Flag.DEVICE == 0)]
+    marked = (records["phase"] == Phase.EVALUATION) & (records["flags"] & Flag.DEVICE == 0)
+    chosen = records[marked & np.isin(records["kind"], (Kind.PHASE, Kind.ACTION))]
     ends = np.where(chosen["end_ns"] == OPEN, rank.last_ns, chosen["end_ns"])
     starts, reach = chosen["start_ns"], np.maximum.accumulate(ends)
     begins = np.ones(len(chosen), dtype=bool)
