@@ -1,7 +1,9 @@
-"""Which steps a run lost, and which it only guessed."""
+"""Which steps a run lost, which it only guessed, and what recording them cost."""
+
+from dataclasses import replace
 
 from tests.timeline.build import rank, step, timeline
-from traincope.analysis import dropped_steps, guessed_steps
+from traincope.analysis import dropped_steps, guessed_steps, own_time_ns
 from traincope.events import Flag
 from traincope.store import RankRecords
 
@@ -21,3 +23,9 @@ def test_a_rank_that_began_later_or_ended_sooner_has_dropped_nothing() -> None:
 def test_a_step_is_guessed_if_any_rank_guessed_it() -> None:
     told, guessed = step(0, 0, 10), step(1, 10, 20, flags=Flag.GUESSED)
     assert guessed_steps(timeline(rank(0, told, guessed), rank(1, told, step(1, 10, 20)))) == 1
+
+
+def test_the_recorders_own_time_is_summed_over_ranks_and_absent_where_nobody_measured_it() -> None:
+    measured = [rank(number, replace(step(0, 0, 10), value=3), replace(step(1, 10, 20), value=4)) for number in (0, 1)]
+    assert own_time_ns(timeline(*measured)) == 14
+    assert own_time_ns(timeline(rank(0, step(0, 0, 10)))) is None

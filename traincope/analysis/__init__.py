@@ -9,7 +9,7 @@
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation
-from traincope.analysis.coverage import dropped_steps, guessed_steps
+from traincope.analysis.coverage import dropped_steps, guessed_steps, own_time_ns
 from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.roots import Root
@@ -31,4 +31,5 @@ __all__ = [
     "analyze",
     "dropped_steps",
     "guessed_steps",
+    "own_time_ns",
 ]

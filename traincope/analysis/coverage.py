@@ -1,4 +1,4 @@
-"""What of the steps was recorded, and how their borders were found."""
+"""What of the steps was recorded, how their borders were found, and what recording them cost."""
 
 import numpy as np
 
@@ -8,6 +8,11 @@ from traincope.timeline import RankTimeline, Timeline
 def guessed_steps(timeline: Timeline) -> int:
     """Steps whose borders some rank found from what the training did, not by `run.step()`."""
     return len({step.number for rank in timeline.ranks for step in rank.steps if step.guessed})
+
+
+def own_time_ns(timeline: Timeline) -> int | None:
+    """What the recorder itself spent in the complete steps of all ranks; None where nobody measured it."""
+    return sum(step.own_ns for rank in timeline.ranks for step in rank.steps) or None
 
 
 def dropped_steps(timeline: Timeline) -> tuple[tuple[int, int], ...]:

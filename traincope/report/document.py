@@ -12,6 +12,7 @@ from traincope.analysis import (
     Stragglers,
     dropped_steps,
     guessed_steps,
+    own_time_ns,
 )
 from traincope.events import CLEAN
 from traincope.report import schema
@@ -208,12 +209,12 @@ def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
 
 
 def _recorder(timeline: Timeline) -> schema.Recorder:
-    ranks = timeline.run.ranks
+    ranks, own_ns = timeline.run.ranks, own_time_ns(timeline)
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
         dropped=sum(_dropped(rank) for rank in ranks),
         dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
-        overhead_seconds=None,
+        overhead_seconds=None if own_ns is None else own_ns / 1e9,
         probes=_probes(ranks),
         problems=[*timeline.run.problems, *(problem for rank in ranks for problem in rank.problems)],
     )

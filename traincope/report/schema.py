@@ -173,6 +173,7 @@ class Recorder(TypedDict):
     dropped_steps: list[list[int]]
     """[first, last] of steps that some rank lost between others that it has."""
     overhead_seconds: float | None
+    """What the recorder itself spent in the complete steps, of all ranks together; null: not measured."""
     probes: list[Probe]
     problems: list[str]
     """What could not be read, one sentence each."""

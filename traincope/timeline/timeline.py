@@ -22,6 +22,8 @@ class Step:
     end_ns: int
     guessed: bool = False
     """Its borders were found from what the training did, not told by `run.step()`."""
+    own_ns: int = 0
+    """What the recorder itself spent in it; 0 where that was not measured."""
 
     @property
     def length_ns(self) -> int:
