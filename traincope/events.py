@@ -17,6 +17,7 @@ What the fields hold, by kind (a field not named is unused):
 | EVENT      | instant: an event, a fault      | name      | details  |              |              |          |
 | CLOCK      | instant: wall beside monotonic  |           |          |              |              | wall ns  |
 | DROPPED    | instant: records lost since     |           |          |              |              | how many |
+| MEMORY     | instant: after a `Phase`, or a step | measure | |         |              |              | bytes    |
 | SCALAR     | instant: `run.log(name=value)`  | name      |          |              |              | bits     |
 
 A STEP's value is what the recorder itself spent in it, a SCALAR's the bits of a 64-bit float.
@@ -60,6 +61,7 @@ class Kind(IntEnum):
     CLOCK = 8
     DROPPED = 9
     SCALAR = 10
+    MEMORY = 11
 
 
 class Phase(IntEnum):
@@ -93,6 +95,8 @@ class Flag(IntFlag):
     """A send or receive: the instance is (group, source, destination, tag, sequence)."""
     PARTIAL = 64
     """A step that was begun but had not trained when the run ended: no step at all."""
+    SKIPPED = 128
+    """A step whose optimizer was not run: its gradients overflowed."""
 
 
 LAYOUT = struct.Struct("@qqqiIIIii4xHBB")

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import autograd
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import schedules, stage
 from torch.nn.parallel import DistributedDataParallel
@@ -45,6 +47,10 @@ OWNERS: tuple[Any, ...] = (
     stage._PipelineStageBase,
     dataloader,
     dataloader._BaseDataLoaderIter,
+    torch.amp.GradScaler,
+    checkpoint,
+    state_dict_loader,
+    state_dict_saver,
 )
 OPERATORS = (*(f"c10d::{operation.op}" for operation in OPERATIONS), "_c10d_functional::wait_tensor")
 

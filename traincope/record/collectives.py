@@ -13,7 +13,7 @@ from typing import Any
 from traincope.events import NO_PEER, Flag, Kind
 from traincope.record.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.groups import Groups, KnownGroup
-from traincope.record.guard import guard
+from traincope.record.guard import SAMPLED, guard
 from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.recorder import Recorder
@@ -152,8 +152,8 @@ class Collectives:
         self._listeners.append(listener)
 
     def _around(self, operation: Operation) -> Callable[[Kernel, Any], Kernel]:
-        begin = guard(self._beginner(operation), around_ns=transit_ns())
-        returned = guard(self._returner(operation))
+        begin = guard(self._beginner(operation), every=SAMPLED, around_ns=transit_ns())
+        returned = guard(self._returner(operation), every=SAMPLED)
         raised = guard(self._raised)
 
         def around(proceed: Kernel, below: Any) -> Kernel:

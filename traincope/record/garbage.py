@@ -3,7 +3,7 @@
 import gc
 
 from traincope.events import Kind, Phase
-from traincope.record.guard import guard
+from traincope.record.guard import SAMPLED, guard
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, end
 
@@ -20,7 +20,7 @@ class GarbageCollection:
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._name = recorder.names.intern("gc")
-        self._callback = guard(self._collected)
+        self._callback = guard(self._collected, every=SAMPLED)
         gc.callbacks.append(self._callback)
 
     def remove(self) -> None:

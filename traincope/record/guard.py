@@ -1,8 +1,9 @@
 """The one place where an error of ours is caught, and our own time measured: training must not feel us."""
 
 import logging
+import threading
 from collections.abc import Callable
-from time import perf_counter_ns, thread_time_ns
+from time import thread_time_ns
 from typing import Any, ParamSpec, TypeVar, cast
 
 logger = logging.getLogger(__name__)
@@ -14,7 +15,8 @@ TOLERATED = 100
 """Errors after which a hook is switched off for the run: one odd input must not cost the rest of the evidence."""
 
 SAMPLED = 31
-"""Every so-maniest call of a hook is timed, for all of them; a prime, so that it falls in with no loop's rhythm."""
+"""Of a hook that is called all the time every so-maniest call is timed, for all of them; a prime, so that it falls
+in with no loop's rhythm."""
 
 failures: dict[str, str] = {}
 """Hook -> its first error in this run, for `rank.json` and the report."""
@@ -27,7 +29,7 @@ _run = 0
 
 
 class Meter:
-    """CPU time this process spent in our hooks, by sampling; threads may lose each other a sample.
+    """CPU time this process spent in our hooks; threads may lose each other a little of it.
 
     CPU time, for a thread that is preempted in a hook of ours would else count the machine's load as ours.
     """
@@ -42,7 +44,13 @@ class Meter:
         """What passing a guard costs here beside the hook in it, likewise."""
 
 
+class _Timing(threading.local):
+    under_way = False
+    """A hook that is called inside one that is being timed is timed with it."""
+
+
 meter = Meter()
+_timing = _Timing()
 
 
 def begin_run() -> None:
@@ -51,7 +59,7 @@ def begin_run() -> None:
     _run += 1
     failures.clear()
     counts.clear()
-    meter.guard_ns = trial_ns(guard(_nothing)) - trial_ns(_nothing)
+    meter.guard_ns = trial_ns(guard(_nothing, every=SAMPLED)) - trial_ns(_nothing)
     meter.own_ns = 0
 
 
@@ -59,10 +67,10 @@ def trial_ns(call: Callable[[], object]) -> int:
     """What one call costs here: the quickest of a few short loops."""
     loops = []
     for _ in range(5):
-        started = perf_counter_ns()
+        started = thread_time_ns()
         for _ in range(50):
             call()
-        loops.append((perf_counter_ns() - started) // 50)
+        loops.append((thread_time_ns() - started) // 50)
     return min(loops)
 
 
@@ -70,15 +78,16 @@ def _nothing() -> None:
     pass
 
 
-def guard(hook: Callable[P, R], *, around_ns: int = 0) -> Callable[P, R | None]:
+def guard(hook: Callable[P, R], *, every: int = 1, around_ns: int = 0) -> Callable[P, R | None]:
     """`hook`, but it cannot raise: its first error is logged, and after `TOLERATED` it is off for this run.
 
-    For positional arguments only: collecting named ones would cost every call 0.05 us. `around_ns`
-    is what a call costs beside the hook itself, e.g. the dispatcher's way into Python.
+    For positional arguments only: collecting named ones would cost every call 0.05 us. `every`: how
+    many calls one is timed for, `SAMPLED` where timing each would cost more than the hook.
+    `around_ns`: what a call costs beside the hook itself, e.g. the dispatcher's way into Python.
     """
     name = f"{hook.__module__.removeprefix('traincope.record.')}.{hook.__qualname__}"
     off_in = -1
-    left = SAMPLED
+    left = every
 
     def guarded(*args: Any) -> R | None:
         nonlocal left
@@ -88,7 +97,7 @@ def guard(hook: Callable[P, R], *, around_ns: int = 0) -> Callable[P, R | None]:
         try:
             if left > 0:
                 return hook(*args)  # type: ignore[call-arg]
-            left = SAMPLED
+            left = every
             return timed(*args)
         except Exception as error:
             if count(error) == 1:
@@ -96,11 +105,14 @@ def guard(hook: Callable[P, R], *, around_ns: int = 0) -> Callable[P, R | None]:
             return None
 
     def timed(*args: Any) -> R:
-        started = thread_time_ns()
+        if _timing.under_way:
+            return hook(*args)  # type: ignore[call-arg]
+        _timing.under_way, started = True, thread_time_ns()
         try:
             return hook(*args)  # type: ignore[call-arg]
         finally:
-            meter.own_ns += SAMPLED * (thread_time_ns() - started + around_ns + meter.guard_ns)
+            _timing.under_way = False
+            meter.own_ns += every * (thread_time_ns() - started + around_ns + meter.guard_ns)
 
     def count(error: Exception) -> int:
         nonlocal off_in

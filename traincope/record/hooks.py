@@ -2,14 +2,19 @@
 
 from typing import Protocol
 
+from traincope.record.checkpoints import Checkpoints
 from traincope.record.collectives import Collectives
 from traincope.record.data import DataLoading
 from traincope.record.ddp import DistributedDataParallelStall
 from traincope.record.garbage import GarbageCollection
+from traincope.record.memory import Memory
 from traincope.record.meshes import Meshes
+from traincope.record.modules import Modules
 from traincope.record.phases import Phases
 from traincope.record.pipeline import PipelineActions
 from traincope.record.recorder import Recorder
+from traincope.record.scaler import GradientScaling
+from traincope.record.signals import Signals
 from traincope.record.waits import Waits
 
 
@@ -45,4 +50,9 @@ def make_hooks() -> tuple[Hook, ...]:
         PipelineActions(),
         DataLoading(),
         GarbageCollection(),
+        Checkpoints(),
+        GradientScaling(),
+        Signals(),
+        Memory(phases),
+        Modules(phases),
     )

@@ -41,15 +41,25 @@ class Phases:
         self._depth = _Depth()
         self._open_optimizers: dict[int, Slot] = {}
         self._after_backward: list[Callable[[], None]] = []
+        self._after_phase: list[Callable[[Phase], None]] = []
 
     @property
     def in_backward(self) -> bool:
         """Whether the calling thread is inside a backward call."""
         return self._depth.backward > 0
 
+    @property
+    def in_forward(self) -> bool:
+        """Whether the calling thread is inside a module's call."""
+        return self._depth.forward > 0
+
     def after_backward(self, listener: Callable[[], None]) -> None:
         """Call `listener` at the end of every backward, before its span closes."""
         self._after_backward.append(listener)
+
+    def after_phase(self, listener: Callable[[Phase], None]) -> None:
+        """Call `listener` after every forward, backward and optimizer step."""
+        self._after_phase.append(listener)
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -64,6 +74,7 @@ class Phases:
             handle.remove()
         self._handles.clear()
         self._after_backward.clear()
+        self._after_phase.clear()
 
     def _patch_forward(self) -> None:
         from torch.compiler import is_compiling
@@ -71,7 +82,7 @@ class Phases:
 
         original, depth, recorder = Module.__call__, self._depth, self._recorder
         self._graph_task = graph_task_reader()
-        begin, finish = guard(self._begin_forward), guard(end)
+        begin, finish = guard(self._begin_forward), guard(self._end_forward)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if is_compiling() or depth.forward or not recorder.active:
@@ -99,6 +110,14 @@ class Phases:
         else:
             phase = Phase.EVALUATION
         return recorder.writer().begin(Kind.PHASE, phase, recorder.names.intern(type(module).__name__))
+
+    def _end_forward(self, slot: Slot) -> None:
+        end(slot)
+        self._ended(Phase.FORWARD)
+
+    def _ended(self, phase: Phase) -> None:
+        for listener in self._after_phase:
+            listener(phase)
 
     def _patch_backward(self) -> None:
         from torch import autograd
@@ -136,6 +155,7 @@ class Phases:
             listener()
         if slot is not None:
             end(slot)
+            self._ended(Phase.BACKWARD)
 
     def _hook_optimizers(self) -> None:
         """While torch.compile traces an optimizer our hooks are not there: they would break its graph."""
@@ -168,6 +188,7 @@ class Phases:
         if slot is not None:
             end(slot)
             self._recorder.steps.stepped(id(optimizer))
+            self._ended(Phase.OPTIMIZER)
 
     def _patch_gradient_functions(self) -> None:
         from torch.nn import utils

@@ -6,19 +6,17 @@ and belongs to it.
 """
 
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from traincope.events import Kind, Phase
 from traincope.record.guard import guard
+from traincope.record.late import WhenImported
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import pipeline_schedule, pipeline_stage
 from traincope.record.writer import Slot, end
-
-SCHEDULES = "torch.distributed.pipelining.schedules"
 
 
 class _Current(threading.local):
@@ -36,23 +34,14 @@ class PipelineActions:
     def __init__(self) -> None:
         self._patches = Patches()
         self._current = _Current()
-        self._watching = False
-        """Whether torch's pipelining may still be imported."""
+        self._late = WhenImported("torch.distributed.pipelining.schedules", self._patch)
 
     def install(self, recorder: Recorder) -> None:
         """A training without a pipeline is spared the second that importing torch's costs."""
         self._recorder = recorder
-        self._watching = True
-        self._look()
-        recorder.between_steps(self._look)
+        self._late.watch(recorder)
 
-    def _look(self) -> None:
-        if self._watching and SCHEDULES in sys.modules:
-            self._watching = False
-            self._patch()
-
-    def _patch(self) -> None:
-        schedules = sys.modules[SCHEDULES]
+    def _patch(self, schedules: Any) -> None:
         base, anyone = pipeline_stage(), pipeline_schedule()
         for method, action in (
             ("forward_one_chunk", lambda *_, **__: "F"),
@@ -65,7 +54,7 @@ class PipelineActions:
         self._patches.replace(anyone, "_maybe_compute_loss", self._prolonging(anyone._maybe_compute_loss))
 
     def remove(self) -> None:
-        self._watching = False
+        self._late.stop()
         self._patches.restore()
         self._current = _Current()
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -19,6 +18,7 @@ from traincope.record.identity import Identity, this_host
 from traincope.record.meeting import Meeting, Place
 from traincope.record.names import Details, LineFile, Names
 from traincope.record.steps import Steps
+from traincope.record.surroundings import devices, environment, git_revision, versions
 from traincope.record.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
 
@@ -154,6 +154,7 @@ class Recorder:
                 "host": host.name,
                 "boot_id": host.boot_id,
                 "pid": os.getpid(),
+                "device": devices(),
                 "started_wall_ns": self._started_wall_ns,
                 "probes": self.probes,
                 **ending,
@@ -172,7 +173,9 @@ class Recorder:
             "world_size": self.world_size,
             "mesh": self.mesh,
             "started_wall_ns": self._started_wall_ns,
-            "versions": _versions(),
+            "versions": versions(),
+            "environment": environment(os.environ),
+            "git_revision": _revision(),
             "command": os.path.basename(sys.argv[0]) if sys.argv else "",
             "settings": self.settings,
         }
@@ -270,6 +273,15 @@ def _number_details(details: Details, values: dict[str, Any]) -> int:
     return details.add(values)
 
 
+def _revision() -> str | None:
+    """Of the code that is trained, which lies around the script or where it was started."""
+    script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
+    try:
+        return git_revision(script.resolve()) or git_revision(Path.cwd())
+    except (OSError, ValueError):
+        return None
+
+
 def _write_json(path: Path, value: dict[str, Any], *, only_new: bool = False) -> None:
     """Whole or not at all; `only_new`: what is there already stays."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -283,11 +295,3 @@ def _write_json(path: Path, value: dict[str, Any], *, only_new: bool = False) ->
         pass
     finally:
         temporary.unlink()
-
-
-def _versions() -> dict[str, str]:
-    versions = {"traincope": version("traincope"), "python": sys.version.split()[0]}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        versions["torch"] = str(torch.__version__)
-    return versions

@@ -125,11 +125,15 @@ class Run:
         if self._recorder is not None:
             _describe(self._recorder, settings)
 
+    def gives_way_to(self, _inner: "Run") -> bool:
+        """Whether this run has ended, because `inner` begins inside it; the one of `traincope run` does so."""
+        return False
+
     def _start(self) -> None:
         global _active, _recording, _is_compiling
         if os.environ.get(OFF_SWITCH, "").lower() in ("off", "0"):
             return
-        if _active is not None:
+        if _active is not None and not _active.gives_way_to(self):
             logger.warning(
                 "a traincope run is already recording to %s; the inner one records nothing", _active.directory
             )
@@ -191,6 +195,11 @@ def run(out: F | str | os.PathLike[str] | None = None, **options: Any) -> F | Ru
     if callable(out):
         return Run(Options())(out)
     return Run(Options(out=out, **options))
+
+
+def active_run() -> Run | None:
+    """The run that is recording in this process."""
+    return _active
 
 
 def step() -> None:

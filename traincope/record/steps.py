@@ -1,7 +1,8 @@
 """Where one training step ends and the next begins.
 
 `run.step()` decides. Without it the first optimizer that steps is the anchor: once it has stepped,
-the next data fetch or root forward begins the next step.
+the next data fetch or root forward begins the next step. Where nothing of torch's optimizers steps, whole backward
+calls count, from the seventeenth on.
 """
 
 from time import monotonic_ns
@@ -9,6 +10,9 @@ from time import monotonic_ns
 from traincope.events import NO_STEP, Flag, Kind
 from traincope.record.guard import meter
 from traincope.record.writer import Shared, Slot, ThreadWriter, add_flag, end_at, set_value
+
+NO_OPTIMIZER_AFTER = 16
+"""Backward calls without an optimizer after which there will be none: no usual accumulation is that long."""
 
 
 class Steps:
@@ -27,7 +31,9 @@ class Steps:
         self.latest: tuple[int, int] | None = None
         """Own ns and wall ns of the step that ended last; None before there is one."""
         self._anchor: int | None = None
-        self._anchor_stepped = False
+        self._anchor_stepped = self._any_stepped = False
+        self._backwards = 0
+        """Backward calls since the last optimizer step, to tell a training that has none of torch's."""
 
     def mark(self) -> None:
         """`run.step()`: a boundary, unless all that happened so far was the first batch's loading."""
@@ -50,15 +56,24 @@ class Steps:
         return False
 
     def trained(self) -> None:
-        """A backward or an optimizer ran."""
+        """A backward began. After many without any optimizer of torch's, each counts as a step."""
         self._trained = True
+        if self._anchor is None:
+            self._backwards += 1
+            self._anchor_stepped = self._backwards >= NO_OPTIMIZER_AFTER
 
     def stepped(self, optimizer: int) -> None:
         """The optimizer of that identity has stepped."""
         if self._anchor is None:
             self._anchor = optimizer
-        self._trained = True
+        self._trained = self._any_stepped = True
         if optimizer == self._anchor:
+            self._anchor_stepped = True
+
+    def skipped(self) -> None:
+        """A gradient scaler was updated: where no optimizer has stepped in this step, none will."""
+        if self._slot is not None and self._trained and not self._anchor_stepped and not self._any_stepped:
+            add_flag(self._slot, Flag.SKIPPED)
             self._anchor_stepped = True
 
     def finish(self) -> None:
@@ -73,7 +88,7 @@ class Steps:
         self._next += 1
         self._own_ns, self._began_ns = meter.own_ns, monotonic_ns()
         self._slot = self._writer.begin(Kind.STEP)
-        self._trained = self._anchor_stepped = False
+        self._trained = self._anchor_stepped = self._any_stepped = False
 
     def _close(self, *, flag: int = 0) -> None:
         if self._slot is None:

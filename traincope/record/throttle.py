@@ -3,7 +3,7 @@
 from collections import deque
 
 STEPS = 20
-"""How many steps in a row are judged together."""
+"""How many steps in a row are judged together, but for the dearest of them: what happens once is no rate."""
 DEFAULT_RATIO = 0.005
 
 
@@ -25,8 +25,9 @@ class Throttle:
         self._steps.append(step)
         if len(self._steps) < STEPS:
             return False
-        own_ns = sum(own for own, _ in self._steps)
-        wall_ns = sum(wall for _, wall in self._steps)
+        dearest = max(own for own, _ in self._steps)
+        own_ns = sum(own for own, _ in self._steps) - dearest
+        wall_ns = sum(wall for _, wall in self._steps) * (STEPS - 1) // STEPS
         if own_ns <= self._ratio * wall_ns:
             return False
         self._steps.clear()

@@ -12,7 +12,7 @@ from traincope.events import OPEN, Flag, Kind
 from traincope.record.collectives import Issued, Pending
 from traincope.record.device import CudaDevice, DeviceStalls, Event
 from traincope.record.dispatcher import Interposed, Kernel, transit_ns
-from traincope.record.guard import guard
+from traincope.record.guard import SAMPLED, guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, add_flag
@@ -61,7 +61,8 @@ class Waits:
                 self._patches.replace(kind, "wait", self._waited(vars(kind)["wait"]))
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        begin, finish = guard(self._beginner(self._pending.take_work)), guard(self._finish)
+        begin = guard(self._beginner(self._pending.take_work), every=SAMPLED)
+        finish = guard(self._finish, every=SAMPLED)
         raised = guard(self._raised)
 
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,8 +79,8 @@ class Waits:
         return wait
 
     def _around_wait_tensor(self, proceed: Kernel, below: Any) -> Kernel:
-        begin = guard(self._beginner(self._pending.take_tensor), around_ns=transit_ns())
-        finish = guard(self._finish)
+        begin = guard(self._beginner(self._pending.take_tensor), every=SAMPLED, around_ns=transit_ns())
+        finish = guard(self._finish, every=SAMPLED)
         raised = guard(self._raised)
 
         def wait_tensor(keys: Any, tensor: Any) -> Any:

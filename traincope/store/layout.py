@@ -8,6 +8,8 @@ RANK_FILE = "rank.json"
 NAMES_FILE = "names.jsonl"
 GROUPS_FILE = "groups.jsonl"
 DETAILS_FILE = "details.jsonl"
+FATAL_FILE = "signal-fatal.txt"
+"""Stacks at a fatal signal (SIGSEGV, SIGABRT, ...), whose name is its first line."""
 LEVEL_FILE = "level"
 """A digit in it is the level a running job shall record at."""
 PROVISIONAL = "provisional-"
@@ -24,6 +26,11 @@ def rank_directory(run: Path, *, attempt: int, rank: int) -> Path:
 
 def segment_path(directory: Path, *, thread: str, index: int) -> Path:
     return directory / f"{thread}-{index:05d}.seg"
+
+
+def signal_file(name: str) -> str:
+    """Where the stacks lie that a signal of that name found; empty until it came."""
+    return f"signal-{name}.txt"
 
 
 def attempt_number(path: Path) -> int | None:

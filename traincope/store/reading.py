@@ -43,6 +43,9 @@ class RunInfo:
     started_wall_ns: int
     versions: dict[str, str]
     command: str
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables that change how a training runs; never a secret."""
+    git_revision: str | None = None
     settings: dict[str, Any]
     """What the training told with `run.describe()`: tokens per step, model FLOPs, peak, ..."""
 
@@ -64,6 +67,10 @@ class RankInfo:
     """Probe -> `on`, or why it is not."""
     recorder: dict[str, Any]
     """The recorder's own counts at a clean end; empty before."""
+    device: dict[str, Any] = field(default_factory=dict)
+    """`name` and `count` of the accelerator, or of the processor and its cores."""
+    signals: dict[str, str] = field(default_factory=dict)
+    """Signal that came -> the stacks it found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +216,8 @@ def _read_run_info(root: Path) -> RunInfo:
             started_wall_ns=int(raw["started_wall_ns"]),
             versions={str(k): str(v) for k, v in raw["versions"].items()},
             command=str(raw["command"]),
+            environment={str(k): str(v) for k, v in raw.get("environment", {}).items()},
+            git_revision=raw.get("git_revision"),
             settings=dict(raw["settings"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -285,10 +294,17 @@ def _read_rank_info(directory: Path) -> RankInfo:
             ending=raw.get("ending"),
             probes=dict(raw.get("probes", {})),
             recorder=dict(raw.get("recorder", {})),
+            device=dict(raw.get("device", {})),
+            signals=_read_signals(directory),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         rank = rank_number(directory)
         raise RunDirectoryError(f"{directory / RANK_FILE} (rank {rank}) lacks or garbles {error}") from error
+
+
+def _read_signals(directory: Path) -> dict[str, str]:
+    found = {path.stem.removeprefix("signal-"): path for path in sorted(directory.glob("signal-*.txt"))}
+    return {name: path.read_text(errors="replace") for name, path in found.items() if path.stat().st_size}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,0 +1,162 @@
+"""Levels: what each records, lowered from outside and by the recorder itself, and modules at level 2."""
+
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import traincope
+from traincope.events import Kind, Phase
+from traincope.record import probes
+from traincope.record.modules import find_blocks
+from traincope.store import RankRecords, read_run
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x).relu()
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([Block(), Block(), Block()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def train(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        traincope.step()
+
+
+def only_rank(path: Path) -> RankRecords:
+    (rank,) = read_run(path).ranks
+    return rank
+
+
+def spans(rank: RankRecords, phase: Phase) -> list[str]:
+    records = rank.thread("main")
+    wanted = records[(records["kind"] == Kind.SPAN) & (records["phase"] == phase)]
+    return [rank.name(int(number)) for number in wanted["name"]]
+
+
+def test_blocks_are_the_alike_children_of_the_outermost_containers() -> None:
+    assert [name for name, _ in find_blocks(Model())] == ["layers.0", "layers.1", "layers.2"]
+    assert [name for name, _ in find_blocks(nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.ReLU()))] == []
+
+
+def test_level_2_has_every_block_forward_and_backward_in_the_order_they_run(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", level=2, throttle=None):
+        train(Model(), 2)
+    rank = only_rank(tmp_path / "run")
+    names = [f"layers.{number} (Block)" for number in range(3)]
+    assert spans(rank, Phase.FORWARD) == names * 2
+    assert spans(rank, Phase.BACKWARD) == names[::-1] * 2
+    records = rank.thread("main")
+    assert (records["end_ns"] >= records["start_ns"]).all()
+
+
+def test_observing_modules_changes_no_number_and_leaves_nothing_on_them(tmp_path: Path) -> None:
+    def weights(directory: Path | None) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Model()
+        if directory is None:
+            train(model, 3)
+        else:
+            with traincope.run(directory, level=2, throttle=None):
+                train(model, 3)
+        assert not any(module._forward_hooks or module._backward_hooks for module in model.modules())
+        return list(model.state_dict().values())
+
+    bare, observed = weights(None), weights(tmp_path / "run")
+    assert all(torch.equal(a, b) for a, b in zip(bare, observed, strict=True))
+
+
+def test_level_0_keeps_steps_and_phases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINCOPE_LEVEL", "0")
+    with traincope.run(tmp_path / "run"):
+        train(Model(), 2)
+    rank = only_rank(tmp_path / "run")
+    kinds = Counter(Kind(int(kind)) for kind in rank.thread("main")["kind"])
+    assert kinds[Kind.STEP] == 3
+    assert kinds[Kind.PHASE] >= 8
+    assert kinds[Kind.MEMORY] == 0
+    assert rank.info.probes["collectives"] == "off: needs level 1, this run records level 0"
+
+
+def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    with traincope.run(tmp_path / "run", level=2, throttle=None) as run:
+        model = Model()
+        train(model, 1)
+        for level in (0, 2):
+            (tmp_path / "run" / "level").write_text(f"{level}\n")
+            run.step()
+            train(model, 1)
+    rank = only_rank(tmp_path / "run")
+    assert len(spans(rank, Phase.FORWARD)) == 2 * 3
+    records = rank.thread("main")
+    events = records[records["kind"] == Kind.EVENT]
+    assert [rank.details[int(event["group"])]["level"] for event in events] == [0, 2]
+    assert rank.info.probes["modules"] == "on"
+
+
+def test_a_recorder_too_expensive_for_the_training_lowers_itself_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Steps of nothing but spans: all the time is ours."""
+    with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run") as run:
+        for _ in range(100):
+            run.step()
+            for _ in range(100):
+                with traincope.span("x"):
+                    pass
+    rank = only_rank(tmp_path / "run")
+    assert "traincope records level 0 from now on: its own time was above 0.5 % of the step" in caplog.text
+    assert rank.info.probes["collectives"].startswith("off: level 0, its own time")
+    steps = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]
+    assert steps["value"].sum() > 0
+
+
+def test_a_cheap_recorder_stays_as_it_is(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(25):
+            run.step()
+            time.sleep(0.04)
+    assert only_rank(tmp_path / "run").info.probes["collectives"] == "on"
+
+
+def test_a_profiler_beside_us_sees_the_training_and_we_see_it_too(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", level=2, throttle=None), torch.profiler.profile() as profile:
+        train(Model(), 2)
+    assert any("mm" in event.key for event in profile.key_averages())
+    assert len(spans(only_rank(tmp_path / "run"), Phase.FORWARD)) == 6
+
+
+def test_memory_is_known_after_each_phase_and_step(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run"):
+        train(Model(), 2)
+    rank = only_rank(tmp_path / "run")
+    records = rank.thread("main")[rank.thread("main")["kind"] == Kind.MEMORY]
+    resident = [r for r in records if rank.name(int(r["name"])) == "resident"]
+    phases = [Phase(int(r["phase"])) for r in resident if r["step"] == 0]
+    assert phases == [Phase.NONE, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+    assert all(2**24 < r["value"] < 2**40 for r in resident)

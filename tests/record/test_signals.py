@@ -1,0 +1,82 @@
+"""A signal leaves the stacks it found, and does what it would have done without us."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HANGING = """
+import os, signal, sys, threading
+import traincope
+
+def wait_for_ever():
+    open(sys.argv[2], "w").close()
+    threading.Lock().acquire() and threading.Event().wait()
+
+with traincope.run(sys.argv[1]):
+    if len(sys.argv) > 3:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+    wait_for_ever()
+"""
+
+FORKING = """
+import os, signal, sys
+import traincope
+
+with traincope.run(sys.argv[1]) as run:
+    run.step()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, b"x")
+        signal.pause()
+    os.read(read, 1)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitpid(child, 0)[1] == signal.SIGTERM
+"""
+
+
+def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", HANGING, str(tmp_path / "run"), str(ready), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
+    while not ready.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process
+
+
+def stacks(tmp_path: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (tmp_path / "run").rglob("signal-*.txt")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_deadly_signal_kills_at_once_and_leaves_the_stacks(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path)
+    process.send_signal(number)
+    assert process.wait(timeout=20) == -number
+    assert "wait_for_ever" in stacks(tmp_path)[f"signal-{number.name}.txt"]
+
+
+def test_a_crash_leaves_the_stacks(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    process.send_signal(signal.SIGSEGV)
+    assert process.wait(timeout=20) == -signal.SIGSEGV
+    fatal = stacks(tmp_path)["signal-fatal.txt"]
+    assert fatal.startswith("Fatal Python error: Segmentation fault")
+    assert "wait_for_ever" in fatal
+
+
+def test_a_handler_that_the_training_sets_is_the_one_that_runs(tmp_path: Path) -> None:
+    process = start(tmp_path, "own handler")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 5
+
+
+def test_a_child_that_is_killed_is_no_evidence_against_the_rank(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "run")]
+    subprocess.run(command, check=True, timeout=30)
+    assert stacks(tmp_path) == {}

@@ -1,0 +1,72 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from traincope.record.surroundings import environment, git_revision
+
+TOKEN = "hf_planted0123456789"
+
+
+def test_only_what_changes_how_a_training_runs_is_told() -> None:
+    variables = {"NCCL_ALGO": "Ring", "HOME": "/root", "HF_TOKEN": TOKEN, "NCCL_AUTH_KEY": TOKEN, "WORLD_SIZE": "8"}
+    assert environment(variables) == {"NCCL_ALGO": "Ring", "WORLD_SIZE": "8"}
+
+
+SECRETIVE = """
+import os, sys
+import torch
+import traincope
+
+secret = os.environ["HF_TOKEN"]
+
+def train(key):
+    raise ValueError(f"bad key {key}")
+
+with traincope.run(sys.argv[1]) as run:
+    run.step()
+    with traincope.span("work"):
+        train(secret)
+"""
+
+
+def test_a_planted_secret_is_found_nowhere(tmp_path: Path) -> None:
+    """Not from the environment, the arguments, a local variable, or an exception's message."""
+    command = [sys.executable, "-c", SECRETIVE, str(tmp_path / "run"), "--token", TOKEN]
+    ended = subprocess.run(command, check=False, timeout=60, capture_output=True, env={"HF_TOKEN": TOKEN})
+    assert ended.returncode == 1
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".seg" for path in files)
+    assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
+
+
+def test_the_revision_is_the_one_that_git_tells(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "-q")
+    assert git_revision(tmp_path) is None
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    head = git("rev-parse", "HEAD")
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    assert git_revision(tmp_path / "deep" / "er") == head
+    git("pack-refs", "--all")
+    assert git_revision(tmp_path) == head
+    git("worktree", "add", "-q", str(tmp_path / "beside"), "-b", "other")
+    assert git_revision(tmp_path / "beside") == head
+    git("checkout", "-q", "--detach")
+    assert git_revision(tmp_path) == head
+
+
+def test_the_run_says_what_it_ran_in(tmp_path: Path) -> None:
+    code = "import sys, torch, traincope\nwith traincope.run(sys.argv[1]) as run: run.step()"
+    environment = {"NCCL_ALGO": "Tree", "PATH": "/usr/bin:/bin"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True, timeout=60, env=environment)
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["environment"] == {"NCCL_ALGO": "Tree"}
+    assert {"python", "torch", "traincope"} <= told["versions"].keys()
+    card = json.loads(next((tmp_path / "run").rglob("rank.json")).read_text())
+    assert card["device"]["count"] >= 1
