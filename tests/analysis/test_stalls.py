@@ -72,3 +72,9 @@ def test_a_late_peer_whose_end_was_seen_late_still_is_what_the_others_wait_for()
     """Rank 1 joins at 70 and looks at 400 only; on one clock, rank 0 waits until 70 and the transfer is the rest."""
     mine, theirs = collective(0, 100), collective(70, 400, flags=Flag.DONE_BEFORE_WAIT)
     assert split([mine, stall(mine, 10, 100)], [theirs]) == Sums(wait_ns=60, transfer_ns=30, unsplit_ns=0)
+
+
+def test_a_stall_whose_own_call_was_lost_cannot_be_split() -> None:
+    """Both parts of the all-gather are rank 1's: whose wait a stall of rank 0 was, they cannot tell."""
+    lost = collective(0, 100)
+    assert split([stall(lost, 10, 100)], [lost, lost]) == Sums(wait_ns=0, transfer_ns=90, unsplit_ns=90)

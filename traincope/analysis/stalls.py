@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from traincope.analysis.host import Bools, Ints, Pieces
 from traincope.timeline import Instances, RankTimeline
 
+NEVER = int(np.iinfo(np.int64).min)
+"""Before every time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallSplit:
@@ -54,7 +57,7 @@ def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances) ->
         at=at,
         wait_ns=wait,
         transfer_ns=end - start - wait,
-        split=np.append(instances.splits, False)[instance][of],
+        split=boundary[of] != NEVER,
         axes=axes,
         axis_code=axis[of],
         operations=operations,
@@ -73,13 +76,12 @@ def _told(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) ->
 
 
 def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> Ints:
-    """For each stall: when its waiting turned into transfer on this rank; the lowest number if that is not known."""
+    """For each stall: when its waiting turned into transfer on this rank; NEVER if that is not known."""
     mine = instances.parts_of[rank.rank]
     number = instances.number[mine]
-    never = np.iinfo(np.int64).min
-    turns = np.full(len(instances) + 1, never)
+    turns = np.full(len(instances) + 1, NEVER)
     turns[number] = instances.parts.end_ns[mine] - instances.transfer_ns[number]
-    return np.where(np.append(instances.splits, False)[instance], turns[instance], never)
+    return np.where(np.append(instances.splits, False)[instance], turns[instance], NEVER)
 
 
 class Standstill(NamedTuple):
