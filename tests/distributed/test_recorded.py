@@ -188,7 +188,7 @@ def test_an_error_of_the_backend_passes_unchanged(two_ranks: Pool, tmp_path: Pat
 
 def pending_after(directory: str, wrap: Callable[[], nn.Module]) -> int:
     """How many collectives are still remembered after some steps: each would keep a segment mapped."""
-    with traincope.run(directory) as run:
+    with traincope.run(directory, throttle=None) as run:
         model = wrap()
         for _ in range(20):
             model(torch.ones(4, 32)).square().mean().backward()

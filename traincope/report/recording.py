@@ -30,7 +30,7 @@ def _lines(document: Document) -> Iterator[Text]:
     yield _counts(recorder)
     yield from _dropped_steps(recorder["dropped_steps"])
     yield from _problems(recorder["problems"])
-    yield from (_probe(probe) for probe in recorder["probes"] if probe["state"] != ON)
+    yield from (_probe(probe) for probe in recorder["probes"] if not _as_asked(probe))
     yield from _guessed(document["run"])
     yield from _excluded(document["run"])
     yield _clock(document["clock"])
@@ -91,6 +91,11 @@ def _problems(problems: list[str]) -> Iterator[Text]:
     hidden = len(problems) - MOST_LINES
     if hidden > 0:
         yield text(f"{count(hidden)} more could not be read (see --format json)", style=SEVERE)
+
+
+def _as_asked(probe: Probe) -> bool:
+    """On, or off because the level that was asked for does not include it."""
+    return probe["state"] == ON or probe["state"].startswith("off: needs level")
 
 
 def _probe(probe: Probe) -> Text:
