@@ -1,0 +1,139 @@
+"""Waits for torch; once the process trains, hands over to `traincope.startup.training`.
+
+Until then traincope is not imported: most processes never train, and this interpreter may not even
+have it. Each start of Python under `traincope run` pays for what is imported here.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+
+def _note(kind: str, what: str = "") -> None:
+    """As `traincope.startup.notes.write_note`."""
+    try:
+        descriptor = os.open(os.environ["TRAINCOPE_NOTES"], os.O_WRONLY | os.O_APPEND)
+    except (KeyError, OSError):
+        return
+    try:
+        os.write(descriptor, (kind + " " + what + "\n").encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+class _Training:
+    """The first sign that this process trains begins the recording; a forked child inherits that it has."""
+
+    begun = False
+
+    def begin(self) -> None:
+        if self.begun or _is_reading_main_again():
+            return
+        self.begun = True
+        try:
+            from traincope.startup.training import begin
+        except ImportError:
+            _note("no-traincope", sys.executable or "")
+            return
+        begin()
+
+
+def _is_reading_main_again() -> bool:
+    """Whether this is a spawned child that imports its parent's script: what that makes, nobody trains."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and getattr(process.current_process(), "_inheriting", False)
+
+
+_training = _Training()
+
+
+def _watch_process_groups(module: "ModuleType") -> None:
+    """The wrapper stays for good: scripts keep it under names of their own, and pickle goes by identity."""
+    import functools
+
+    original = module.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: "Any", **kwargs: "Any") -> "Any":
+        result = original(*args, **kwargs)
+        _training.begin()
+        return result
+
+    module.init_process_group = init_process_group  # type: ignore[attr-defined]
+
+
+def _watch_optimizers(module: "ModuleType") -> None:
+    import functools
+
+    optimizer, original = module.Optimizer, module.Optimizer.__init__
+
+    @functools.wraps(original)
+    def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
+        _training.begin()
+        if _training.begun and optimizer.__init__ is __init__:
+            optimizer.__init__ = original
+        original(self, *args, **kwargs)
+
+    optimizer.__init__ = __init__
+    _note("torch")
+
+
+class _Watch:
+    """Import hook: acts on a module right after its own code has run, and leaves no trace on its loader."""
+
+    def __init__(self, actions: "dict[str, Callable[[ModuleType], None]]") -> None:
+        self._actions = actions
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
+        if name not in self._actions:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
+            if spec is not None:
+                self._follow(spec.loader, name)
+                return spec  # type: ignore[no-any-return]
+        return None
+
+    def _follow(self, loader: "Any", name: str) -> None:
+        from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+
+        if not isinstance(loader, (SourceFileLoader, SourcelessFileLoader)):
+            return  # one loader of another kind may serve many modules
+
+        def exec_module(module: "ModuleType") -> None:
+            del loader.exec_module
+            loader.exec_module(module)
+            self._act(name, module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+
+    def _act(self, name: str, module: "ModuleType") -> None:
+        action = self._actions.pop(name, None)
+        if action is not None:
+            action(module)
+        if not self._actions and self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def watch() -> None:
+    """Begin a recording once this process trains."""
+    _note("python")
+    if os.environ.get("TRAINCOPE", "").lower() in ("off", "0"):
+        return
+    actions = {
+        "torch.distributed.distributed_c10d": _watch_process_groups,
+        "torch.optim.optimizer": _watch_optimizers,
+    }
+    for name in [name for name in actions if name in sys.modules]:
+        actions.pop(name)(sys.modules[name])
+    if actions:
+        sys.meta_path.insert(0, _Watch(actions))  # type: ignore[arg-type]
