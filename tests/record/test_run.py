@@ -521,3 +521,16 @@ def test_a_compiled_ddp_breaks_its_graph_no_oftener_than_unobserved(tmp_path: Pa
         return sum(torch._dynamo.utils.counters["graph_break"].values())
 
     assert breaks(tmp_path / "run") == breaks(None)
+
+
+def test_arguments_of_any_name_reach_the_module(tmp_path: Path) -> None:
+    """Our own parameter names must not stand in the way of the training's."""
+
+    class Model(torch.nn.Module):
+        def forward(self, *, module: float, mesh: float, args: float) -> torch.Tensor:
+            return torch.ones(1) * module * mesh * args
+
+    with traincope.run(tmp_path / "run", level=2):
+        assert Model()(module=2.0, mesh=3.0, args=5.0).item() == 30.0
+        mesh = dist.DeviceMesh(device_type="cpu", mesh=[0], _init_backend=False, _rank=0)
+    assert mesh.mesh.tolist() == [0]

@@ -49,7 +49,7 @@ class DistributedDataParallelStall:
         claim = guard(self._claim)
 
         @functools.wraps(original)
-        def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if not is_compiling() and recorder.active:
                 claim(module)
             return original(module, *args, **kwargs)

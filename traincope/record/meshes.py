@@ -32,7 +32,7 @@ class Meshes:
         seen = guard(self._seen)
 
         @functools.wraps(original)
-        def __init__(mesh: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        def __init__(mesh: Any, /, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             original(mesh, *args, **kwargs)
             seen(mesh)
 

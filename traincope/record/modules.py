@@ -46,7 +46,7 @@ class Modules:
         find = guard(self._find)
 
         @functools.wraps(original)
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if is_compiling() or not recorder.active:
                 return original(module, *args, **kwargs)
             if id(module) not in blocks:

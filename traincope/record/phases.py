@@ -84,7 +84,7 @@ class Phases:
         self._graph_task = graph_task_reader()
         begin, finish = guard(self._begin_forward), guard(self._end_forward)
 
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if is_compiling() or depth.forward or not recorder.active:
                 return original(module, *args, **kwargs)
             slot = begin(module)

@@ -63,10 +63,10 @@ class PipelineActions:
         begin, finish = guard(self._begin), guard(end)
 
         @functools.wraps(original)
-        def chunk(stage: Any, index: int, *args: Any, **kwargs: Any) -> Any:
-            slot = begin(action(*args, **kwargs), stage, index) if recorder.active else None
+        def chunk(stage: Any, /, *args: Any, **kwargs: Any) -> Any:
+            slot = begin(action, stage, args, kwargs) if recorder.active else None
             try:
-                return original(stage, index, *args, **kwargs)
+                return original(stage, *args, **kwargs)
             finally:
                 if slot is not None:
                     finish(slot)
@@ -74,14 +74,16 @@ class PipelineActions:
 
         return chunk
 
-    def _begin(self, action: str, stage: Any, microbatch: int) -> Slot:
+    def _begin(self, action: Callable[..., str], stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
+        """The chunk's number is the first argument, however it is passed."""
         import torch
 
         names = self._recorder.names
+        microbatch = int(args[0] if args else next(iter(kwargs.values())))
         return self._recorder.writer().begin(
             Kind.ACTION,
             Phase.NONE if torch.is_grad_enabled() else Phase.EVALUATION,
-            names.intern(action),
+            names.intern(action(*args, **kwargs)),
             names.intern(self._current.schedule),
             microbatch,
             int(stage.stage_index),
@@ -91,7 +93,7 @@ class PipelineActions:
         current = self._current
 
         @functools.wraps(original)
-        def step(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+        def step(schedule: Any, /, *args: Any, **kwargs: Any) -> Any:
             current.schedule = type(schedule).__name__
             return original(schedule, *args, **kwargs)
 
@@ -113,5 +115,5 @@ class PipelineActions:
 
 def _backward_action(*args: Any, **kwargs: Any) -> str:
     """`backward_one_chunk(index, loss, full_backward, last_backward)`: the whole, or the inputs' part."""
-    full = args[1] if len(args) > 1 else kwargs.get("full_backward", True)
+    full = args[2] if len(args) > 2 else kwargs.get("full_backward", True)
     return "B" if full else "I"

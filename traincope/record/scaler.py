@@ -24,7 +24,7 @@ class GradientScaling:
         skipped = guard(recorder.steps.skipped)
 
         @functools.wraps(original)
-        def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        def update(scaler: Any, /, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, *args, **kwargs)
             if recorder.active:
                 skipped()

@@ -65,7 +65,7 @@ class Waits:
         finish = guard(self._finish, every=SAMPLED)
         raised = guard(self._raised)
 
-        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+        def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
             stall = begin(work)
             try:
                 result = original(work, *args, **kwargs)
