@@ -523,6 +523,7 @@ def test_a_compiled_ddp_breaks_its_graph_no_oftener_than_unobserved(tmp_path: Pa
     assert breaks(tmp_path / "run") == breaks(None)
 
 
+@pytest.mark.usefixtures("alone")
 def test_arguments_of_any_name_reach_the_module(tmp_path: Path) -> None:
     """Our own parameter names must not stand in the way of the training's."""
 
@@ -532,5 +533,4 @@ def test_arguments_of_any_name_reach_the_module(tmp_path: Path) -> None:
 
     with traincope.run(tmp_path / "run", level=2):
         assert Model()(module=2.0, mesh=3.0, args=5.0).item() == 30.0
-        mesh = dist.DeviceMesh(device_type="cpu", mesh=[0], _init_backend=False, _rank=0)
-    assert mesh.mesh.tolist() == [0]
+        dist.DeviceMesh(device_type="cpu", mesh=[0], _init_backend=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.record.identity import Identity, process_group_rank
-from traincope.record.torch_private import default_store
+from traincope.record.torch_private import meeting_store
 from traincope.store.layout import attempt_directory, rank_directory
 
 STORE_TIMEOUT = timedelta(seconds=2)
@@ -117,6 +117,5 @@ class Meeting:
 
     def _connection(self) -> Any:
         if self._store is None:
-            self._store = default_store().clone()
-            self._store.set_timeout(STORE_TIMEOUT)
+            self._store = meeting_store(timeout=STORE_TIMEOUT)
         return self._store

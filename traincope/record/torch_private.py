@@ -4,14 +4,24 @@ A torch that lacks one makes the function raise AttributeError or ImportError: t
 needs it is absent and says so, and nothing else changes.
 """
 
+import sys
+from datetime import timedelta
 from typing import Any
 
 
-def default_store() -> Any:
-    """The store the default process group was made with."""
+def meeting_store(*, timeout: timedelta) -> Any:
+    """The default process group's store, on a connection of our own where this torch can open one (2.7+).
+
+    Else the job's own: asking whether a key is there, and getting one that is, waits for nobody.
+    """
     from torch.distributed import distributed_c10d
 
-    return distributed_c10d._get_default_store()
+    store = distributed_c10d._get_default_store()
+    if not hasattr(store, "clone"):
+        return store
+    own = store.clone()
+    own.set_timeout(timeout)
+    return own
 
 
 def keys_below(key: str) -> Any:
@@ -22,10 +32,11 @@ def keys_below(key: str) -> Any:
 
 
 def redispatcher(namespace: str, operator: str) -> Any:
-    """Calls an operator below given dispatch keys, without the GIL."""
+    """Calls an operator (`name` or `name.overload`) below given dispatch keys, without the GIL."""
     import torch
 
-    return getattr(getattr(torch.ops, namespace), operator).default._handle.redispatch_boxed
+    name, _, overload = operator.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")._handle.redispatch_boxed
 
 
 def destroy_library(library: Any) -> None:
@@ -85,3 +96,9 @@ def hide_from_compiler(function: Any, *, calls_too: bool) -> None:
         return
     below = actions.SKIP if calls_too else actions.DEFAULT
     _dynamo.eval_frame.set_code_exec_strategy(code, strategy(actions.SKIP, below))
+
+
+def compiled_graphs() -> int:
+    """How many graphs torch.compile has made in this process; does not import it to find out."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
