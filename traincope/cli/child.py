@@ -3,14 +3,16 @@
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from traincope.errors import UsageError
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-SENT_BY_A_PROCESS = 0
-"""Largest `si_code` of a signal that some process sent. The terminal's come from the kernel, to the child as well."""
+FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these for keys, to every process of the group in its foreground: to the child as well."""
 
 KILLED = 128
 """What a shell adds to a signal's number to make an exit code of it."""
@@ -21,27 +23,41 @@ def run_child(command: Sequence[str], *, environment: Mapping[str, str]) -> int:
 
     Raises UsageError where it cannot be started.
     """
-    watched = {signal.SIGCHLD, *FORWARDED}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        with _start(command, environment=environment, mask=before) as child:
-            while child.poll() is None:
-                received = signal.sigwaitinfo(watched)
-                if received.si_signo != signal.SIGCHLD and received.si_code <= SENT_BY_A_PROCESS:
-                    child.send_signal(received.si_signo)
-            code = child.returncode
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        child = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+    with _forwarding(child):
+        code = child.wait()
     return KILLED - code if code < 0 else code
 
 
-def _start(
-    command: Sequence[str], *, environment: Mapping[str, str], mask: set[int | signal.Signals]
-) -> "subprocess.Popen[bytes]":
-    """The signal mask is inherited, and so has to be put back in the child; we have no other thread."""
+@contextmanager
+def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Send the child what we are sent. What we were started to ignore (nohup), it ignores too."""
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if number not in FROM_KEYS or not _in_foreground():
+            child.send_signal(number)
+
+    heeded = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in heeded}
     try:
-        return subprocess.Popen(
-            command, env=environment, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        )
-    except OSError as error:
-        raise UsageError(f"cannot start {command[0]}: {os.strerror(error.errno or 0)}") from error
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Whether our process group has the terminal's keys."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

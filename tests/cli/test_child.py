@@ -1,0 +1,91 @@
+"""A command run by ours cannot tell: real children, real signals, a real terminal."""
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from traincope.cli.child import run_child
+from traincope.errors import UsageError
+
+IN_CHILD = """
+import sys
+from traincope.cli.child import run_child
+sys.exit(run_child([sys.executable, "-uSc", sys.argv[1]], environment={}))
+"""
+
+COUNTS_SIGNALS = """
+import signal, time
+seen = []
+signal.signal(signal.{name}, lambda *_: seen.append(1))
+print("ready")
+while not seen:
+    time.sleep(0.01)
+time.sleep(0.2)
+print(len(seen), "seen")
+"""
+
+
+def started(script: str, **options) -> "subprocess.Popen[str]":  # type: ignore[no-untyped-def]
+    return subprocess.Popen([sys.executable, "-c", IN_CHILD, script], text=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
+)
+def test_its_exit_code_is_ours(script: str, code: int) -> None:
+    assert run_child(["sh", "-c", script], environment=os.environ) == code
+
+
+def test_what_cannot_be_started_is_said(tmp_path: Path) -> None:
+    for command, why in (("no-such-command", "No such file or directory"), (str(tmp_path), "Permission denied")):
+        with pytest.raises(UsageError, match=f"cannot start {command}: {why}"):
+            run_child([command], environment=os.environ)
+
+
+def test_it_reads_and_writes_where_we_would() -> None:
+    with started("print(input()[::-1])", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.communicate("level up\n", timeout=30) == ("pu level\n", None)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_a_signal_that_is_sent_to_us_reaches_it(name: str) -> None:
+    with started(COUNTS_SIGNALS.format(name=name), stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(getattr(signal, name))
+        assert child.communicate(timeout=30)[0] == "1 seen\n"
+    assert child.returncode == 0
+
+
+def test_control_c_in_a_terminal_reaches_it_once() -> None:
+    keys, terminal = pty.openpty()
+
+    def own_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+    with started(
+        COUNTS_SIGNALS.format(name="SIGINT"), stdin=terminal, stdout=subprocess.PIPE, preexec_fn=own_the_terminal
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        os.write(keys, b"\x03")
+        assert child.communicate(timeout=30)[0] == "1 seen\n"
+    os.close(terminal)
+    os.close(keys)
+
+
+def test_what_we_ignore_it_ignores_too() -> None:
+    def ignore_hangups() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    script = "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    with started(script, stdout=subprocess.PIPE, preexec_fn=ignore_hangups) as child:
+        assert child.communicate(timeout=30)[0] == "True\n"

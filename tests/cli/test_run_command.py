@@ -1,0 +1,160 @@
+"""`traincope run -- COMMAND` as a person types it: scripts that know nothing of traincope, under real launchers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import ENVIRONMENT
+from traincope.cli.main import make_parser
+from traincope.errors import UsageError
+from traincope.events import CLEAN, Kind
+from traincope.store import RunRecords, read_run
+
+ON_TWO_RANKS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(3):
+    dist.all_reduce(torch.ones(2))
+dist.destroy_process_group()
+"""
+
+WITHOUT_A_LAUNCHER = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+raise ValueError("no more data")
+"""
+
+ALONE_IN_A_GROUP = """
+import torch, torch.distributed as dist
+def join():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+"""
+
+BY_SPAWN = f"""{ALONE_IN_A_GROUP}
+def worker(rank):
+    join()
+    dist.all_reduce(torch.ones(2))
+    raise KeyError("no such token")
+if __name__ == "__mp_main__":
+    torch.optim.SGD([torch.zeros(1)], lr=0.1)
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(worker, nprocs=1)
+"""
+
+RECORDS_ITSELF = f"""{ALONE_IN_A_GROUP}
+import sys, traincope
+join()
+dist.all_reduce(torch.ones(2))
+with traincope.run(sys.argv[1]):
+    dist.all_reduce(torch.ones(2))
+"""
+
+
+def traincope_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "traincope.cli.main", "run", *words]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, env={**ENVIRONMENT, **environment}
+    )
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def endings(run: RunRecords) -> dict[int, str | None]:
+    return {rank.rank: rank.info.ending for rank in run.ranks}
+
+
+def recorded(run: RunRecords, kind: Kind) -> dict[int, list[str]]:
+    """Rank -> the names of its training thread's records of that kind."""
+    names = {}
+    for rank in run.ranks:
+        main = rank.thread("main")
+        names[rank.rank] = [rank.name(int(number)) for number in main["name"][main["kind"] == kind]]
+    return names
+
+
+def test_torchrun_records_its_ranks_and_not_itself(tmp_path: Path) -> None:
+    out, script = tmp_path / "run", written(tmp_path / "train.py", ON_TWO_RANKS)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ended = traincope_run("--out", str(out), "--", *torchrun, script)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert ended.stderr.splitlines()[-2].startswith(f"traincope: recorded 2 ranks in {out}")
+    assert ended.stderr.splitlines()[-1].endswith(f" report {out}")
+    run = read_run(out)
+    assert endings(run) == {0: CLEAN, 1: CLEAN}
+    assert recorded(run, Kind.COLLECTIVE) == {0: ["all_reduce"] * 3, 1: ["all_reduce"] * 3}
+
+
+def test_an_error_nobody_catches_is_recorded_and_its_exit_code_kept(tmp_path: Path) -> None:
+    script = written(tmp_path / "alone.py", WITHOUT_A_LAUNCHER)
+    ended = traincope_run(
+        "sh", "-c", f"cd {tmp_path} && {sys.executable} {script}", TRAINCOPE_OUT=str(tmp_path / "run")
+    )
+    assert ended.returncode == 1
+    assert "ValueError: no more data" in ended.stderr
+    assert f"traincope: recorded 1 rank in {tmp_path / 'run'}" in ended.stderr
+    run = read_run(tmp_path / "run")
+    assert endings(run) == {0: "ValueError"}
+    assert recorded(run, Kind.PHASE)[0].count("SGD") == 3
+    (details,) = [details for details in run.ranks[0].details.values() if details.get("type") == "ValueError"]
+    assert details["at"] == "alone.py:8"
+
+
+def test_what_multiprocessing_spawns_is_recorded_with_the_error_it_catches(tmp_path: Path) -> None:
+    """The child reads the script again, and makes an optimizer there: that alone is no training."""
+    out, script = tmp_path / "run", written(tmp_path / "spawn.py", BY_SPAWN)
+    ended = traincope_run("--out", str(out), "--", sys.executable, script)
+    assert ended.returncode == 1
+    run = read_run(out)
+    assert (run.attempts, endings(run)) == (1, {0: "KeyError"})
+    assert recorded(run, Kind.COLLECTIVE) == {0: ["all_reduce"]}
+
+
+def test_a_run_that_the_script_begins_itself_takes_the_place_of_ours(tmp_path: Path) -> None:
+    out, own, script = tmp_path / "run", tmp_path / "own", written(tmp_path / "own.py", RECORDS_ITSELF)
+    ended = traincope_run("--out", str(out), "--", sys.executable, script, str(own))
+    assert ended.returncode == 0
+    assert f"the script calls traincope.run() itself, so that is what counts; it recorded in {own}" in ended.stderr
+    assert "already recording" not in ended.stderr
+    assert not out.exists()
+    assert recorded(read_run(own), Kind.COLLECTIVE) == {0: ["all_reduce"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-c", "print(1)"), "1 Python process ran, and none imported torch"),
+        (("-S", "-c", "print(1)"), "no Python of 3.11 or newer started with this"),
+        (("-I", "-c", "print(1)"), "no Python of 3.11 or newer started with this"),
+    ],
+)
+def test_where_nothing_was_recorded_it_says_why(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    ended = traincope_run("--out", str(tmp_path / "run"), "--", sys.executable, *words)
+    assert (ended.returncode, ended.stdout) == (0, "1\n")
+    assert f"traincope: nothing was recorded: {said}" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "no command; give one after --, e.g. traincope run --out"),
+        (("--",), "no command; give one after --, e.g. traincope run --out"),
+        (("--", "--out", "x"), "it has no option --out; your command goes after --"),
+        (("--", "no-such-command"), "cannot start no-such-command: No such file or directory"),
+        (("--out", str(Path(__file__).parent), "--", "true"), "already exists and is not empty"),
+    ],
+)
+def test_a_command_line_that_cannot_be_run_is_refused(words: tuple[str, ...], sentence: str) -> None:
+    arguments = make_parser().parse_args(["run", *words])
+    with pytest.raises(UsageError) as refused:
+        arguments.command.run(arguments)
+    assert sentence in str(refused.value)

@@ -1,0 +1,75 @@
+"""Python under our sitecustomize is the Python there was: same path, same modules, same torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from traincope import startup
+from traincope.startup.notes import NOTES_VARIABLE, Note, Notes, read_notes
+
+INTERPRETER = Path(startup.__file__).parent / "interpreter"
+
+WHAT_IS_THERE = """
+import sys
+ours = {"traincope_watch"}
+print(sys.path, sorted(set(sys.modules) - ours), getattr(sys.modules.get("sitecustomize"), "said", None))
+"""
+
+TRAINS_WITHOUT_TRAINCOPE = """
+import importlib, pickle, sys
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.optim import optimizer
+assert pickle.loads(pickle.dumps(dist.init_process_group)) is dist.init_process_group
+for module in (distributed_c10d, optimizer):
+    assert "exec_module" not in vars(module.__loader__)
+assert not [finder for finder in sys.meta_path if type(finder).__module__ == "traincope_watch"]
+
+sys.modules["traincope"] = None
+assert "traincope_watch" in dist.init_process_group.__code__.co_filename
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.destroy_process_group()
+importlib.reload(distributed_c10d)
+assert "traincope_watch" not in distributed_c10d.init_process_group.__code__.co_filename
+"""
+
+
+def python(script: str, *places: Path, notes: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), NOTES_VARIABLE: str(notes)}
+    return subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60, env=environment
+    )
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    ["", "said = 'hello'", "import traincope_not_there", "raise OSError('no such mount')"],
+    ids=["none", "one", "imports what is not there", "raises"],
+)
+def test_the_users_own_sitecustomize_runs_as_without_ours(tmp_path: Path, theirs: str) -> None:
+    if theirs:
+        (tmp_path / "sitecustomize.py").write_text(theirs)
+    without, with_ours = python(WHAT_IS_THERE, tmp_path), python(WHAT_IS_THERE, INTERPRETER, tmp_path)
+    assert with_ours.stdout == without.stdout
+    assert with_ours.stderr == without.stderr
+    assert with_ours.returncode == without.returncode
+
+
+def test_torch_is_left_as_it_was_and_an_interpreter_without_traincope_trains_unrecorded(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.touch()
+    ended = python(TRAINS_WITHOUT_TRAINCOPE, INTERPRETER, notes=notes)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert read_notes(notes) == Notes(
+        counts={Note.PYTHON: 1, Note.TORCH: 1, Note.NO_TRAINCOPE: 1},
+        without_traincope=(sys.executable,),
+        own_runs=(),
+    )
+
+
+def test_where_nobody_reads_nothing_is_written(tmp_path: Path) -> None:
+    assert python("print('fine')", INTERPRETER, notes=tmp_path / "notes").stdout == "fine\n"
+    assert list(tmp_path.iterdir()) == []
