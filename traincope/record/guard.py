@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import thread_time_ns
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -99,9 +100,8 @@ def guard(hook: Callable[P, R], *, every: int = 1, around_ns: int = 0) -> Callab
                 return hook(*args)  # type: ignore[call-arg]
             left = every
             return timed(*args)
-        except Exception as error:
-            if count(error) == 1:
-                logger.warning("traincope: %s failed, training goes on: %s", name, error, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - `report` logs it
+            report(error)
             return None
 
     def timed(*args: Any) -> R:
@@ -114,13 +114,16 @@ def guard(hook: Callable[P, R], *, every: int = 1, around_ns: int = 0) -> Callab
             _timing.under_way = False
             meter.own_ns += every * (thread_time_ns() - started + around_ns + meter.guard_ns)
 
-    def count(error: Exception) -> int:
+    def report(error: Exception) -> None:
         nonlocal off_in
         counts[name] = counts.get(name, 0) + 1
-        failures.setdefault(name, f"{type(error).__name__}: {error}")
         if counts[name] >= TOLERATED:
             off_in = _run
-        return counts[name]
+        if counts[name] == 1:
+            failures[name] = type(error).__name__
+            with suppress(Exception):  # an error that cannot be told, or a logging that raises itself
+                failures[name] = f"{type(error).__name__}: {error}"
+                logger.warning("traincope: %s failed, training goes on: %s", name, error, exc_info=True)
 
     return cast("Callable[P, R | None]", guarded)
 

@@ -1,7 +1,8 @@
 """The hooks of one run: which are on, at which level, and how they come off.
 
-Levels: 0 steps and phases; 1 and collectives, waits and pipeline actions; 2 and modules. A running
-job's level is lowered (or raised again) by writing a digit to the file `level` in its run directory.
+Levels: 0 steps and phases; 1 and collectives, waits and pipeline actions; 2 and modules; 3 and
+kernel windows. A running job's level is lowered (or raised again) by writing a digit to the file
+`level` in its run directory.
 """
 
 import logging
@@ -95,12 +96,17 @@ class Probes:
         self._recorder.note()
 
     def _install(self, hook: "Hook") -> None:
-        """What a hook had done before it failed is taken back."""
+        """What a hook had done before it failed is taken back, whatever it failed with."""
+        states, done = self._recorder.probes, False
+        states[hook.name] = "absent: it failed to install"
         try:
             hook.install(self._recorder)
+            done = True
         except UNABLE as error:
-            self._recorder.probes[hook.name] = f"absent: {type(error).__name__}: {error}"
-            hook.remove()
-        else:
-            self._recorder.probes[hook.name] = "on"
+            states[hook.name] = f"absent: {type(error).__name__}: {error}"
+        finally:
+            if not done:
+                guard(hook.remove)()
+        if done:
+            states[hook.name] = "on"
             self.on.append(hook)

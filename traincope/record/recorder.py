@@ -19,6 +19,7 @@ from traincope.record.meeting import Meeting, Place
 from traincope.record.names import Details, LineFile, Names
 from traincope.record.steps import Steps
 from traincope.record.surroundings import devices, environment, git_revision, versions
+from traincope.record.whole import keep_room, write_json
 from traincope.record.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
 
@@ -64,6 +65,7 @@ class Recorder:
         self.main = self._add_writer("main")
         self.threads = _Threads(self, self.main)
         self.steps = Steps(self.main, self.shared)
+        keep_room(self.directory / RANK_FILE)
         self.note()
         self.settle()
 
@@ -144,7 +146,7 @@ class Recorder:
         """Write `rank.json`, and `run.json` from rank 0 or where none is yet; both atomically."""
         host = this_host()
         rank = self.identity.rank if self.place is None else self.place.rank
-        _write_json(
+        write_json(
             self.directory / RANK_FILE,
             {
                 "version": FORMAT_VERSION,
@@ -159,11 +161,12 @@ class Recorder:
                 "probes": self.probes,
                 **ending,
             },
+            last=bool(ending),
         )
         if self.place is not None and self.place.rank == 0:
-            _write_json(self.place.run / RUN_FILE, self._describe_run())
+            write_json(self.place.run / RUN_FILE, self._describe_run())
         elif self.run is not None:
-            _write_json(self.run / RUN_FILE, self._describe_run(), only_new=True)
+            write_json(self.run / RUN_FILE, self._describe_run(), only_new=True)
 
     def _describe_run(self) -> dict[str, Any]:
         place, identity = self.place, self.identity
@@ -280,18 +283,3 @@ def _revision() -> str | None:
         return git_revision(script.resolve()) or git_revision(Path.cwd())
     except (OSError, ValueError):
         return None
-
-
-def _write_json(path: Path, value: dict[str, Any], *, only_new: bool = False) -> None:
-    """Whole or not at all; `only_new`: what is there already stays."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
-    if not only_new:
-        os.replace(temporary, path)
-        return
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()

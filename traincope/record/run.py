@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from traincope.events import CLEAN
 from traincope.record import guard as guarding
+from traincope.record.ending import stop_at_exit
 from traincope.record.guard import guard, meter, trial_ns
 from traincope.record.hooks import make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
@@ -48,7 +49,7 @@ class Options:
     out: str | os.PathLike[str] | None = None
     """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, else `traincope_runs/<job>`."""
     level: int = DEFAULT_LEVEL
-    """0 steps and phases, 1 and collectives and pipeline actions, 2 and modules; $TRAINCOPE_LEVEL wins."""
+    """What is recorded, by the levels of `probes.py`; $TRAINCOPE_LEVEL wins."""
     disk_budget: int = DEFAULT_DISK_BUDGET
     """Bytes a writing thread may keep."""
     throttle: float | None = DEFAULT_RATIO
@@ -96,7 +97,7 @@ class Run:
         What a generator or a coroutine does happens after its call, so those are left as they are.
         """
         if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
-            logger.warning("%s is not recorded: use `with traincope.run():` inside it", function.__qualname__)
+            guard(logger.warning)("%s is not recorded: use `with traincope.run():` inside it", function.__qualname__)
             return function
 
         @functools.wraps(function)
@@ -142,13 +143,14 @@ class Run:
         out = self._options.out or os.environ.get(OUT_VARIABLE)
         recorder = Recorder(
             Path(out).absolute() if out else None,
-            root=Path(DEFAULT_ROOT).absolute(),
+            root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
             identity=identify(os.environ),
             disk_budget_bytes=self._options.disk_budget,
         )
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars = recorder, Scalars(recorder)
         _active, _recording = self, recorder
+        self._not_at_exit = stop_at_exit(guard(self._stop))
         throttle = Throttle(self._options.throttle)
         self._probes = Probes(recorder, make_hooks(), level=_level(self._options), throttle=throttle)
         self._probes.install()
@@ -162,6 +164,7 @@ class Run:
         if recorder is None:
             return
         _active = _recording = None
+        self._not_at_exit()
         if self._probes is not None:
             self._probes.remove()
         if kind is not None:

@@ -229,8 +229,11 @@ class ThreadWriter:
         self._use_scratch()
         if segment is not None and os.getpid() == self._owner_pid:
             used = min((reserve() - HEADER_BYTES) // RECORD_BYTES, CAPACITY)
-            self._shared.written += used
-            segment.seal(used)
+            if segment.seal(used):
+                self._shared.written += used
+            else:
+                self._lost += used
+                self._shared.dropped += used
 
     def _make_room(self) -> None:
         """Keep within the disk budget: the second oldest segment goes, the first tells how it began."""

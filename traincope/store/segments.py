@@ -60,14 +60,18 @@ class SegmentFile:
         self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
         self.words = memoryview(self.map).cast("q")
 
-    def seal(self, used: int) -> None:
+    def seal(self, used: int) -> bool:
         """Give back the space after `used` records: none is begun in it any more.
 
         Open records before that may still be closed in place. Works by descriptor, for the
-        directory may have been renamed since.
+        directory may have been renamed since. Returns whether the file is still there: written to it
+        goes well also after somebody has deleted it.
         """
-        os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
-        os.close(self._descriptor)
+        try:
+            os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
+            return os.fstat(self._descriptor).st_nlink > 0
+        finally:
+            os.close(self._descriptor)
 
 
 def read_segment(path: Path) -> SegmentRecords:

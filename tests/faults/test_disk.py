@@ -1,0 +1,294 @@
+"""What may happen to the files under us: training never notices, and what is lost is counted and told."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import traincope
+from tests.faults.trainings import FAULT_STEP, SMALL_SEGMENT, STEPS, Outcome, train, train_observed
+from tests.faults.victims import Victims
+from traincope.events import RECORD_BYTES, Kind
+from traincope.record import writer
+from traincope.record.writer import SEGMENT_BYTES
+from traincope.store import RankRecords, read_run
+
+NOBODY = 65534
+
+
+def only_rank(path: Path) -> RankRecords:
+    (rank,) = read_run(path).ranks
+    return rank
+
+
+def spans(rank: RankRecords) -> list[str]:
+    """Names of the spans around the steps that are left."""
+    records = rank.thread("main")
+    names = [rank.name(int(number)) for number in records["name"][records["kind"] == Kind.SPAN]]
+    return [name for name in names if name == "train one step"]
+
+
+def before_the_fault_step(fault: Callable[[], object]) -> Callable[[int], None]:
+    return lambda step: fault() if step == FAULT_STEP else None  # type: ignore[return-value]
+
+
+def test_without_a_fault_everything_is_there(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    """The measure of all that follows: 8 steps, each of them several segments."""
+    ended = victims.run(train_observed, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
+    rank = only_rank(tmp_path / "run")
+    assert len(spans(rank)) == STEPS
+    assert (rank.dropped, rank.problems, rank.info.ending) == (0, (), "clean")
+    assert len(rank.segments) > STEPS
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of its own with room for two segments and little else."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={3 * SEGMENT_BYTES}", "tmpfs", disk], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a full and a read-only disk need the right to mount one: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def fill(disk: str) -> None:
+    """To the last byte."""
+    with open(f"{disk}/somebody else's", "ab", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+
+
+def train_while_the_disk_fills(disk: str) -> Outcome:
+    return train_observed(f"{disk}/run", before_the_fault_step(lambda: fill(disk)))
+
+
+def test_a_disk_that_fills_costs_records_and_they_are_counted(
+    victims: Victims, bare: Outcome, small_disk: Path
+) -> None:
+    ended = victims.run(train_while_the_disk_fills, small_disk)
+    assert (ended.code, ended.result) == (0, bare)
+    rank = only_rank(small_disk / "run")
+    assert FAULT_STEP <= len(spans(rank)) < STEPS
+    assert rank.info.recorder["dropped"] > 100
+    assert rank.info.ending == "clean"
+
+
+def train_while_the_disk_is_full_for_a_step(disk: str) -> Outcome:
+    def at(step: int) -> None:
+        if step == FAULT_STEP:
+            fill(disk)
+        elif step == FAULT_STEP + 1:
+            os.unlink(f"{disk}/somebody else's")
+
+    return train_observed(f"{disk}/run", at)
+
+
+def test_once_there_is_room_again_it_goes_on_and_says_how_much_is_missing(
+    victims: Victims, bare: Outcome, small_disk: Path
+) -> None:
+    assert victims.run(train_while_the_disk_is_full_for_a_step, small_disk).result == bare
+    rank = only_rank(small_disk / "run")
+    assert STEPS - 2 <= len(spans(rank)) <= STEPS
+    assert rank.dropped == rank.info.recorder["dropped"] > 20
+    assert rank.problems == ()
+
+
+def train_on_a_full_disk(disk: str) -> Outcome:
+    fill(disk)
+    return train_observed(f"{disk}/run")
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_once(victims: Victims, bare: Outcome, small_disk: Path) -> None:
+    ended = victims.run(train_on_a_full_disk, small_disk)
+    assert (ended.code, ended.result) == (0, bare)
+    assert "training goes on: [Errno 28] No space left on device" in ended.err
+
+
+def train_while_the_disk_becomes_read_only(disk: str) -> Outcome:
+    def fault() -> None:
+        """A file that is open for writing keeps a filesystem from becoming read-only, but not a view of it."""
+        subprocess.run(["mount", "--bind", disk, disk], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+
+    return train_observed(f"{disk}/run", before_the_fault_step(fault))
+
+
+def test_a_disk_that_becomes_read_only_costs_what_follows(victims: Victims, bare: Outcome, small_disk: Path) -> None:
+    ended = victims.run(train_while_the_disk_becomes_read_only, small_disk)
+    subprocess.run(["umount", "-l", small_disk], check=True)
+    assert (ended.code, ended.result) == (0, bare)
+    assert "Read-only file system" in ended.err
+    rank = only_rank(small_disk / "run")
+    assert FAULT_STEP <= len(spans(rank)) < STEPS
+
+
+def train_as_nobody(out: str) -> Outcome:
+    os.chmod(".", 0o777)
+    Path(out).parent.chmod(0o555)
+    os.setuid(NOBODY)
+    return train_observed(out)
+
+
+def test_a_directory_of_somebody_else_is_left_alone(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    ended = victims.run(train_as_nobody, tmp_path / "theirs" / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    assert "training goes on: [Errno 13] Permission denied" in ended.err
+    assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def train_over_quota(out: str) -> Outcome:
+    def fault() -> None:
+        """SIGXFSZ at every byte beyond, had Python not asked not to be told."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+
+    def at(step: int) -> None:
+        if step == FAULT_STEP:
+            fault()
+        elif step == STEPS - 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    return train_observed(out, at)
+
+
+def test_a_quota_costs_records_while_it_holds(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    ended = victims.run(train_over_quota, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    rank = only_rank(tmp_path / "run")
+    assert FAULT_STEP + 1 <= len(spans(rank)) < STEPS
+    assert rank.dropped == rank.info.recorder["dropped"] > 100
+    assert rank.problems == ()
+
+
+def segments(out: str) -> list[Path]:
+    return sorted(Path(out).rglob("*.seg"))
+
+
+def train_while_its_segments_are_deleted(out: str) -> Outcome:
+    def fault() -> None:
+        for path in segments(out):
+            path.unlink()
+
+    return train_observed(out, before_the_fault_step(fault))
+
+
+def test_deleted_segments_cost_themselves_and_the_one_being_written_is_counted(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.run(train_while_its_segments_are_deleted, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
+    rank = only_rank(tmp_path / "run")
+    assert STEPS - FAULT_STEP - 1 <= len(spans(rank)) <= STEPS - FAULT_STEP
+    assert rank.dropped == rank.info.recorder["dropped"] == 40
+    (problem,) = rank.problems
+    assert "main-00000.seg" in problem
+    assert "is gone" in problem
+
+
+def train_while_the_run_directory_is_removed(out: str) -> Outcome:
+    return train_observed(out, before_the_fault_step(lambda: shutil.rmtree(out)))
+
+
+def test_a_run_directory_that_is_removed_is_not_made_anew(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    ended = victims.run(train_while_the_run_directory_is_removed, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    assert "training goes on: [Errno 2] No such file or directory" in ended.err
+    assert not (tmp_path / "run").exists()
+
+
+def train_while_a_segment_is_cut(out: str) -> Outcome:
+    def fault() -> None:
+        os.truncate(segments(out)[-1], 0)
+
+    return train_observed(out, before_the_fault_step(fault))
+
+
+def test_only_somebody_who_cuts_a_segment_under_us_kills_the_training_and_the_stacks_tell(
+    victims: Victims, tmp_path: Path
+) -> None:
+    """No mapped file is safe from that. Nothing of ours does it, and nobody else may: it takes the owner, or root."""
+    ended = victims.run(train_while_a_segment_is_cut, tmp_path / "run")
+    assert ended.code == -signal.SIGBUS
+    rank = only_rank(tmp_path / "run")
+    assert len(spans(rank)) == FAULT_STEP
+    assert rank.info.signals["fatal"].startswith("Fatal Python error: Bus error")
+    assert "main-" in rank.problems[0]
+    (mode,) = {path.stat().st_mode & 0o022 for path in segments(str(tmp_path / "run"))}
+    assert mode == 0
+
+
+def train_while_segments_that_are_full_are_cut(out: str) -> Outcome:
+    def fault() -> None:
+        for path in segments(out)[:-1]:
+            os.truncate(path, 100)
+
+    return train_observed(out, before_the_fault_step(fault))
+
+
+def test_cutting_a_segment_that_is_full_costs_only_that(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    ended = victims.run(train_while_segments_that_are_full_are_cut, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
+    rank = only_rank(tmp_path / "run")
+    assert len(spans(rank)) >= STEPS - FAULT_STEP
+    assert len(rank.problems) >= FAULT_STEP
+    assert all("main-" in problem for problem in rank.problems)
+
+
+def train_without_descriptors(out: str) -> Outcome:
+    def at(step: int) -> None:
+        if step == FAULT_STEP:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))
+        elif step == STEPS - 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
+
+    return train_observed(out, at)
+
+
+def test_without_file_descriptors_records_are_dropped_and_counted(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.run(train_without_descriptors, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    rank = only_rank(tmp_path / "run")
+    assert rank.dropped == rank.info.recorder["dropped"] > 100
+    assert (rank.info.ending, rank.problems) == ("clean", ())
+
+
+def train_without_memory_to_map(out: str) -> Outcome:
+    def at(step: int) -> None:
+        """What is mapped stays; torch, which has its memory, goes on, and a segment more is refused."""
+        if step == FAULT_STEP:
+            writer.CAPACITY = 64 * SEGMENT_BYTES // RECORD_BYTES
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + 32 * SEGMENT_BYTES, resource.RLIM_INFINITY))
+        elif step == STEPS - 1:
+            writer.CAPACITY = SMALL_SEGMENT
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    return train_observed(out, at)
+
+
+def test_without_memory_for_a_segment_records_are_dropped_and_counted(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.run(train_without_memory_to_map, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    rank = only_rank(tmp_path / "run")
+    assert rank.dropped == rank.info.recorder["dropped"] > 100
+    assert (rank.info.ending, rank.problems) == ("clean", ())
+
+
+def test_the_training_itself_writes_nothing_anywhere(victims: Victims, bare: Outcome) -> None:
+    assert victims.run(train).result == bare
+    assert not traincope.run().directory
