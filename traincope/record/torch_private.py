@@ -39,9 +39,24 @@ def redispatcher(namespace: str, operator: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")._handle.redispatch_boxed
 
 
-def destroy_library(library: Any) -> None:
-    """Take a library's kernels out of the dispatcher."""
-    library._destroy()
+def destroyer(library: Any) -> Any:
+    """Takes a library's kernels out of the dispatcher."""
+    return library._destroy
+
+
+def has_kernel(operator: str, key: str) -> bool:
+    """Whether somebody has registered a kernel of an operator (`c10d::allreduce_`) at a dispatch key."""
+    import torch
+
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator, key)
+
+
+def live_kernel(operator: str, key: str) -> str:
+    """What the dispatcher says of the kernel that answers at a key: above all, where it was registered."""
+    import torch
+
+    lines = torch._C._dispatch_dump_table(operator).splitlines()
+    return next((line for line in lines if line.startswith(f"{key}:")), "")
 
 
 def graph_task_reader() -> Any:
@@ -91,14 +106,47 @@ def hide_from_compiler(function: Any, *, calls_too: bool) -> None:
 
     actions = getattr(_dynamo.eval_frame, "_FrameAction", None)
     strategy = getattr(_dynamo.eval_frame, "_FrameExecStrategy", None)
+    tell = getattr(_dynamo.eval_frame, "set_code_exec_strategy", None)
     code = getattr(function, "__code__", None)
-    if actions is None or strategy is None or code is None:
+    if actions is None or strategy is None or tell is None or code is None:
         return
-    below = actions.SKIP if calls_too else actions.DEFAULT
-    _dynamo.eval_frame.set_code_exec_strategy(code, strategy(actions.SKIP, below))
+    tell(code, strategy(actions.SKIP, actions.SKIP if calls_too else actions.DEFAULT))
 
 
 def compiled_graphs() -> int:
     """How many graphs torch.compile has made in this process; does not import it to find out."""
     utils = sys.modules.get("torch._dynamo.utils")
     return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+
+class Kineto:
+    """torch's profiler below its Python face: no stacks, no shapes, no table of events in Python.
+
+    Raises ImportError where this torch is built without it.
+    """
+
+    def __init__(self) -> None:
+        from torch._C import _autograd, _profiler
+        from torch.autograd import profiler
+
+        activity = _profiler.ProfilerActivity
+        supported = _autograd._supported_activities()
+        self._activities: set[Any] = {kind for kind in (activity.CPU, activity.CUDA) if kind in supported}
+        self._config = _profiler.ProfilerConfig(
+            _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
+        )
+        self._autograd = _autograd
+        self.entrance: tuple[Any, str] = (profiler, "_prepare_profiler")
+        """Owner and name of what every use of torch's profiler calls first."""
+        self.enter = getattr(*self.entrance)
+
+    def is_on(self) -> bool:
+        return bool(self._autograd._profiler_enabled())
+
+    def start(self) -> None:
+        self._autograd._prepare_profiler(self._config, self._activities)
+        self._autograd._enable_profiler(self._config, self._activities)
+
+    def stop(self) -> Any:
+        """What was traced; `.save(path)` writes it."""
+        return self._autograd._disable_profiler()

@@ -12,6 +12,8 @@ FATAL_FILE = "signal-fatal.txt"
 """Stacks at a fatal signal (SIGSEGV, SIGABRT, ...), whose name is its first line."""
 LEVEL_FILE = "level"
 """A digit in it is the level a running job shall record at."""
+LAUNCHER_FILE = "launcher.jsonl"
+"""What the launcher noted of processes that did not end well."""
 PROVISIONAL = "provisional-"
 """What a directory is called whose rank and attempt are not known yet."""
 
@@ -31,6 +33,11 @@ def segment_path(directory: Path, *, thread: str, index: int) -> Path:
 def signal_file(name: str) -> str:
     """Where the stacks lie that a signal of that name found; empty until it came."""
     return f"signal-{name}.txt"
+
+
+def window_file(step: int) -> str:
+    """The kernel trace of one step."""
+    return f"kernels-step-{step:08d}.json"
 
 
 def attempt_number(path: Path) -> int | None:

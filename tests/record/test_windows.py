@@ -1,0 +1,89 @@
+"""Kernel windows: the same step on every rank, traced by torch, and every other profiler goes first."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import traincope
+from traincope.events import Kind
+from traincope.record import windows
+from traincope.store import RankRecords, read_run
+
+
+@pytest.fixture(autouse=True)
+def _early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "FIRST", 2)
+    monkeypatch.setattr(windows, "EVERY", 4)
+
+
+def train(steps: int) -> None:
+    model = torch.nn.Linear(8, 8)
+    for _ in range(steps):
+        model(torch.ones(2, 8)).sum().backward()
+        traincope.step()
+
+
+def only_rank(path: Path) -> RankRecords:
+    (rank,) = read_run(path).ranks
+    return rank
+
+
+def traced(path: Path) -> dict[str, set[str]]:
+    """File -> names of the events in it."""
+    found = sorted(path.rglob("kernels-step-*.json"))
+    return {file.name: {event["name"] for event in json.loads(file.read_text())["traceEvents"]} for file in found}
+
+
+def why_left_out(rank: RankRecords) -> list[tuple[int, str]]:
+    records = rank.thread("main")
+    events = records[records["kind"] == Kind.EVENT]
+    return [
+        (rank.details[int(event["group"])]["step"], rank.details[int(event["group"])]["why"])
+        for event in events
+        if rank.name(int(event["name"])) == "kernel window left out"
+    ]
+
+
+def test_chosen_steps_are_traced_and_no_others(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        train(7)
+    files = traced(tmp_path / "run")
+    assert list(files) == ["kernels-step-00000002.json", "kernels-step-00000004.json"]
+    assert all({"aten::addmm", "aten::linear"} <= names for names in files.values())
+    assert not torch._C._autograd._profiler_enabled()
+
+
+def test_at_the_default_level_nothing_is_traced(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", throttle=None):
+        train(7)
+    assert traced(tmp_path / "run") == {}
+
+
+def test_a_profiler_that_is_on_keeps_the_step_for_itself(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        with torch.profiler.profile() as profile:
+            train(3)
+        train(2)
+    assert any(event.key == "aten::addmm" for event in profile.key_averages())
+    assert list(traced(tmp_path / "run")) == ["kernels-step-00000004.json"]
+    assert why_left_out(only_rank(tmp_path / "run")) == [(2, "another profiler is on")]
+
+
+def test_a_profiler_that_starts_inside_a_window_gets_the_step(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        train(2)
+        with torch.profiler.profile() as profile:
+            train(1)
+    assert any(event.key == "aten::addmm" for event in profile.key_averages())
+    assert traced(tmp_path / "run") == {}
+    assert why_left_out(only_rank(tmp_path / "run"))[0] == (2, "another profiler started")
+
+
+def test_under_nsight_nothing_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        train(4)
+    assert traced(tmp_path / "run") == {}
+    assert why_left_out(only_rank(tmp_path / "run")) == [(step, "another profiler is on") for step in (2, 4)]
