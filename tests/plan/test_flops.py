@@ -1,0 +1,90 @@
+"""The formulas against what is published, and against each other."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincope.errors import UsageError
+from traincope.plan.flops import Recompute, Transformer, per_token, six_n_d, step_flops, utilization_ratio
+
+A100_PEAK = 312e12
+
+PUBLISHED = [
+    (64, 6144, 48, 8, 4, 1.42, 1.10, 41.5, 43.7),
+    (96, 12288, 96, 64, 64, 18.13, 13.75, 51.4, 52.8),
+    (128, 20480, 105, 280, 280, 49.05, 37.83, 56.0, 57.0),
+    (160, 25600, 128, 512, 512, 94.42, 71.49, 56.3, 57.0),
+]
+"""Korthikanti et al., table 5: heads, hidden, layers, GPUs, batch, seconds (full, present work), MFU, HFU in %."""
+
+
+@pytest.mark.parametrize(
+    ("heads", "hidden", "layers", "gpus", "batch", "_full_seconds", "seconds", "mfu", "hfu"), PUBLISHED
+)
+def test_mfu_and_hfu_are_those_of_the_paper(
+    heads: int,
+    hidden: int,
+    layers: int,
+    gpus: int,
+    batch: int,
+    _full_seconds: float,
+    seconds: float,
+    mfu: float,
+    hfu: float,
+) -> None:
+    shape = Transformer(layers=layers, hidden=hidden, heads=heads, vocabulary=51200, sequence=2048)
+    flops = step_flops(shape, batch=batch, recompute=Recompute.SELECTIVE)
+    ratios = [
+        100 * utilization_ratio(count, devices=gpus, peak_flops=A100_PEAK, seconds=seconds)
+        for count in (flops.model, flops.hardware)
+    ]
+    assert ratios == pytest.approx([mfu, hfu], abs=0.3)
+
+
+def test_full_recomputation_takes_96_where_the_model_takes_72() -> None:
+    """96 B L s h^2 (1 + s / 6h + V / 16hL), the paper's appendix A; for the 22B model and a batch of 4."""
+    layers, hidden, vocabulary, sequence = 48, 6144, 51200, 2048
+    shape = Transformer(layers=layers, hidden=hidden, heads=64, vocabulary=vocabulary, sequence=sequence)
+    factor = 1 + sequence / (6 * hidden) + vocabulary / (16 * hidden * layers)
+    expected = 96 * 4 * layers * sequence * hidden * hidden * factor
+    assert step_flops(shape, batch=4, recompute=Recompute.FULL).hardware == pytest.approx(expected, rel=1e-12)
+
+
+def test_grouped_queries_and_a_gated_feed_forward_by_hand() -> None:
+    """Hidden 8, 4 heads of 2, 2 of them for keys: Q 64, K 32, V 32, out 64; three matrices of 8 x 20."""
+    shape = Transformer(layers=1, hidden=8, heads=4, kv_heads=2, ffn=20, gated_mlp=True, vocabulary=10, sequence=3)
+    assert shape.block_weights == 64 + 32 + 32 + 64 + 3 * 160
+    assert shape.parameters == 672 + 80
+    weights, attention = 2 * 2 * 3 * (672 + 80), 2 * 4 * 3 * 3 * 8
+    assert step_flops(shape, batch=2).model == 3 * (weights + attention)
+    assert step_flops(shape, batch=2, causal_half=True).model == 3 * (weights + attention // 2)
+
+
+def test_llama_3_took_3_8e25_by_six_n_d() -> None:
+    """405 B parameters, 15 T tokens."""
+    assert six_n_d(parameters=405e9, tokens=15e12) == pytest.approx(3.645e25, rel=1e-12)
+
+
+@given(
+    layers=st.integers(1, 50),
+    heads=st.integers(1, 16),
+    ffn=st.integers(1, 500),
+    vocabulary=st.integers(1, 1000),
+    sequence=st.integers(1, 500),
+    batch=st.integers(1, 9),
+)
+def test_the_rule_per_token_is_the_step_formula(
+    layers: int, heads: int, ffn: int, vocabulary: int, sequence: int, batch: int
+) -> None:
+    """6 N + 12 L H Q T times the tokens, whatever the shapes; recomputation only adds."""
+    shape = Transformer(layers=layers, hidden=4 * heads, heads=heads, ffn=ffn, vocabulary=vocabulary, sequence=sequence)
+    flops = [step_flops(shape, batch=batch, recompute=recompute) for recompute in Recompute]
+    assert {each.model for each in flops} == {per_token(shape) * batch * sequence}
+    assert flops[0].hardware == flops[0].model < flops[1].hardware < flops[0].hardware * 2
+
+
+def test_sizes_that_cannot_be_are_named() -> None:
+    with pytest.raises(UsageError, match="layers = 0 must be at least 1"):
+        Transformer(layers=0, hidden=8, heads=2, vocabulary=8, sequence=8)
+    with pytest.raises(UsageError, match="heads = 4 and kv_heads = 3"):
+        Transformer(layers=1, hidden=8, heads=4, kv_heads=3, vocabulary=8, sequence=8)
