@@ -1,0 +1,117 @@
+"""What doctor says of a machine: really tried where it can be, hand-made text where this machine is none such."""
+
+from pathlib import Path
+
+import pytest
+
+from traincope.doctor.disk import Mount, examine_disk, find_mount
+from traincope.doctor.finding import Finding, State
+from traincope.doctor.probes import examine_probes, probe_off
+from traincope.doctor.settings import examine_settings
+from traincope.doctor.software import release, torch_bounds
+from traincope.record.hooks import make_hooks
+
+MOUNTINFO = r"""
+27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 27 0:40 / /data rw - nfs4 filer:/data rw,vers=4.2
+41 40 0:41 / /data/my\040disk rw shared:2 master:1 - xfs /dev/sdb1 rw
+42 27 0:42 / /bucket rw - fuse.s3fs s3fs rw
+43 27 0:43 / /twice rw - xfs /dev/sdc1 rw
+44 27 0:44 / /twice rw - lustre mds@tcp:/fs rw
+nonsense
+"""
+
+
+def states(findings: tuple[Finding, ...]) -> dict[str, State]:
+    return {finding.name: finding.state for finding in findings}
+
+
+@pytest.mark.parametrize(
+    ("place", "point", "filesystem", "is_remote"),
+    [
+        ("/home/me", "/", "ext4", False),
+        ("/data", "/data", "nfs4", True),
+        ("/database", "/", "ext4", False),
+        ("/data/my disk/runs", "/data/my disk", "xfs", False),
+        ("/bucket/runs", "/bucket", "fuse.s3fs", True),
+        ("/twice/runs", "/twice", "lustre", True),
+    ],
+)
+def test_the_mount_of_a_path_is_the_deepest_and_of_those_the_last(
+    place: str, point: str, filesystem: str, is_remote: bool
+) -> None:
+    mount = find_mount(Path(place), MOUNTINFO)
+    assert mount == Mount(point=Path(point), filesystem=filesystem)
+    assert mount.is_remote is is_remote
+
+
+def test_without_mountinfo_no_mount_is_guessed() -> None:
+    assert find_mount(Path("/home"), "") is None
+
+
+def test_a_directory_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    findings = examine_disk(tmp_path / "not" / "there")
+    assert states(findings)["directory"] is State.OK
+    assert states(findings)["reservation"] is State.OK
+    assert findings[0].said == f"{tmp_path / 'not' / 'there'}; it will be made"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("/dev/null/run", "/dev/null/run cannot be made: /dev/null is a file"),
+        ("/proc/run", "/proc cannot be written to: No such file or directory"),
+    ],
+)
+def test_a_directory_that_cannot_be_written_is_bad_and_the_rest_not_asked(out: str, why: str) -> None:
+    (finding,) = examine_disk(Path(out))
+    assert (finding.state, finding.said) == (State.BAD, why)
+    assert finding.advice == "give another directory: traincope.run(out=...), or TRAINCOPE_OUT=DIR"
+
+
+def test_every_probe_is_installed_here_whatever_the_environment_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINCOPE", "off")
+    monkeypatch.setenv("TRAINCOPE_LEVEL", "0")
+    *probes, recording = examine_probes()
+    assert {finding.name for finding in probes} == {hook.name for hook in make_hooks()}
+    assert {finding.state for finding in probes} == {State.OK}
+    assert (recording.name, recording.state) == ("recording", State.OK)
+
+
+@pytest.mark.parametrize(
+    ("state", "meant", "advice"),
+    [
+        ("off: needs level 2, this run records level 1", State.NOTE, "record with TRAINCOPE_LEVEL=2"),
+        ("off: level 0, asked for by the file level", State.NOTE, None),
+        ("off: level 0, its own time was above 0.5 % of the step", State.NOTE, "traincope.run(throttle=...)"),
+        ("absent: AttributeError: no _maybe_compute_loss", State.NOTE, "is not in this torch"),
+        ("failed 3 times: KeyError: 'x'", State.BAD, "please report it"),
+        ("switched off: KeyError: 'x'", State.BAD, "please report it"),
+    ],
+)
+def test_what_a_probe_that_is_not_on_means(state: str, meant: State, advice: str | None) -> None:
+    finding = probe_off("pipeline", state, where=" (on rank 3)")
+    assert (finding.state, finding.said) == (meant, f"{state} (on rank 3)")
+    assert (finding.advice is None) if advice is None else (advice in str(finding.advice))
+
+
+@pytest.mark.parametrize(
+    ("environment", "state", "said"),
+    [
+        ({"HOME": "/root"}, State.OK, "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_LEVEL is set"),
+        ({"TRAINCOPE": "OFF"}, State.NOTE, "OFF: nothing is recorded"),
+        ({"TRAINCOPE": "yes"}, State.OK, "yes: recording is on; only `off` and `0` switch it off"),
+        ({"TRAINCOPE_LEVEL": "2"}, State.OK, "2"),
+        ({"TRAINCOPE_LEVEL": "high"}, State.NOTE, "'high' is no level; 1 is used"),
+        ({"TRAINCOPE_OUTPUT": "x"}, State.NOTE, "means nothing to traincope; the closest is TRAINCOPE_OUT"),
+    ],
+)
+def test_variables_that_do_nothing_are_named(environment: dict[str, str], state: State, said: str) -> None:
+    (finding,) = examine_settings(environment)
+    assert (finding.state, finding.said) == (state, said)
+
+
+def test_the_tested_versions_of_torch_are_those_the_package_declares() -> None:
+    assert torch_bounds() == ((2, 11), (2, 14))
+    assert [release(text) for text in ("2.13.0+cpu", "2.9.1a0+git1234", "3")] == [(2, 13), (2, 9), (3, 0)]

@@ -1,0 +1,73 @@
+"""What doctor says of a run: recorded here, then damaged by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import traincope
+from traincope.doctor import Finding, State, examine_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """One rank, one step; its `rank.json` says it is of two."""
+    with traincope.run(tmp_path / "run") as recording:
+        recording.step()
+    return tmp_path / "run"
+
+
+def change(run: Path, **values: object) -> None:
+    """Rewrite values of rank 0's rank.json."""
+    card = run / "attempt-000" / "rank-00000" / "rank.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | values))
+
+
+def not_ok(run: Path) -> list[Finding]:
+    return [finding for finding in examine_run(run).findings if finding.state is not State.OK]
+
+
+def test_a_whole_run_is_healthy_and_only_told_of_probes_above_its_level(run: Path) -> None:
+    assert examine_run(run).healthy
+    assert {finding.said.split(",")[0] for finding in not_ok(run)} <= {"off: needs level 2", "off: needs level 3"}
+
+
+def test_a_missing_rank_is_bad(run: Path) -> None:
+    card = run / "run.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"world_size": 2}))
+    (bad,) = [finding for finding in not_ok(run) if finding.state is State.BAD]
+    assert bad.said == "rank 0; rank 1 left nothing to read"
+    assert not examine_run(run).healthy
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("KeyError", "rank 0 by KeyError"),
+        (None, "rank 0 not yet, or was killed; what was recorded until then can be read"),
+    ],
+)
+def test_an_end_that_is_not_clean_is_the_trainings_and_leaves_the_recording_healthy(
+    run: Path, ending: str | None, said: str
+) -> None:
+    change(run, ending=ending)
+    assert said in [finding.said for finding in not_ok(run)]
+    assert examine_run(run).healthy
+
+
+def test_probes_that_agree_are_one_line_and_those_that_failed_are_bad(run: Path) -> None:
+    change(run, probes={"waits": "on", "ddp": "switched off: KeyError: 1"})
+    probes = {finding.name: (finding.state, finding.said) for finding in examine_run(run).sections[1].findings}
+    assert probes == {"waits": (State.OK, "on"), "ddp": (State.BAD, "switched off: KeyError: 1")}
+
+
+def test_what_the_recorder_lost_and_what_was_damaged_is_counted(run: Path) -> None:
+    change(run, recorder={"names_refused": 1200, "lost_lines": 3, "details_refused": 0})
+    (segment,) = (run / "attempt-000" / "rank-00000").glob("main-*.seg")
+    segment.write_bytes(segment.read_bytes()[:-8])
+    bad = {finding.said: finding.advice for finding in not_ok(run) if finding.state is State.BAD}
+    assert list(bad) == [
+        "3 names and details on rank 0",
+        "1,200 names on rank 0",
+        f"{segment} is cut off in the middle of a record; 48 bytes of it are lost",
+    ]

@@ -1,0 +1,112 @@
+"""Where runs would be written: is it writable, local, and large enough?"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.doctor.finding import Finding, State, bad, note, ok
+from traincope.record.run import DEFAULT_DISK_BUDGET, OUT_VARIABLE
+from traincope.record.writer import CAPACITY, SEGMENT_BYTES
+from traincope.report.units import size
+from traincope.store.segments import SegmentFile
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "pvfs2", "wekafs")
+)
+REMOTE_PREFIXES = ("fuse.", "fuseblk")
+"""Filesystems in user space: most of them are object stores and networks."""
+
+LEAST_BYTES = 16 * SEGMENT_BYTES
+
+ELSEWHERE = f"give another directory: traincope.run(out=...), or {OUT_VARIABLE}=DIR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One line of mountinfo."""
+
+    point: Path
+    filesystem: str
+
+    @property
+    def is_remote(self) -> bool:
+        return self.filesystem in NETWORK or self.filesystem.startswith(REMOTE_PREFIXES)
+
+
+def examine_disk(out: Path) -> tuple[Finding, ...]:
+    """`out`: absolute; neither it nor what it lies in need exist. Nothing is left there."""
+    parent = next(place for place in (out, *out.parents) if place.exists())
+    written = _written(out, parent)
+    if written[0].state is State.BAD:
+        return written
+    return (*written, _filesystem(parent), _space(parent))
+
+
+def _written(out: Path, parent: Path) -> tuple[Finding, ...]:
+    made = "" if parent == out else "; it will be made"
+    if not parent.is_dir():
+        return (bad("directory", f"{out} cannot be made: {parent} is a file", do=ELSEWHERE),)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".traincope-doctor-", dir=parent) as directory:
+            place = Path(directory)
+            return ok("directory", f"{out}{made}"), _reserved(place)
+    except OSError as error:
+        return (bad("directory", f"{parent} cannot be written to: {error.strerror}", do=ELSEWHERE),)
+
+
+def _reserved(directory: Path) -> Finding:
+    """A segment as the recorder makes it: its space is taken before it is mapped."""
+    try:
+        SegmentFile(directory / "main-00000.seg", capacity=CAPACITY).seal(0)
+    except OSError as error:
+        said = f"a segment of {size(SEGMENT_BYTES)} cannot be reserved and mapped: {error.strerror}"
+        return bad("reservation", said, do=ELSEWHERE)
+    return ok("reservation", f"a segment of {size(SEGMENT_BYTES)} was reserved and mapped (posix_fallocate, mmap)")
+
+
+def _filesystem(place: Path) -> Finding:
+    mount = find_mount(place, MOUNTS.read_text() if MOUNTS.exists() else "")
+    if mount is None:
+        return note("filesystem", f"unknown: {MOUNTS} does not name it")
+    if mount.is_remote:
+        return note(
+            "filesystem",
+            f"{mount.filesystem} at {mount.point}, not local: writing a record may wait for the network",
+            do="where a node has a disk of its own, record there and copy the run directory afterwards",
+        )
+    return ok("filesystem", f"{mount.filesystem} at {mount.point}, local")
+
+
+def find_mount(place: Path, mountinfo: str) -> Mount | None:
+    """The mount that `place` lies on, by the text of /proc/self/mountinfo (see proc_pid_mountinfo(5)).
+
+    Of several on one point the last is on top. Spaces in paths are octal escapes.
+    """
+    found = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, names = before.split(), after.split()
+        if len(fields) < 5 or not names:
+            continue
+        point = Path(fields[4].encode("ascii", "backslashreplace").decode("unicode_escape"))
+        holds = place.resolve().is_relative_to(point)
+        if holds and (found is None or len(point.parts) >= len(found.point.parts)):
+            found = Mount(point=point, filesystem=names[0])
+    return found
+
+
+def _space(place: Path) -> Finding:
+    numbers = os.statvfs(place)
+    free = numbers.f_bavail * numbers.f_frsize
+    if free < LEAST_BYTES:
+        return bad("space", f"{size(free)} free; records would be dropped", do=f"make room, or {ELSEWHERE}")
+    if free < DEFAULT_DISK_BUDGET:
+        return note(
+            "space",
+            f"{size(free)} free; a writing thread may keep up to {size(DEFAULT_DISK_BUDGET)}",
+            do="make room, or give a smaller traincope.run(disk_budget=...)",
+        )
+    return ok("space", f"{size(free)} free; a writing thread keeps at most {size(DEFAULT_DISK_BUDGET)}")

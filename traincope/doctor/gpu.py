@@ -1,0 +1,65 @@
+"""GPUs: what torch sees, and what the driver says beside it (NVML)."""
+
+import ctypes
+import importlib.util
+from pathlib import Path
+
+from traincope.doctor.finding import Finding, bad, note, ok
+from traincope.report.units import count
+
+NVML = "libnvidia-ml.so.1"
+NVML_SUCCESS = 0
+VERSION_BYTES = 96
+"""NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE is 80."""
+
+KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def examine_gpu() -> tuple[Finding, ...]:
+    return _torch(), _nvml()
+
+
+def _torch() -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return note("torch sees", "nothing: it is not installed")
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        shown = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        return ok("torch sees", f"{shown}; CUDA {torch.version.cuda or 'unknown'}")
+    if torch.version.cuda is None and KERNEL_DRIVER.exists():
+        return bad(
+            "torch sees",
+            "no GPU: this torch is built for the CPU, but the machine has an NVIDIA driver",
+            do="to train on the GPU install torch's CUDA build",
+        )
+    built = "is built for the CPU" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
+    return note("torch sees", f"no GPU (it {built}); time is measured on the host's clock")
+
+
+def _nvml() -> Finding:
+    try:
+        nvml = ctypes.CDLL(NVML)
+    except OSError:
+        if not KERNEL_DRIVER.exists():
+            return note("NVML", "not there, as there is no NVIDIA driver")
+        return note(
+            "NVML",
+            f"{NVML} is missing beside a loaded NVIDIA driver",
+            do="in a container start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        )
+    answer = nvml.nvmlInit_v2()
+    if answer != NVML_SUCCESS:
+        return note("NVML", f"is there but does not start (error {answer})", do="see what nvidia-smi says")
+    try:
+        return ok("NVML", _describe(nvml))
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _describe(nvml: ctypes.CDLL) -> str:
+    driver, devices = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_uint()
+    nvml.nvmlSystemGetDriverVersion(driver, VERSION_BYTES)
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(devices))
+    return f"driver {driver.value.decode('ascii', 'replace')}, {count(devices.value, 'device')}"
