@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from traincope.errors import MissingDependencyError, UsageError
+from traincope.store.launcher import notes_of
 
 POLL_SECONDS = 0.2
 
@@ -56,7 +57,14 @@ def train(job: Job, *, console: Console) -> None:
         arguments = (str(job.config), "--out", str(job.out), "--progress", str(progress_file))
         overrides = tuple(word for override in job.overrides for word in ("--set", override))
         with _progress(progress_file, steps=config.train.steps, console=console):
-            launch(Launch(ranks=ranks, arguments=arguments + overrides, max_restarts=job.max_restarts))
+            launch(
+                Launch(
+                    ranks=ranks,
+                    arguments=arguments + overrides,
+                    max_restarts=job.max_restarts,
+                    notes=notes_of(job.out),
+                )
+            )
 
 
 def program() -> str:

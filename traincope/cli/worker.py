@@ -17,7 +17,7 @@ from traincope.cli.leaving import leave, leave_at_once, leave_on_error
 from traincope.engine.bootstrap import WorkerEnvironment, join
 from traincope.engine.config import Config
 from traincope.engine.load import load_config
-from traincope.engine.trainer import Trainer
+from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import TraincopeError, UsageError
 
 
@@ -44,6 +44,7 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
         run.describe(**_settings(config))
         trainer = Trainer(config, device=device)
         for result in trainer.steps():
+            run.log(**_logged(result))
             run.step()
             _report(progress, attempt=environment.attempt, **asdict(result))
             every = config.train.evaluate_every
@@ -55,6 +56,11 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
 def _settings(config: Config) -> dict[str, object]:
     """What the report should know of the training: it is the configuration, and what follows from it."""
     return {"tokens_per_step": config.tokens_per_step, **asdict(config)}
+
+
+def _logged(result: StepResult) -> dict[str, float]:
+    values = {"loss": result.loss, "grad_norm": result.grad_norm}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _report(progress: TextIO | None, **values: object) -> None:

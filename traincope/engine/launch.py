@@ -1,6 +1,5 @@
 """Start a training on this machine through torchrun, and say what became of it."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.errors import ConfigError, DataError, TrainingError
+from traincope.store.launcher import LauncherNote, read_notes
 
 WORKER = "traincope.cli.worker"
 TORCHRUN = "traincope.cli.torchrun"
@@ -28,6 +28,8 @@ class Launch:
     max_restarts: int = 0
     """Times torchrun starts all ranks anew after one has failed."""
     module: str = WORKER
+    notes: Path | None = None
+    """Where it is written down how ranks failed, in every attempt (`store.launcher`)."""
 
 
 def launch(job: Launch) -> None:
@@ -37,12 +39,12 @@ def launch(job: Launch) -> None:
     same ConfigError or DataError here, so that the exit code tells.
     """
     with tempfile.TemporaryDirectory(prefix="traincope-") as directory:
-        note = Path(directory) / "failure.json"
-        command = [sys.executable, "-m", TORCHRUN, str(note), *torchrun_arguments(job)]
+        notes = job.notes or Path(directory) / "launcher.jsonl"
+        command = [sys.executable, "-m", TORCHRUN, str(notes), *torchrun_arguments(job)]
         code = subprocess.run(command, env=_environment(), check=False).returncode
-        failure = json.loads(note.read_text()) if note.exists() else None
-    if failure is not None:
-        raise _failure(rank=int(failure["rank"]), exit_code=int(failure["exit_code"]))
+        failures = [note for note in read_notes(notes) if note.first]
+    if code != 0 and failures:
+        raise _failure(failures[-1])
     if code != 0:
         raise TrainingError(f"torchrun {_ending(code)} before a rank had failed; its own message is above")
 
@@ -64,13 +66,15 @@ def _environment() -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **os.environ}
 
 
-def _failure(*, rank: int, exit_code: int) -> Exception:
+def _failure(last: LauncherNote) -> Exception:
+    if last.rank is None:
+        return TrainingError(f"the training was stopped by {_SIGNALS.get(-last.exit_code, 'a signal')}")
     for kind in (ConfigError, DataError):
-        if exit_code == kind.exit_code:
+        if last.exit_code == kind.exit_code:
             return kind("the training was refused; the reason is above")
     hint = "unless that was by hand, see dmesg for the out-of-memory killer"
-    advice = hint if exit_code == -signal.SIGKILL else "its last words are above"
-    return TrainingError(f"rank {rank} {_ending(exit_code)}; {advice}")
+    advice = hint if last.exit_code == -signal.SIGKILL else "its last words are above"
+    return TrainingError(f"rank {last.rank} {_ending(last.exit_code)}; {advice}")
 
 
 def _ending(exit_code: int) -> str:

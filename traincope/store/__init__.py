@@ -2,6 +2,7 @@
 
     RUN/
       run.json                     what ran: id, world size, mesh, versions, start (replaced whole as more is known)
+      launcher.jsonl               how processes ended that did not end well, where `traincope train` launched them
       attempt-000/                 one launch of the job; a restart adds the next
         rank-00000/
           rank.json                host, process, mesh coordinate, clock; replaced whole, last at a clean end
@@ -14,7 +15,9 @@
 Everything but `rank.json`'s ending is on disk (or in the page cache) the moment it happens.
 """
 
+from traincope.store.attempts import Attempt
+from traincope.store.launcher import LauncherNote
 from traincope.store.reading import RankRecords, RunRecords, read_run
 from traincope.store.segments import RECORD_DTYPE, SegmentRecords
 
-__all__ = ["RECORD_DTYPE", "RankRecords", "RunRecords", "SegmentRecords", "read_run"]
+__all__ = ["RECORD_DTYPE", "Attempt", "LauncherNote", "RankRecords", "RunRecords", "SegmentRecords", "read_run"]

@@ -1,10 +1,11 @@
-"""The side files of a rank: numbered JSON lines, whatever a kill or a full disk left of them."""
+"""The side files of a rank: JSON, whole or in numbered lines, whatever a kill or a full disk left of them."""
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from traincope.errors import RunDirectoryError
 from traincope.topology import Group
 
 MOST_NAMES = 1 << 20
@@ -19,6 +20,19 @@ def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
     if version == 1:
         return dict(enumerate(_unnumbered(path)))
     return dict(line for line in map(_numbered, _lines(path)) if line is not None)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object that a file is. Raises RunDirectoryError where it is none."""
+    try:
+        raw = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise RunDirectoryError(f"{path} is missing; the recording of it ended before it began") from error
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
+    if not isinstance(raw, dict):
+        raise RunDirectoryError(f"{path} holds no JSON object")
+    return raw
 
 
 def parse(text: str) -> Any:

@@ -1,6 +1,5 @@
 """Run directory -> records: what can still be read is read, what cannot is named."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,9 @@ from numpy.typing import NDArray
 
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import FORMAT_VERSION, READABLE_VERSIONS, Kind
+from traincope.store.attempts import Attempt, read_attempt
+from traincope.store.gaps import count_dropped, missing_segments
+from traincope.store.launcher import LauncherNote, notes_of, read_notes
 from traincope.store.layout import (
     DETAILS_FILE,
     GROUPS_FILE,
@@ -21,7 +23,7 @@ from traincope.store.layout import (
     attempt_number,
     rank_number,
 )
-from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
+from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, read_object, unknown_name
 from traincope.store.segments import RECORD_DTYPE, SegmentRecords, read_segment
 from traincope.topology import Group, Host, RankCoord
 
@@ -105,9 +107,7 @@ class RankRecords:
     @property
     def dropped(self) -> int:
         """Records the recorder could not keep, by its own count."""
-        return sum(
-            int(segment.records["value"][segment.records["kind"] == Kind.DROPPED].sum()) for segment in self.segments
-        )
+        return count_dropped(self.segments)
 
     def name(self, number: int) -> str:
         """The interned string, or a stand-in where the names file lost it."""
@@ -126,6 +126,15 @@ class RunRecords:
     missing: tuple[int, ...]
     """Ranks of the world that left nothing readable."""
     problems: tuple[str, ...]
+    earlier: tuple[Attempt, ...] = ()
+    """The attempts before the last, as far as they can be read."""
+    launcher: tuple[LauncherNote, ...] = ()
+    """How processes of any attempt ended that did not end well, where the launcher noted it."""
+
+    @property
+    def last_attempt(self) -> int:
+        """The number of the one that is read in full."""
+        return self.ranks[0].attempt if self.ranks else 0
 
 
 def read_run(path: str | Path) -> RunRecords:
@@ -153,6 +162,8 @@ def read_run(path: str | Path) -> RunRecords:
         attempts=len(attempts),
         missing=tuple(rank for rank in range(info.world_size) if rank not in present),
         problems=tuple(problems),
+        earlier=tuple(earlier for path in attempts[:-1] if (earlier := read_attempt(path)) is not None),
+        launcher=read_notes(notes_of(root)),
     )
 
 
@@ -201,7 +212,7 @@ def find_run(path: Path) -> Path:
 
 
 def _read_run_info(root: Path) -> RunInfo:
-    raw = _read_json(root / RUN_FILE)
+    raw = read_object(root / RUN_FILE)
     version = raw.get("version")
     if version not in READABLE_VERSIONS:
         raise VersionError(
@@ -251,6 +262,9 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     unnamed = sum(_count_unnamed(segment.records, known=known) for segment in segments)
     if unnamed:
         problems.append(f"{directory / NAMES_FILE} lacks the names of {unnamed:,} records; was the disk full?")
+    gone, first = missing_segments(segments, dropped=count_dropped(segments))
+    if gone:
+        problems.append(f"{directory / first} is gone{f' and {gone - 1} more' * (gone > 1)}: somebody removed it")
     return RankRecords(
         attempt=attempt,
         info=info,
@@ -282,7 +296,7 @@ def _details(
 
 
 def _read_rank_info(directory: Path) -> RankInfo:
-    raw = _read_json(directory / RANK_FILE)
+    raw = read_object(directory / RANK_FILE)
     try:
         return RankInfo(
             version=int(raw.get("version", FORMAT_VERSION)),
@@ -305,15 +319,3 @@ def _read_rank_info(directory: Path) -> RankInfo:
 def _read_signals(directory: Path) -> dict[str, str]:
     found = {path.stem.removeprefix("signal-"): path for path in sorted(directory.glob("signal-*.txt"))}
     return {name: path.read_text(errors="replace") for name, path in found.items() if path.stat().st_size}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise RunDirectoryError(f"{path} is missing; the recording of it ended before it began") from error
-    except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
-    if not isinstance(raw, dict):
-        raise RunDirectoryError(f"{path} holds no JSON object")
-    return raw

@@ -1,0 +1,170 @@
+"""What an attempt of a job came to, from one rank's records: enough to say what a restart cost.
+
+Ranks of one attempt make the same steps, so the lowest of them tells for all; only ends differ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.errors import RunDirectoryError
+from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
+from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, rank_number
+from traincope.store.lines import dense_names, parse, read_numbered
+from traincope.store.segments import RECORD_DTYPE, read_segment
+
+SAVING, LOADING = "save", "load"
+"""How the names of checkpoint stalls begin."""
+SAVED = "checkpoint saved"
+"""The event at the end of an asynchronous save."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One launch of a job. Instants are ns of wall time since the epoch."""
+
+    number: int
+    began_ns: int
+    first_step_ns: int | None
+    """When its first step began; None: it came to none."""
+    last_ns: int
+    """The last instant that any rank recorded."""
+    num_steps: int
+    """Complete steps."""
+    steps_ns: int
+    """What they took."""
+    kept_steps: int | None
+    """Those before the last checkpoint that was saved whole; None: no save was seen."""
+    kept_ns: int
+    loaded: bool
+    """Whether a checkpoint was loaded."""
+    checkpoint_stall_ns: int
+    evaluation_ns: int
+    endings: Mapping[int, str | None] = field(default_factory=dict)
+    """Rank -> `clean`, the exception that left its run, or None: no end was recorded."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether every rank that recorded came to a clean end."""
+        return all(ending == CLEAN for ending in self.endings.values())
+
+
+def read_attempt(directory: Path) -> Attempt | None:
+    """A light reading of an attempt that is not the last; None where nothing of it can be read."""
+    ranks = {number: path for path in directory.glob("rank-*") if (number := rank_number(path)) is not None}
+    for path in (ranks[number] for number in sorted(ranks)):
+        main = _main(sorted(path.glob("main-*.seg")))
+        if len(main):
+            return summarise(
+                main,
+                names=dense_names(read_numbered(path / NAMES_FILE, version=_version(path))),
+                number=attempt_number(directory) or 0,
+                last_ns=max((_last_wall_ns(other) for other in ranks.values()), default=0),
+                endings={number: _ending(ranks[number]) for number in sorted(ranks)},
+            )
+    return None
+
+
+def summarise(
+    main: NDArray[np.void],
+    *,
+    names: tuple[str, ...],
+    number: int,
+    last_ns: int,
+    endings: Mapping[int, str | None],
+) -> Attempt:
+    """`main`: the training thread's records (RECORD_DTYPE, at least one), on its own clock; `last_ns`: wall time."""
+    offset = wall_offset_ns(main)
+    steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)]
+    whole = steps[steps["end_ns"] != OPEN]
+    stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
+    kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
+    saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
+    kept = whole[whole["end_ns"] <= saved_ns.max(initial=0)]
+    return Attempt(
+        number=number,
+        began_ns=int(main["start_ns"].min()) + offset,
+        first_step_ns=int(steps["start_ns"][0]) + offset if len(steps) else None,
+        last_ns=max(last_ns, _last_ns(main) + offset),
+        num_steps=len(whole),
+        steps_ns=_length_ns(whole),
+        kept_steps=len(kept) if len(saved_ns) else None,
+        kept_ns=_length_ns(kept),
+        loaded=bool((kinds == LOADING).any()),
+        checkpoint_stall_ns=_length_ns(stalls),
+        evaluation_ns=_covered_ns(main[(main["phase"] == Phase.EVALUATION) & (main["flags"] & Flag.DEVICE == 0)]),
+        endings=dict(endings),
+    )
+
+
+def wall_offset_ns(records: NDArray[np.void]) -> int:
+    """Wall time less the records' own clock; 0 where they hold no reading of both."""
+    clocks = records[records["kind"] == Kind.CLOCK]
+    return int(np.median(clocks["value"] - clocks["start_ns"])) if len(clocks) else 0
+
+
+def _saves_ns(main: NDArray[np.void], saves: NDArray[np.void], *, names: tuple[str, ...]) -> NDArray[np.int64]:
+    """When saves were begun that have ended; the end of an asynchronous one stands for its beginning."""
+    whole = saves[saves["end_ns"] != OPEN]["start_ns"]
+    events = main[main["kind"] == Kind.EVENT]
+    later = [int(at) for at, name in zip(events["start_ns"], events["name"], strict=True) if _is_saved(names, name)]
+    return np.append(whole.astype(np.int64), np.array(later, dtype=np.int64))
+
+
+def _is_saved(names: tuple[str, ...], number: int) -> bool:
+    return number < len(names) and names[number] == SAVED
+
+
+def _length_ns(records: NDArray[np.void]) -> int:
+    ended = records[records["end_ns"] != OPEN]
+    return int((ended["end_ns"] - ended["start_ns"]).sum())
+
+
+def _covered_ns(records: NDArray[np.void]) -> int:
+    """As above, where they may lie in each other; by start."""
+    ended = records[records["end_ns"] != OPEN]
+    reach = np.maximum.accumulate(ended["end_ns"])
+    begins = np.maximum(ended["start_ns"], np.append(ended["start_ns"][:1], reach[:-1]))
+    return int(np.maximum(ended["end_ns"] - begins, 0).sum())
+
+
+def _last_ns(records: NDArray[np.void]) -> int:
+    return int(max(records["start_ns"].max(initial=0), records["end_ns"].max(initial=0)))
+
+
+def _last_wall_ns(rank: Path) -> int:
+    """From its newest segment alone."""
+    newest = _main(sorted(rank.glob("main-*.seg"))[-1:])
+    return _last_ns(newest) + wall_offset_ns(newest) if (newest["kind"] == Kind.CLOCK).any() else 0
+
+
+def _main(paths: list[Path]) -> NDArray[np.void]:
+    """What can be read of these segments; another format, or damage, is nothing."""
+    parts = []
+    for path in paths:
+        try:
+            parts.append(read_segment(path).records)
+        except RunDirectoryError:
+            continue
+    return np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
+
+
+def _version(rank: Path) -> int:
+    version = _card(rank).get("version", 1)
+    return version if isinstance(version, int) else 1
+
+
+def _ending(rank: Path) -> str | None:
+    ending = _card(rank).get("ending")
+    return ending if isinstance(ending, str) else None
+
+
+def _card(rank: Path) -> dict[str, object]:
+    try:
+        card = parse((rank / RANK_FILE).read_text(errors="replace"))
+    except OSError:
+        return {}
+    return card if isinstance(card, dict) else {}
