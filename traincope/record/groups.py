@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from traincope.record.frameworks import known_axis
 from traincope.record.meshes import Meshes
 from traincope.record.recorder import Recorder
 
@@ -123,6 +124,9 @@ class Groups:
         described = _told(group, "group_desc")
         if described.startswith("mesh_") and described != "mesh_default":
             return described.removeprefix("mesh_"), "description"
+        axis = known_axis(group, described)
+        if axis:
+            return axis, "framework"
         if wrapper:
             return wrapper, "wrapper"
         if not ranks:
