@@ -40,6 +40,7 @@ BY_SPAWN = f"""{ALONE_IN_A_GROUP}
 def worker(rank):
     join()
     dist.all_reduce(torch.ones(2))
+    list(torch.utils.data.DataLoader([1.0, 2.0], num_workers=1))
     raise KeyError("no such token")
 if __name__ == "__mp_main__":
     torch.optim.SGD([torch.zeros(1)], lr=0.1)
@@ -109,7 +110,7 @@ def test_an_error_nobody_catches_is_recorded_and_its_exit_code_kept(tmp_path: Pa
 
 
 def test_what_multiprocessing_spawns_is_recorded_with_the_error_it_catches(tmp_path: Path) -> None:
-    """The child reads the script again, and makes an optimizer there: that alone is no training."""
+    """The child reads the script again, and makes an optimizer there; its loader has a worker: both are no training."""
     out, script = tmp_path / "run", written(tmp_path / "spawn.py", BY_SPAWN)
     ended = traincope_run("--out", str(out), "--", sys.executable, script)
     assert ended.returncode == 1
