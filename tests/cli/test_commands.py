@@ -81,7 +81,7 @@ def test_a_run_of_another_version_is_refused(recorded: Path) -> None:
     card.write_text(card.read_text().replace('"version": 2', '"version": 7'))
     ended = run("report", str(recorded))
     assert ended.returncode == 5
-    assert "was written in format 7, this traincope reads format 1" in ended.stderr
+    assert "was written in format 7, this traincope reads format 2 and older" in ended.stderr
 
 
 def test_report_says_it_as_text_and_as_json(recorded: Path) -> None:

@@ -106,7 +106,7 @@ def _read_header(raw: bytes, path: Path) -> int:
         raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open") from error
     if version not in READABLE_VERSIONS or record_bytes != RECORD_BYTES:
         raise VersionError(
-            f"{path} is of format {version}, this traincope reads format {FORMAT_VERSION}; "
+            f"{path} is of format {version}, this traincope reads format {FORMAT_VERSION} and older; "
             "open it with the traincope that wrote it, or a newer one"
         )
     return int(capacity)
