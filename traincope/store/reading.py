@@ -216,7 +216,7 @@ def _read_run_info(root: Path) -> RunInfo:
     version = raw.get("version")
     if version not in READABLE_VERSIONS:
         raise VersionError(
-            f"{root} was written in format {version}, this traincope reads format {FORMAT_VERSION}; "
+            f"{root} was written in format {version}, this traincope reads format {FORMAT_VERSION} and older; "
             "open it with the traincope that wrote it, or a newer one"
         )
     try:
