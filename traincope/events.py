@@ -19,8 +19,10 @@ What the fields hold, by kind (a field not named is unused):
 | DROPPED    | instant: records lost since     |           |          |              |              | how many |
 | MEMORY     | instant: after a `Phase`, or a step | measure | |         |              |              | bytes    |
 | SCALAR     | instant: `run.log(name=value)`  | name      |          |              |              | bits     |
+| FLOPS      | instant: a counted step's end   | dtype     |          |              |              | FLOPs    |
 
 A STEP's value is what the recorder itself spent in it, a SCALAR's the bits of a 64-bit float.
+A FLOPS's `tag` is the `Work` that was counted, its phase what it was done for.
 An ACTION without gradients has phase EVALUATION. `name`, `group` (an ACTION's schedule) and an EVENT's
 details are numbers of lines: names in the rank's `names.jsonl`, details in its `details.jsonl`,
 groups in its `groups.jsonl`. The instance of a collective is (group, sequence); that of a point-to-point
@@ -62,6 +64,7 @@ class Kind(IntEnum):
     DROPPED = 9
     SCALAR = 10
     MEMORY = 11
+    FLOPS = 12
 
 
 class Phase(IntEnum):
@@ -78,6 +81,21 @@ class Phase(IntEnum):
     COMPILE = 8
     SYNC = 9
     EVALUATION = 10
+
+
+class Work(IntEnum):
+    """What the FLOPs of a FLOPS record were spent on; attention is counted whole, also where causal."""
+
+    MATMUL = 1
+    ATTENTION = 2
+    CAUSAL_ATTENTION = 3
+    ATTENTION_AGAIN = 4
+    """Recomputed inside a fused kernel's backward."""
+    CAUSAL_ATTENTION_AGAIN = 5
+    IMPLIED = 6
+    """2 x parameters x tokens of the modules that ran: not counted but expected."""
+    COVERED = 7
+    """The part of it whose modules ran products that were counted."""
 
 
 class Flag(IntFlag):

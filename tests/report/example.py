@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from traincope import analysis as results
+from traincope.analysis.utilization import utilization
 from traincope.report import schema
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
 from traincope.store.reading import RankInfo, RunInfo
@@ -42,13 +43,14 @@ ADVICE = "Use 8 microbatches: theory falls to 11.1 %."
 
 
 def analysis() -> results.Analysis:
+    ledger = results.Ledger(
+        ranks=(_rank_ledger(0, STEP_RANK_0), _rank_ledger(1, STEP_RANK_1)),
+        order=tuple(STEP_RANK_0),
+        excluded_steps=(0,),
+    )
     return results.Analysis(
         timeline=timeline(),
-        ledger=results.Ledger(
-            ranks=(_rank_ledger(0, STEP_RANK_0), _rank_ledger(1, STEP_RANK_1)),
-            order=tuple(STEP_RANK_0),
-            excluded_steps=(0,),
-        ),
+        ledger=ledger,
         comm=(
             results.AxisOperation(
                 axis="pp",
@@ -86,6 +88,7 @@ def analysis() -> results.Analysis:
             ),
             named=(results.Straggler(rank=1, confidence="high", caused_share=0.05, excess_ratio=0.07),),
         ),
+        utilization=utilization(timeline(), ledger),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.PIPELINE_BUBBLE,
@@ -100,12 +103,14 @@ def analysis() -> results.Analysis:
 
 def without_steps() -> results.Analysis:
     """Records, but no complete step."""
+    ledger = results.Ledger(ranks=(), order=(), excluded_steps=())
     return results.Analysis(
         timeline=timeline(),
-        ledger=results.Ledger(ranks=(), order=(), excluded_steps=()),
+        ledger=ledger,
         comm=(),
         bubble=None,
         stragglers=results.Stragglers(ranks=(), named=()),
+        utilization=utilization(timeline(), ledger),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.NO_STEPS,
@@ -275,6 +280,14 @@ def document() -> schema.Document:
             "tokens_per_second": None,
             "flops_convention": None,
             "reason": "no FLOPs are recorded",
+            "model_flops_per_step": None,
+            "executed_flops_per_step": None,
+            "recomputed_flops_per_step": None,
+            "redundant_flops_per_step": None,
+            "coverage_ratio": None,
+            "ideal_ns": None,
+            "peak_flops": None,
+            "peak_source": None,
         },
         "comm": [
             {

@@ -3,7 +3,7 @@
 `host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer, `pipeline`,
 `schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `ledger` sums, `comm`,
 `stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it.
-`analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
+`counted`, `work` and `peaks` make `utilization`. `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
 
 from traincope.analysis.analyze import Analysis, analyze
@@ -14,6 +14,7 @@ from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
+from traincope.analysis.utilization import Utilization
 
 __all__ = [
     "Analysis",
@@ -28,6 +29,7 @@ __all__ = [
     "StageBubble",
     "Straggler",
     "Stragglers",
+    "Utilization",
     "analyze",
     "dropped_steps",
     "guessed_steps",

@@ -23,6 +23,7 @@ from traincope.analysis.pipeline import NO_WINDOW, ReplicaSteps, replica_steps, 
 from traincope.analysis.roots import Root, course, jitter_roots
 from traincope.analysis.stalls import Standstill, split_stalls, standstills
 from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
+from traincope.analysis.utilization import Utilization, utilization
 from traincope.analysis.verdict import verdict
 from traincope.timeline import Instances, Timeline, match_instances
 
@@ -39,6 +40,7 @@ class Analysis:
     stragglers: Stragglers
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays were their pipelines' jitter, the largest first."""
+    utilization: Utilization
     verdict: tuple[Finding, ...]
 
     @property
@@ -99,6 +101,7 @@ def _analysis(
         bubble=bubble,
         stragglers=late,
         jitter_roots=roots,
+        utilization=utilization(timeline, ledger),
         verdict=verdict(timeline, ledger, bubble, comm, late, roots),
     )
 

@@ -6,6 +6,7 @@ from traincope.record.checkpoints import Checkpoints
 from traincope.record.collectives import Collectives
 from traincope.record.data import DataLoading
 from traincope.record.ddp import DistributedDataParallelStall
+from traincope.record.flops import Flops
 from traincope.record.garbage import GarbageCollection
 from traincope.record.memory import Memory
 from traincope.record.meshes import Meshes
@@ -55,4 +56,5 @@ def make_hooks() -> tuple[Hook, ...]:
         Signals(),
         Memory(phases),
         Modules(phases),
+        Flops(),
     )

@@ -10,6 +10,7 @@ from traincope.analysis import (
     Ledger,
     RankLedger,
     Stragglers,
+    Utilization,
     dropped_steps,
     guessed_steps,
     own_time_ns,
@@ -18,8 +19,6 @@ from traincope.events import CLEAN
 from traincope.report import schema
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, RankTimeline, Timeline
-
-NO_FLOPS = "no FLOPs are recorded"
 
 
 def to_json(document: schema.Document) -> str:
@@ -40,7 +39,7 @@ def to_document(analysis: Analysis) -> schema.Document:
         run=_run(analysis),
         verdict=[_finding(finding) for finding in analysis.verdict],
         ledger=_ledger(ledger) if counted else None,
-        utilization=_utilization(analysis),
+        utilization=_utilization(analysis.utilization),
         comm=_comm(analysis) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers) if counted else None,
@@ -112,24 +111,25 @@ def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedg
     )
 
 
-def _utilization(analysis: Analysis) -> schema.Utilization:
+def _utilization(utilization: Utilization) -> schema.Utilization:
+    ratios, work, peak = utilization.ratios, utilization.work, utilization.peak
     return schema.Utilization(
-        mfu=None,
-        mfu_paper=None,
-        mfu_job=None,
-        hfu=None,
-        tokens_per_second=_tokens_per_second(analysis),
-        flops_convention=None,
-        reason=NO_FLOPS,
+        mfu=ratios.mfu,
+        mfu_paper=ratios.mfu_paper,
+        mfu_job=ratios.mfu_job,
+        hfu=ratios.hfu,
+        tokens_per_second=utilization.tokens_per_second,
+        flops_convention=work.convention,
+        reason=utilization.reason,
+        model_flops_per_step=work.model,
+        executed_flops_per_step=work.executed,
+        recomputed_flops_per_step=work.recomputed,
+        redundant_flops_per_step=work.redundant,
+        coverage_ratio=work.coverage_ratio,
+        ideal_ns=None if ratios.ideal_ns is None else dict(ratios.ideal_ns),
+        peak_flops=None if peak is None else dict(peak.flops),
+        peak_source=None if peak is None else f"{peak.device}: {peak.source}",
     )
-
-
-def _tokens_per_second(analysis: Analysis) -> float | None:
-    """Over the counted steps, where the training told `run.describe(tokens_per_step=...)`."""
-    tokens, ledger = analysis.timeline.run.info.settings.get("tokens_per_step"), analysis.ledger
-    if not isinstance(tokens, int | float) or not ledger.wall_ns:
-        return None
-    return tokens * ledger.rank_steps / (ledger.wall_ns / 1e9)
 
 
 def _comm(analysis: Analysis) -> list[schema.Operation]:

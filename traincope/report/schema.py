@@ -77,7 +77,20 @@ class Utilization(TypedDict):
     tokens_per_second: float | None
     flops_convention: str | None
     reason: str | None
-    """Why the values are null."""
+    """Why mfu is null."""
+    model_flops_per_step: float | None
+    """Of the whole job, what the mathematics needs."""
+    executed_flops_per_step: float | None
+    recomputed_flops_per_step: float | None
+    redundant_flops_per_step: float | None
+    """Executed beyond the two above; known where the training told its model FLOPs."""
+    coverage_ratio: float | None
+    """Share of what the parameters imply that was counted; below 0.98 mfu is null."""
+    ideal_ns: dict[str, float] | None
+    """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
+    peak_flops: dict[str, float] | None
+    """dtype -> FLOP/s of a rank (the first one's)."""
+    peak_source: str | None
 
 
 class Operation(TypedDict):

@@ -15,9 +15,10 @@ from traincope.report.pipeline import pipeline
 from traincope.report.plain import text
 from traincope.report.ranks import ranks
 from traincope.report.recording import recording
-from traincope.report.schema import Document, Ledger, Run, Utilization
+from traincope.report.schema import Document, Ledger, Run
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import count, duration, share
+from traincope.report.units import count, duration
+from traincope.report.utilization import utilization
 from traincope.report.verdict import verdict
 from traincope.report.waterfall import waterfall
 
@@ -48,7 +49,7 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
 
 def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
     yield waterfall(ledger)
-    yield _utilization(document["utilization"])
+    yield utilization(document["utilization"])
     if document["bubble"] is not None:
         yield pipeline(document["bubble"])
     if document["comm"]:
@@ -65,15 +66,3 @@ def _head(run: Run) -> Iterator[RenderableType]:
         facts.append(f"attempt {run['attempts']}")
     yield text(run["id"], style="bold")
     yield text(", ".join(facts))
-
-
-def _utilization(utilization: Utilization) -> Iterator[Text]:
-    head = Text("UTILIZATION", style="bold")
-    parts = [(name, utilization[name]) for name in ("mfu", "mfu_paper", "hfu")]
-    speed = utilization["tokens_per_second"]
-    tokens = "" if speed is None else f"{speed:,.0f} tokens/s; "
-    if utilization["mfu"] is None:
-        yield head.append_text(text(f"  {tokens}MFU unknown: {utilization['reason']}", style="not bold"))
-        return
-    shown = ", ".join(f"{name} {share(value)}" for name, value in parts)
-    yield head.append_text(text(f"  {tokens}{shown} ({utilization['flops_convention']})", style="not bold"))

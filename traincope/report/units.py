@@ -7,6 +7,7 @@ MISSING = "-"
 
 _DURATIONS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
 _SIZES = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
+_FLOPS = ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E"), (1e21, "Z"))
 _SECOND_NS = 1_000_000_000
 _LONG_NS = 120 * _SECOND_NS
 
@@ -41,6 +42,16 @@ def gigabytes_per_second(bytes_per_second: float | None) -> str:
     if bytes_per_second is None:
         return MISSING
     return _digits(bytes_per_second / 1e9) if bytes_per_second >= 1e7 else "<0.01"
+
+
+def flops(number: float | None, unit: str = "FLOP") -> str:
+    """FLOPs, or with unit "FLOP/s" how many a second, to three significant digits: "1.23 TFLOP"."""
+    if number is None:
+        return MISSING
+    if _significant(number) < 1000:
+        return f"{round(number)} {unit}"
+    factor, prefix = next((step for step in _FLOPS if _significant(number / step[0]) < 1000), _FLOPS[-1])
+    return f"{_digits(number / factor)} {prefix}{unit}"
 
 
 def share(ratio: float | None) -> str:

@@ -1,0 +1,160 @@
+"""MFU and HFU of runs whose FLOPs, peaks and times are known on paper."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.timeline.build import Row, phase, rank, run, step
+from traincope.analysis import Utilization, analyze
+from traincope.analysis.work import NEVER_COUNTED, TOO_SHORT
+from traincope.events import Kind, Phase, Work
+from traincope.store import RankRecords
+from traincope.timeline import build_timeline
+
+A100 = {"name": "NVIDIA A100-SXM4-80GB", "count": 8}
+"""312 TFLOP/s in bfloat16, 19.5 in float32."""
+US = 1_000
+
+
+def flops(of: Phase, work: Work, count: int, *, dtype: str = "bfloat16", at: int = 1) -> Row:
+    return Row(
+        kind=Kind.FLOPS, start_ns=200 * US, end_ns=200 * US, name=dtype, phase=of, step=at, tag=work, value=count
+    )
+
+
+STEPS = (step(0, 0, 100 * US), step(1, 100 * US, 200 * US), step(2, 200 * US, 300 * US))
+"""The first is warm-up: two steps of 100 us count."""
+COUNTED = (
+    flops(Phase.FORWARD, Work.MATMUL, 2_000_000_000),
+    flops(Phase.BACKWARD, Work.MATMUL, 4_000_000_000),
+    flops(Phase.RECOMPUTE, Work.MATMUL, 1_000_000_000),
+    flops(Phase.FORWARD, Work.CAUSAL_ATTENTION, 200_000_000),
+    flops(Phase.BACKWARD, Work.CAUSAL_ATTENTION, 400_000_000),
+    flops(Phase.BACKWARD, Work.CAUSAL_ATTENTION_AGAIN, 100_000_000),
+    flops(Phase.FORWARD, Work.IMPLIED, 1000, dtype=""),
+    flops(Phase.FORWARD, Work.COVERED, 1000, dtype=""),
+)
+"""6 GFLOP of products and 0.6 of causal attention; 1 recomputed by the training, 0.1 in the kernel."""
+
+
+def on(records: RankRecords, device: dict[str, Any] = A100, *, probe: str | None = "on") -> RankRecords:
+    probes = {} if probe is None else {"flops": probe}
+    return replace(records, info=replace(records.info, device=device, probes=probes))
+
+
+def found(*ranks: RankRecords, world_size: int | None = None, **settings: Any) -> Utilization:
+    records = run(*ranks, world_size=world_size)
+    records = replace(records, info=replace(records.info, settings=settings))
+    return analyze(build_timeline(records)).utilization
+
+
+def test_ideal_over_wall_time_in_every_convention() -> None:
+    """In 100 us an A100 does 31.2 GFLOP; of recorded time only the last 2 of 3 steps are counted."""
+    result = found(on(rank(0, *STEPS, *COUNTED)), tokens_per_step=64)
+    assert result.reason is None
+    ratios = result.ratios
+    assert ratios.mfu == pytest.approx(6.3 / 31.2)
+    assert ratios.mfu_paper == pytest.approx(6.6 / 31.2)
+    assert ratios.hfu == pytest.approx(7.35 / 31.2)
+    assert ratios.mfu_job == pytest.approx(6.3 / 31.2)
+    assert ratios.ideal_ns == {"bfloat16": pytest.approx(6.3e9 / 312e12 * 1e9)}
+    assert (result.work.model, result.work.executed, result.work.recomputed) == (6.3e9, 7.35e9, 1.05e9)
+    assert result.work.redundant is None
+    assert result.work.coverage_ratio == 1
+    assert result.tokens_per_second == pytest.approx(64 / 100e-6)
+
+
+def test_pauses_are_in_the_jobs_mfu_alone() -> None:
+    """300 us of steps, then 100 us of evaluation."""
+    pause = phase(Phase.EVALUATION, 300 * US, 400 * US)
+    ratios = found(on(rank(0, *STEPS, *COUNTED, pause))).ratios
+    assert ratios.mfu == pytest.approx(6.3 / 31.2)
+    assert ratios.mfu_job == pytest.approx(3 * 6.3 / (4 * 31.2))
+
+
+def test_every_dtype_is_held_to_its_own_peak() -> None:
+    """1.95 GFLOP in float32 take as long as 31.2 in bfloat16."""
+    in_fp32 = flops(Phase.FORWARD, Work.MATMUL, 1_950_000_000, dtype="float32")
+    assert found(on(rank(0, *STEPS, in_fp32))).ratios.mfu == pytest.approx(1)
+
+
+def test_ranks_are_summed_and_several_counts_averaged() -> None:
+    """Rank 1 does 2 GFLOP in one counted step and 4 in the next."""
+    uneven = [flops(Phase.FORWARD, Work.MATMUL, count * 10**9, at=at) for at, count in ((1, 2), (2, 4))]
+    result = found(on(rank(0, *STEPS, *COUNTED)), on(rank(1, *STEPS, *uneven)))
+    assert result.work.model == pytest.approx(9.3e9)
+    assert result.ratios.mfu == pytest.approx(9.3 / 62.4)
+
+
+def test_told_flops_win_and_what_ran_beyond_them_is_redundant() -> None:
+    """7.35 GFLOP ran, 1.05 of them again; the training needed 5."""
+    result = found(on(rank(0, *STEPS, *COUNTED)), model_flops_per_step=5e9)
+    assert result.ratios.mfu == pytest.approx(5 / 31.2)
+    assert result.ratios.mfu_paper is None
+    assert result.ratios.hfu == pytest.approx(7.35 / 31.2)
+    assert result.work.redundant == pytest.approx(1.3e9)
+
+
+def test_told_flops_need_no_counts() -> None:
+    """As of a compiled model: each of two ranks did half, in bfloat16 unless told."""
+    ranks = [on(rank(number, *STEPS), probe="off: compiled") for number in (0, 1)]
+    result = found(*ranks, model_flops_per_step=6.24e9)
+    assert result.ratios.mfu == pytest.approx(0.1)
+    assert (result.ratios.hfu, result.work.executed, result.work.redundant) == (None, None, None)
+    assert found(*ranks, model_flops_per_step=3.9e8, flops_dtype="float32").ratios.mfu == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("peak", [63e12, {"bfloat16": 63e12, "float32": 1.0}])
+def test_a_told_peak_wins(peak: object) -> None:
+    result = found(on(rank(0, *STEPS, *COUNTED)), peak_flops=peak, peak_source="measured")
+    assert result.ratios.mfu == pytest.approx(1)
+    assert result.peak is not None
+    assert (dict(result.peak.flops), result.peak.source) == ({"bfloat16": 63e12}, "measured")
+
+
+def covered(share: int) -> tuple[Row, ...]:
+    return (*COUNTED[:-1], flops(Phase.FORWARD, Work.COVERED, share, dtype=""))
+
+
+@pytest.mark.parametrize(
+    ("rows", "probe", "settings", "reason"),
+    [
+        ((), None, {}, NEVER_COUNTED),
+        ((), "on", {}, TOO_SHORT),
+        ((), "off: needs level 1, this run records level 0", {}, "needs level 1, this run records level 0 (rank 0)"),
+        (COUNTED, "off: what torch.compile compiled cannot be counted; tell it", {}, "what torch.compile compiled"),
+        (covered(979), "on", {}, "modules with 2% of the parameters' FLOPs multiply in ways that are not counted"),
+        (COUNTED, "on", {"peak_flops": {"float32": 1e12}}, "the peak of NVIDIA A100-SXM4-80GB for bfloat16 is not"),
+        (COUNTED, "on", {"peak_flops": -1}, "the peak of NVIDIA A100-SXM4-80GB for bfloat16 is not"),
+    ],
+)
+def test_without_evidence_mfu_is_null_and_says_why(
+    rows: tuple[Row, ...], probe: str | None, settings: dict[str, Any], reason: str
+) -> None:
+    result = found(on(rank(0, *STEPS, *rows), probe=probe), **settings)
+    assert (result.ratios.mfu, result.ratios.hfu, result.ratios.mfu_job, result.peak) == (None, None, None, None)
+    assert result.reason is not None
+    assert result.reason.startswith(reason)
+
+
+def test_a_little_uncovered_is_no_lack() -> None:
+    assert found(on(rank(0, *STEPS, *covered(980)))).reason is None
+
+
+def test_an_unknown_device_keeps_the_flops_and_asks_for_its_peak() -> None:
+    result = found(on(rank(0, *STEPS, *COUNTED), {"name": "Some CPU"}))
+    assert result.reason == "the peak of Some CPU for bfloat16 is not known; tell run.describe(peak_flops=...)"
+    assert result.work.model == 6.3e9
+
+
+def test_ranks_without_records_leave_the_job_unknown() -> None:
+    result = found(on(rank(0, *STEPS, *COUNTED)), world_size=2)
+    assert result.reason == "rank 1 left no records, so its FLOPs are missing"
+
+
+def test_without_a_counted_step_there_is_no_time_to_hold_it_against() -> None:
+    result = found(on(rank(0, flops(Phase.FORWARD, Work.MATMUL, 1))))
+    assert result.reason == "no complete step was recorded"
+    assert np.isfinite(result.work.model or 0)

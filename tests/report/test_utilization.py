@@ -1,0 +1,47 @@
+import io
+
+from rich.console import Console
+
+from tests.report.example import document
+from traincope.report.schema import Utilization
+from traincope.report.text import render_document
+
+KNOWN = Utilization(
+    mfu=0.412,
+    mfu_paper=0.4205,
+    mfu_job=0.38,
+    hfu=0.43,
+    tokens_per_second=3970.4,
+    flops_convention="as counted, causal attention halved",
+    reason=None,
+    model_flops_per_step=1.234e12,
+    executed_flops_per_step=1.3e12,
+    recomputed_flops_per_step=0.066e12,
+    redundant_flops_per_step=None,
+    coverage_ratio=1.0,
+    ideal_ns={"float32": 4e7},
+    peak_flops={"float32": 31.2e9},
+    peak_source="Some CPU: measured",
+)
+
+
+def shown(utilization: Utilization) -> str:
+    file = io.StringIO()
+    render_document(document() | {"utilization": utilization}, Console(file=file, width=80))
+    text = file.getvalue()
+    return text[text.index("UTILIZATION") : text.index("PIPELINE BUBBLE")]
+
+
+def test_an_mfu_says_of_what_it_is_a_share_and_in_which_convention() -> None:
+    assert shown(KNOWN) == (
+        "UTILIZATION  3,970 tokens/s; MFU 41.2 %, HFU 43.0 %\n"
+        "    of 31.2 GFLOP/s float32 a rank, Some CPU: measured\n"
+        "    1.23 TFLOP a step as counted, causal attention halved\n"
+        "    not halved: 42.0 %; over the whole run: 38.0 %\n"
+        "\n"
+    )
+
+
+def test_an_unknown_one_says_why() -> None:
+    unknown = KNOWN | {"mfu": None, "reason": "the peak of Some CPU is not known"}
+    assert shown(unknown) == "UTILIZATION  3,970 tokens/s; MFU unknown: the peak of Some CPU is not known\n\n"

@@ -1,0 +1,68 @@
+"""The FLOPs a rank counted, by what they were for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.events import Kind, Phase, Work
+from traincope.timeline import RankTimeline
+
+MODEL_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+WHOLE = (Work.MATMUL, Work.ATTENTION)
+CAUSAL = (Work.CAUSAL_ATTENTION, Work.CAUSAL_ATTENTION_AGAIN)
+AGAIN = (Work.ATTENTION_AGAIN, Work.CAUSAL_ATTENTION_AGAIN)
+PARAMETERS = (Work.IMPLIED, Work.COVERED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedFlops:
+    """One rank, one step: the mean over its counted steps."""
+
+    rank: int
+    num_steps: int
+    flops: dict[tuple[Phase, Work, str], float]
+    """Phase, kind of work, dtype -> FLOPs; attention whole."""
+
+    def model(self, *, causal_half: bool) -> dict[str, float]:
+        """dtype -> FLOPs of forward and backward, without anything computed twice."""
+        return self._by_dtype(lambda phase, work: phase in MODEL_PHASES and work not in AGAIN, causal_half=causal_half)
+
+    def executed(self) -> dict[str, float]:
+        """dtype -> FLOPs of everything that ran; kernels skip the half of causal attention that is masked."""
+        return self._by_dtype(lambda _phase, _work: True, causal_half=True)
+
+    def recomputed(self) -> float:
+        """FLOPs of forwards run again in the backward, and of what fused attention recomputes in its kernel."""
+        return sum(
+            self._by_dtype(lambda phase, work: phase is Phase.RECOMPUTE or work in AGAIN, causal_half=True).values()
+        )
+
+    @property
+    def coverage_ratio(self) -> float | None:
+        """Share of the forward FLOPs implied by parameters whose modules ran counted products; None: none is."""
+        implied, covered = (
+            sum(count for (_, work, _), count in self.flops.items() if work is wanted) for wanted in PARAMETERS
+        )
+        return covered / implied if implied else None
+
+    def _by_dtype(self, chosen: Callable[[Phase, Work], bool], *, causal_half: bool) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for (phase, work, dtype), count in self.flops.items():
+            if work not in PARAMETERS and chosen(phase, work):
+                share = 0.5 if causal_half and work in CAUSAL else 1.0
+                sums[dtype] = sums.get(dtype, 0.0) + share * count
+        return sums
+
+
+def counted_flops(rank: RankTimeline) -> CountedFlops | None:
+    """What the rank's records say; None where it counted no step."""
+    records = rank.of_kind(Kind.FLOPS)
+    num_steps = len(np.unique(records["step"]))
+    if not num_steps:
+        return None
+    flops: dict[tuple[Phase, Work, str], float] = {}
+    for record in records:
+        key = Phase(int(record["phase"])), Work(int(record["tag"])), rank.name(int(record["name"]))
+        flops[key] = flops.get(key, 0.0) + int(record["value"]) / num_steps
+    return CountedFlops(rank=rank.rank, num_steps=num_steps, flops=flops)

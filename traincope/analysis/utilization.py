@@ -1,0 +1,123 @@
+"""What share of the hardware's peak the training used: MFU and HFU, in every convention that is in print.
+
+mfu = ideal time / wall time of the counted steps, summed over ranks; ideal = sum over dtypes of
+model FLOPs / dense peak of that dtype. Causal attention is halved (as Megatron-LM and MaxText
+print it); `mfu_paper` does not halve it (Korthikanti et al. 2022, PaLM, torchtitan). hfu is the same
+of everything that was executed, recomputation included.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from traincope.analysis.ledger import Ledger, RankLedger
+from traincope.analysis.peaks import Peak, rank_peak, why_unknown
+from traincope.analysis.work import JobWork, RankWork, job_work, positive
+from traincope.timeline import Timeline
+
+NO_STEP = "no complete step was recorded"
+
+Flops = Callable[[RankWork], Mapping[str, float] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Shares of peak; None is what is not known."""
+
+    mfu: float | None = None
+    mfu_paper: float | None = None
+    mfu_job: float | None = None
+    """Over all time that the ranks recorded: warm-up, evaluation and pauses too."""
+    hfu: float | None = None
+    ideal_ns: Mapping[str, float] | None = None
+    """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilization:
+    """Of the whole job."""
+
+    ratios: Ratios
+    tokens_per_second: float | None
+    reason: str | None
+    """Why there is no MFU."""
+    work: JobWork
+    peak: Peak | None
+    """Of the first rank."""
+
+
+def utilization(timeline: Timeline, ledger: Ledger) -> Utilization:
+    """From the FLOPs that were counted or told, the devices' peaks, and the wall time of the steps."""
+    settings = timeline.run.info.settings
+    work = job_work(timeline)
+    dtypes = {dtype for each in work.ranks.values() for dtype in (*each.model, *(each.executed or ()))}
+    peaks = {rank.rank: rank_peak(rank.info.device, settings, dtypes=dtypes) for rank in timeline.run.ranks}
+    reason = work.reason or _why_unrated(ledger, peaks, dtypes)
+    rated = _Rated(ledger=ledger, work=work, peaks=peaks)
+    return Utilization(
+        ratios=Ratios() if reason else rated.ratios(),
+        tokens_per_second=_tokens_per_second(ledger, settings.get("tokens_per_step")),
+        reason=reason,
+        work=work,
+        peak=None if reason else peaks[min(work.ranks)],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rated:
+    """FLOPs against peaks; every rank of the ledger has both."""
+
+    ledger: Ledger
+    work: JobWork
+    peaks: Mapping[int, Peak]
+
+    def ratios(self) -> Ratios:
+        return Ratios(
+            mfu=self.over_steps(lambda rank: rank.model),
+            mfu_paper=self.over_steps(lambda rank: rank.paper),
+            mfu_job=self.over_job(lambda rank: rank.model),
+            hfu=self.over_steps(lambda rank: rank.executed),
+            ideal_ns=self.ideal_by_dtype(),
+        )
+
+    def over_steps(self, flops: Flops) -> float | None:
+        return self._ratio(flops, steps=lambda rank: rank.num_counted, ns=lambda rank: rank.total_wall_ns)
+
+    def over_job(self, flops: Flops) -> float | None:
+        return self._ratio(flops, steps=lambda rank: len(rank.numbers), ns=lambda rank: rank.recorded_ns)
+
+    def ideal_by_dtype(self) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for rank, work in self.work.ranks.items():
+            for dtype, ns in self._ideal_ns(rank, work.model).items():
+                sums[dtype] = sums.get(dtype, 0.0) + ns
+        return sums
+
+    def _ratio(
+        self, flops: Flops, *, steps: Callable[[RankLedger], int], ns: Callable[[RankLedger], int]
+    ) -> float | None:
+        ideal_ns = 0.0
+        for rank in self.ledger.ranks:
+            wanted = flops(self.work.ranks[rank.rank])
+            if wanted is None:
+                return None
+            ideal_ns += steps(rank) * sum(self._ideal_ns(rank.rank, wanted).values())
+        total_ns = sum(ns(rank) for rank in self.ledger.ranks)
+        return ideal_ns / total_ns if total_ns else None
+
+    def _ideal_ns(self, rank: int, flops: Mapping[str, float]) -> dict[str, float]:
+        peak = self.peaks[rank].flops
+        return {dtype: 1e9 * count / peak[dtype] for dtype, count in flops.items()}
+
+
+def _why_unrated(ledger: Ledger, peaks: Mapping[int, Peak], dtypes: set[str]) -> str | None:
+    if not ledger.rank_steps:
+        return NO_STEP
+    return next((why for peak in peaks.values() if (why := why_unknown(peak, dtypes)) is not None), None)
+
+
+def _tokens_per_second(ledger: Ledger, tokens_per_step: object) -> float | None:
+    """Over the counted steps, where the training told `run.describe(tokens_per_step=...)`."""
+    tokens = positive(tokens_per_step)
+    if tokens is None or not ledger.wall_ns:
+        return None
+    return tokens * ledger.rank_steps / (ledger.wall_ns / 1e9)

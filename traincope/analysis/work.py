@@ -1,0 +1,126 @@
+"""What every rank had to compute in a step: by its own count, or by what the training told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from traincope.analysis.counted import CountedFlops, counted_flops
+from traincope.timeline import Timeline
+
+ENOUGH_COVERAGE = 0.98
+PROBE = "flops"
+ON = "on"
+OFF = "off: "
+NEVER_COUNTED = "no FLOPs are recorded"
+TOO_SHORT = "no step was counted, the run was over within its first two"
+COUNTED = "as counted, causal attention halved"
+TOLD = "as the training told"
+TOLD_DTYPE = "bfloat16"
+"""What a training multiplies in that tells its FLOPs, where none was counted and it told no `flops_dtype`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWork:
+    """FLOPs of one rank in one step, by dtype; None is what is not known."""
+
+    model: Mapping[str, float]
+    """What the mathematics needs, causal attention halved."""
+    paper: Mapping[str, float] | None = None
+    """The same, not halved."""
+    executed: Mapping[str, float] | None = None
+    recomputed: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWork:
+    """All ranks', or why it is not known."""
+
+    ranks: Mapping[int, RankWork]
+    convention: str | None = None
+    reason: str | None = None
+    """Why `ranks` is empty."""
+    coverage_ratio: float | None = None
+    """The least of the ranks'."""
+    told: bool = False
+
+    @property
+    def model(self) -> float | None:
+        return sum(sum(rank.model.values()) for rank in self.ranks.values()) if self.ranks else None
+
+    @property
+    def executed(self) -> float | None:
+        found = [sum(rank.executed.values()) for rank in self.ranks.values() if rank.executed is not None]
+        return sum(found) if self.ranks and len(found) == len(self.ranks) else None
+
+    @property
+    def recomputed(self) -> float | None:
+        found = [rank.recomputed for rank in self.ranks.values() if rank.recomputed is not None]
+        return sum(found) if self.ranks and len(found) == len(self.ranks) else None
+
+    @property
+    def redundant(self) -> float | None:
+        """Executed beyond model and recomputation (products that several ranks repeat, padding).
+
+        Counts cannot tell it: they take what ran for what was needed.
+        """
+        if not self.told or self.executed is None or self.recomputed is None or self.model is None:
+            return None
+        return self.executed - self.recomputed - self.model
+
+
+def job_work(timeline: Timeline) -> JobWork:
+    """`run.describe(model_flops_per_step=...)` wins for the model's FLOPs; what was executed is counted."""
+    settings = timeline.run.info.settings
+    counted = {rank.rank: found for rank in timeline.ranks if (found := counted_flops(rank)) is not None}
+    known = (each.coverage_ratio for each in counted.values())
+    coverage = min((ratio for ratio in known if ratio is not None), default=None)
+    reason = _why_uncounted(timeline, counted, coverage)
+    ranks = {rank: _counted(each) for rank, each in counted.items()} if reason is None else {}
+    told = positive(settings.get("model_flops_per_step"))
+    if told is None:
+        return JobWork(ranks=ranks, convention=None if reason else COUNTED, reason=reason, coverage_ratio=coverage)
+    dtype = str(settings.get("flops_dtype", TOLD_DTYPE))
+    share = told / timeline.run.info.world_size
+    ranks = {rank.rank: _told(share, ranks.get(rank.rank), dtype=dtype) for rank in timeline.ranks}
+    return JobWork(ranks=ranks, convention=TOLD, coverage_ratio=coverage, told=True)
+
+
+def positive(value: object) -> float | None:
+    """A setting as a number, if it is a positive one."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+def _counted(flops: CountedFlops) -> RankWork:
+    return RankWork(
+        model=flops.model(causal_half=True),
+        paper=flops.model(causal_half=False),
+        executed=flops.executed(),
+        recomputed=flops.recomputed(),
+    )
+
+
+def _told(flops: float, counted: RankWork | None, *, dtype: str) -> RankWork:
+    """A rank's share of what was told, in the dtypes that were counted, in their proportion."""
+    total = sum(counted.model.values()) if counted is not None else 0.0
+    if counted is None or not total:
+        return RankWork(model={dtype: flops})
+    model = {name: flops * count / total for name, count in counted.model.items()}
+    return replace(counted, model=model, paper=None)
+
+
+def _why_uncounted(timeline: Timeline, counted: Mapping[int, CountedFlops], coverage: float | None) -> str | None:
+    """What keeps the counts from standing for the whole job."""
+    states = {rank.rank: rank.info.probes.get(PROBE) for rank in timeline.run.ranks}
+    for rank, state in states.items():
+        if state is not None and state != ON:
+            return f"{state.removeprefix(OFF)} (rank {rank})"
+    if timeline.run.missing:
+        return f"rank {timeline.run.missing[0]} left no records, so its FLOPs are missing"
+    uncounted = [rank for rank in states if rank not in counted]
+    if uncounted:
+        return NEVER_COUNTED if states[uncounted[0]] is None else TOO_SHORT
+    if coverage is not None and coverage < ENOUGH_COVERAGE:
+        return (
+            f"modules with {1 - coverage:.0%} of the parameters' FLOPs multiply in ways that are not counted; "
+            "tell run.describe(model_flops_per_step=...)"
+        )
+    return None

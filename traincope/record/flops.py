@@ -1,0 +1,289 @@
+"""The FLOPs this rank executes, counted with no configuration in a few steps of the run.
+
+In a counted step ours stands in front of torch's matrix products (`products.py`), below autograd
+and DTensor: it sees local shapes, on whichever thread a product runs, and changes no dispatch. In
+all other steps nothing of this file is on. What a compiled graph or a CUDA graph runs cannot be
+seen so: then nothing is counted, and the probe's state says why.
+"""
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+from time import monotonic_ns
+from typing import Any
+
+from traincope.events import Kind, Phase, Work
+from traincope.record.dispatcher import Interposed, Kernel
+from traincope.record.guard import guard
+from traincope.record.patching import Patches
+from traincope.record.phases import NO_GRAPH_TASK
+from traincope.record.products import FORMULAS, Count
+from traincope.record.recorder import Recorder
+from traincope.record.torch_private import compiled_graphs, graph_task_reader
+
+FIRST = 1
+"""The first counted step; step 0 warms up, and a pipeline may run its model once more there."""
+SELDOM = 32
+"""From here on the powers of two, and every `AT_LEAST`-th: shapes may change, and 20 steps must feel one at most."""
+AT_LEAST = 512
+
+REMEDY = "tell run.describe(model_flops_per_step=...)"
+COMPILED = f"off: what torch.compile compiled cannot be counted; {REMEDY}"
+CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
+UNKNOWN = f"off: attention over packed documents has FLOPs that only the device knows; {REMEDY}"
+
+
+def is_due(step: int) -> bool:
+    """Whether a step is counted: few, and the more seldom the longer the run."""
+    return step == FIRST or (step >= SELDOM and step & (step - 1) == 0) or (step > 0 and step % AT_LEAST == 0)
+
+
+class _Here(threading.local):
+    within = False
+    """Inside a counted product: what it calls is part of it."""
+    modules = 0
+    evaluating = False
+    """Inside the call of a root module that is not being trained."""
+
+
+class Flops:
+    """Hook on `aten`'s matrix products, in counted steps only."""
+
+    name = "flops"
+    level = 1
+
+    def __init__(self) -> None:
+        self._interposed = Interposed()
+        self._patches = Patches()
+        self._here = _Here()
+        self._counting: int | None = None
+        """The step being counted."""
+        self._seen: list[tuple[Phase, Count]] = []
+        """One entry a product; appending is atomic, and backward may run on several threads."""
+        self._implied: list[tuple[int, bool]] = []
+        """FLOPs that a module's parameters imply, and whether it ran a product that was counted."""
+        self._unseen: str | None = None
+        """Why the step's counts are worth nothing."""
+        self._second_order = 0
+        """Backward calls under way whose gradients will be differentiated: they have gradients on, too."""
+        self._recorder: Recorder | None = None
+        self._on = False
+
+    def install(self, recorder: Recorder) -> None:
+        import torch
+
+        self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
+        self._may_capture = torch.cuda.is_available()
+        self._on = True
+        if self._recorder is not recorder:
+            self._recorder = recorder
+            recorder.between_steps(guard(self._between_steps))
+
+    def remove(self) -> None:
+        """A step that is not over is not counted."""
+        self._on = False
+        self._stop()
+
+    # -- from step to step --------------------------------------------------------------------
+
+    def _between_steps(self) -> None:
+        counted = self._counting
+        if counted is not None:
+            self._unseen = self._unseen or self._compiled()
+            self._stop()
+            self._write(counted)
+        if self._on and self._unseen is None and is_due(self._recorder_there.shared.step):
+            self._unseen = self._compiled()
+            if self._unseen is None:
+                self._start()
+        if self._unseen is not None:
+            self._tell(self._unseen)
+
+    @property
+    def _recorder_there(self) -> Recorder:
+        assert self._recorder is not None
+        return self._recorder
+
+    def _compiled(self) -> str | None:
+        return COMPILED if compiled_graphs() else None
+
+    def _tell(self, state: str) -> None:
+        """For the report; a training may stop compiling, so the next step that is due is tried again."""
+        recorder, self._unseen = self._recorder_there, None
+        if recorder.probes.get(self.name) != state:
+            recorder.probes[self.name] = state
+            recorder.note()
+
+    def _start(self) -> None:
+        self._counting = self._recorder_there.shared.step
+        for operator in FORMULAS:
+            guard(self._put)(operator)
+        self._patch_modules()
+        self._patch_backward()
+
+    def _stop(self) -> None:
+        self._counting = None
+        self._interposed.remove()
+        self._patches.restore()
+
+    def _write(self, step: int) -> None:
+        """One record for each phase, kind of work and dtype, at the step's end."""
+        seen, self._seen = self._seen, []
+        implied, self._implied = self._implied, []
+        if self._unseen is not None:
+            return
+        flops: Counter[tuple[Phase, Work, str]] = Counter()
+        for phase, (dtype, parts) in seen:
+            for work, count in parts:
+                flops[phase, work, _name(dtype)] += count
+        flops[Phase.FORWARD, Work.IMPLIED, ""] = sum(count for count, _ in implied)
+        flops[Phase.FORWARD, Work.COVERED, ""] = sum(count for count, covered in implied if covered)
+        recorder, now = self._recorder_there, monotonic_ns()
+        writer, intern = recorder.writer(), recorder.names.intern
+        for (phase, work, name), count in flops.items():
+            writer.write(Kind.FLOPS, now, now, phase, intern(name), tag=work, value=count, step=step)
+        self._tell("on")
+
+    # -- products -----------------------------------------------------------------------------
+
+    def _put(self, operator: str) -> None:
+        """Stand in front of an operator; one that this torch lacks needs no counting."""
+        import torch
+
+        name, _, overload = operator.partition(".")
+        packet = getattr(torch.ops.aten, name, None)
+        if packet is None:
+            return
+        names = [argument.name for argument in getattr(packet, overload or "default")._schema.arguments]
+        self._interposed.put("aten", operator, functools.partial(self._around, operator, names))
+
+    def _around(self, operator: str, names: list[str], proceed: Kernel, below: Any) -> Kernel:
+        here, see = self._here, guard(self._see)
+
+        def product(keys: Any, *arguments: Any, **named: Any) -> Any:
+            if here.within:
+                return proceed(keys & below, *arguments, **named)
+            see(operator, names, arguments, named)
+            here.within = True
+            try:
+                return proceed(keys & below, *arguments, **named)
+            finally:
+                here.within = False
+
+        return product
+
+    def _see(self, operator: str, names: list[str], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        phase = self._phase()
+        if phase is None or _is_imaginary(arguments[0]):
+            return
+        count = FORMULAS[operator]({**dict(zip(names, arguments, strict=False)), **named})
+        if not count[1]:
+            self._unseen = UNKNOWN
+        elif self._may_capture and _is_capturing():
+            self._unseen = CAPTURED
+        self._seen.append((phase, count))
+
+    def _phase(self) -> Phase | None:
+        """What the calling thread multiplies for; None: nothing of the training (an optimizer, an evaluation)."""
+        if self._graph_task() != NO_GRAPH_TASK:
+            again = self._grad_enabled() and not self._second_order
+            return Phase.RECOMPUTE if again else Phase.BACKWARD
+        if self._here.modules:
+            return None if self._here.evaluating else Phase.FORWARD
+        return Phase.FORWARD if self._grad_enabled() else None
+
+    # -- modules and backward calls ------------------------------------------------------------
+
+    def _patch_modules(self) -> None:
+        from torch.compiler import is_compiling
+        from torch.nn import Module
+
+        original, here = Module.__call__, self._here
+        enter, leave = guard(self._enter), guard(self._leave)
+
+        @functools.wraps(original)
+        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if is_compiling():
+                return original(module, *args, **kwargs)
+            seen = enter(module)
+            here.modules += 1
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                here.modules -= 1
+                leave(module, seen, args)
+
+        self._patches.replace(Module, "__call__", __call__)
+
+    def _enter(self, module: Any) -> int:
+        if not self._here.modules:
+            self._here.evaluating = not (self._grad_enabled() or module.training)
+        return len(self._seen)
+
+    def _leave(self, module: Any, seen: int | None, args: tuple[Any, ...]) -> None:
+        """What a module's own matrices imply for the tokens it was given."""
+        if self._phase() is not Phase.FORWARD or seen is None or not args:
+            return
+        parameters, tokens = _matrix_elements(module), _tokens(args[0])
+        if parameters and tokens:
+            self._implied.append((2 * parameters * tokens, len(self._seen) > seen))
+
+    def _patch_backward(self) -> None:
+        from torch import autograd
+
+        for name in ("backward", "grad"):
+            self._patches.replace(autograd, name, self._noting_order(getattr(autograd, name)))
+
+    def _noting_order(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Both take `create_graph` as their fifth argument or before: by name, in all that is written."""
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            again = bool(kwargs.get("create_graph"))
+            self._second_order += again
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._second_order -= again
+
+        return backward
+
+
+def _name(dtype: Any) -> str:
+    """As torch prints it; fp32 that a GPU multiplies as TF32 has that one's peak."""
+    name = str(dtype).removeprefix("torch.")
+    return "tf32" if name == "float32" and _multiplies_in_tf32() else name
+
+
+def _multiplies_in_tf32() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+
+
+def _is_capturing() -> bool:
+    import torch
+
+    return torch.cuda.is_current_stream_capturing()
+
+
+def _is_imaginary(tensor: Any) -> bool:
+    """Whether only shapes are computed: meta tensors, and those of torch.compile and DTensor's rules."""
+    return bool(tensor.is_meta) or type(tensor).__name__ == "FakeTensor"
+
+
+def _matrix_elements(module: Any) -> int:
+    """Parameters of the module itself, without its children's, that are matrices: norms and biases are not."""
+    if type(module).__name__ in ("LayerNorm", "RMSNorm"):
+        return 0
+    own = module._parameters.values()
+    return sum(each.numel() for each in own if each is not None and each.dim() > 1 and each.shape[0] > 1)
+
+
+def _tokens(tensor: Any) -> int:
+    """Rows of an activation (..., channels); 0 for what no matrix multiplies, e.g. token numbers."""
+    if not hasattr(tensor, "is_floating_point") or not tensor.is_floating_point() or tensor.dim() == 0:
+        return 0
+    return prod(tensor.shape[:-1])

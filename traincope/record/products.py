@@ -1,0 +1,160 @@
+"""How many FLOPs a matrix product or an attention takes, from the shapes it is called with.
+
+Counted as everywhere in the field: a multiply and its add are two, the bias and the softmax nothing.
+Attention is counted whole; that a causal one computes half of it is the reader's business.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from traincope.events import Work
+
+Arguments = dict[str, Any]
+"""Of one call, by the names of the operator's schema; those left to their defaults are missing."""
+
+Parts = tuple[tuple[Work, int], ...]
+Count = tuple[Any, Parts]
+"""The dtype it multiplies, and its FLOPs; no parts: its shapes do not tell."""
+
+
+def _product(a: Any, b: Any) -> Count:
+    """(..., M, K) x (..., K, N), or (..., K) x (K,)."""
+    columns = b.shape[-1] if len(b.shape) > 1 else 1
+    return a.dtype, ((Work.MATMUL, 2 * prod(a.shape) * columns),)
+
+
+def _mm(call: Arguments) -> Count:
+    return _product(call["self"], call["mat2"])
+
+
+def _addmm(call: Arguments) -> Count:
+    return _product(call["mat1"], call["mat2"])
+
+
+def _baddbmm(call: Arguments) -> Count:
+    return _product(call["batch1"], call["batch2"])
+
+
+def _vector(call: Arguments) -> Count:
+    return _product(call["self"], call["vec"])
+
+
+def _addmv(call: Arguments) -> Count:
+    return _product(call["mat"], call["vec"])
+
+
+def _grouped_mm(call: Arguments) -> Count:
+    """Groups along the rows (M, K) x (E, K, N), the columns (E, M, K) x (K, N), or inside: (M, K) x (K, N).
+
+    Each group's part is multiplied once, so what is grouped counts once.
+    """
+    a, b = call["self"], call["mat2"]
+    groups = a.shape[0] if len(a.shape) == len(b.shape) == 3 else 1
+    return a.dtype, ((Work.MATMUL, 2 * groups * a.shape[-2] * a.shape[-1] * b.shape[-1]),)
+
+
+def _convolve(data: Any, weight: Any, out: tuple[int, ...], *, transposed: bool) -> int:
+    """Every position of the output, or of a transposed one's input, meets the whole filter once."""
+    positions = prod(data.shape[2:]) if transposed else prod(out[2:])
+    return int(2 * data.shape[0] * positions * prod(weight.shape))
+
+
+def _convolution(call: Arguments) -> Count:
+    data, weight = call["input"], call["weight"]
+    out = (*data.shape[:2], *(_conv_out(call, axis) for axis in range(len(data.shape) - 2)))
+    return data.dtype, ((Work.MATMUL, _convolve(data, weight, out, transposed=call["transposed"])),)
+
+
+def _conv_out(call: Arguments, axis: int) -> int:
+    """Length of the output along a spatial axis (torch.nn.Conv2d's formula)."""
+    stride, padding, dilation = (_at(call[name], axis) for name in ("stride", "padding", "dilation"))
+    length, width = call["input"].shape[2 + axis], call["weight"].shape[2 + axis]
+    return int((length + 2 * padding - dilation * (width - 1) - 1) // stride + 1)
+
+
+def _at(values: Any, axis: int) -> int:
+    return int(values[axis] if len(values) > 1 else values[0])
+
+
+def _convolution_backward(call: Arguments) -> Count:
+    """As much for the input's gradient, and for the weight's, as forward took."""
+    once = _convolve(call["input"], call["weight"], call["grad_output"].shape, transposed=call["transposed"])
+    return call["input"].dtype, ((Work.MATMUL, once * sum(call["output_mask"][:2])),)
+
+
+def _products_of_attention(call: Arguments) -> tuple[int, int]:
+    """Of queries (B, H, Lq, D) with keys (B, Hkv, Lk, D), and of probabilities with values (B, Hkv, Lk, Dv)."""
+    query, value = call["query"], call["value"]
+    lengths = prod(query.shape[:-1]) * int(value.shape[-2])
+    return 2 * lengths * int(query.shape[-1]), 2 * lengths * int(value.shape[-1])
+
+
+def _attention(call: Arguments) -> Count:
+    work = Work.CAUSAL_ATTENTION if call.get("is_causal") else Work.ATTENTION
+    return call["query"].dtype, ((work, sum(_products_of_attention(call))),)
+
+
+def _attention_backward(call: Arguments) -> Count:
+    """Gradients of queries and keys, of probabilities and values; and the scores once more.
+
+    FlashAttention (Dao et al. 2022, arXiv:2205.14135), algorithm 4.
+    """
+    causal = call.get("is_causal")
+    work, again = (
+        (Work.CAUSAL_ATTENTION, Work.CAUSAL_ATTENTION_AGAIN) if causal else (Work.ATTENTION, Work.ATTENTION_AGAIN)
+    )
+    scores, mixing = _products_of_attention(call)
+    return call["query"].dtype, ((work, 2 * (scores + mixing)), (again, scores))
+
+
+def _unless_packed(formula: Callable[[Arguments], Count]) -> Callable[[Arguments], Count]:
+    """Of (B, L, H, D); where documents are packed end to end only the device knows their lengths."""
+
+    def count(call: Arguments) -> Count:
+        if call.get("cum_seq_q") is not None or call.get("cu_seqlens_q") is not None:
+            return call["query"].dtype, ()
+        turned = {name: call[name].transpose(1, 2) for name in ("query", "key", "value")}
+        return formula({**turned, "is_causal": call.get("is_causal") or call.get("custom_mask_type")})
+
+    return count
+
+
+FORMULAS: dict[str, Callable[[Arguments], Count]] = {
+    "mm": _mm,
+    "mm.out": _mm,
+    "addmm": _addmm,
+    "addmm.out": _addmm,
+    "addmm_": _addmm,
+    "bmm": _mm,
+    "bmm.out": _mm,
+    "baddbmm": _baddbmm,
+    "baddbmm.out": _baddbmm,
+    "baddbmm_": _baddbmm,
+    "addbmm": _baddbmm,
+    "mv": _vector,
+    "addmv": _addmv,
+    "_scaled_mm": _mm,
+    "_scaled_grouped_mm": _grouped_mm,
+    "_grouped_mm": _grouped_mm,
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_flash_attention_backward": _attention_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
+    "_scaled_dot_product_cudnn_attention": _attention,
+    "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
+    "_scaled_dot_product_fused_attention_overrideable": _attention,
+    "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    "_flash_attention_forward": _unless_packed(_attention),
+    "_flash_attention_backward": _unless_packed(_attention_backward),
+    "_efficient_attention_forward": _unless_packed(_attention),
+    "_efficient_attention_backward": _unless_packed(_attention_backward),
+}
+"""Operator of `aten`, with its overload, -> its formula: adding one is one line.
+
+What one of them calls of the others is part of it.
+"""

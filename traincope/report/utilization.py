@@ -1,0 +1,32 @@
+"""The section on utilization: how much of the hardware's peak the model's mathematics used."""
+
+from collections.abc import Iterator
+
+from rich.padding import Padding
+from rich.text import Text
+
+from traincope.report.plain import text
+from traincope.report.schema import Utilization
+from traincope.report.units import flops, share
+
+
+def utilization(found: Utilization) -> Iterator[Text | Padding]:
+    """One line, and below it what an MFU is a share of, where there is one."""
+    speed = found["tokens_per_second"]
+    head = Text("UTILIZATION", style="bold")
+    parts = [] if speed is None else [f"{speed:,.0f} tokens/s"]
+    if found["mfu"] is None:
+        parts.append(f"MFU unknown: {found['reason']}")
+    else:
+        parts.append(f"MFU {share(found['mfu'])}, HFU {share(found['hfu'])}")
+    yield head.append_text(text("  " + "; ".join(parts), style="not bold"))
+    if found["mfu"] is not None:
+        yield from (Padding(text(line), (0, 0, 0, 4)) for line in _evidence(found))
+
+
+def _evidence(found: Utilization) -> Iterator[str]:
+    peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (found["peak_flops"] or {}).items())
+    yield f"of {peaks} a rank, {found['peak_source']}"
+    yield f"{flops(found['model_flops_per_step'])} a step {found['flops_convention']}"
+    unhalved = "" if found["mfu_paper"] is None else f"not halved: {share(found['mfu_paper'])}; "
+    yield f"{unhalved}over the whole run: {share(found['mfu_job'])}"
