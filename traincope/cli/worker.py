@@ -12,11 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
+import torch
+
 import traincope
 from traincope.cli.leaving import leave, leave_at_once, leave_on_error
 from traincope.engine.bootstrap import WorkerEnvironment, join
 from traincope.engine.config import Config
 from traincope.engine.load import load_config
+from traincope.engine.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import TraincopeError, UsageError
 
@@ -40,8 +43,9 @@ def main() -> None:
 
 def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, progress: TextIO | None) -> None:
     device = join(environment)
+    peak = _measured_peak(config, device)
     with traincope.run(out=out) as run:
-        run.describe(**_settings(config))
+        run.describe(**_settings(config), **peak)
         trainer = Trainer(config, device=device)
         for result in trainer.steps():
             run.log(**_logged(result))
@@ -56,6 +60,15 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
 def _settings(config: Config) -> dict[str, object]:
     """What the report should know of the training: it is the configuration, and what follows from it."""
     return {"tokens_per_step": config.tokens_per_step, **asdict(config)}
+
+
+def _measured_peak(config: Config, device: torch.device) -> dict[str, object]:
+    """A GPU has a data sheet; what this CPU can do is tried out, before the training and its recording begin."""
+    if device.type != "cpu":
+        return {}
+    dtypes = (torch.float32, torch.bfloat16) if config.train.precision == "bf16" else (torch.float32,)
+    peaks = {str(dtype).removeprefix("torch."): matmul_peak(dtype, device=device) for dtype in dtypes}
+    return {"peak_flops": peaks, "peak_source": "measured, every rank multiplying at once"}
 
 
 def _logged(result: StepResult) -> dict[str, float]:
