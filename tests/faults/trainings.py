@@ -28,8 +28,7 @@ def train(at: Callable[[int], None] = lambda _: None) -> Outcome:
     """Train from the same beginning, with a group, a loader, dropout, spans and events; `at` is called every step."""
     torch.manual_seed(0)
     random.seed(0)
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/rendezvous", rank=0, world_size=1)
+    join_a_group()
     model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.3), nn.Linear(16, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     data, losses = DataLoader(torch.randn(4 * STEPS, 8), batch_size=4, shuffle=True), []
@@ -42,6 +41,12 @@ def train(at: Callable[[int], None] = lambda _: None) -> Outcome:
         "torch": digest(torch.get_rng_state()),
         "python": hashlib.sha1(repr(random.getstate()).encode()).hexdigest(),
     }
+
+
+def join_a_group() -> None:
+    """Of this process alone, unless it is in one."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/rendezvous", rank=0, world_size=1)
 
 
 def train_one_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> float:

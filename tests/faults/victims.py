@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,8 @@ class Victims:
             if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))[0]:
                 with suppress(ProcessLookupError):
                     self.kill()
+                self._server.kill()
+                self._server = None
                 raise TimeoutError("a process did not end")
             read = os.read(pipe, 1)
             assert read, "the server has ended"

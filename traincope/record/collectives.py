@@ -144,8 +144,14 @@ class Collectives:
             self._interposed.put("c10d", operation.op, self._around(operation))
 
     def remove(self) -> None:
+        guard(self._tell_what_was_hidden)()
         self._interposed.remove()
         self.pending.clear()
+
+    def _tell_what_was_hidden(self) -> None:
+        hidden = self._interposed.hidden()
+        if hidden:
+            self._recorder.probes[self.name] = f"on, but somebody else's kernel hid {', '.join(hidden)}"
 
     def listen(self, listener: Callable[[Issued], None]) -> None:
         """Call `listener` with every collective of a DDP group, right after its call returned."""

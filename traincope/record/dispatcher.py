@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from traincope.record.guard import trial_ns
-from traincope.record.torch_private import destroy_library, hide_from_compiler, keys_below, redispatcher
+from traincope.record.torch_private import (
+    destroyer,
+    has_kernel,
+    hide_from_compiler,
+    keys_below,
+    live_kernel,
+    redispatcher,
+)
 
 KEY = "BackendSelect"
 
@@ -29,26 +36,37 @@ class Interposed:
     """The operators one hook stands in front of."""
 
     def __init__(self) -> None:
-        self._libraries: list[Any] = []
+        self._destroyers: list[Callable[[], None]] = []
+        self._operators: list[str] = []
 
     def put(self, namespace: str, operator: str, around: Callable[[Kernel, Any], Kernel]) -> None:
         """Let `around(proceed, below)` answer every call.
 
         It passes on by `proceed(keys & below, *arguments)`: one Python frame less than hiding that.
-        Raises AttributeError where this torch has no such operator.
+        Raises AttributeError where this torch has no such operator, RuntimeError where somebody else
+        stands there already: their kernel would not be called any more.
         """
         from torch.library import Library
 
         below, proceed = keys_below(KEY), redispatcher(namespace, operator)
         ours = around(proceed, below)
+        if has_kernel(f"{namespace}::{operator}", KEY):
+            raise RuntimeError(f"somebody else's kernel stands in front of {namespace}::{operator} already")
         hide_from_compiler(ours, calls_too=True)
         library = Library(namespace, "IMPL")
+        self._destroyers.append(destroyer(library))
         library.impl(operator, ours, KEY, with_keyset=True)
-        self._libraries.append(library)
+        self._operators.append(f"{namespace}::{operator}")
+
+    def hidden(self) -> tuple[str, ...]:
+        """Operators in front of which somebody else has put a kernel since: ours is not called."""
+        return tuple(operator for operator in self._operators if __file__ not in live_kernel(operator, KEY))
 
     def remove(self) -> None:
-        while self._libraries:
-            destroy_library(self._libraries.pop())
+        """Theirs, put there before or after ours, stays and works."""
+        self._operators.clear()
+        while self._destroyers:
+            self._destroyers.pop()()
 
 
 @functools.cache
@@ -70,4 +88,4 @@ def transit_ns() -> int:
         return max(trial_ns(call) - bare_ns, 0)
     finally:
         ours.remove()
-        destroy_library(library)
+        destroyer(library)()
