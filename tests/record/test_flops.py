@@ -204,6 +204,20 @@ def test_with_a_compiled_graph_nothing_is_counted_and_the_probe_says_why(tmp_pat
     assert rank.info.probes["flops"].startswith("off: what torch.compile compiled cannot be counted; tell")
 
 
+def test_an_operator_that_somebody_else_stands_before_is_left_to_them(tmp_path: Path) -> None:
+    theirs = torch.library.Library("aten", "IMPL")
+    theirs.impl("mm", lambda a, b: (a.unsqueeze(-1) * b).sum(1), "BackendSelect")
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(3):
+            assert torch.ones(2, 3).mm(torch.ones(3, 2)).tolist() == [[3, 3], [3, 3]]
+            nn.Linear(4, 4)(torch.ones(2, 4)).sum().backward()
+            run.step()
+    theirs._destroy()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert Kind.FLOPS not in rank.thread("main")["kind"]
+    assert rank.info.probes["flops"].startswith("off: somebody else's kernel stands in front of aten::mm already; tell")
+
+
 def test_of_packed_documents_the_shapes_do_not_tell_the_flops() -> None:
     packed = torch.empty(10, 4, 8, device="meta")
     call: dict[str, Any] = {"query": packed, "key": packed, "value": packed, "cum_seq_q": torch.empty(3)}
@@ -224,6 +238,12 @@ def test_grouped_products_count_every_group_once() -> None:
     assert flops((3, 7, 8), (8, 30)) == 2 * 7 * 8 * 30
     assert flops((8, 30), (30, 5)) == 2 * 8 * 30 * 5
     assert flops((3, 7, 8), (3, 8, 5)) == 3 * 2 * 7 * 8 * 5
+
+
+def test_flops_that_are_told_are_written_down(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run", flops=6.25e15):
+        traincope.event("begun")
+    assert read_run(tmp_path / "run").info.settings == {"model_flops_per_step": 6.25e15}
 
 
 def test_few_steps_are_counted_and_ever_fewer() -> None:

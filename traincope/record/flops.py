@@ -75,7 +75,7 @@ class Flops:
         import torch
 
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
-        self._may_capture = torch.cuda.is_available()
+        self._may_capture = torch.backends.cuda.is_built()
         self._on = True
         if self._recorder is not recorder:
             self._recorder = recorder
@@ -99,6 +99,7 @@ class Flops:
             if self._unseen is None:
                 self._start()
         if self._unseen is not None:
+            self._stop()
             self._tell(self._unseen)
 
     @property
@@ -153,11 +154,14 @@ class Flops:
         import torch
 
         name, _, overload = operator.partition(".")
-        packet = getattr(torch.ops.aten, name, None)
-        if packet is None:
+        found = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
+        if found is None:
             return
-        names = [argument.name for argument in getattr(packet, overload or "default")._schema.arguments]
-        self._interposed.put("aten", operator, functools.partial(self._around, operator, names))
+        names = [argument.name for argument in found._schema.arguments]
+        try:
+            self._interposed.put("aten", operator, functools.partial(self._around, operator, names))
+        except RuntimeError as error:
+            self._unseen = f"off: {error}; {REMEDY}"
 
     def _around(self, operator: str, names: list[str], proceed: Kernel, below: Any) -> Kernel:
         here, see = self._here, guard(self._see)
@@ -260,13 +264,13 @@ def _name(dtype: Any) -> str:
 def _multiplies_in_tf32() -> bool:
     import torch
 
-    return torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+    return torch.cuda.is_initialized() and torch.get_float32_matmul_precision() != "highest"
 
 
 def _is_capturing() -> bool:
     import torch
 
-    return torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _is_imaginary(tensor: Any) -> bool:

@@ -54,6 +54,8 @@ class Options:
     """Bytes a writing thread may keep."""
     throttle: float | None = DEFAULT_RATIO
     """Own time above this share of the step over 20 steps lowers the level by one; None: never."""
+    flops: float | None = None
+    """Model FLOPs of one step of the whole job, where they cannot be counted; None: what is counted."""
 
 
 class Run:
@@ -122,7 +124,10 @@ class Run:
                 _log(self._scalars, name, value)
 
     def describe(self, **settings: Any) -> None:
-        """Tell the report what only the training knows, e.g. `tokens_per_step=65536`."""
+        """Tell the report what only the training knows: `tokens_per_step`, `model_flops_per_step`, `peak_flops`.
+
+        `peak_flops` is FLOP/s of one rank, a number or a table by dtype; `peak_source` says whose it is.
+        """
         if self._recorder is not None:
             _describe(self._recorder, settings)
 
@@ -147,6 +152,8 @@ class Run:
             identity=identify(os.environ),
             disk_budget_bytes=self._options.disk_budget,
         )
+        if self._options.flops is not None:
+            recorder.settings["model_flops_per_step"] = float(self._options.flops)
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars = recorder, Scalars(recorder)
         _active, _recording = self, recorder
@@ -184,6 +191,7 @@ def run(
     level: int = DEFAULT_LEVEL,
     disk_budget: int = DEFAULT_DISK_BUDGET,
     throttle: float | None = DEFAULT_RATIO,
+    flops: float | None = None,
 ) -> Run: ...
 
 
