@@ -44,7 +44,7 @@ class Transformer:
                 raise UsageError(f"{name} = {value} must be at least 1")
         if self.hidden % self.heads or self.heads % (self.kv_heads or self.heads):
             raise UsageError(
-                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {self.kv_heads} must each be "
+                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {self.kv_heads or self.heads} must each be "
                 "a multiple of the next; change one of them"
             )
 

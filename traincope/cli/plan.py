@@ -1,0 +1,28 @@
+"""`traincope plan ...`: what theory says of a training before it runs; one question each."""
+
+import argparse
+
+from traincope.cli.command import Command
+from traincope.cli.plan_flops import PlanFlops
+
+QUESTIONS: tuple[Command, ...] = (PlanFlops(),)
+"""All questions, in the order `plan --help` lists them: adding one is one file and one entry here."""
+
+
+class Plan:
+    name = "plan"
+    help = "say what theory says of a training: its FLOPs, and the MFU and HFU of a step time"
+    example = QUESTIONS[0].example
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        subparsers = parser.add_subparsers(title="questions", metavar="QUESTION", required=True)
+        for question in QUESTIONS:
+            subparser = subparsers.add_parser(
+                question.name, help=question.help, description=question.help, epilog=f"example: {question.example}"
+            )
+            question.add_arguments(subparser)
+            subparser.set_defaults(question=question)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        question: Command = arguments.question
+        return question.run(arguments)
