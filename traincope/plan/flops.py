@@ -42,10 +42,11 @@ class Transformer:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} = {value} must be at least 1")
-        if self.hidden % self.heads or self.heads % (self.kv_heads or self.heads):
+        kv_heads = self.kv_heads or self.heads
+        if self.hidden % self.heads or self.heads % kv_heads:
             raise UsageError(
-                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {self.kv_heads or self.heads} must each be "
-                "a multiple of the next; change one of them"
+                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {kv_heads} must each be a multiple "
+                "of the next; change one of them"
             )
 
     @property
