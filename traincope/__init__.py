@@ -13,7 +13,7 @@ Offline, on any machine:
 """
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from traincope.record.run import Run, event, log, run, span, step
@@ -22,7 +22,20 @@ if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
     from traincope.timeline import Timeline, open_run
 
-__version__ = version("traincope")
+
+def _version() -> str:
+    """Of the installed distribution, or of the checkout that this file lies in."""
+    try:
+        return version("traincope")
+    except PackageNotFoundError:
+        import tomllib
+        from pathlib import Path
+
+        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+        return str(project["version"])
+
+
+__version__ = _version()
 
 __all__ = ["Analysis", "Run", "Timeline", "analyze", "event", "log", "open_run", "run", "span", "step"]
 

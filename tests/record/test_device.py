@@ -1,16 +1,23 @@
 """Device brackets on a pretended stream: its events happen when the test says so."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from traincope.events import Flag, Kind
+import traincope
+from traincope.events import OPEN, Flag, Kind
 from traincope.record import device as devices
+from traincope.record import guard as guarding
 from traincope.record.collectives import Issued
 from traincope.record.device import DeviceStalls
 from traincope.record.groups import KnownGroup
 from traincope.record.identity import Identity
 from traincope.record.recorder import Recorder
+from traincope.record.streams import Streams
 
 
 class Clock:
@@ -21,6 +28,8 @@ class Clock:
         self.done_ms = 0.0
         self.is_capturing = False
         self.made = 0
+        self.stream = 0
+        self.strict = False
 
 
 class FakeEvent:
@@ -41,6 +50,8 @@ class FakeEvent:
 class FakeDevice:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.anchor_ms: float | None = None
+        """When an anchor happens; None: at once."""
 
     def make_event(self) -> FakeEvent:
         self._clock.made += 1
@@ -48,11 +59,24 @@ class FakeDevice:
 
     def make_anchor(self) -> FakeEvent:
         event = FakeEvent(self._clock)
-        event.at_ms = self._clock.done_ms
+        event.at_ms = self._clock.done_ms if self.anchor_ms is None else self.anchor_ms
         return event
 
     def capturing(self) -> bool:
         return self._clock.is_capturing
+
+    def current_stream(self) -> int:
+        return self._clock.stream
+
+    def enter_thread(self) -> None:
+        if self._clock.strict:
+            raise RuntimeError("the driver says no")
+
+
+@pytest.fixture(autouse=True)
+def _sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread looks only once, when it is stopped: until then the test does."""
+    monkeypatch.setattr(devices, "POLL_SECONDS", 3600.0)
 
 
 @pytest.fixture
@@ -72,8 +96,9 @@ def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
 
     recorder.settle(True)
     assert recorder.run is not None
-    records = read_run(recorder.run).ranks[0].thread("main")
-    stalls = records[(records["kind"] == Kind.STALL) & (records["flags"] & Flag.DEVICE > 0)]
+    rank = read_run(recorder.run).ranks[0]
+    records = [record for thread in rank.threads for record in rank.thread(thread)]
+    stalls = [record for record in records if record["kind"] == Kind.STALL and record["flags"] & Flag.DEVICE]
     return [(int(r["end_ns"] - r["start_ns"]), int(r["sequence"]), int(r["step"])) for r in stalls]
 
 
@@ -129,9 +154,140 @@ def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(recorder: Record
 def test_the_thread_resolves_and_stops(recorder: Recorder) -> None:
     clock = Clock()
     stalls = DeviceStalls(recorder, FakeDevice(clock))
-    stalls.start()
     clock.now_ms = clock.done_ms = 2.0
     stalls.close(stalls.mark(), issue(recorder))
     stalls.stop()
     threads = [path.name for path in recorder.directory.glob("thread-*.seg")]
     assert len(threads) == 1
+
+
+def test_a_wait_of_another_stream_is_no_stall_until_that_one_computes(recorder: Recorder) -> None:
+    clock = Clock()
+    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls.give_back(stalls.mark())
+    clock.stream = 7
+    assert stalls.mark() is None
+    stalls.choose_stream()
+    assert stalls.mark() is not None
+    stalls.stop()
+
+
+def test_a_thread_that_would_spoil_captures_asks_for_nothing_and_says_so(recorder: Recorder) -> None:
+    clock = Clock()
+    clock.strict = True
+    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls.close(stalls.mark(), issue(recorder))
+    stalls.stop()
+    assert device_stalls(recorder) == []
+    assert recorder.probes["device stalls"] == "absent: the driver says no"
+    assert stalls.mark() is None
+
+
+def test_a_busy_anchor_stream_delays_the_records_and_spins_not(recorder: Recorder) -> None:
+    """An anchor whose event has not happened within its tolerance is tried again at the next look."""
+    clock = Clock()
+    device = FakeDevice(clock)
+    device.anchor_ms = 5.0
+    stalls = DeviceStalls(recorder, device)
+    stalls.close(stalls.mark(), issue(recorder))
+    assert stalls.resolve() == 0
+    clock.done_ms = 6.0
+    assert stalls.resolve() == 1
+    stalls.stop()
+
+
+class Event:
+    """As much of `torch.cuda.Event` as streams wait by."""
+
+    def record(self, stream: object = None) -> None: ...
+
+    def wait(self, stream: object = None) -> None: ...
+
+
+class Waiting:
+    """A hook on waits, and one on collectives, as far as `Streams` needs them."""
+
+    def __init__(self, device: DeviceStalls | None) -> None:
+        self.device = device
+        self.on_device: object = None
+
+
+@pytest.fixture
+def streams(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Streams, DeviceStalls, Clock]]:
+    clock = Clock()
+    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: clock.stream, raising=False)
+    hook = Streams(Waiting(None), Waiting(stalls))  # type: ignore[arg-type]
+    before = dict(vars(Event))
+    hook.install(recorder)
+    yield hook, stalls, clock
+    hook.remove()
+    assert dict(vars(Event)) == before
+    stalls.stop()
+
+
+def test_a_synchronous_collective_on_the_compute_stream_is_itself_the_stall(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """From 1 ms, when its call queues it, to 4 ms, when what was queued behind it begins."""
+    hook, stalls, clock = streams
+    issued = issue(recorder)
+    clock.now_ms = 1.0
+    hook.began(issued)
+    clock.now_ms = 4.0
+    hook.returned(issued, on_current_stream=True)
+    clock.done_ms = 4.0
+    stalls.stop()
+    assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
+
+
+def test_fsdp_waits_by_an_event_for_a_collective_of_another_stream(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """Issued and recorded on stream 7; the compute stream waits for it from 2 to 5 ms, once."""
+    hook, stalls, clock = streams
+    stalls.give_back(stalls.mark())
+    issued, gathered = issue(recorder), Event()
+    clock.stream = 7
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    gathered.record(SimpleNamespace(cuda_stream=7))
+    Event().record(SimpleNamespace(cuda_stream=9))
+    gathered.wait(SimpleNamespace(cuda_stream=9))
+    clock.stream, clock.now_ms = 0, 2.0
+    slow = monkeypatched_wait(clock, until_ms=5.0)
+    slow(hook, gathered)
+    gathered.wait()
+    clock.done_ms = 5.0
+    stalls.stop()
+    assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
+
+
+def monkeypatched_wait(clock: Clock, *, until_ms: float) -> Callable[[Streams, Event], None]:
+    """The hooked wait, around an original that ends at `until_ms` of the stream."""
+
+    def original(_event: Event, _stream: object) -> None:
+        clock.now_ms = until_ms
+
+    return lambda hook, event: hook._around_wait(original)(event)
+
+
+def test_a_collective_without_a_work_is_over_for_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL answers a synchronous call with a null work (torch 2.8+): nothing is remembered, nothing fails."""
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with traincope.run(tmp_path / "run") as run:
+            monkeypatch.setattr(dist.Work, "unbox", staticmethod(lambda _: None))
+            hooks = {hook.name: hook for hook in run._probes.on}  # type: ignore[union-attr]
+            hooks["collectives"].remove()
+            hooks["collectives"].install(run._recorder)  # type: ignore[arg-type]
+            dist.all_reduce(torch.ones(2))
+            assert not hooks["collectives"].pending._by_work  # type: ignore[attr-defined]
+            assert guarding.failures == {}
+        (rank,) = traincope.open_run(tmp_path / "run").ranks
+        assert (rank.of_kind(Kind.COLLECTIVE)["end_ns"] != OPEN).all()
+    finally:
+        dist.destroy_process_group()

@@ -38,8 +38,9 @@ def phases(path: Path) -> list[Phase]:
 
 
 def states(rank: RankRecords) -> set[str]:
-    """What the probes of the default level say."""
-    return {state for state in rank.info.probes.values() if not state.startswith("off: needs level ")}
+    """What the probes of the default level say that have something to watch on this machine."""
+    idle = ("off: needs level ", "off: nothing to watch")
+    return {state for state in rank.info.probes.values() if not state.startswith(idle)}
 
 
 def train_one_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -8,7 +8,7 @@ errors untouched.
 import weakref
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Protocol
 
 from traincope.events import NO_PEER, Flag, Kind
 from traincope.record.dispatcher import Interposed, Kernel, transit_ns
@@ -34,7 +34,7 @@ Fields = tuple[int, int, int, int, int, int, int]
 class Issued:
     """A collective under way."""
 
-    __slots__ = ("address", "device", "fields", "known", "returned_ns", "slot")
+    __slots__ = ("address", "before", "device", "fields", "known", "returned_ns", "slot")
 
     def __init__(self, slot: Slot, fields: Fields, known: KnownGroup, device: bool) -> None:
         self.slot = slot
@@ -44,8 +44,19 @@ class Issued:
         """Whether its tensors are on a GPU: then waiting stops the stream, not the host."""
         self.address = 0
         """Of the (last) tensor it fills, where a tensor may be waited for; else 0."""
+        self.before: Any = None
+        """The event before it on the compute stream, while its call lasts."""
         self.returned_ns = 0
         """When its call came back, where DDP's reducer waits for it; else 0."""
+
+
+class OnDevice(Protocol):
+    """Who looks at the streams of collectives with tensors on a GPU."""
+
+    def began(self, issued: Issued) -> None: ...
+
+    def returned(self, issued: Issued, *, on_current_stream: bool) -> None:
+        """`on_current_stream`: it is queued there, and nobody needs to wait for it."""
 
 
 def is_fake(tensors: Any) -> bool:
@@ -132,6 +143,7 @@ class Collectives:
         self._meshes = meshes
         self._interposed = Interposed()
         self._listeners: list[Callable[[Issued], None]] = []
+        self.on_device: OnDevice | None = None
 
     def install(self, recorder: Recorder) -> None:
         import torch
@@ -186,7 +198,7 @@ class Collectives:
         unbox = torch.distributed.ProcessGroup.unbox
         name = recorder.names.intern(operation.name)
         group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
-        may_be_on_device, plain_tensor = torch.cuda.is_available(), torch.Tensor
+        may_be_on_device, plain_tensor = torch.backends.cuda.is_built(), torch.Tensor
 
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
             if not recorder.active:
@@ -209,7 +221,10 @@ class Collectives:
                 sequence = known.next_sequence(operation.name, peer, tag)
             fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags)
             slot = threads.writer.begin(COLLECTIVE, 0, *fields)
-            return Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
+            issued = Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
+            if issued.device and self.on_device is not None:
+                self.on_device.began(issued)
+            return issued
 
         return begin
 
@@ -228,7 +243,13 @@ class Collectives:
             if blocking:
                 end(issued.slot)
                 return
-            add_work(unbox(result[-1] if type(result) is tuple else result), issued, threads.writer)
+            work = unbox(result[-1] if type(result) is tuple else result)
+            if issued.device and self.on_device is not None:
+                self.on_device.returned(issued, on_current_stream=work is None)
+            if work is None:
+                end(issued.slot)
+                return
+            add_work(work, issued, threads.writer)
             if fills_list:
                 for tensor in arguments[0]:
                     add_tensor(tensor, issued)

@@ -90,6 +90,7 @@ class DistributedDataParallelStall:
         if self._in_pre_forward or self._phases.in_backward:
             self._underway.append(issued)
             if issued.device and self._waits.device is not None:
+                self._waits.device.give_back(self._last_mark)
                 self._last_mark = self._waits.device.mark()
 
     def _pre_forward_ended(self) -> None:
@@ -111,3 +112,4 @@ class DistributedDataParallelStall:
         self._recorder.writer().write(Kind.STALL, representative.returned_ns, now, 0, *representative.fields)
         if self._waits.device is not None:
             self._waits.device.close(self._last_mark, representative)
+            self._last_mark = None

@@ -2,10 +2,16 @@
 
 On CUDA a wait does not block the host: it makes the compute stream wait. The events' difference is
 the stall, exact. Events come from a pool; a thread of ours asks with `query()` until both have
-happened, and only then writes the record. Nothing is recorded on a capturing stream, and the
-thread rests while a capture is under way (pytorch #104487, #148594).
+happened, and only then writes the record.
+
+A query from one thread breaks the CUDA graph that another is capturing (pytorch #104487), unless
+the one that asks has told the driver that captures are none of its business. torch's own watchdog
+does so (#148594), and our thread before its first query. Nothing is recorded on a
+capturing stream, and the thread rests while one is known to capture. Nothing here touches the
+device before the training has: a context on the wrong GPU costs hundreds of MiB there.
 """
 
+import ctypes
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -16,6 +22,7 @@ from traincope.events import Flag, Kind
 from traincope.record.collectives import Issued
 from traincope.record.guard import guard
 from traincope.record.recorder import Recorder
+from traincope.record.torch_private import raw_stream_reader
 
 POLL_SECONDS = 0.01
 POOL_SIZE = 1_024
@@ -23,6 +30,15 @@ POOL_SIZE = 1_024
 ANCHOR_INTERVAL_NS = 10_000_000_000
 """`elapsed_time` is a float32 of milliseconds: after 10 s its last digit is still a microsecond."""
 ANCHOR_TOLERANCE_NS = 200_000
+"""How wide the moment of an anchor may be on the host's clock."""
+
+DRIVER = "libcuda.so.1"
+CAPTURE_MODE_RELAXED = 2
+"""`CU_STREAM_CAPTURE_MODE_RELAXED` of cuda.h."""
+DEFAULT_STREAM = 0
+"""Its raw handle, on every device."""
+OTHER_DEVICE = -1
+"""No stream's handle: where a process trains on several devices, only the first one's stalls are measured."""
 
 
 class Event(Protocol):
@@ -45,6 +61,12 @@ class Device(Protocol):
 
     def capturing(self) -> bool:
         """Whether the current stream is being captured into a graph."""
+
+    def current_stream(self) -> int:
+        """The calling thread's current stream, by its raw handle."""
+
+    def enter_thread(self) -> None:
+        """Make the calling thread one that disturbs no capture; raises OSError or RuntimeError if it cannot."""
 
 
 @dataclass(slots=True)
@@ -69,6 +91,10 @@ class DeviceStalls:
     def __init__(self, recorder: Recorder, device: Device) -> None:
         self._recorder = recorder
         self._device = device
+        self.compute_stream = DEFAULT_STREAM
+        """The stream that was current between the last two steps; what waits on another delays no computing."""
+        self._started = False
+        self._off = False
         self._free: deque[Event] = deque()
         self._made = 0
         self._waiting: deque[_Bracket] = deque()
@@ -77,20 +103,30 @@ class DeviceStalls:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=guard(self._run), name="traincope-device", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
         """Resolve what has happened by now; what the device has not done yet is lost."""
+        self._off = True
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=1.0)
 
+    def choose_stream(self) -> None:
+        """Between two steps: the stream that is current there is the one that computes."""
+        if self._started and not self._off:
+            self._capturing = self._device.capturing()
+            if not self._capturing:
+                self.compute_stream = self._device.current_stream()
+
     def mark(self) -> Event | None:
-        """An event on the current stream, now; None on a capturing stream or out of events."""
+        """An event on the compute stream, now; None where another stream is current or captures, or out of events."""
+        if self._off or self._device.current_stream() != self.compute_stream:
+            return None
         self._capturing = self._device.capturing()
         if self._capturing:
             return None
+        if not self._started:
+            self._started = True
+            self._thread.start()
         if self._free:
             event = self._free.popleft()
         elif self._made < 2 * POOL_SIZE:
@@ -107,9 +143,14 @@ class DeviceStalls:
             return
         after = self.mark()
         if after is None:
-            self._free.append(before)
+            self.give_back(before)
             return
         self._waiting.append(_Bracket(issued, before, after, self._recorder.shared.step))
+
+    def give_back(self, before: Event | None) -> None:
+        """Nothing waited after this mark."""
+        if before is not None:
+            self._free.append(before)
 
     def resolve(self) -> int:
         """Write the brackets that are over, in order; returns how many."""
@@ -123,6 +164,12 @@ class DeviceStalls:
         return written
 
     def _run(self) -> None:
+        try:
+            self._device.enter_thread()
+        except (OSError, AttributeError, RuntimeError) as error:
+            self._off = True
+            self._recorder.probes["device stalls"] = f"absent: {error}"
+            return
         while not self._stopped.wait(POLL_SECONDS):
             self.resolve()
         self.resolve()
@@ -134,7 +181,7 @@ class DeviceStalls:
         before_ns = monotonic_ns()
         event = self._device.make_anchor()
         while not event.query():
-            if monotonic_ns() - before_ns > ANCHOR_TOLERANCE_NS and self._anchor is not None:
+            if monotonic_ns() - before_ns > ANCHOR_TOLERANCE_NS:
                 return
         self._anchor = _Anchor(event, (before_ns + monotonic_ns()) // 2)
 
@@ -150,19 +197,24 @@ class DeviceStalls:
 
 
 class CudaDevice:
-    """`torch.cuda`, behind the seam the tests use."""
+    """`torch.cuda`, behind the seam the tests use; the device is the one that the first mark finds current."""
 
     def __init__(self) -> None:
         import torch
 
         self._cuda = torch.cuda
-        self._stream = torch.cuda.Stream()
+        self._raw_stream = raw_stream_reader()
+        self._index: int | None = None
+        self._stream: Any = None
+        """Of the anchors, which must wait for nothing."""
 
     def make_event(self) -> Event:
         event: Event = self._cuda.Event(enable_timing=True)
         return event
 
     def make_anchor(self) -> Event:
+        if self._stream is None:
+            self._stream = self._cuda.Stream(self._index)
         with self._cuda.stream(self._stream):
             event = self.make_event()
             event.record()
@@ -170,3 +222,28 @@ class CudaDevice:
 
     def capturing(self) -> bool:
         return bool(self._cuda.is_current_stream_capturing())
+
+    def current_stream(self) -> int:
+        """Called with tensors of the training on the device, so its context is there."""
+        if self._index is None:
+            self._index = self._cuda.current_device()
+        if self._cuda.current_device() != self._index:
+            return OTHER_DEVICE
+        return int(self._raw_stream(self._index))
+
+    def enter_thread(self) -> None:
+        """A thread begins on device 0, whatever the training uses, and in the driver's strictest capture mode."""
+        if self._index is not None:
+            self._cuda.set_device(self._index)
+        answer = relax_captures()
+        if answer:
+            self.make_anchor()  # gives the thread the device's context, in case the driver wants one first
+            answer = relax_captures()
+        if answer:
+            raise RuntimeError(f"the CUDA driver does not let a thread stay out of captures (error {answer})")
+
+
+def relax_captures() -> int:
+    """Tell the driver that the calling thread disturbs no capture; 0, or the driver's error."""
+    mode = ctypes.c_int(CAPTURE_MODE_RELAXED)
+    return int(ctypes.CDLL(DRIVER).cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)))

@@ -16,6 +16,7 @@ from traincope.record.pipeline import PipelineActions
 from traincope.record.recorder import Recorder
 from traincope.record.scaler import GradientScaling
 from traincope.record.signals import Signals
+from traincope.record.streams import Streams
 from traincope.record.waits import Waits
 
 
@@ -46,6 +47,7 @@ def make_hooks() -> tuple[Hook, ...]:
         meshes,
         collectives,
         waits,
+        Streams(collectives, waits),
         phases,
         DistributedDataParallelStall(collectives, phases, waits),
         PipelineActions(),

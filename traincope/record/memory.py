@@ -25,6 +25,8 @@ class Memory:
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
         self._statm = -1
+        self._used = False
+        """Whether the training has used its GPU."""
         self._numbers: tuple[int, ...] = ()
         """Names of what `_read` returns; none while nothing is read."""
         self._read: Callable[[], tuple[int, ...]] = tuple
@@ -35,7 +37,7 @@ class Memory:
 
         self._recorder = recorder
         names = recorder.names
-        if torch.cuda.is_available():
+        if torch.cuda.device_count():
             self._cuda = torch.cuda
             self._numbers = tuple(names.intern(name) for name in ("allocated", "reserved", "peak allocated"))
             self._read = self._read_cuda
@@ -72,6 +74,9 @@ class Memory:
         return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
 
     def _read_cuda(self) -> tuple[int, ...]:
+        if not self._used and self._cuda.is_initialized():
+            self._used = True
+            self._recorder.note()  # of which kind it is can be told from now on
         stats = self._cuda.memory_stats()
         return tuple(
             stats.get(key, 0)

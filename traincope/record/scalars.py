@@ -53,7 +53,9 @@ class Scalars:
             self._write(number, float(local), step=self._recorder.shared.step, at_ns=now)
 
     def resolve(self) -> None:
-        """Write the values that have arrived, in order."""
+        """Write the values that have arrived, in order; asking inside a capture would spoil it."""
+        if self._copies and _is_capturing():
+            return
         while self._copies and self._copies[0].arrived.query():
             copy = self._copies.popleft()
             self._write(copy.name, float(copy.memory), step=copy.step, at_ns=copy.at_ns)
@@ -62,7 +64,7 @@ class Scalars:
         """Into pinned memory behind everything queued; nothing on a stream that is being captured."""
         import torch
 
-        if len(self._copies) >= MAX_UNDER_WAY or torch.cuda.is_current_stream_capturing():
+        if len(self._copies) >= MAX_UNDER_WAY or _is_capturing():
             self.left_out += 1
             return
         memory = torch.empty((), dtype=value.dtype, pin_memory=True)
@@ -74,6 +76,12 @@ class Scalars:
     def _write(self, number: int, value: float, *, step: int, at_ns: int) -> None:
         (bits,) = _words.unpack(_bits.pack(value))
         self._recorder.writer().write(Kind.SCALAR, at_ns, at_ns, name=number, value=bits, step=step)
+
+
+def _is_capturing() -> bool:
+    import torch
+
+    return torch.cuda.is_current_stream_capturing()
 
 
 def _local(value: Any) -> Any:

@@ -52,15 +52,21 @@ def versions() -> dict[str, str]:
     torch = sys.modules.get("torch")
     if torch is not None and torch.version.cuda:
         found["cuda"] = str(torch.version.cuda)
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else "not used"
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.device_count() else "not used"
     return found
 
 
 def devices() -> dict[str, str | int]:
-    """This process's accelerator, or its processor."""
+    """This process's accelerator, or its processor.
+
+    A GPU is named once the training has used it: asking sooner would settle which GPUs the process
+    sees, and keep its forked children from using any.
+    """
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    if torch is not None and torch.cuda.is_initialized():
         return {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+    if torch is not None and torch.cuda.device_count():
+        return {"name": "a GPU, not used yet", "count": torch.cuda.device_count()}
     return {"name": _processor(), "count": os.cpu_count() or 1}
 
 

@@ -66,6 +66,13 @@ def graph_task_reader() -> Any:
     return torch._C._current_graph_task_id
 
 
+def raw_stream_reader() -> Any:
+    """Returns the handle of the calling thread's current stream on a CUDA device given by its index."""
+    import torch
+
+    return torch._C._cuda_getCurrentRawStream
+
+
 def data_loader_iterator() -> Any:
     """The class whose `__next__` every DataLoader iterator runs."""
     from torch.utils.data import dataloader

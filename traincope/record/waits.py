@@ -34,15 +34,15 @@ class Waits:
         self._patches = Patches()
         self._interposed = Interposed()
         self.device: DeviceStalls | None = None
-        """Brackets on the compute stream; None where there is no GPU."""
+        """Brackets on the compute stream; None where torch cannot use a GPU."""
 
     def install(self, recorder: Recorder) -> None:
         import torch
 
         self._recorder = recorder
-        if torch.cuda.is_available():
+        if torch.backends.cuda.is_built():
             self.device = DeviceStalls(recorder, CudaDevice())
-            self.device.start()
+            recorder.between_steps(self.device.choose_stream)
         self._patch_work()
         self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
 
