@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check setup format bench bench-report sample-runs clean
+.PHONY: demo test check setup format bench bench-overhead bench-report test-kill sample-runs clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -40,6 +40,12 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench.recorder
+
+bench-overhead: setup
+	$(BIN)/python -m tests.bench.overhead
+
+test-kill: setup
+	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q tests/faults/test_kill_instants.py
 
 bench-report: setup
 	$(BIN)/python -m tests.bench.report

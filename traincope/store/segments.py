@@ -44,20 +44,24 @@ class SegmentFile:
     """A new segment, reserved, mapped and empty; `words` is its memory as native int64."""
 
     def __init__(self, path: Path, *, capacity: int) -> None:
-        """Raises OSError where the space cannot be had (disk full, quota, read-only)."""
+        """Under its name only once it has its header: a kill in between leaves no segment without.
+
+        Raises OSError where the space cannot be had (disk full, quota, read-only).
+        """
         self.name = path.name
-        size = HEADER_BYTES + capacity * RECORD_BYTES
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        size, unborn = HEADER_BYTES + capacity * RECORD_BYTES, path.with_suffix(".new")
+        self._descriptor = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.posix_fallocate(self._descriptor, 0, size)
             self.map = mmap.mmap(self._descriptor, size)
+            header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
+            text = json.dumps(header).encode()
+            self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
+            os.rename(unborn, path)
         except OSError:
-            path.unlink(missing_ok=True)
+            unborn.unlink(missing_ok=True)
             os.close(self._descriptor)
             raise
-        header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
-        text = json.dumps(header).encode()
-        self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
         self.words = memoryview(self.map).cast("q")
 
     def seal(self, used: int) -> bool:

@@ -1,0 +1,225 @@
+"""Faults of our own code, and of what it stands on: the hook is off and says so, the training is the same."""
+
+import functools
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import data
+
+import traincope
+from tests.faults.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
+from tests.faults.victims import Victims
+from traincope.events import Kind, Phase
+from traincope.record import hooks, run
+from traincope.record.probes import UNABLE
+from traincope.record.writer import ThreadWriter
+from traincope.store import RankRecords, read_run
+from traincope.timeline import open_run
+
+HOOKS = [hook.name for hook in hooks.make_hooks() if hook.level <= 2 and hook.name != "streams"]
+"""All that have something to watch here; streams are a GPU's."""
+
+
+def only_rank(path: Path) -> RankRecords:
+    (rank,) = read_run(path).ranks
+    return rank
+
+
+def of_kind(rank: RankRecords, kind: Kind) -> int:
+    return int((rank.thread("main")["kind"] == kind).sum())
+
+
+def patched() -> list[int]:
+    """What hooks replace, as far as one look tells."""
+    owners = (torch.nn.Module, torch.distributed.Work, torch.autograd, data.dataloader._BaseDataLoaderIter)
+    return [id(value) for owner in owners for value in vars(owner).values()] + [id(call) for call in gc.callbacks]
+
+
+def train_where_each_hook_fails_to_install(out: str) -> dict[str, Any]:
+    """Each in turn, after it has done its work, with an error that nobody expects."""
+    return {name: train_where_a_hook_fails_to_install(f"{out}/{name}", name) for name in HOOKS}
+
+
+def train_where_a_hook_fails_to_install(out: str, name: str) -> dict[str, Any]:
+    made = hooks.make_hooks()
+    (broken,) = (hook for hook in made if hook.name == name)
+    install = broken.install
+
+    def install_and_fail(recorder: Any) -> None:
+        with suppress(*UNABLE):
+            install(recorder)
+        raise ArithmeticError("broken")
+
+    broken.install = install_and_fail  # type: ignore[method-assign]
+    run.make_hooks = lambda: made  # type: ignore[attr-defined]
+    before = patched()
+    outcome = train_observed(out)
+    return {"outcome": outcome, "restored": patched() == before}
+
+
+def test_a_hook_that_fails_to_install_is_absent_and_torch_as_it_was(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.run(train_where_each_hook_fails_to_install, tmp_path)
+    assert ended.code == 0
+    assert ended.result == {name: {"outcome": bare, "restored": True} for name in HOOKS}
+    for name in HOOKS:
+        rank = only_rank(tmp_path / name)
+        assert rank.info.probes[name] == "absent: it failed to install"
+        assert "ArithmeticError: broken" in rank.info.probes["probes.Probes._install"]
+        assert sum(state == "on" for state in rank.info.probes.values()) >= len(HOOKS) // 2
+        assert of_kind(rank, Kind.SPAN) > STEPS
+
+
+def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
+    """Every hook that begins such a record raises at every call."""
+    begin = ThreadWriter.begin
+
+    def begin_or_fail(writer: ThreadWriter, what: int, during: int = 0, *fields: int) -> Any:
+        if (what, during) == (kind, phase):
+            raise MemoryError("broken")
+        return begin(writer, what, during, *fields)
+
+    ThreadWriter.begin = begin_or_fail  # type: ignore[method-assign, assignment]
+    return train_observed(out)
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "place"),
+    [
+        (Kind.STEP, Phase.NONE, "run._mark_step"),
+        (Kind.COLLECTIVE, Phase.NONE, "collectives.Collectives._beginner.<locals>.begin"),
+        (Kind.STALL, Phase.NONE, "waits.Waits._beginner.<locals>.begin"),
+        (Kind.PHASE, Phase.FORWARD, "phases.Phases._begin_forward"),
+        (Kind.PHASE, Phase.BACKWARD, "phases.Phases._begin_backward"),
+        (Kind.PHASE, Phase.OPTIMIZER, "phases.Phases._begin_optimizer"),
+        (Kind.PHASE, Phase.DATA_WAIT, "data.DataLoading.install.<locals>.begin"),
+    ],
+)
+def test_a_hook_that_raises_at_every_call_costs_its_own_records(
+    victims: Victims, bare: Outcome, tmp_path: Path, kind: Kind, phase: Phase, place: str
+) -> None:
+    ended = victims.run(train_where_records_fail, tmp_path / "run", int(kind), int(phase))
+    assert (ended.code, ended.result) == (0, bare)
+    assert ended.err.count("training goes on: broken") >= 1
+    rank = only_rank(tmp_path / "run")
+    assert "MemoryError: broken" in rank.info.probes[place]
+    records = rank.thread("main")
+    assert not ((records["kind"] == kind) & (records["phase"] == phase)).any()
+    assert of_kind(rank, Kind.SPAN) > STEPS
+
+
+def train_where_a_hook_is_slow(out: str) -> Outcome:
+    """A collective costs 2 ms of our CPU time, in steps of 50 ms."""
+    begin = ThreadWriter.begin
+
+    def begin_slowly(writer: ThreadWriter, what: int, *fields: int) -> Any:
+        if what == Kind.COLLECTIVE:
+            until = time.thread_time_ns() + 2_000_000
+            while time.thread_time_ns() < until:
+                pass
+        return begin(writer, what, *fields)
+
+    ThreadWriter.begin = begin_slowly  # type: ignore[method-assign, assignment]
+    with traincope.run(out) as recording:
+        for _ in range(25):
+            traincope.step()
+        assert recording._probes is not None
+        return train()
+
+
+def test_a_hook_that_is_slow_is_taken_off(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    ended = victims.run(train_where_a_hook_is_slow, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    assert "traincope records level 0 from now on: its own time was above 0.5 % of the step" in ended.err
+    assert only_rank(tmp_path / "run").info.probes["collectives"].startswith("off: level 0, its own time")
+
+
+def train_while_the_clock_jumps(out: str) -> Outcome:
+    """Somebody sets the wall clock a day back. (Ours to see in `time.time_ns`; nobody can set the monotonic one.)"""
+    real = time.time_ns
+
+    def at(step: int) -> None:
+        if step == FAULT_STEP:
+            time.time_ns = lambda: real() - 86_400_000_000_000  # type: ignore[method-assign]
+
+    return train_observed(out, at)
+
+
+def test_a_wall_clock_that_is_set_back_moves_no_record_against_another(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.run(train_while_the_clock_jumps, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
+    records = only_rank(tmp_path / "run").thread("main")
+    (timeline,) = open_run(tmp_path / "run").ranks
+    assert (records["end_ns"] >= records["start_ns"]).all()
+    moved = timeline.main["start_ns"] - np.sort(records["start_ns"])
+    assert len(set(moved.tolist())) == 1
+    assert [step.number for step in timeline.steps] == list(range(STEPS))
+
+
+PRIVATE = {
+    "torch._C._dispatch_keyset_full_after": {"collectives", "waits"},
+    "torch._C._dispatch_has_kernel_for_dispatch_key": {"collectives", "waits"},
+    "torch.library.Library._destroy": {"collectives", "waits"},
+    "torch._C._current_graph_task_id": {"phases", "flops"},
+    "torch.utils.data.dataloader._BaseDataLoaderIter": {"data"},
+    "torch.distributed.pipelining.stage._PipelineStageBase": {"pipeline"},
+    "torch.distributed.pipelining.schedules._PipelineSchedule": {"pipeline"},
+    "torch.nn.parallel.DistributedDataParallel._pre_forward": {"ddp"},
+    "torch.distributed.distributed_c10d._get_default_store": set(),
+    "torch._C._dynamo.eval_frame.set_code_exec_strategy": set(),
+    "torch._C._dispatch_dump_table": set(),
+}
+"""A private name of torch -> the probes that cannot be without it."""
+
+
+def train_without_each(out: str) -> dict[str, Any]:
+    return {name: train_without(f"{out}/{name}", name) for name in PRIVATE}
+
+
+def train_without(out: str, name: str) -> dict[str, Any]:
+    owner_path, _, attribute = name.rpartition(".")
+    owner: Any = functools.reduce(getattr, owner_path.split(".")[1:], torch)
+    value, before = vars(owner)[attribute], patched()
+    with lacking(owner, attribute), traincope.run(out, level=2, throttle=None):
+        # What torch itself cannot do without it is done with it: we looked when the run began.
+        setattr(owner, attribute, value)
+        outcome = train()
+        delattr(owner, attribute)
+    return {"outcome": outcome, "restored": patched() == before}
+
+
+@contextmanager
+def lacking(owner: Any, attribute: str) -> Iterator[None]:
+    value = vars(owner)[attribute]
+    delattr(owner, attribute)
+    yield
+    setattr(owner, attribute, value)
+
+
+def test_a_torch_that_lacks_a_private_name_costs_what_stands_on_it(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.run(train_without_each, tmp_path)
+    assert ended.code == 0, ended.err
+    assert ended.result == {name: {"outcome": bare, "restored": True} for name in PRIVATE}
+    for name, expected in PRIVATE.items():
+        rank = only_rank(tmp_path / name)
+        because = f"'{name.rpartition('.')[2]}'"
+        absent = {probe for probe, state in rank.info.probes.items() if state.startswith("absent: ")}
+        assert {probe for probe in absent if because in rank.info.probes[probe]} == expected, name
+        assert not (absent - expected) & TORCH_HAS, name
+        assert of_kind(rank, Kind.SPAN) >= STEPS
+
+
+TORCH_HAS = {"collectives", "waits", "phases", "ddp", "pipeline", "data", "gc", "checkpoints", "memory", "modules"}
+"""Probes that nothing but the missing name may keep away."""

@@ -1,0 +1,112 @@
+"""SIGKILL at random instants of a process that writes as fast as it can: what was begun before is there.
+
+The victim counts in memory it shares with us what it is about to begin, and again once it has: so what
+must be there, and what may be, is known of every instant. `make test-kill` takes 200 instants.
+"""
+
+import mmap
+import os
+import random
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import traincope
+from tests.faults.trainings import join_a_group
+from tests.faults.victims import Victims
+from traincope.errors import TraincopeError
+from traincope.events import Kind
+from traincope.record import writer
+from traincope.store import RankRecords, read_run
+from traincope.timeline import build_timeline
+
+INSTANTS = int(os.environ.get("TRAINCOPE_KILLS", "20"))
+LONGEST_SECONDS = 0.06
+NAMES = 97
+SMALL_SEGMENT = 64
+WORDS = 6
+"""Spans, events, collectives: announced, begun."""
+
+
+def shared_words(path: str | Path) -> memoryview:
+    """Numbers that two processes see; a store is whole at every instant."""
+    with open(path, "r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), WORDS * 8)).cast("q")
+
+
+def write_until_killed(out: str, counters: str, small: bool) -> None:
+    words = shared_words(counters)
+    join_a_group()
+    if small:
+        writer.CAPACITY = SMALL_SEGMENT
+    tensor = torch.ones(4)
+    with traincope.run(out, throttle=None) as run:
+        for number in count(1):
+            words[0] = number
+            with traincope.span(f"span {number % NAMES}"):
+                words[1] = words[2] = number
+                traincope.event("event", number=number)
+                words[3] = words[4] = number
+                dist.all_reduce(tensor)
+                words[5] = number
+            if number % 16 == 0:
+                run.step()
+
+
+@pytest.mark.parametrize("instant", range(INSTANTS))
+def test_what_was_begun_before_the_kill_is_there(victims: Victims, tmp_path: Path, instant: int) -> None:
+    rng = random.Random(instant)
+    counters = tmp_path / "counters"
+    counters.write_bytes(bytes(8 * WORDS))
+    words = shared_words(counters)
+    directory, _ = victims.start(write_until_killed, tmp_path / "run", counters, instant % 2 == 1)
+    while instant % 4 and not words[0]:
+        time.sleep(0.001)
+    time.sleep(rng.uniform(0, LONGEST_SECONDS))
+    victims.kill()
+    ended = victims.ended(directory)
+    assert (ended.code, ended.err) == (-9, "")
+    check(tmp_path / "run", [int(word) for word in words])
+
+
+def check(path: Path, words: list[int]) -> None:
+    """One of four kills may come before anything has been begun; then there may be nothing to read."""
+    try:
+        run = read_run(path)
+    except TraincopeError:
+        assert not words[1]
+        return
+    (rank,) = run.ranks
+    assert (run.problems, rank.problems, rank.dropped, rank.info.ending) == ((), (), 0, None)
+    numbers = range(1, words[0] + 1)
+    assert_begins(spans(rank), [f"span {n % NAMES}" for n in numbers], at_least=words[1])
+    assert_begins(events(rank), list(numbers), at_least=words[3])
+    assert_begins(sequences(rank), [n - 1 for n in numbers], at_least=words[5])
+    build_timeline(run)
+
+
+def assert_begins(found: list[object], announced: list[object], *, at_least: int) -> None:
+    """In order, all that was begun and at most what was announced."""
+    assert at_least <= len(found) <= len(announced)
+    assert found == announced[: len(found)]
+
+
+def of_kind(rank: RankRecords, kind: Kind) -> list[object]:
+    records = rank.thread("main")
+    return list(records[records["kind"] == kind])
+
+
+def spans(rank: RankRecords) -> list[object]:
+    return [rank.name(int(record["name"])) for record in of_kind(rank, Kind.SPAN)]  # type: ignore[index]
+
+
+def events(rank: RankRecords) -> list[object]:
+    return [rank.details[int(record["group"])]["number"] for record in of_kind(rank, Kind.EVENT)]  # type: ignore[index]
+
+
+def sequences(rank: RankRecords) -> list[object]:
+    return [int(record["sequence"]) for record in of_kind(rank, Kind.COLLECTIVE)]  # type: ignore[index]
