@@ -60,8 +60,8 @@ def test_ideal_over_wall_time_in_every_convention() -> None:
     assert ratios.hfu == pytest.approx(7.35 / 31.2)
     assert ratios.mfu_job == pytest.approx(6.3 / 31.2)
     assert ratios.ideal_ns == {"bfloat16": pytest.approx(6.3e9 / 312e12 * 1e9)}
-    assert (result.work.model, result.work.executed, result.work.recomputed) == (6.3e9, 7.35e9, 1.05e9)
-    assert result.work.redundant is None
+    assert (result.work.model, result.work.executed, result.work.recomputed) == (6.3e9, 7.35e9, 1e9)
+    assert result.work.redundant == pytest.approx(0.05e9)
     assert result.work.coverage_ratio == 1
     assert result.tokens_per_second == pytest.approx(64 / 100e-6)
 
@@ -80,6 +80,28 @@ def test_every_dtype_is_held_to_its_own_peak() -> None:
     assert found(on(rank(0, *STEPS, in_fp32))).ratios.mfu == pytest.approx(1)
 
 
+def test_the_waterfall_splits_forward_and_backward_at_peak_and_sums_to_one() -> None:
+    """In steps of 100 us: 30 forward, 50 backward with 5 recomputed in it, 10 optimizer."""
+    work = [
+        row
+        for at in (1, 2)
+        for row in (
+            phase(Phase.FORWARD, at * 100 * US, (at * 100 + 30) * US, at=at),
+            phase(Phase.BACKWARD, (at * 100 + 30) * US, (at * 100 + 80) * US, at=at),
+            phase(Phase.RECOMPUTE, (at * 100 + 40) * US, (at * 100 + 45) * US, at=at),
+            phase(Phase.OPTIMIZER, (at * 100 + 80) * US, (at * 100 + 90) * US, at=at),
+        )
+    ]
+    waterfall = found(on(rank(0, *STEPS, *work, *COUNTED))).ratios.waterfall
+    assert waterfall is not None
+    assert waterfall["ideal"] == pytest.approx(6.3 / 31.2)
+    assert waterfall["redundant"] == pytest.approx(0.05 / 31.2)
+    assert waterfall["kernel_inefficiency"] == pytest.approx(0.75 - 6.35 / 31.2)
+    assert (waterfall["recompute"], waterfall["optimizer"], waterfall["unattributed"]) == (0.05, 0.1, 0.1)
+    assert sum(share for share in waterfall.values() if share is not None) == pytest.approx(1)
+    assert not {"forward", "backward"} & set(waterfall)
+
+
 def test_ranks_are_summed_and_several_counts_averaged() -> None:
     """Rank 1 does 2 GFLOP in one counted step and 4 in the next."""
     uneven = [flops(Phase.FORWARD, Work.MATMUL, count * 10**9, at=at) for at, count in ((1, 2), (2, 4))]
@@ -89,12 +111,12 @@ def test_ranks_are_summed_and_several_counts_averaged() -> None:
 
 
 def test_told_flops_win_and_what_ran_beyond_them_is_redundant() -> None:
-    """7.35 GFLOP ran, 1.05 of them again; the training needed 5."""
+    """7.35 GFLOP ran, 1 of them in recomputed forwards; the training needed 5."""
     result = found(on(rank(0, *STEPS, *COUNTED)), model_flops_per_step=5e9)
     assert result.ratios.mfu == pytest.approx(5 / 31.2)
     assert result.ratios.mfu_paper is None
     assert result.ratios.hfu == pytest.approx(7.35 / 31.2)
-    assert result.work.redundant == pytest.approx(1.3e9)
+    assert result.work.redundant == pytest.approx(1.35e9)
 
 
 def test_told_flops_need_no_counts() -> None:

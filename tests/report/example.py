@@ -286,6 +286,7 @@ def document() -> schema.Document:
             "redundant_flops_per_step": None,
             "coverage_ratio": None,
             "ideal_ns": None,
+            "waterfall": None,
             "peak_flops": None,
             "peak_source": None,
         },

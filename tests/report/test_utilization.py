@@ -20,6 +20,7 @@ KNOWN = Utilization(
     redundant_flops_per_step=None,
     coverage_ratio=1.0,
     ideal_ns={"float32": 4e7},
+    waterfall={"ideal": 0.412, "redundant": 0.003, "kernel_inefficiency": 0.2605, "optimizer": 0.02},
     peak_flops={"float32": 31.2e9},
     peak_source="Some CPU: measured",
 )
@@ -37,6 +38,8 @@ def test_an_mfu_says_of_what_it_is_a_share_and_in_which_convention() -> None:
         "UTILIZATION  3,970 tokens/s; MFU 41.2 %, HFU 43.0 %\n"
         "    of 31.2 GFLOP/s float32 a rank, Some CPU: measured\n"
         "    1.23 TFLOP a step as counted, causal attention halved\n"
+        "    of forward and backward 41.2 % is the model at peak, 0.3 % is computed\n"
+        "    twice, 26.1 % below peak\n"
         "    not halved: 42.0 %; over the whole run: 38.0 %\n"
         "\n"
     )

@@ -15,6 +15,8 @@ from traincope.analysis.work import JobWork, RankWork, job_work, positive
 from traincope.timeline import Timeline
 
 NO_STEP = "no complete step was recorded"
+AT_WORK = ("forward", "backward")
+"""Terms of the ledger that hold the model's FLOPs."""
 
 Flops = Callable[[RankWork], Mapping[str, float] | None]
 
@@ -30,6 +32,9 @@ class Ratios:
     hfu: float | None = None
     ideal_ns: Mapping[str, float] | None = None
     """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
+    waterfall: Mapping[str, float | None] | None = None
+    """Shares of wall time that sum to 1: `ideal` (= mfu), `redundant` at peak, `kernel_inefficiency` (the rest of
+    forward and backward), and every other term of the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,20 @@ class _Rated:
             mfu_job=self.over_job(lambda rank: rank.model),
             hfu=self.over_steps(lambda rank: rank.executed),
             ideal_ns=self.ideal_by_dtype(),
+            waterfall=self.waterfall(),
         )
+
+    def waterfall(self) -> dict[str, float | None]:
+        """Where what is redundant is not known it lies in the kernels' inefficiency."""
+        ideal = self.over_steps(lambda rank: rank.model)
+        redundant = self.over_steps(lambda rank: rank.redundant)
+        busy = sum(self.ledger.share(term) or 0.0 for term in AT_WORK)
+        return {
+            "ideal": ideal,
+            "redundant": redundant,
+            "kernel_inefficiency": busy - (ideal or 0.0) - (redundant or 0.0),
+            **{term: self.ledger.share(term) for term in self.ledger.order if term not in AT_WORK},
+        }
 
     def over_steps(self, flops: Flops) -> float | None:
         return self._ratio(flops, steps=lambda rank: rank.num_counted, ns=lambda rank: rank.total_wall_ns)

@@ -1,6 +1,6 @@
 """What every rank had to compute in a step: by its own count, or by what the training told."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from traincope.analysis.counted import CountedFlops, counted_flops
@@ -27,7 +27,22 @@ class RankWork:
     paper: Mapping[str, float] | None = None
     """The same, not halved."""
     executed: Mapping[str, float] | None = None
-    recomputed: float | None = None
+    recomputed: Mapping[str, float] | None = None
+    """Of the executed, the forwards that the backward ran again."""
+
+    @property
+    def redundant(self) -> Mapping[str, float] | None:
+        """Executed beyond model and recomputation: what fused attention computes again in its kernel.
+
+        And, where the training told its model FLOPs, products that several ranks repeat, and padding:
+        counts take what ran for what was needed.
+        """
+        if self.executed is None or self.recomputed is None:
+            return None
+        return {
+            dtype: self.executed.get(dtype, 0.0) - self.recomputed.get(dtype, 0.0) - self.model.get(dtype, 0.0)
+            for dtype in sorted({*self.executed, *self.model})
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +55,27 @@ class JobWork:
     """Why `ranks` is empty."""
     coverage_ratio: float | None = None
     """The least of the ranks'."""
-    told: bool = False
 
     @property
     def model(self) -> float | None:
-        return sum(sum(rank.model.values()) for rank in self.ranks.values()) if self.ranks else None
+        return self._sum(lambda rank: rank.model)
 
     @property
     def executed(self) -> float | None:
-        found = [sum(rank.executed.values()) for rank in self.ranks.values() if rank.executed is not None]
-        return sum(found) if self.ranks and len(found) == len(self.ranks) else None
+        return self._sum(lambda rank: rank.executed)
 
     @property
     def recomputed(self) -> float | None:
-        found = [rank.recomputed for rank in self.ranks.values() if rank.recomputed is not None]
-        return sum(found) if self.ranks and len(found) == len(self.ranks) else None
+        return self._sum(lambda rank: rank.recomputed)
 
     @property
     def redundant(self) -> float | None:
-        """Executed beyond model and recomputation (products that several ranks repeat, padding).
+        return self._sum(lambda rank: rank.redundant)
 
-        Counts cannot tell it: they take what ran for what was needed.
-        """
-        if not self.told or self.executed is None or self.recomputed is None or self.model is None:
-            return None
-        return self.executed - self.recomputed - self.model
+    def _sum(self, part: Callable[[RankWork], Mapping[str, float] | None]) -> float | None:
+        """Over ranks and dtypes; None where a rank's is not known."""
+        known = [flops for rank in self.ranks.values() if (flops := part(rank)) is not None]
+        return sum(sum(flops.values()) for flops in known) if known and len(known) == len(self.ranks) else None
 
 
 def job_work(timeline: Timeline) -> JobWork:
@@ -81,7 +92,7 @@ def job_work(timeline: Timeline) -> JobWork:
     dtype = str(settings.get("flops_dtype", TOLD_DTYPE))
     share = told / timeline.run.info.world_size
     ranks = {rank.rank: _told(share, ranks.get(rank.rank), dtype=dtype) for rank in timeline.ranks}
-    return JobWork(ranks=ranks, convention=TOLD, coverage_ratio=coverage, told=True)
+    return JobWork(ranks=ranks, convention=TOLD, coverage_ratio=coverage)
 
 
 def positive(value: object) -> float | None:

@@ -127,6 +127,7 @@ def _utilization(utilization: Utilization) -> schema.Utilization:
         redundant_flops_per_step=work.redundant,
         coverage_ratio=work.coverage_ratio,
         ideal_ns=None if ratios.ideal_ns is None else dict(ratios.ideal_ns),
+        waterfall=None if ratios.waterfall is None else dict(ratios.waterfall),
         peak_flops=None if peak is None else dict(peak.flops),
         peak_source=None if peak is None else f"{peak.device}: {peak.source}",
     )

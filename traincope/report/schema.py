@@ -83,11 +83,15 @@ class Utilization(TypedDict):
     executed_flops_per_step: float | None
     recomputed_flops_per_step: float | None
     redundant_flops_per_step: float | None
-    """Executed beyond the two above; known where the training told its model FLOPs."""
+    """Executed beyond model and recomputation: scores that fused attention computes again in its backward; where the
+    training told its model FLOPs also products that several ranks repeat, and padding."""
     coverage_ratio: float | None
     """Share of what the parameters imply that was counted; below 0.98 mfu is null."""
     ideal_ns: dict[str, float] | None
     """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
+    waterfall: dict[str, float | None] | None
+    """Shares of wall time: ideal (= mfu), redundant at peak, kernel_inefficiency (the rest of forward and backward),
+    and the ledger's other terms; those that are not null sum to 1."""
     peak_flops: dict[str, float] | None
     """dtype -> FLOP/s of a rank (the first one's)."""
     peak_source: str | None

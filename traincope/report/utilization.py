@@ -1,6 +1,6 @@
 """The section on utilization: how much of the hardware's peak the model's mathematics used."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.padding import Padding
 from rich.text import Text
@@ -28,5 +28,15 @@ def _evidence(found: Utilization) -> Iterator[str]:
     peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (found["peak_flops"] or {}).items())
     yield f"of {peaks} a rank, {found['peak_source']}"
     yield f"{flops(found['model_flops_per_step'])} a step {found['flops_convention']}"
+    if found["waterfall"] is not None:
+        yield _kernels(found["waterfall"])
     unhalved = "" if found["mfu_paper"] is None else f"not halved: {share(found['mfu_paper'])}; "
     yield f"{unhalved}over the whole run: {share(found['mfu_job'])}"
+
+
+def _kernels(waterfall: Mapping[str, float | None]) -> str:
+    """Why forward and backward take longer than the model's mathematics must."""
+    again = waterfall["redundant"]
+    redundant = f"{share(again)} is computed twice, " if again else ""
+    lost = share(waterfall["kernel_inefficiency"])
+    return f"of forward and backward {share(waterfall['ideal'])} is the model at peak, {redundant}{lost} below peak"
