@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, cast, overload
 from traincope.events import CLEAN
 from traincope.record import guard as guarding
 from traincope.record.ending import stop_at_exit
+from traincope.record.exceptions import place_of
 from traincope.record.guard import guard, meter, trial_ns
 from traincope.record.hooks import make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
@@ -175,7 +176,7 @@ class Run:
         if self._probes is not None:
             self._probes.remove()
         if kind is not None:
-            _write_event(recorder, "exception", {"type": kind.__name__, "at": _place(traceback)})
+            _write_event(recorder, "exception", {"type": kind.__name__, "at": place_of(traceback)})
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=CLEAN if kind is None else kind.__name__)
 
@@ -321,15 +322,6 @@ def _after_fork() -> None:
 def _level(options: Options) -> int:
     wish = os.environ.get(LEVEL_VARIABLE, "")
     return int(wish) if wish.isdecimal() else options.level
-
-
-def _place(traceback: TracebackType | None) -> str:
-    """File and line where it was raised; no source, no locals."""
-    if traceback is None:
-        return ""
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return f"{os.path.basename(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
 
 
 os.register_at_fork(after_in_child=_after_fork)
