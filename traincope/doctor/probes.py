@@ -67,6 +67,8 @@ def _probe(name: str, state: str, *, level: int | None) -> Finding:
 def probe_off(name: str, state: str, *, where: str = "") -> Finding:
     """What a probe's state means that is not `on`; `where` names ranks."""
     said = f"{state}{where}"
+    if state.startswith(f"{ON}, "):
+        return note(name, said)
     if state.startswith(("failed", "switched off")):
         return bad(name, said, do="its traceback is in the training's log; please report it, the rest was recorded")
     if "its own time was above" in state:
@@ -76,4 +78,4 @@ def probe_off(name: str, state: str, *, where: str = "") -> Finding:
         return note(name, said, do=f"record with {LEVEL_VARIABLE}={needed[1]}, if you want what it sees")
     if state.startswith("off"):
         return note(name, said)
-    return note(name, said, do="what it watches is not in this torch; the report does without")
+    return note(name, said, do="what it watches is not in this torch, or not on this machine; the report does without")

@@ -8,6 +8,7 @@ from traincope.record.data import DataLoading
 from traincope.record.ddp import DistributedDataParallelStall
 from traincope.record.flops import Flops
 from traincope.record.garbage import GarbageCollection
+from traincope.record.hardware import Hardware
 from traincope.record.memory import Memory
 from traincope.record.meshes import Meshes
 from traincope.record.modules import Modules
@@ -18,6 +19,7 @@ from traincope.record.scaler import GradientScaling
 from traincope.record.signals import Signals
 from traincope.record.streams import Streams
 from traincope.record.waits import Waits
+from traincope.record.windows import KernelWindows
 
 
 class Hook(Protocol):
@@ -56,7 +58,9 @@ def make_hooks() -> tuple[Hook, ...]:
         Checkpoints(),
         GradientScaling(),
         Signals(),
+        Hardware(),
         Memory(phases),
         Modules(phases),
+        KernelWindows(),
         Flops(),
     )

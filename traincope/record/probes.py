@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_NS = 1_000_000_000
+FAILED = "absent: it failed to install"
 UNABLE = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
 """What a hook's `install` raises where this torch or this machine lacks what it watches."""
 
@@ -96,9 +97,12 @@ class Probes:
         self._recorder.note()
 
     def _install(self, hook: "Hook") -> None:
-        """What a hook had done before it failed is taken back, whatever it failed with."""
+        """What a hook had done before it failed is taken back, whatever it failed with.
+
+        A hook that is installed is on, unless it says itself what else it is.
+        """
         states, done = self._recorder.probes, False
-        states[hook.name] = "absent: it failed to install"
+        states[hook.name] = FAILED
         try:
             hook.install(self._recorder)
             done = True
@@ -108,5 +112,5 @@ class Probes:
             if not done:
                 guard(hook.remove)()
         if done:
-            states[hook.name] = "on"
+            states[hook.name] = "on" if states[hook.name] == FAILED else states[hook.name]
             self.on.append(hook)

@@ -1,0 +1,160 @@
+"""One GPU as NVIDIA's management library (NVML) sees it: the only place that calls `pynvml`.
+
+NVML talks to the driver and needs no CUDA context. Every error it returns becomes a `Refusal`.
+"""
+
+import ctypes
+import importlib
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, Self, cast
+
+LIBRARY = "libnvidia-ml.so.1"
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+class Refusal(RuntimeError):
+    """NVML did not do what it was asked to."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class RemappedRows(NamedTuple):
+    """Rows of the GPU's memory replaced by spare ones (Ampere and newer)."""
+
+    corrected: int
+    """For corrected errors."""
+    uncorrected: int
+    pending: bool
+    """Some are only replaced once the GPU is reset."""
+    failure: bool
+    """One could not be replaced."""
+
+
+def has_driver() -> bool:
+    """Whether NVML is there. Raises FileNotFoundError where it is missing beside a driver."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        if DRIVER.exists():
+            raise FileNotFoundError(
+                f"{LIBRARY} is missing beside an NVIDIA driver; in a container set"
+                " NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            ) from None
+        return False
+    return True
+
+
+def load() -> ModuleType:
+    """`pynvml`. Raises ImportError."""
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise ImportError("nvidia-ml-py is not installed: pip install 'traincope[gpu]'") from error
+
+
+class Gpu:
+    """A GPU between `open` and `close`; NVML counts both, so that others in the process are not disturbed."""
+
+    def __init__(self, nvml: ModuleType) -> None:
+        self._nvml = nvml
+        self._handle: object = None
+        self._events: object = None
+        self.uuid = ""
+        self.is_shared = False
+        """In MIG mode what NVML tells is of the whole GPU, of which this process has a part."""
+
+    @classmethod
+    def open(cls, nvml: ModuleType, uuid: str) -> Self:
+        """The GPU, or the one of the MIG instance, of this UUID (CUDA's, without a prefix). Raises Refusal."""
+        gpu = cls(nvml)
+        gpu._ask("nvmlInit")
+        try:
+            gpu._find(uuid)
+        except Refusal:
+            gpu.close()
+            raise
+        return gpu
+
+    def close(self) -> None:
+        """What a lost GPU refuses to give back is the driver's."""
+        if self._events is not None:
+            with suppress(Refusal):
+                self._ask("nvmlEventSetFree", self._events)
+        with suppress(Refusal):
+            self._ask("nvmlShutdown")
+
+    def clock_reasons(self) -> int:
+        """Why the clocks are as they are, as bits of NVML's `nvmlClocksEventReason*`."""
+        try:
+            reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle)
+        except Refusal as refusal:
+            if refusal.code != self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+            # Drivers before 535 know it by this name only.
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle)
+        return cast(int, reasons)
+
+    def ecc_errors(self) -> tuple[int, int]:
+        """Corrected and uncorrected ones since the driver was loaded."""
+        kinds = (self._nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+        corrected, uncorrected = (
+            cast(int, self._ask("nvmlDeviceGetTotalEccErrors", self._handle, kind, self._nvml.NVML_VOLATILE_ECC))
+            for kind in kinds
+        )
+        return corrected, uncorrected
+
+    def remapped_rows(self) -> RemappedRows:
+        rows = cast("tuple[int, int, int, int]", self._ask("nvmlDeviceGetRemappedRows", self._handle))
+        return RemappedRows(rows[0], rows[1], bool(rows[2]), bool(rows[3]))
+
+    def listen(self) -> None:
+        """From now on the driver keeps XIDs for `next_xid`."""
+        self._events = self._ask("nvmlEventSetCreate")
+        self._ask("nvmlDeviceRegisterEvents", self._handle, self._nvml.nvmlEventTypeXidCriticalError, self._events)
+
+    def next_xid(self, timeout_ms: int) -> int | None:
+        """The next one; None where none comes in time. It waits outside of Python's lock."""
+        try:
+            event = self._ask("nvmlEventSetWait_v2", self._events, timeout_ms)
+        except Refusal as refusal:
+            if refusal.code == self._nvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise
+        return int(event.eventData)  # type: ignore[attr-defined]
+
+    def is_gone(self, refusal: Refusal) -> bool:
+        """Whether it was refused because the GPU itself is lost."""
+        return refusal.code in (self._nvml.NVML_ERROR_GPU_IS_LOST, self._nvml.NVML_ERROR_RESET_REQUIRED)
+
+    def _find(self, uuid: str) -> None:
+        try:
+            self._handle = self._ask("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}")
+        except Refusal as no_such_gpu:
+            try:
+                instance = self._ask("nvmlDeviceGetHandleByUUID", f"MIG-{uuid}")
+            except Refusal:
+                raise no_such_gpu from None
+            self._handle = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
+        self.uuid = cast(str, self._ask("nvmlDeviceGetUUID", self._handle))
+        self.is_shared = self._in_mig_mode()
+
+    def _in_mig_mode(self) -> bool:
+        """A GPU that knows no MIG refuses the question."""
+        try:
+            current, _pending = cast("tuple[int, int]", self._ask("nvmlDeviceGetMigMode", self._handle))
+        except Refusal:
+            return False
+        return bool(current)
+
+    def _ask(self, name: str, *arguments: object) -> object:
+        function = getattr(self._nvml, name, None)
+        if function is None:
+            raise Refusal(self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND, f"this pynvml has no {name}")
+        try:
+            return cast(object, function(*arguments))
+        except self._nvml.NVMLError as error:
+            raise Refusal(error.value, str(error)) from error
