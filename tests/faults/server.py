@@ -12,17 +12,18 @@ import os
 import warnings
 from pathlib import Path
 
-import pytest  # noqa: F401 - what torch and the test modules import is imported once, for all children
-import torch
-import torch._dynamo
-import torch.distributed.device_mesh
-import torch.distributed.pipelining
-
-import traincope  # noqa: F401
-
 
 def main() -> None:
     """Serve until there are no more requests, or be the child of one."""
+    # Once for all children; not by a spawned grandchild, which imports this file and needs none of it.
+    import pytest  # noqa: F401
+    import torch
+    import torch._dynamo
+    import torch.distributed.device_mesh
+    import torch.distributed.pipelining
+
+    import traincope  # noqa: F401
+
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()

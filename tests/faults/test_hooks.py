@@ -23,8 +23,7 @@ from traincope.record.writer import ThreadWriter
 from traincope.store import RankRecords, read_run
 from traincope.timeline import open_run
 
-HOOKS = [hook.name for hook in hooks.make_hooks() if hook.level <= 2 and hook.name != "streams"]
-"""All that have something to watch here; streams are a GPU's."""
+HOOKS = [hook.name for hook in hooks.make_hooks() if hook.level <= 2]
 
 
 def only_rank(path: Path) -> RankRecords:
@@ -72,6 +71,8 @@ def test_a_hook_that_fails_to_install_is_absent_and_torch_as_it_was(
     assert ended.result == {name: {"outcome": bare, "restored": True} for name in HOOKS}
     for name in HOOKS:
         rank = only_rank(tmp_path / name)
+        if rank.info.probes[name].startswith("off: nothing to watch"):
+            continue  # what only a GPU has
         assert rank.info.probes[name] == "absent: it failed to install"
         assert "ArithmeticError: broken" in rank.info.probes["probes.Probes._install"]
         assert sum(state == "on" for state in rank.info.probes.values()) >= len(HOOKS) // 2

@@ -68,8 +68,8 @@ class Victims:
         return Ended(
             code=code,
             result=json.loads(result.read_text()) if result.exists() else None,
-            out=out.read_text(),
-            err=err.read_text(),
+            out=out.read_text() if out.exists() else "",
+            err=err.read_text() if err.exists() else "",
         )
 
     def stop(self) -> None:
@@ -92,6 +92,7 @@ class Victims:
                 with suppress(ProcessLookupError):
                     self.kill()
                 self._server.kill()
+                self._server.wait()
                 self._server = None
                 raise TimeoutError("a process did not end")
             read = os.read(pipe, 1)

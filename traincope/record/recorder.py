@@ -24,6 +24,9 @@ from traincope.record.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
 
 CLOCK_INTERVAL_NS = 1_000_000_000
+MAX_WRITERS = 64
+"""Threads that are recorded at the same time, for each takes two file descriptors, which are the training's too.
+What others write is counted as dropped."""
 
 
 class Recorder:
@@ -63,6 +66,9 @@ class Recorder:
         self._idle: deque[ThreadWriter] = deque()
         """Those of threads that are gone: the next new thread goes on with one."""
         self.main = self._add_writer("main")
+        self.mute = ThreadWriter(self.shared, thread="")
+        """Writes nothing, and counts it as dropped."""
+        self.mute.abandon()
         self.threads = _Threads(self, self.main)
         self.steps = Steps(self.main, self.shared)
         keep_room(self.directory / RANK_FILE)
@@ -219,10 +225,11 @@ class Recorder:
     def lease_writer(self) -> "_Lease":
         """A writer for the calling thread, which has none yet, until that thread is gone."""
         try:
-            writer = self._idle.popleft()
+            return _Lease(self._idle.popleft(), self._idle)
         except IndexError:
-            writer = self._add_writer(f"thread-{next(self._thread_numbers)}")
-        return _Lease(writer, self._idle)
+            if len(self._writers) < MAX_WRITERS:
+                return _Lease(self._add_writer(f"thread-{next(self._thread_numbers)}"), self._idle)
+            return _Lease(self.mute, deque())
 
     @property
     def _side_files(self) -> tuple[LineFile, ...]:
@@ -252,6 +259,7 @@ class _Threads(threading.local):
         if recorder.main_thread == threading.get_ident():
             self.writer = main
         else:
+            self.writer = recorder.mute  # for the collector, which may run, and want to write, meanwhile
             self._lease = recorder.lease_writer()
             self.writer = self._lease.writer
 
