@@ -8,7 +8,7 @@ import pytest
 
 from tests.timeline.build import Row, phase, rank, run, step
 from traincope.analysis import Utilization, analyze
-from traincope.analysis.work import NEVER_COUNTED, TOO_SHORT
+from traincope.analysis.work import NEVER_COUNTED, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
 from traincope.store import RankRecords
 from traincope.timeline import build_timeline
@@ -146,7 +146,7 @@ def covered(share: int) -> tuple[Row, ...]:
         ((), None, {}, NEVER_COUNTED),
         ((), "on", {}, TOO_SHORT),
         ((), "off: needs level 1, this run records level 0", {}, "needs level 1, this run records level 0 (rank 0)"),
-        (COUNTED, "off: what torch.compile compiled cannot be counted; tell it", {}, "what torch.compile compiled"),
+        (COUNTED, f"off: compiled; {REMEDY}", {}, f"compiled; {REMEDY} (rank 0)"),
         (covered(979), "on", {}, "modules with 2% of the parameters' FLOPs multiply in ways that are not counted"),
         (COUNTED, "on", {"peak_flops": {"float32": 1e12}}, "the peak of NVIDIA A100-SXM4-80GB for bfloat16 is not"),
         (COUNTED, "on", {"peak_flops": -1}, "the peak of NVIDIA A100-SXM4-80GB for bfloat16 is not"),
@@ -163,6 +163,10 @@ def test_without_evidence_mfu_is_null_and_says_why(
 
 def test_a_little_uncovered_is_no_lack() -> None:
     assert found(on(rank(0, *STEPS, *covered(980)))).reason is None
+
+
+def test_a_level_that_is_lowered_later_leaves_what_was_counted() -> None:
+    assert found(on(rank(0, *STEPS, *COUNTED), probe="off: level 0, asked for")).reason is None
 
 
 def test_an_unknown_device_keeps_the_flops_and_asks_for_its_peak() -> None:

@@ -15,11 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import traincope
 from traincope.analysis.counted import CountedFlops, counted_flops
+from traincope.analysis.work import REMEDY as READ_REMEDY
 from traincope.engine.config import ModelConfig
 from traincope.engine.model import GPT, next_token_loss
 from traincope.events import Kind, Phase, Work
 from traincope.plan.flops import Transformer, attention_forward, blocks_forward, step_flops
-from traincope.record.flops import is_due
+from traincope.record.flops import REMEDY, is_due
 from traincope.record.products import FORMULAS
 from traincope.store import read_run
 
@@ -244,6 +245,10 @@ def test_flops_that_are_told_are_written_down(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", flops=6.25e15):
         traincope.event("begun")
     assert read_run(tmp_path / "run").info.settings == {"model_flops_per_step": 6.25e15}
+
+
+def test_what_the_probe_says_is_understood_where_it_is_read() -> None:
+    assert READ_REMEDY == REMEDY
 
 
 def test_few_steps_are_counted_and_ever_fewer() -> None:

@@ -10,6 +10,8 @@ ENOUGH_COVERAGE = 0.98
 PROBE = "flops"
 ON = "on"
 OFF = "off: "
+REMEDY = "tell run.describe(model_flops_per_step=...)"
+"""Also in the state of a probe that takes its counts back."""
 NEVER_COUNTED = "no FLOPs are recorded"
 TOO_SHORT = "no step was counted, the run was over within its first two"
 COUNTED = "as counted, causal attention halved"
@@ -122,7 +124,8 @@ def _why_uncounted(timeline: Timeline, counted: Mapping[int, CountedFlops], cove
     """What keeps the counts from standing for the whole job."""
     states = {rank.rank: rank.info.probes.get(PROBE) for rank in timeline.run.ranks}
     for rank, state in states.items():
-        if state is not None and state != ON:
+        withdrawn = state is not None and REMEDY in state
+        if state is not None and state != ON and (withdrawn or rank not in counted):
             return f"{state.removeprefix(OFF)} (rank {rank})"
     if timeline.run.missing:
         return f"rank {timeline.run.missing[0]} left no records, so its FLOPs are missing"
@@ -131,7 +134,6 @@ def _why_uncounted(timeline: Timeline, counted: Mapping[int, CountedFlops], cove
         return NEVER_COUNTED if states[uncounted[0]] is None else TOO_SHORT
     if coverage is not None and coverage < ENOUGH_COVERAGE:
         return (
-            f"modules with {1 - coverage:.0%} of the parameters' FLOPs multiply in ways that are not counted; "
-            "tell run.describe(model_flops_per_step=...)"
+            f"modules with {1 - coverage:.0%} of the parameters' FLOPs multiply in ways that are not counted; {REMEDY}"
         )
     return None

@@ -10,7 +10,6 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable
-from math import prod
 from time import monotonic_ns
 from typing import Any
 
@@ -19,7 +18,7 @@ from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import NO_GRAPH_TASK
-from traincope.record.products import FORMULAS, Count
+from traincope.record.products import FORMULAS, implied_flops
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import compiled_graphs, graph_task_reader
 
@@ -40,12 +39,18 @@ def is_due(step: int) -> bool:
     return step == FIRST or (step >= SELDOM and step & (step - 1) == 0) or (step > 0 and step % AT_LEAST == 0)
 
 
+Tally = Counter[tuple[Phase, Work, Any]]
+"""FLOPs by what they were for, what they were, and the dtype."""
+
+
 class _Here(threading.local):
     within = False
     """Inside a counted product: what it calls is part of it."""
+    products = 0
     modules = 0
     evaluating = False
     """Inside the call of a root module that is not being trained."""
+    tally: Tally | None = None
 
 
 class Flops:
@@ -60,10 +65,8 @@ class Flops:
         self._here = _Here()
         self._counting: int | None = None
         """The step being counted."""
-        self._seen: list[tuple[Phase, Count]] = []
-        """One entry a product; appending is atomic, and backward may run on several threads."""
-        self._implied: list[tuple[int, bool]] = []
-        """FLOPs that a module's parameters imply, and whether it ran a product that was counted."""
+        self._tallies: list[Tally] = []
+        """One for each thread: backward may run on several."""
         self._unseen: str | None = None
         """Why the step's counts are worth nothing."""
         self._second_order = 0
@@ -119,6 +122,7 @@ class Flops:
 
     def _start(self) -> None:
         self._counting = self._recorder_there.shared.step
+        self._here, self._tallies = _Here(), []
         for operator in FORMULAS:
             guard(self._put)(operator)
         self._patch_modules()
@@ -131,21 +135,24 @@ class Flops:
 
     def _write(self, step: int) -> None:
         """One record for each phase, kind of work and dtype, at the step's end."""
-        seen, self._seen = self._seen, []
-        implied, self._implied = self._implied, []
         if self._unseen is not None:
             return
         flops: Counter[tuple[Phase, Work, str]] = Counter()
-        for phase, (dtype, parts) in seen:
-            for work, count in parts:
+        for tally in self._tallies:
+            for (phase, work, dtype), count in tally.items():
                 flops[phase, work, _name(dtype)] += count
-        flops[Phase.FORWARD, Work.IMPLIED, ""] = sum(count for count, _ in implied)
-        flops[Phase.FORWARD, Work.COVERED, ""] = sum(count for count, covered in implied if covered)
         recorder, now = self._recorder_there, monotonic_ns()
-        writer, intern = recorder.writer(), recorder.names.intern
         for (phase, work, name), count in flops.items():
-            writer.write(Kind.FLOPS, now, now, phase, intern(name), tag=work, value=count, step=step)
+            number = recorder.names.intern(name)
+            recorder.main.write(Kind.FLOPS, now, now, phase, number, tag=work, value=count, step=step)
         self._tell("on")
+
+    def _count(self, phase: Phase, work: Work, dtype: Any, flops: int) -> None:
+        here = self._here
+        if here.tally is None:
+            here.tally = Counter()
+            self._tallies.append(here.tally)
+        here.tally[phase, work, dtype] += flops
 
     # -- products -----------------------------------------------------------------------------
 
@@ -164,10 +171,10 @@ class Flops:
             self._unseen = f"off: {error}; {REMEDY}"
 
     def _around(self, operator: str, names: list[str], proceed: Kernel, below: Any) -> Kernel:
-        here, see = self._here, guard(self._see)
+        here, recorder, see = self._here, self._recorder_there, guard(self._see)
 
         def product(keys: Any, *arguments: Any, **named: Any) -> Any:
-            if here.within:
+            if here.within or not recorder.active:
                 return proceed(keys & below, *arguments, **named)
             see(operator, names, arguments, named)
             here.within = True
@@ -182,12 +189,14 @@ class Flops:
         phase = self._phase()
         if phase is None or _is_imaginary(arguments[0]):
             return
-        count = FORMULAS[operator]({**dict(zip(names, arguments, strict=False)), **named})
-        if not count[1]:
+        dtype, parts = FORMULAS[operator]({**dict(zip(names, arguments, strict=False)), **named})
+        if not parts:
             self._unseen = UNKNOWN
         elif self._may_capture and _is_capturing():
             self._unseen = CAPTURED
-        self._seen.append((phase, count))
+        self._here.products += 1
+        for work, flops in parts:
+            self._count(phase, work, dtype, flops)
 
     def _phase(self) -> Phase | None:
         """What the calling thread multiplies for; None: nothing of the training (an optimizer, an evaluation)."""
@@ -211,28 +220,30 @@ class Flops:
         def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if is_compiling():
                 return original(module, *args, **kwargs)
-            seen = enter(module)
+            products = enter(module)
             here.modules += 1
             try:
                 return original(module, *args, **kwargs)
             finally:
                 here.modules -= 1
-                leave(module, seen, args)
+                leave(module, products, args)
 
         self._patches.replace(Module, "__call__", __call__)
 
     def _enter(self, module: Any) -> int:
-        if not self._here.modules:
-            self._here.evaluating = not (self._grad_enabled() or module.training)
-        return len(self._seen)
+        here = self._here
+        if not here.modules:
+            here.evaluating = not (self._grad_enabled() or module.training)
+        return here.products
 
-    def _leave(self, module: Any, seen: int | None, args: tuple[Any, ...]) -> None:
+    def _leave(self, module: Any, products: int | None, args: tuple[Any, ...]) -> None:
         """What a module's own matrices imply for the tokens it was given."""
-        if self._phase() is not Phase.FORWARD or seen is None or not args:
+        if self._phase() is not Phase.FORWARD or products is None or not args:
             return
-        parameters, tokens = _matrix_elements(module), _tokens(args[0])
-        if parameters and tokens:
-            self._implied.append((2 * parameters * tokens, len(self._seen) > seen))
+        implied = implied_flops(module, args[0])
+        if implied:
+            self._count(Phase.FORWARD, Work.IMPLIED, None, implied)
+            self._count(Phase.FORWARD, Work.COVERED, None, implied if self._here.products > products else 0)
 
     def _patch_backward(self) -> None:
         from torch import autograd
@@ -256,8 +267,8 @@ class Flops:
 
 
 def _name(dtype: Any) -> str:
-    """As torch prints it; fp32 that a GPU multiplies as TF32 has that one's peak."""
-    name = str(dtype).removeprefix("torch.")
+    """As torch prints it, nothing for what has none; fp32 that a GPU multiplies as TF32 has that one's peak."""
+    name = "" if dtype is None else str(dtype).removeprefix("torch.")
     return "tf32" if name == "float32" and _multiplies_in_tf32() else name
 
 
@@ -276,18 +287,3 @@ def _is_capturing() -> bool:
 def _is_imaginary(tensor: Any) -> bool:
     """Whether only shapes are computed: meta tensors, and those of torch.compile and DTensor's rules."""
     return bool(tensor.is_meta) or type(tensor).__name__ == "FakeTensor"
-
-
-def _matrix_elements(module: Any) -> int:
-    """Parameters of the module itself, without its children's, that are matrices: norms and biases are not."""
-    if type(module).__name__ in ("LayerNorm", "RMSNorm"):
-        return 0
-    own = module._parameters.values()
-    return sum(each.numel() for each in own if each is not None and each.dim() > 1 and each.shape[0] > 1)
-
-
-def _tokens(tensor: Any) -> int:
-    """Rows of an activation (..., channels); 0 for what no matrix multiplies, e.g. token numbers."""
-    if not hasattr(tensor, "is_floating_point") or not tensor.is_floating_point() or tensor.dim() == 0:
-        return 0
-    return prod(tensor.shape[:-1])

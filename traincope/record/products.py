@@ -158,3 +158,16 @@ FORMULAS: dict[str, Callable[[Arguments], Count]] = {
 
 What one of them calls of the others is part of it.
 """
+
+
+def implied_flops(module: Any, activation: Any) -> int:
+    """What a module's own matrices, without its children's, imply for the (..., channels) it is called with.
+
+    Two a parameter and token; nothing for what no matrix multiplies, as token numbers.
+    """
+    if type(module).__name__ in ("LayerNorm", "RMSNorm"):
+        return 0
+    own = (each for each in module._parameters.values() if each is not None)
+    elements = sum(each.numel() for each in own if each.dim() > 1 and each.shape[0] > 1)
+    floating = hasattr(activation, "is_floating_point") and activation.is_floating_point() and activation.dim() > 0
+    return 2 * elements * prod(activation.shape[:-1]) if elements and floating else 0
