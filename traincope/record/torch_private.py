@@ -52,10 +52,14 @@ def has_kernel(operator: str, key: str) -> bool:
 
 
 def live_kernel(operator: str, key: str) -> str:
-    """What the dispatcher says of the kernel that answers at a key: above all, where it was registered."""
+    """What the dispatcher says of the kernel that answers at a key: above all, where it was registered.
+
+    Nothing, where this torch does not tell.
+    """
     import torch
 
-    lines = torch._C._dispatch_dump_table(operator).splitlines()
+    dump = getattr(torch._C, "_dispatch_dump_table", str)
+    lines = dump(operator).splitlines()
     return next((line for line in lines if line.startswith(f"{key}:")), "")
 
 
