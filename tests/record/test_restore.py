@@ -48,6 +48,7 @@ OWNERS: tuple[Any, ...] = (
     dataloader,
     dataloader._BaseDataLoaderIter,
     torch.amp.GradScaler,
+    torch.cuda.Event,
     checkpoint,
     state_dict_loader,
     state_dict_saver,

@@ -28,6 +28,8 @@ GROUP_TYPE = "__torch__.torch.classes.c10d.ProcessGroup"
 TRIAL_OPERATOR = f"nothing(Tensor[] tensors, {GROUP_TYPE} group, Tensor? indices, bool async, int timeout) -> Tensor[]"
 """The arguments that a collective has, as far as they cost."""
 
+NO_FILE = " /dev/null:"
+
 Kernel = Callable[..., Any]
 """Called with dispatch keys, then the operator's arguments by position."""
 
@@ -60,13 +62,18 @@ class Interposed:
 
     def hidden(self) -> tuple[str, ...]:
         """Operators in front of which somebody else has put a kernel since: ours is not called."""
-        return tuple(operator for operator in self._operators if __file__ not in live_kernel(operator, KEY))
+        return tuple(operator for operator in self._operators if not _is_ours(live_kernel(operator, KEY)))
 
     def remove(self) -> None:
         """Theirs, put there before or after ours, stays and works."""
         self._operators.clear()
         while self._destroyers:
             self._destroyers.pop()()
+
+
+def _is_ours(kernel: str) -> bool:
+    """An older torch (2.6) names no file of a Python kernel, but lets nobody put another over it either."""
+    return __file__ in kernel or NO_FILE in kernel
 
 
 @functools.cache

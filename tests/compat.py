@@ -1,0 +1,215 @@
+"""What the recorder sees under the torch that runs this: `python -m tests.compat` (or `make compat TORCH=2.6.0`).
+
+Two gloo processes train DDP with accumulation, call one of each operation, and run a pipeline. A
+table says what was seen of it, and which probes are on. Exit code 1 where something that must work
+does not; a pipeline this torch cannot run is shown, and fails nothing.
+"""
+
+import platform
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import traincope
+from tests.distributed.pool import Pool, RankFailed
+from tests.record.test_restore import differences, snapshot
+from traincope.events import OPEN, Flag, Kind
+from traincope.timeline import RankTimeline, Timeline, match_instances
+
+STEPS, MICROBATCHES = 5, 2
+LATE_NS = 100_000_000
+LATE_RANK = 1
+
+COMMON = ("all_reduce", "all_reduce", "broadcast", "reduce", "all_gather", "all_gather", "gather", "scatter")
+EXPECTED = {rank: [*COMMON, "all_reduce", direct, "barrier"] for rank, direct in enumerate(("send", "recv"))}
+"""What `every_operation` calls, by rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    what: str
+    passed: bool
+    seen: str
+    must: bool = True
+
+
+# -- what the ranks do ------------------------------------------------------------------------------
+
+
+def every_operation(directory: str) -> None:
+    """Synchronous, asynchronous, functional and point to point."""
+    import torch.distributed._functional_collectives as functional
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    with traincope.run(directory) as run:
+        run.step()
+        one, many = torch.ones(8), [torch.empty(8) for _ in range(size)]
+        dist.all_reduce(one)
+        dist.all_reduce(one, async_op=True).wait()
+        dist.broadcast(one, src=1)
+        dist.reduce(one, dst=0)
+        dist.all_gather(many, one)
+        gather_single(torch.empty(8 * size), one)
+        dist.gather(one, many if rank == 0 else None, dst=0)
+        dist.scatter(one, many if rank == 0 else None, src=0)
+        functional.wait_tensor(functional.all_reduce(one, "sum", dist.group.WORLD))
+        if rank == 0:
+            dist.send(one, dst=1, tag=3)
+        else:
+            dist.recv(one, src=0, tag=3)
+        dist.barrier()
+
+
+def train(directory: str | None) -> list[float]:
+    """DDP, two microbatches a step, rank 1 late in front of each backward; returns the losses."""
+    torch.manual_seed(0)
+    losses = []
+    group = dist.new_group()
+    with traincope.run(directory, throttle=None) if directory else nullcontext() as run:
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)), process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(STEPS):
+            for microbatch in range(MICROBATCHES):
+                last = microbatch == MICROBATCHES - 1
+                with nullcontext() if last else model.no_sync():
+                    loss = model(torch.full((4, 16), 0.1 * step)).square().mean()
+                    if last and dist.get_rank() == LATE_RANK:
+                        time.sleep(LATE_NS / 1e9)
+                    loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            if run is not None:
+                run.step()
+    return losses
+
+
+def pipe(directory: str) -> None:
+    """GPipe over both ranks; raises what a torch without pipelining raises."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    module, device = nn.Linear(4, 4), torch.device("cpu")
+    shape = torch.empty(2, 4, requires_grad=True)
+    with traincope.run(directory) as run:
+        stage = PipelineStage(module, rank, size, device, input_args=(shape,), output_args=(shape,))
+        schedule = ScheduleGPipe(stage, 2, loss_fn=lambda output, _: output.square().mean())
+        for _ in range(2):
+            if rank == 0:
+                schedule.step(torch.ones(4, 4))
+            else:
+                schedule.step(target=torch.ones(4, 4))
+            run.step()
+
+
+def what_stays_changed(directory: str) -> list[str]:
+    """Names in torch that a run has left other than it found them; the first run imports what torch imports late."""
+    every_operation(f"{directory}/first")
+    before = snapshot()
+    every_operation(f"{directory}/second")
+    return sorted(differences(before, snapshot()))
+
+
+# -- what was seen of it ----------------------------------------------------------------------------
+
+
+def names(rank: RankTimeline, kind: Kind) -> list[str]:
+    return [rank.name(int(record["name"])) for record in rank.of_kind(kind)]
+
+
+def look_at_operations(timeline: Timeline) -> list[Check]:
+    seen = {rank.rank: names(rank, Kind.COLLECTIVE) for rank in timeline.ranks}
+    waited = {rank.rank: names(rank, Kind.STALL) for rank in timeline.ranks}
+    ended = all((rank.of_kind(Kind.COLLECTIVE)["end_ns"] != OPEN).all() for rank in timeline.ranks)
+    matched = match_instances(timeline).complete
+    return [
+        Check(what="collectives", passed=seen == EXPECTED and ended, seen=_counted(seen, EXPECTED)),
+        Check(what="waits", passed=waited == EXPECTED, seen=_counted(waited, EXPECTED)),
+        Check(what="matched between ranks", passed=bool(matched.all()), seen=f"{matched.sum()} of {len(matched)}"),
+    ]
+
+
+def look_at_training(timeline: Timeline) -> list[Check]:
+    prompt = timeline.ranks[1 - LATE_RANK]
+    stalls = prompt.of_kind(Kind.STALL)
+    stalls = stalls[[prompt.axis(int(group)) == "dp" for group in stalls["group"]]]
+    longest = int((stalls["end_ns"] - stalls["start_ns"]).max(initial=0))
+    steps = [sum(not record["flags"] & Flag.PARTIAL for record in rank.of_kind(Kind.STEP)) for rank in timeline.ranks]
+    return [
+        Check(what="steps", passed=steps == [STEPS] * 2, seen=f"{steps} of {STEPS}"),
+        Check(
+            what=f"DDP's stall for a rank {LATE_NS / 1e6:.0f} ms late",
+            passed=longest >= LATE_NS / 2,
+            seen=f"{longest / 1e6:.0f} ms",
+        ),
+    ]
+
+
+def look_at_pipeline(pool: Pool, directory: Path) -> Check:
+    try:
+        pool.run(pipe, str(directory))
+    except RankFailed as failed:
+        reason = failed.reports[min(failed.reports)].strip().splitlines()[-1]
+        return Check(what="pipeline actions", passed=False, seen=f"not here: {reason}", must=False)
+    actions = [len(rank.of_kind(Kind.ACTION)) for rank in traincope.open_run(directory).ranks]
+    return Check(what="pipeline actions", passed=min(actions) >= 8, seen=f"{actions}", must=False)
+
+
+def examine(pool: Pool, root: Path) -> tuple[list[Check], dict[str, str]]:
+    """The checks, and the state of every probe."""
+    pool.run(every_operation, str(root / "operations"))
+    checks = look_at_operations(traincope.open_run(root / "operations"))
+    bare, observed = pool.run(train, None), pool.run(train, str(root / "training"))
+    training = traincope.open_run(root / "training")
+    checks += look_at_training(training)
+    checks.append(Check(what="losses as without it", passed=bare == observed, seen=f"{observed[0][-1]!r}"))
+    checks.append(look_at_pipeline(pool, root / "pipeline"))
+    changed = sorted(set().union(*pool.run(what_stays_changed, str(root / "restored"))))
+    checks.append(Check(what="torch restored", passed=not changed, seen=", ".join(changed[:3]) or "bit for bit"))
+    return checks, dict(training.run.ranks[0].info.probes)
+
+
+def _counted(seen: dict[int, list[str]], expected: dict[int, list[str]]) -> str:
+    return f"{sum(map(len, seen.values()))} of {sum(map(len, expected.values()))}"
+
+
+# -- the table --------------------------------------------------------------------------------------
+
+
+def show(checks: list[Check], probes: dict[str, str]) -> None:
+    console = Console(width=110)
+    table = Table(title=f"torch {torch.__version__}, Python {platform.python_version()}, gloo", box=None)
+    for column in ("what", "verdict", "seen"):
+        table.add_column(column)
+    for check in checks:
+        verdict = "ok" if check.passed else "FAILED" if check.must else "no"
+        table.add_row(check.what, verdict, check.seen)
+    for name, state in sorted(probes.items()):
+        table.add_row(f"probe {name}", "on" if state == "on" else "-", "" if state == "on" else state)
+    console.print(table)
+
+
+def main() -> int:
+    pool = Pool(2)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            checks, probes = examine(pool, Path(directory))
+    finally:
+        pool.stop()
+    show(checks, probes)
+    return int(any(check.must and not check.passed for check in checks))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
