@@ -1,6 +1,6 @@
 """Pipeline orders, written as the papers draw them."""
 
-from traincope.analysis.schedule import Action
+from traincope.plan.actions import Action
 
 Orders = dict[int, tuple[Action, ...]]
 """Rank -> its actions."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from tests.analysis.orders import Orders
 from tests.timeline.build import Row, action, group, message, rank, stall, step
-from traincope.analysis.schedule import Action, Key
+from traincope.plan.actions import Action
+from traincope.plan.schedule import Key
 from traincope.store import RankRecords
 from traincope.topology import Group
 

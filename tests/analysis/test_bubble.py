@@ -9,8 +9,9 @@ from tests.analysis.orders import Orders, gpipe, one_forward_one_backward
 from tests.analysis.pipelines import Pipeline
 from tests.timeline.build import Row, action, collective, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, Bubble, analyze
-from traincope.analysis.schedule import Action, Key
 from traincope.events import Phase
+from traincope.plan.actions import Action
+from traincope.plan.schedule import Key
 from traincope.store import RankRecords
 
 TERMS = ("bubble.schedule", "bubble.imbalance", "exposed_transfer[pp]", "bubble.jitter")

@@ -6,7 +6,9 @@ from fractions import Fraction
 import pytest
 
 from tests.analysis.orders import Orders, gpipe, one_forward_one_backward
-from traincope.analysis.schedule import Action, Key, Replica, mean_over_stages, recognise, replay
+from traincope.analysis.schedule import Replica, mean_over_stages, recognise, replay
+from traincope.plan.actions import Action
+from traincope.plan.schedule import Key
 
 
 def even(orders: Orders, *, forward: int, backward: int) -> dict[Key, int]:

@@ -17,6 +17,7 @@ from traincope.analysis import Analysis
 from traincope.engine.orders import ORDERS
 from traincope.engine.torch_private import scheduled
 from traincope.plan.bubble import bubble_ratio
+from traincope.plan.orders import Shape
 
 FORWARD_SECONDS, BACKWARD_SECONDS = 0.015, 0.030
 STEPS = 4
@@ -94,7 +95,7 @@ def analysed(directory: Path) -> Analysis:
 def test_equal_stages_idle_as_theory_says(two_ranks: Pool, tmp_path: Path, name: str) -> None:
     two_ranks.run(train, str(tmp_path / "run"), name, 4, None)
     analysis = analysed(tmp_path / "run")
-    theory = bubble_ratio(name, stages=2, microbatches=4)
+    theory = bubble_ratio(name, Shape(ranks=2, microbatches=4))
     assert theory == pytest.approx(0.2)
     assert analysis.bubble is not None
     assert (analysis.bubble.schedule, analysis.bubble.num_microbatches) == (name, 4)

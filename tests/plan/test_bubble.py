@@ -1,47 +1,75 @@
-"""The papers' bubble formulas, on numbers that can be checked by eye."""
-
-import re
+"""The papers' bubble formulas, on numbers that can be checked by eye, and against the orders played out."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from traincope.errors import UsageError
-from traincope.plan.bubble import bubble_over_ideal, bubble_ratio
+from traincope.plan.actions import EQUAL, Times
+from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
+from traincope.plan.orders import SCHEDULES, Shape, orders
+from traincope.plan.schedule import timetable
 
 
 @pytest.mark.parametrize(
-    ("schedule", "stages", "microbatches", "ratio"),
+    ("schedule", "shape", "ratio"),
     [
-        ("gpipe", 2, 4, 1 / 5),
-        ("gpipe", 4, 8, 3 / 11),
-        ("1f1b", 4, 16, 3 / 19),
-        ("1f1b", 8, 1, 7 / 8),
-        ("1f1b", 1, 5, 0),
+        ("naive", Shape(ranks=4, microbatches=8), 3 / 4),
+        ("gpipe", Shape(ranks=2, microbatches=4), 1 / 5),
+        ("gpipe", Shape(ranks=4, microbatches=8), 3 / 11),
+        ("1f1b", Shape(ranks=4, microbatches=16), 3 / 19),
+        ("1f1b", Shape(ranks=8, microbatches=1), 7 / 8),
+        ("1f1b", Shape(ranks=1, microbatches=5), 0),
+        ("interleaved", Shape(ranks=4, microbatches=8, chunks=2), 3 / 19),
+        ("zb-1p", Shape(ranks=4, microbatches=8), 3 / 27),
+        ("zb-v", Shape(ranks=4, microbatches=8, chunks=2), 3 / 51),
     ],
 )
-def test_idle_share_of_total_time(schedule: str, stages: int, microbatches: int, ratio: float) -> None:
-    assert bubble_ratio(schedule, stages=stages, microbatches=microbatches) == pytest.approx(ratio)
+def test_idle_share_of_total_time_for_equal_f_i_and_w(schedule: str, shape: Shape, ratio: float) -> None:
+    assert bubble_ratio(schedule, shape) == pytest.approx(ratio)
 
 
-def test_interleaving_v_chunks_divides_the_bubble_by_about_v() -> None:
-    assert bubble_ratio("interleaved", stages=4, microbatches=8, chunks=2) == pytest.approx(3 / 19)
+@pytest.mark.parametrize(("schedule", "chunks", "ideal"), [("gpipe", 1, 8), ("1f1b", 1, 8), ("interleaved", 2, 16)])
+def test_over_ideal_time_it_is_the_fraction_that_papers_print(schedule: str, chunks: int, ideal: int) -> None:
+    shape = Shape(ranks=4, microbatches=8, chunks=chunks)
+    assert bubble_over_ideal(schedule, shape) == pytest.approx(3 / ideal)
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_over_ideal_time_it_is_the_fraction_that_papers_print(schedule: str) -> None:
-    assert bubble_over_ideal(schedule, stages=4, microbatches=8) == pytest.approx(3 / 8)
+def test_zb_1p_idles_longer_the_shorter_w_is() -> None:
+    """(P - 1) (F + I - W) = 3 x (10 + 12 - 7) = 45, beside 8 x 29 of work."""
+    times = Times(forward=10, backward_input=12, backward_weight=7)
+    assert bubble_ratio("zb-1p", Shape(ranks=4, microbatches=8), times) == pytest.approx(45 / (45 + 8 * 29))
 
 
-def test_interleaved_over_ideal_time() -> None:
-    assert bubble_over_ideal("interleaved", stages=4, microbatches=8, chunks=2) == pytest.approx(3 / 16)
+durations = st.integers(1, 30)
+sizes = st.builds(Shape, ranks=st.integers(1, 6), microbatches=st.integers(1, 16), chunks=st.integers(1, 3))
+times = st.just(EQUAL) | st.builds(Times, forward=durations, backward_input=durations, backward_weight=durations)
+
+
+@given(schedule=st.sampled_from(tuple(FORMULAS)), shape=sizes, times=times)
+def test_a_formula_says_what_its_order_played_out_does(schedule: str, shape: Shape, times: Times) -> None:
+    expected = bubble_ratio(schedule, shape, times) if SCHEDULES[schedule].refusal(shape) is None else None
+    if expected is not None:
+        assert timetable(orders(schedule, shape), times).idle_ratio == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shape"),
+    [
+        ("dualpipev", Shape(ranks=2, microbatches=4, chunks=2)),
+        ("zb-1p", Shape(ranks=4, microbatches=3)),
+        ("zb-v", Shape(ranks=4, microbatches=6, chunks=2)),
+    ],
+)
+def test_where_the_papers_have_no_formula_there_is_none(schedule: str, shape: Shape) -> None:
+    assert (bubble_ratio(schedule, shape), bubble_over_ideal(schedule, shape)) == (None, None)
 
 
 def test_an_unknown_schedule_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no bubble formula for schedule 'dualpipe'; known are gpipe, 1f1b"):
-        bubble_ratio("dualpipe", stages=2, microbatches=2)
+    with pytest.raises(UsageError, match="schedule 'dualpipe' is not known; choose one of gpipe, 1f1b"):
+        bubble_ratio("dualpipe", Shape(ranks=2, microbatches=2))
 
 
-@pytest.mark.parametrize("sizes", [{"stages": 0}, {"microbatches": 0}, {"chunks": 0}])
-def test_sizes_below_one_are_refused(sizes: dict[str, int]) -> None:
-    (name,) = sizes
-    with pytest.raises(UsageError, match=re.escape(f"{name} = 0 must be at least 1")):
-        bubble_ratio("1f1b", **({"stages": 2, "microbatches": 2} | sizes))
+def test_times_must_be_positive() -> None:
+    with pytest.raises(UsageError, match="backward_weight = 0 must be greater than 0"):
+        Times(backward_weight=0)

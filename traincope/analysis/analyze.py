@@ -19,7 +19,14 @@ from traincope.analysis.comm import AxisOperation, communication
 from traincope.analysis.findings import Finding
 from traincope.analysis.host import cut
 from traincope.analysis.ledger import Ledger, assemble, rank_ledger
-from traincope.analysis.pipeline import NO_WINDOW, ReplicaSteps, replica_steps, window_ends
+from traincope.analysis.pipeline import (
+    NO_WINDOW,
+    ReplicaSteps,
+    by_number,
+    replica_steps,
+    step_timetable,
+    window_ends,
+)
 from traincope.analysis.roots import Root, course, jitter_roots
 from traincope.analysis.stalls import Standstill, split_stalls, standstills
 from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
@@ -92,7 +99,7 @@ def _analysis(
     comm = communication(instances, stood_still, ledger=ledger)
     excluded = frozenset(ledger.excluded_steps)
     counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
-    bubble = _bubble(ledger, counted, one_clock=instances.shared_clock)
+    bubble = _bubble(timeline, ledger, counted, one_clock=instances.shared_clock)
     late = stragglers(timeline, ledger, stood_still)
     return Analysis(
         timeline=timeline,
@@ -122,38 +129,47 @@ def _idle_by_rank(steps: tuple[ReplicaSteps, ...], instances: Instances) -> Mapp
     return idle
 
 
-def _bubble(ledger: Ledger, steps: tuple[ReplicaSteps, ...], *, one_clock: bool) -> Bubble | None:
+def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...], *, one_clock: bool) -> Bubble | None:
     """Per stage from the ledger; theory and schedule from the last step of the last replica."""
     if not steps:
         return None
-    ranks_of: dict[int, set[int]] = {}
-    for step in steps:
-        for rank, order in step.replica.orders.items():
-            for action in order:
-                ranks_of.setdefault(action.stage, set()).add(rank)
-    newest = max(
-        (step for step in steps if step.ranks == steps[-1].ranks), key=lambda step: int(step.numbers[-1])
-    ).last()
-    schedule, microbatches, formula, replayed = theory(newest)
+    ranks_of: dict[tuple[int, ...], set[int]] = {}
+    for one in steps:
+        for rank, order in one.replica.orders.items():
+            ranks_of.setdefault(tuple(sorted({action.stage for action in order})), set()).add(rank)
+    newest = max((one for one in steps if one.ranks == steps[-1].ranks), key=lambda one: int(one.numbers[-1]))
+    expected, shown = theory(newest.last()), _median_step(ledger, newest)
     return Bubble(
-        schedule=schedule,
-        num_stages=len(newest.orders),
-        num_microbatches=microbatches,
-        stages=tuple(_stage(ledger, stage, ranks) for stage, ranks in sorted(ranks_of.items())),
-        theory_ratio=formula,
-        replay_ratio=replayed,
+        schedule=expected.schedule,
+        num_stages=len(newest.replica.stages),
+        num_microbatches=expected.num_microbatches,
+        chunks=expected.chunks,
+        stages=tuple(_stage(ledger, stages, ranks) for stages, ranks in sorted(ranks_of.items())),
+        theory_ratio=expected.formula_ratio,
+        replay_ratio=expected.replay_ratio,
         one_clock=one_clock,
+        step=shown,
+        timetable=step_timetable(timeline, newest, shown) if one_clock else None,
     )
 
 
-def _stage(ledger: Ledger, stage: int, ranks: set[int]) -> StageBubble:
+def _median_step(ledger: Ledger, steps: ReplicaSteps) -> int:
+    """Of an even number the shorter of the two in the middle."""
+    (first,) = (rank for rank in ledger.ranks if rank.rank == steps.ranks[0])
+    wall = by_number(steps.numbers, first.numbers, first.wall_ns, missing=0)
+    order = np.argsort(wall, kind="stable")
+    return int(steps.numbers[order[(len(order) - 1) // 2]])
+
+
+def _stage(ledger: Ledger, stages: tuple[int, ...], ranks: set[int]) -> StageBubble:
     own = [rank for rank in ledger.ranks if rank.rank in ranks]
 
     def total(part: str) -> int:
         return sum(rank.total(f"bubble.{part}") or 0 for rank in own)
 
     return StageBubble(
-        stage=stage,
+        stage=stages[0],
+        others=stages[1:],
         ranks=tuple(sorted(ranks)),
         schedule_ns=total("schedule"),
         imbalance_ns=total("imbalance"),

@@ -4,7 +4,9 @@ The pool to be split is the stage's time in a step's window that is in none of i
 in nothing else the ledger names. With every stage given the mean of the stages' median durations
 and free transfers the replay idles for the schedule alone; own medians add the imbalance; measured
 transfers add exposed transfer; what really happened adds the jitter. Differences of
-counterfactuals, so signed; their sum is the pool, exactly.
+counterfactuals, so signed; their sum is the pool, exactly. A rank may have several stages, and a
+stage I and W instead of B: a rank is idle where none of its actions runs, and each kind of action
+has a median of its own.
 """
 
 from collections.abc import Mapping
@@ -13,9 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.analysis.pipeline import Ints, ReplicaSteps, by_number
-from traincope.analysis.schedule import Action, Ns, Replica, halfway, mean_over_stages, recognise, replay
+from traincope.analysis.schedule import CUSTOM, Replica, halfway, mean_over_stages, recognise, replay
 from traincope.events import RECEIVE_OPERATIONS
-from traincope.plan.bubble import FORMULAS, bubble_ratio
+from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
+from traincope.plan.bubble import bubble_ratio
+from traincope.plan.orders import Shape
+from traincope.plan.schedule import Key, Ns, Timetable
 from traincope.timeline import Instances
 from traincope.topology import PIPELINE_AXIS
 
@@ -36,6 +41,8 @@ class StageBubble:
     """One stage, summed over its ranks and the counted steps."""
 
     stage: int
+    others: tuple[int, ...] = ()
+    """Further stages of the same ranks: idle together with it, so they have no entry of their own."""
     ranks: tuple[int, ...]
     schedule_ns: int
     imbalance_ns: int
@@ -53,9 +60,11 @@ class Bubble:
     """The pipeline of a run."""
 
     schedule: str
-    """gpipe, 1f1b, or custom, told from the recorded order."""
+    """Its name in `plan.orders.SCHEDULES`, or custom, told from the recorded order."""
     num_stages: int
     num_microbatches: int
+    chunks: int = 1
+    """Stages of one rank."""
     stages: tuple[StageBubble, ...]
     theory_ratio: float | None
     """Idle share of total time by the schedule's formula; None where there is no formula."""
@@ -63,6 +72,14 @@ class Bubble:
     """The same by replaying the recorded order with equal stages and free transfers."""
     one_clock: bool = True
     """Whether the stages' times compare exactly; between hosts nothing bounds their clocks' error."""
+    step: int | None = None
+    """The step of median length among those that ran this order."""
+    timetable: Timetable | None = None
+    """What one replica did in that step, ns from its begin; None where the ranks have no common clock."""
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(ranks=self.num_stages // self.chunks, microbatches=self.num_microbatches, chunks=self.chunks)
 
     @property
     def fraction_ratio(self) -> float:
@@ -134,23 +151,55 @@ def stage_transfers(
     }
 
 
-def theory(replica: Replica) -> tuple[str, int, float | None, float | None]:
-    """(schedule, microbatches of one of its rounds, formula's ratio, replayed ratio)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theory:
+    """What is to be expected of a recorded order."""
+
+    schedule: str
+    num_microbatches: int
+    """Of one of its rounds."""
+    chunks: int
+    formula_ratio: float | None
+    """Idle share of total time by the schedule's formula."""
+    replay_ratio: float | None
+    """The same by replay, with equal stages and free transfers."""
+
+
+def theory(replica: Replica) -> Theory:
+    """Of one step's actions."""
     first = first_round(replica)
-    schedule = recognise(first)
-    ratio = (
-        bubble_ratio(schedule, stages=len(first.orders), microbatches=first.num_microbatches)
-        if schedule in FORMULAS
-        else None
-    )
+    shape, schedule = first.shape, recognise(first)
     medians = mean_over_stages(first.medians())
-    idle = replay(first.orders, medians, {})
+    return Theory(
+        schedule=schedule,
+        num_microbatches=first.num_microbatches,
+        chunks=1 if shape is None else shape.chunks,
+        formula_ratio=None if shape is None or schedule == CUSTOM else _by_formula(schedule, shape, medians),
+        replay_ratio=_replayed_ratio(first, medians),
+    )
+
+
+def _by_formula(schedule: str, shape: Shape, medians: Mapping[Key, Ns]) -> float | None:
+    """With the run's own mean times, or where a formula holds only for equal ones, with those."""
+    own = {kind: int(duration) for (kind, _), duration in medians.items()}
+    backward = own.get(BACKWARD, 0)
+    times = Times(
+        forward=max(own.get(FORWARD, 0), 1),
+        backward_input=max(own.get(BACKWARD_INPUT, backward / 2), 1),
+        backward_weight=max(own.get(BACKWARD_WEIGHT, backward / 2), 1),
+    )
+    ratio = bubble_ratio(schedule, shape, times)
+    return bubble_ratio(schedule, shape) if ratio is None else ratio
+
+
+def _replayed_ratio(replica: Replica, medians: Mapping[Key, Ns]) -> float | None:
+    idle = replay(replica.orders, medians, {})
     if idle is None:
-        return schedule, first.num_microbatches, ratio, None
-    work = sum(int(medians[action.kind, action.stage]) for order in first.orders.values() for action in order)
+        return None
+    work = sum(int(medians[action.kind, action.stage]) for order in replica.orders.values() for action in order)
     idle_ns = sum(int(ns) for ns in idle.values())
     total = work + idle_ns
-    return schedule, first.num_microbatches, ratio, idle_ns / total if total else None
+    return idle_ns / total if total else None
 
 
 def first_round(replica: Replica) -> Replica:

@@ -6,12 +6,15 @@ from traincope.analysis.bubble import Bubble
 from traincope.analysis.findings import HIGH, MEDIUM, WORTH_SAYING, Finding, FindingKind, Weighted, percent
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.roots import Root
-from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
+from traincope.plan.bubble import bubble_over_ideal, bubble_ratio
+from traincope.plan.orders import SCHEDULES, Shape
 
 AGREES = 0.03
 """The replayed schedule confirms the formula when they differ by no more than this."""
 MOST = 0.5
 """Share of jitter that a cause must explain to be named, and of the largest root that another of its kind must be."""
+
+MORE = "use more microbatches, or a schedule with less idle time"
 
 DELAYS = {
     "data_wait": ("waited for data", "give its DataLoader more workers or a deeper prefetch"),
@@ -100,7 +103,8 @@ def _evidence(parts: dict[str, float], bubble: Bubble, cause: Cause | None, *, t
 
 
 def _layout(bubble: Bubble) -> str:
-    return f"{bubble.schedule}, {bubble.num_stages} stages, {bubble.num_microbatches} microbatches"
+    spread = "" if bubble.chunks == 1 else f" on {bubble.shape.ranks} ranks"
+    return f"{bubble.schedule}, {bubble.num_stages} stages{spread}, {bubble.num_microbatches} microbatches"
 
 
 def _confidence(bubble: Bubble) -> str:
@@ -121,12 +125,21 @@ def _advice(largest: str, share: float, bubble: Bubble, root: Cause | None) -> t
             "neither schedule nor stage times explain most of it: look for late ranks, noisy hosts or slow launches",
             None,
         )
-    if bubble.schedule not in FORMULAS:
-        return "use more microbatches, or a schedule with less idle time", None
-    doubled = 2 * bubble.num_microbatches
-    now, then = (
-        bubble_over_ideal(bubble.schedule, stages=bubble.num_stages, microbatches=microbatches)
-        for microbatches in (bubble.num_microbatches, doubled)
-    )
-    theory = bubble_ratio(bubble.schedule, stages=bubble.num_stages, microbatches=doubled)
-    return f"with {doubled} microbatches the schedule idles {percent(theory)} by theory", share * (1 - then / now)
+    return _another_schedule(bubble, share)
+
+
+def _another_schedule(bubble: Bubble, share: float) -> tuple[str, float | None]:
+    """More microbatches, unless the schedule gains nothing by them."""
+    shape = bubble.shape
+    if bubble.schedule == "naive":
+        name, better, what = "1f1b", shape, "in the order of 1f1b the pipeline"
+    else:
+        better = Shape(ranks=shape.ranks, microbatches=2 * shape.microbatches, chunks=shape.chunks)
+        name, what = bubble.schedule, f"with {better.microbatches} microbatches the schedule"
+    if bubble.schedule not in SCHEDULES:
+        return MORE, None
+    now, then = bubble_over_ideal(bubble.schedule, shape), bubble_over_ideal(name, better)
+    theory = bubble_ratio(name, better)
+    if not now or then is None or theory is None:
+        return MORE, None
+    return f"{what} idles {percent(theory)} by theory", share * (1 - then / now)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.schedule import Action, Ns, Replica
+from traincope.analysis.schedule import Replica
 from traincope.events import Kind, Phase
+from traincope.plan.actions import Action
+from traincope.plan.schedule import Ns, Ran, Timetable
 from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS
 
@@ -144,6 +146,19 @@ def _replica_steps(numbers: list[int], ranks: Sequence[Acted]) -> ReplicaSteps:
         replica=Replica(orders=orders, durations_ns=durations),
         window_ends_ns=np.max(window_ends, axis=0),
     )
+
+
+def step_timetable(timeline: Timeline, steps: ReplicaSteps, number: int) -> Timetable:
+    """What the replica did in one of its steps, ns from the earliest begin of that step on any of its ranks."""
+    ranks = {rank.rank: rank for rank in timeline.ranks if rank.rank in steps.ranks}
+    begin = min(step.start_ns for rank in ranks.values() for step in rank.steps if step.number == number)
+    rows = {}
+    for rank, order in steps.replica.orders.items():
+        own = _actions(ranks[rank])
+        own = own[own["step"] == number]
+        times = zip((own["start_ns"] - begin).tolist(), (own["end_ns"] - begin).tolist(), strict=True)
+        rows[rank] = tuple(Ran(action, start, end) for action, (start, end) in zip(order, times, strict=True))
+    return Timetable(rows=rows, span=max(row[-1].end for row in rows.values()))
 
 
 def _order(acted: Acted, number: int) -> tuple[Action, ...]:

@@ -1,4 +1,4 @@
-"""Pipeline actions of one replica: their order, which schedule that is, and a replay.
+"""Pipeline actions of one replica: how long they took, which schedule their order is, and a replay.
 
 Durations are of one step, or arrays with one entry a step: steps that ran the same order are
 replayed together, for a long run has a hundred thousand of them.
@@ -7,35 +7,23 @@ replayed together, for a long run has a hundred thousand of them.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ns = int | NDArray[np.int64]
-"""Of one step, or of each of several."""
+from traincope.plan.actions import Action, Order, Orders
+from traincope.plan.orders import SCHEDULES, Shape, orders
+from traincope.plan.schedule import Key, Ns, finish
 
-FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
-
-
-class Action(NamedTuple):
-    """One F, B, I or W of a stage on a microbatch. A tuple, for a long run has millions."""
-
-    kind: str
-    stage: int
-    microbatch: int
-
-
-Key = tuple[str, int]
-"""(kind of action, stage): what durations and transfers are told by."""
+CUSTOM = "custom"
+"""An order that is no known schedule's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """What the ranks of one pipeline did in one step, or in several in the same order."""
 
-    orders: Mapping[int, tuple[Action, ...]]
+    orders: Mapping[int, Order]
     """Rank -> its actions in the order they began."""
     durations_ns: Mapping[Action, Ns]
 
@@ -46,6 +34,14 @@ class Replica:
     @property
     def num_microbatches(self) -> int:
         return len({action.microbatch for order in self.orders.values() for action in order})
+
+    @property
+    def shape(self) -> Shape | None:
+        """None where its ranks do not all have as many stages."""
+        chunks, rest = divmod(len(self.stages), len(self.orders))
+        if rest or not chunks:
+            return None
+        return Shape(ranks=len(self.orders), microbatches=self.num_microbatches, chunks=chunks)
 
     def medians(self) -> dict[Key, Ns]:
         """Median duration of each stage's actions of each kind, ns; receive waits are not in them."""
@@ -75,112 +71,29 @@ def mean_over_stages(medians: Mapping[Key, Ns]) -> dict[Key, Ns]:
     return {(kind, stage): means[kind] for kind, stage in medians}
 
 
-class Planned(NamedTuple):
-    """An action in an order in which all of them can run, its inputs given by position in it."""
-
-    rank: int
-    action: Action
-    inputs: tuple[tuple[int, tuple[int, int] | None], ...]
-    """(position, the two stages if it comes from another rank)."""
-
-
 def replay(
-    orders: Mapping[int, Sequence[Action]], durations: Mapping[Key, Ns], transfers: Mapping[tuple[int, int], Ns]
+    orders: Orders, durations: Mapping[Key, Ns], transfers: Mapping[tuple[int, int], Ns]
 ) -> dict[int, Ns] | None:
     """Idle ns of each rank when its actions run in their order, each as soon as its inputs are there.
 
-    F(s, m) needs F(s-1, m), B or I(s, m) needs F(s, m) and B or I(s+1, m), W needs its I. What
-    crosses ranks arrives `transfers[source stage, destination stage]` ns later. Idle is the
-    makespan over all ranks less a rank's own work. None where the order cannot run: an input is
-    never made.
+    Idle is the makespan over all ranks less a rank's own work. None where the order cannot run: an
+    input is never made.
     """
-    plan = _plan(tuple((rank, tuple(order)) for rank, order in orders.items()))
-    if plan is None:
+    ends = finish(orders, durations, transfers)
+    if ends is None:
         return None
-    clock: dict[int, Ns] = dict.fromkeys(orders, 0)
-    work: dict[int, Ns] = dict.fromkeys(orders, 0)
-    done: list[Ns] = []
-    for rank, action, inputs in plan:
-        start = clock[rank]
-        for position, crossing in inputs:
-            arrival = done[position] + (0 if crossing is None else transfers.get(crossing, 0))
-            start = np.maximum(start, arrival)
-        duration = durations[action.kind, action.stage]
-        clock[rank] = start + duration
-        work[rank] = work[rank] + duration
-        done.append(clock[rank])
     makespan: Ns = 0
-    for end in clock.values():
-        makespan = np.maximum(makespan, end)
-    return {rank: makespan - own for rank, own in work.items()}
-
-
-@lru_cache(maxsize=256)
-def _plan(orders: tuple[tuple[int, tuple[Action, ...]], ...]) -> tuple[Planned, ...] | None:
-    """All actions in an order in which they can run, or None. Steps share orders, so few are planned."""
-    rank_of = {action.stage: rank for rank, order in orders for action in order}
-    present = {action for _, order in orders for action in order}
-    position: dict[Action, int] = {}
-    plan: list[Planned] = []
-    waiting = {rank: list(reversed(order)) for rank, order in orders}
-    moved = True
-    while moved:
-        moved = False
-        for rank, rest in waiting.items():
-            while rest and all(needed in position for needed in _needs(rest[-1]) if needed in present):
-                action = rest.pop()
-                inputs = tuple(
-                    (position[needed], _crossing(needed, action, rank_of))
-                    for needed in _needs(action)
-                    if needed in present
-                )
-                position[action] = len(plan)
-                plan.append(Planned(rank, action, inputs))
-                moved = True
-    return None if any(waiting.values()) else tuple(plan)
-
-
-def _crossing(needed: Action, action: Action, rank_of: Mapping[int, int]) -> tuple[int, int] | None:
-    return None if rank_of[needed.stage] == rank_of[action.stage] else (needed.stage, action.stage)
-
-
-def _needs(action: Action) -> tuple[Action, ...]:
-    stage, microbatch = action.stage, action.microbatch
-    if action.kind == FORWARD:
-        return (Action(FORWARD, stage - 1, microbatch),)
-    if action.kind == BACKWARD_WEIGHT:
-        return (Action(BACKWARD_INPUT, stage, microbatch),)
-    later = (Action(kind, stage + 1, microbatch) for kind in (BACKWARD, BACKWARD_INPUT))
-    return (Action(FORWARD, stage, microbatch), *later)
+    for order in orders.values():
+        if order:
+            makespan = np.maximum(makespan, ends[order[-1]])
+    return {rank: makespan - sum(durations[a.kind, a.stage] for a in order) for rank, order in orders.items()}
 
 
 def recognise(replica: Replica) -> str:
-    """The schedule that these orders are: gpipe, 1f1b, or `custom`.
-
-    Told from what ran, not from the name of a class. One stage a rank in order; anything else that
-    has a formula will be recognised by its own rule.
-    """
-    by_stage = {order[0].stage: order for order in replica.orders.values() if order}
-    stages, microbatches = len(replica.stages), replica.num_microbatches
-    if len(by_stage) != stages:
-        return "custom"
-    for name, expected in (("gpipe", _gpipe), ("1f1b", _1f1b)):
-        wanted = {stage: expected(stage, stages=stages, microbatches=microbatches) for stage in replica.stages}
-        if all([(a.kind, a.microbatch) for a in by_stage[stage]] == wanted[stage] for stage in replica.stages):
-            return name
-    return "custom"
-
-
-def _gpipe(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    del stage, stages
-    return [(kind, m) for kind in (FORWARD, BACKWARD) for m in range(microbatches)]
-
-
-def _1f1b(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    warm_up = min(stages - stage, microbatches)
-    order = [(FORWARD, m) for m in range(warm_up)]
-    for m in range(microbatches):
-        order.append((BACKWARD, m))
-        if warm_up + m < microbatches:
-            order.append((FORWARD, warm_up + m))
-    return order
+    """The schedule that these orders are, or `custom`: told from what ran, not from the name of a class."""
+    shape = replica.shape
+    if shape is None:
+        return CUSTOM
+    ran = set(replica.orders.values())
+    possible = (name for name, schedule in SCHEDULES.items() if schedule.refusal(shape) is None)
+    return next((name for name in possible if set(orders(name, shape).values()) == ran), CUSTOM)

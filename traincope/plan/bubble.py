@@ -1,52 +1,100 @@
 """Pipeline bubble by formula, for equal stages and free transfers.
 
-P stages, M microbatches, V stages a rank. `bubble_ratio` is the idle share of *total* time; papers
-also print idle over *ideal* time, `bubble_over_ideal`: the two are b and b / (1 - b).
+P ranks, M microbatches, V stages a rank; F, I, W are the times of one action, B = I + W.
+`bubble_ratio` is the idle share of *total* time; papers also print idle over *ideal* time,
+`bubble_over_ideal`: the two are b and b / (1 - b). Total time runs from the step's start to the end
+of the slowest rank, so the forwards that the last rank waits for at first are idle time too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
-from traincope.errors import UsageError
-
-
-def gpipe(*, stages: int, microbatches: int, chunks: int = 1) -> float:
-    """(P - 1) / (M + P - 1): Huang et al., GPipe, arXiv 1811.06965, section 2.3."""
-    del chunks
-    return (stages - 1) / (microbatches + stages - 1)
+from traincope.plan.actions import EQUAL, Times
+from traincope.plan.orders import Shape, find
 
 
-def one_forward_one_backward(*, stages: int, microbatches: int, chunks: int = 1) -> float:
-    """As GPipe: 1F1B saves memory, not time (Narayanan et al., arXiv 2104.04473, section 2.2.1)."""
-    return gpipe(stages=stages, microbatches=microbatches, chunks=chunks)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """Idle time of a rank, and where it was published."""
+
+    idle: Callable[[Shape, Times], float | None]
+    """In the unit of the times; None for sizes of which it says nothing."""
+    text: str
+    """Idle time as a formula."""
+    source: str
 
 
-def interleaved(*, stages: int, microbatches: int, chunks: int) -> float:
-    """(P - 1) / (V M + P - 1): Narayanan et al., arXiv 2104.04473, section 2.2.2."""
-    return (stages - 1) / (chunks * microbatches + stages - 1)
+def _naive(shape: Shape, times: Times) -> float:
+    return (shape.ranks - 1) * shape.microbatches * times.all
 
 
-FORMULAS: dict[str, Callable[..., float]] = {
-    "gpipe": gpipe,
-    "1f1b": one_forward_one_backward,
-    "interleaved": interleaved,
-}
-"""Schedule -> its formula: adding one is one line."""
+def _whole_backward(shape: Shape, times: Times) -> float:
+    return (shape.ranks - 1) * times.all
 
 
-def bubble_ratio(schedule: str, *, stages: int, microbatches: int, chunks: int = 1) -> float:
-    """Idle share of total time, in [0, 1). `stages` is the number of ranks in the pipeline.
+def _zb_1p(shape: Shape, times: Times) -> float | None:
+    """The paper's F + I - W, which a W longer than the others cannot push below the way down or up the ranks.
 
-    Raises UsageError for an unknown schedule or sizes below 1.
+    Below M = P the weights' gradients are too few to fill in.
     """
-    if schedule not in FORMULAS:
-        raise UsageError(f"there is no bubble formula for schedule {schedule!r}; known are {', '.join(FORMULAS)}")
-    for name, value in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
-        if value < 1:
-            raise UsageError(f"{name} = {value} must be at least 1")
-    return FORMULAS[schedule](stages=stages, microbatches=microbatches, chunks=chunks)
+    if shape.microbatches < shape.ranks:
+        return None
+    forward, backward = times.forward, times.backward_input
+    return (shape.ranks - 1) * max(forward, backward, forward + backward - times.backward_weight)
 
 
-def bubble_over_ideal(schedule: str, *, stages: int, microbatches: int, chunks: int = 1) -> float:
+def _zb_v(shape: Shape, times: Times) -> float | None:
+    """The paper has none: that is between a rank's first action and its last."""
+    if shape.microbatches < 2 * shape.ranks - 1 or not times.forward == times.backward_input == times.backward_weight:
+        return None
+    return (shape.ranks - 1) * times.forward
+
+
+FORMULAS: Mapping[str, Formula] = MappingProxyType(
+    {
+        "naive": Formula(
+            idle=_naive, text="(P - 1) M (F + B)", source="Huang et al. 2019, arXiv:1811.06965, figure 2b"
+        ),
+        "gpipe": Formula(
+            idle=_whole_backward, text="(P - 1) (F + B)", source="Huang et al. 2019, arXiv:1811.06965, section 2.3"
+        ),
+        "1f1b": Formula(
+            idle=_whole_backward,
+            text="(P - 1) (F + B)",
+            source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1",
+        ),
+        "interleaved": Formula(
+            idle=_whole_backward,
+            text="(P - 1) (F + B)",
+            source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2.2",
+        ),
+        "zb-1p": Formula(
+            idle=_zb_1p,
+            text="(P - 1) max(F + I - W, F, I); M >= P",
+            source="Qi et al. 2023, arXiv:2401.10241, table 2 (ZB-H1)",
+        ),
+        "zb-v": Formula(
+            idle=_zb_v,
+            text="(P - 1) F; F = I = W, M >= 2 P - 1",
+            source="Qi et al. 2023, arXiv:2401.10241, section 6",
+        ),
+    }
+)
+"""Schedule -> its formula: adding one is one line. Each stage of an interleaved rank takes F / V, so V divides."""
+
+
+def bubble_ratio(schedule: str, shape: Shape, times: Times = EQUAL) -> float | None:
+    """Idle share of total time, in [0, 1); None where there is no formula for the schedule or this size.
+
+    Raises UsageError for an unknown schedule.
+    """
+    find(schedule)
+    idle = FORMULAS[schedule].idle(shape, times) if schedule in FORMULAS else None
+    return None if idle is None else idle / (idle + shape.chunks * shape.microbatches * times.all)
+
+
+def bubble_over_ideal(schedule: str, shape: Shape, times: Times = EQUAL) -> float | None:
     """Idle over ideal (bubble-free) time, the convention of (P - 1) / M."""
-    ratio = bubble_ratio(schedule, stages=stages, microbatches=microbatches, chunks=chunks)
-    return ratio / (1 - ratio)
+    ratio = bubble_ratio(schedule, shape, times)
+    return None if ratio is None else ratio / (1 - ratio)

@@ -1,0 +1,44 @@
+"""Schedules played out: when each action runs, drawn on paper."""
+
+import pytest
+
+from traincope.errors import UsageError
+from traincope.plan.actions import Action, Times
+from traincope.plan.orders import Shape, orders
+from traincope.plan.schedule import TICKS, timetable
+
+
+def begins(name: str, shape: Shape, times: Times) -> dict[str, float]:
+    """Action -> when it begins, in the unit of the times."""
+    made = timetable(orders(name, shape), times)
+    return {str(ran.action): ran.start / TICKS for row in made.rows.values() for ran in row}
+
+
+def test_gpipe_of_two_ranks_and_two_microbatches() -> None:
+    """F = 1 and B = 2: rank 1 begins at 1, its first backward when both forwards are done."""
+    assert begins("gpipe", Shape(ranks=2, microbatches=2), Times()) == {
+        "0F0": 0, "0F1": 1, "1F0": 1, "1F1": 2, "1B0": 3, "1B1": 5, "0B0": 5, "0B1": 7,
+    }  # fmt: skip
+
+
+def test_a_weight_gradient_runs_while_a_rank_would_wait() -> None:
+    """F = 1, I = 1, W = 0.5: rank 0's backward can begin at 3, after rank 1's I and not its W."""
+    times = Times(backward_weight=0.5)
+    assert begins("zb-1p", Shape(ranks=2, microbatches=1), times) == {
+        "0F0": 0, "1F0": 1, "1I0": 2, "1W0": 3, "0I0": 3, "0W0": 4,
+    }  # fmt: skip
+
+
+def test_its_span_ends_with_the_last_action_and_the_rest_of_every_rank_is_idle() -> None:
+    made = timetable(orders("1f1b", Shape(ranks=4, microbatches=8)))
+    assert made.span == 33 * TICKS
+    assert made.idle_ratio == pytest.approx(3 / 11)
+
+
+def test_orders_that_wait_for_each_other_are_refused() -> None:
+    waiting = {
+        0: (Action("F", 0, 0), Action("B", 0, 0), Action("F", 0, 1), Action("B", 0, 1)),
+        1: (Action("F", 1, 0), Action("F", 1, 1), Action("B", 1, 0), Action("B", 1, 1)),
+    }
+    with pytest.raises(UsageError, match="cannot run"):
+        timetable(waiting)

@@ -1,0 +1,144 @@
+"""When the actions of a pipeline run, if each runs as soon as its rank is free and its inputs are there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.errors import UsageError
+from traincope.plan.actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    EQUAL,
+    FORWARD,
+    Action,
+    Order,
+    Orders,
+    Times,
+)
+
+Ns = int | NDArray[np.int64]
+"""Of one step, or of each of several that ran the same orders: they are replayed together."""
+
+Key = tuple[str, int]
+"""(kind of action, stage): what durations are told by."""
+
+TICKS = 1_000
+"""Of a unit of `Times`: schedules are timed in whole ticks, so that sums are exact."""
+
+
+class Planned(NamedTuple):
+    """An action in an order in which all of them can run, its inputs given by position in it."""
+
+    rank: int
+    action: Action
+    inputs: tuple[tuple[int, tuple[int, int] | None], ...]
+    """(position, the two stages if it comes from another rank)."""
+
+
+class Ran(NamedTuple):
+    """An action and when it ran, from the step's start."""
+
+    action: Action
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """One step of a pipeline."""
+
+    rows: Mapping[int, tuple[Ran, ...]]
+    """Rank -> its actions as they began."""
+    span: int
+    """Until the last action of all ranks ends; times and this in one unit."""
+
+    @property
+    def idle_ratio(self) -> float:
+        """Idle share of total time, mean over the ranks."""
+        work = sum(ran.end - ran.start for row in self.rows.values() for ran in row)
+        return 1 - work / (self.span * len(self.rows)) if self.span else 0.0
+
+
+def timetable(orders: Orders, times: Times = EQUAL) -> Timetable:
+    """Every stage takes `times`, transfers nothing; in ticks. Raises UsageError where the orders cannot run."""
+    durations = {
+        (action.kind, action.stage): round(times.of(action.kind) * TICKS)
+        for order in orders.values()
+        for action in order
+    }
+    ends = finish(orders, durations, {})
+    if ends is None:
+        raise UsageError("these orders cannot run: each waits for what another does only later")
+    rows = {
+        rank: tuple(Ran(a, int(ends[a]) - durations[a.kind, a.stage], int(ends[a])) for a in order)
+        for rank, order in orders.items()
+    }
+    return Timetable(rows=rows, span=max((int(end) for end in ends.values()), default=0))
+
+
+def finish(
+    orders: Orders, durations: Mapping[Key, Ns], transfers: Mapping[tuple[int, int], Ns]
+) -> dict[Action, Ns] | None:
+    """When each action ends, its rank's actions in their order, each as soon as its inputs are there.
+
+    F(s, m) needs F(s-1, m), B or I(s, m) needs F(s, m) and B or I(s+1, m), W needs its I. What
+    crosses ranks arrives `transfers[source stage, destination stage]` later. None where the orders
+    cannot run: an input is never made.
+    """
+    plan = _plan(tuple((rank, tuple(order)) for rank, order in orders.items()))
+    if plan is None:
+        return None
+    clock: dict[int, Ns] = dict.fromkeys(orders, 0)
+    done: list[Ns] = []
+    for rank, action, inputs in plan:
+        start = clock[rank]
+        for position, crossing in inputs:
+            arrival = done[position] + (0 if crossing is None else transfers.get(crossing, 0))
+            start = np.maximum(start, arrival)
+        clock[rank] = start + durations[action.kind, action.stage]
+        done.append(clock[rank])
+    return {planned.action: end for planned, end in zip(plan, done, strict=True)}
+
+
+@lru_cache(maxsize=256)
+def _plan(orders: tuple[tuple[int, Order], ...]) -> tuple[Planned, ...] | None:
+    """All actions in an order in which they can run, or None. Steps share orders, so few are planned."""
+    rank_of = {action.stage: rank for rank, order in orders for action in order}
+    present = {action for _, order in orders for action in order}
+    position: dict[Action, int] = {}
+    plan: list[Planned] = []
+    waiting = {rank: list(reversed(order)) for rank, order in orders}
+    moved = True
+    while moved:
+        moved = False
+        for rank, rest in waiting.items():
+            while rest and all(needed in position for needed in _needs(rest[-1]) if needed in present):
+                action = rest.pop()
+                inputs = tuple(
+                    (position[needed], _crossing(needed, action, rank_of))
+                    for needed in _needs(action)
+                    if needed in present
+                )
+                position[action] = len(plan)
+                plan.append(Planned(rank, action, inputs))
+                moved = True
+    return None if any(waiting.values()) else tuple(plan)
+
+
+def _crossing(needed: Action, action: Action, rank_of: Mapping[int, int]) -> tuple[int, int] | None:
+    return None if rank_of[needed.stage] == rank_of[action.stage] else (needed.stage, action.stage)
+
+
+def _needs(action: Action) -> tuple[Action, ...]:
+    stage, microbatch = action.stage, action.microbatch
+    if action.kind == FORWARD:
+        return (Action(FORWARD, stage - 1, microbatch),)
+    if action.kind == BACKWARD_WEIGHT:
+        return (Action(BACKWARD_INPUT, stage, microbatch),)
+    later = (Action(kind, stage + 1, microbatch) for kind in (BACKWARD, BACKWARD_INPUT))
+    return (Action(FORWARD, stage, microbatch), *later)
