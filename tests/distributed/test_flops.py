@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, ScheduleZBVZeroBubble
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils import checkpoint
 
@@ -98,6 +99,30 @@ def test_a_split_product_counts_as_the_part_that_the_rank_computes(two_ranks: Po
     for found in counts(tmp_path / "run"):
         sums = {phase: sum(n for (of, _, dtype), n in found.flops.items() if of is phase and dtype) for phase in Phase}
         assert (sums[Phase.FORWARD], sums[Phase.BACKWARD]) == (whole / 2, whole)
+
+
+def train_without_bubble(directory: str) -> None:
+    """Stages 0 and 3 on rank 0, 1 and 2 on rank 1; inputs' and weights' gradients are computed apart."""
+    mine = (dist.get_rank(), 3 - dist.get_rank())
+    stages = [PipelineStage(Wide(), index, 4, torch.device("cpu")) for index in mine]
+    schedule = ScheduleZBVZeroBubble(stages, 4, loss_fn=lambda got, wanted: (got - wanted).square().mean())
+    x = torch.ones(8, 16)
+    with traincope.run(directory) as run:
+        for _ in range(3):
+            if dist.get_rank() == 0:
+                schedule.step(x, target=x)
+            else:
+                schedule.step()
+            run.step()
+
+
+def test_a_zero_bubble_schedule_splits_the_backward_and_repeats_nothing(two_ranks: Pool, tmp_path: Path) -> None:
+    """Four stages on 8 tokens, thrice each product but for the gradient of the first one's input."""
+    two_ranks.run(train_without_bubble, str(tmp_path / "run"))
+    product = 2 * 8 * 16 * 64
+    total = sum(each.model(causal_half=False)["float32"] for each in counts(tmp_path / "run"))
+    assert total == 4 * 3 * 2 * product - product
+    assert not any(each.recomputed() for each in counts(tmp_path / "run"))
 
 
 def train_recomputed(directory: str | None) -> list[float]:
