@@ -18,6 +18,8 @@ BF16 = 1e-2
 TWO_RANKS = {
     "ddp": ParallelConfig(dp=2),
     "fsdp": ParallelConfig(fsdp=2),
+    "tp": ParallelConfig(tp=2),
+    "tp that repeats the norms": ParallelConfig(tp=2, sequence_parallel=False),
     "pp gpipe": ParallelConfig(pp=2, schedule="gpipe", microbatches=4),
     "pp 1f1b": ParallelConfig(pp=2, schedule="1f1b", microbatches=4),
 }
@@ -31,6 +33,12 @@ FOUR_RANKS = {
     "pp 1f1b with fewer microbatches than stages": ParallelConfig(pp=4, schedule="1f1b", microbatches=2),
     "pp x fsdp": ParallelConfig(pp=2, fsdp=2, schedule="1f1b", microbatches=4),
     "pp x ddp": ParallelConfig(pp=2, dp=2, schedule="1f1b", microbatches=4),
+    "fsdp x tp": ParallelConfig(fsdp=2, tp=2),
+    "fsdp x tp that repeats the norms": ParallelConfig(fsdp=2, tp=2, sequence_parallel=False),
+    "pp x tp": ParallelConfig(pp=2, tp=2, schedule="1f1b", microbatches=4),
+    "pp x tp that repeats the norms": ParallelConfig(
+        pp=2, tp=2, sequence_parallel=False, schedule="1f1b", microbatches=4
+    ),
 }
 
 
@@ -75,14 +83,27 @@ def test_the_reference_learns_and_is_clipped(alone: Outcome) -> None:
     assert min(alone.grad_norms) > 0.25
 
 
+def assert_same_weights(outcomes: list[Outcome], reference: Outcome) -> None:
+    seen = set()
+    for outcome in outcomes:
+        seen.update(outcome.parameters)
+        for name, parameter in outcome.parameters.items():
+            np.testing.assert_allclose(parameter, reference.parameters[name], atol=FP32, rtol=0.0)
+    assert seen == set(reference.parameters)
+
+
 @pytest.mark.parametrize("layout", TWO_RANKS)
 def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
-    assert_equal(two_ranks.run(train, small_config(text, TWO_RANKS[layout])), alone, tolerance=FP32)
+    outcomes = two_ranks.run(train, small_config(text, TWO_RANKS[layout]))
+    assert_equal(outcomes, alone, tolerance=FP32)
+    assert_same_weights(outcomes, alone)
 
 
 @pytest.mark.parametrize("layout", FOUR_RANKS)
 def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
-    assert_equal(four_ranks.run(train, small_config(text, FOUR_RANKS[layout])), alone, tolerance=FP32)
+    outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout]))
+    assert_equal(outcomes, alone, tolerance=FP32)
+    assert_same_weights(outcomes, alone)
 
 
 @pytest.mark.parametrize("layout", TWO_RANKS)
@@ -93,7 +114,7 @@ def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, a
     assert_equal(two_ranks.run(train, config), alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp"])
+@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp", "fsdp x tp"])
 def test_accumulation_changes_nothing_on_four_ranks(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], accumulation=2)
     assert_equal(four_ranks.run(train, config), alone, tolerance=FP32)
@@ -103,7 +124,7 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
     assert_equal([train(small_config(text, ParallelConfig(), accumulation=4))], alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["ddp", "hsdp", "pp gpipe", "pp x fsdp"])
+@pytest.mark.parametrize("layout", ["ddp", "hsdp", "pp gpipe", "pp x fsdp", "fsdp x tp", "pp x tp"])
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], precision="bf16")
     assert_equal(four_ranks.run(train, config), alone_in_bf16, tolerance=BF16)
@@ -111,17 +132,6 @@ def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome,
 
 def test_bf16_is_not_fp32(alone: Outcome, alone_in_bf16: Outcome) -> None:
     assert differences([alone_in_bf16], alone)["loss"] > FP32
-
-
-@pytest.mark.parametrize("layout", FOUR_RANKS)
-def test_final_weights_are_those_of_one_process(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
-    outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout]))
-    seen = set()
-    for outcome in outcomes:
-        seen.update(outcome.parameters)
-        for name, parameter in outcome.parameters.items():
-            np.testing.assert_allclose(parameter, alone.parameters[name], atol=FP32, rtol=0.0)
-    assert seen == set(alone.parameters)
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"batch": 32}], ids=["another seed", "another batch"])

@@ -55,8 +55,39 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "wrong world": (
         lambda: ParallelConfig(pp=2, fsdp=2, ranks=8),
-        "pp 2 x dp_replicate 1 x fsdp 2 x dp 1 = 4 ranks, but there are 8; "
-        "change a size in [parallel] or the number of ranks",
+        "pp 2 x fsdp 2 = 4 ranks, but there are 8; change a size in [parallel] or the number of ranks",
+    ),
+    "ddp of parts": (
+        lambda: ParallelConfig(dp=2, tp=2),
+        "parallel.dp = 2 (DDP) cannot be combined with cp = 1 and tp = 2, whose ranks hold parts of parameters and "
+        "sequences; set fsdp instead",
+    ),
+    "too few heads": (
+        lambda: Config(parallel=ParallelConfig(tp=16)),
+        "model.heads = 8 does not split over parallel.tp = 16 ranks; use a multiple of 16 heads, or fewer ranks",
+    ),
+    "too few kv_heads": (
+        lambda: Config(parallel=ParallelConfig(tp=8)),
+        "model.kv_heads = 4 does not split over parallel.tp = 8 ranks; use a multiple of 8 heads, or fewer ranks",
+    ),
+    "too few heads to exchange": (
+        lambda: Config(parallel=ParallelConfig(tp=2, cp=4, cp_method="ulysses")),
+        "model.kv_heads = 4 does not split over parallel.tp x parallel.cp (ulysses) = 8 ranks; use a multiple of 8 "
+        "heads, or fewer ranks",
+    ),
+    "uneven feed-forward": (
+        lambda: Config(model=ModelConfig(ffn=703), parallel=ParallelConfig(tp=2)),
+        "model.ffn = 703 does not split over parallel.tp = 2 ranks; use a multiple of 2, or fewer ranks",
+    ),
+    "uneven residual stream": (
+        lambda: Config(model=ModelConfig(sequence=127), parallel=ParallelConfig(tp=2)),
+        "model.sequence = 127 does not split into the 2 equal pieces that cp = 1 (ring) and tp = 2 need; "
+        "use a multiple of 2",
+    ),
+    "uneven ring": (
+        lambda: Config(model=ModelConfig(sequence=126), parallel=ParallelConfig(cp=2, tp=2)),
+        "model.sequence = 126 does not split into the 4 equal pieces that cp = 2 (ring) and tp = 2 need; "
+        "use a multiple of 4",
     ),
     "uneven stages": (
         lambda: Config(model=ModelConfig(layers=6), parallel=ParallelConfig(pp=4)),
@@ -100,10 +131,19 @@ def test_what_cannot_work_is_refused_with_the_remedy(case: str) -> None:
     assert refused.value.exit_code == 3
 
 
-def test_the_world_is_the_product_of_the_sizes_and_a_pipeline_sees_each_slice_once() -> None:
-    parallel = ParallelConfig(pp=2, dp_replicate=3, fsdp=4, ranks=24)
-    assert parallel.world_size == 24
+def test_the_world_is_the_product_of_the_sizes_and_only_replicas_see_slices_of_their_own() -> None:
+    parallel = ParallelConfig(pp=2, dp_replicate=3, fsdp=4, cp=5, tp=2, ranks=240)
+    assert parallel.world_size == 240
     assert parallel.replicas == 12
+
+
+def test_a_sequence_is_cut_by_context_and_then_by_sequence_parallelism() -> None:
+    def stream_tokens(parallel: ParallelConfig) -> int:
+        return Config(model=ModelConfig(sequence=128), parallel=parallel).stream_tokens
+
+    assert stream_tokens(ParallelConfig()) == 128
+    assert stream_tokens(ParallelConfig(cp=4, tp=2)) == 16
+    assert stream_tokens(ParallelConfig(cp=4, tp=2, sequence_parallel=False)) == 32
 
 
 def test_tokens_of_a_step_are_those_of_the_global_batch() -> None:

@@ -63,6 +63,5 @@ def test_a_layout_of_more_ranks_than_there_are_is_refused(config: Config) -> Non
     with pytest.raises(ConfigError) as refused:
         Trainer(several, device=CPU)
     assert str(refused.value) == (
-        "pp 1 x dp_replicate 1 x fsdp 2 x dp 1 = 2 ranks, but there are 1; "
-        "change a size in [parallel] or the number of ranks"
+        "fsdp 2 = 2 ranks, but there are 1; change a size in [parallel] or the number of ranks"
     )

@@ -1,5 +1,6 @@
 """The norm of the whole gradient, wherever its pieces lie, and clipping by it."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,14 +10,18 @@ from torch.distributed.tensor import DTensor
 
 from traincope.engine.mesh import Layout
 
-PARTITIONING_AXES = ("fsdp", "pp")
-"""Axes whose ranks hold different parameters; along the others gradients are equal and count once."""
+PARTITIONING_AXES = ("fsdp", "tp", "pp")
+"""Axes whose ranks may hold different parameters, or pieces of one."""
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tensor:
-    """2-norm of the full model's gradient, fp32 scalar, equal on all ranks."""
-    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in _local_gradients(parameters)]
-    squares = torch.stack(norms).square().sum()
+    """2-norm of the full model's gradient, fp32 scalar, equal on all ranks.
+
+    Along axes that cut parameters each rank has the squares of its own pieces, and of a parameter that is whole on
+    all n ranks of such an axis 1/n. Along the others gradients are equal and count once.
+    """
+    shares = [_squares(parameter.grad, layout=layout) for parameter in parameters if parameter.grad is not None]
+    squares = torch.stack(shares).sum()
     for axis in PARTITIONING_AXES:
         group = layout.group(axis)
         if group is not None:
@@ -30,6 +35,21 @@ def clip(parameters: Sequence[nn.Parameter], *, norm: Tensor, limit: float) -> N
     factor = (limit / (norm + 1e-6)).clamp(max=1.0)
     for gradient in _local_gradients(parameters):
         gradient.mul_(factor)
+
+
+def _squares(gradient: Tensor, *, layout: Layout) -> Tensor:
+    local: Tensor = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    squares: Tensor = torch.linalg.vector_norm(local, dtype=torch.float32).square()
+    copies = math.prod(layout.size(axis) for axis in PARTITIONING_AXES if not _is_cut(gradient, axis=axis))
+    return squares / copies
+
+
+def _is_cut(gradient: Tensor, *, axis: str) -> bool:
+    """Whether the ranks along `axis` hold different pieces; stages always do."""
+    if axis == "pp" or not isinstance(gradient, DTensor):
+        return axis == "pp"
+    placements = dict(zip(gradient.device_mesh.mesh_dim_names or (), gradient.placements, strict=True))
+    return axis in placements and not placements[axis].is_replicate()
 
 
 def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:

@@ -4,6 +4,7 @@ Every table of a configuration file is one of these classes, every key one of th
 value that cannot work raises ConfigError here, before any process is launched.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,9 @@ from traincope.errors import ConfigError
 
 VOCABULARY = 257
 """The 256 bytes and the token that ends a document."""
+
+AXES = ("pp", "dp_replicate", "fsdp", "dp", "cp", "tp")
+"""Sizes in `[parallel]` whose product is the world size, outermost first: ranks that talk most are neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +81,19 @@ class ParallelConfig:
     pp: int = 1
     """Pipeline stages."""
     dp_replicate: int = 1
-    """Replicas of the sharded model (HSDP); needs fsdp > 1."""
+    """Replicas of the sharded model (HSDP); needs fsdp > 1 or cp > 1."""
     fsdp: int = 1
     """Ranks that share one copy of parameters, gradients and optimizer state (FSDP2)."""
     dp: int = 1
-    """Replicas of the whole model (DDP)."""
+    """Replicas of the whole model (DDP); a pipeline may be beside it, nothing else."""
+    cp: int = 1
+    """Ranks that share each sequence (context parallelism); parameters are sharded over fsdp x cp."""
+    cp_method: Literal["ring", "ulysses"] = "ring"
+    """How attention sees the whole sequence: keys and values go round a ring, or heads are exchanged for tokens."""
+    tp: int = 1
+    """Ranks that share each matrix product (tensor parallelism)."""
+    sequence_parallel: bool = True
+    """With tp, norms and the residual stream are cut along the sequence, instead of repeated on every tp rank."""
     ranks: int | None = None
     """World size this layout is meant for, checked against the product of the sizes; None: the product."""
     schedule: str = "1f1b"
@@ -92,7 +104,7 @@ class ParallelConfig:
     """FSDP frees gathered parameters between forward and backward; pipelines never do."""
 
     def __post_init__(self) -> None:
-        for name in ("pp", "dp_replicate", "fsdp", "dp", "microbatches"):
+        for name in (*AXES, "microbatches"):
             _positive(getattr(self, name), key=f"parallel.{name}")
         _require(
             self.schedule in ORDERS,
@@ -104,7 +116,12 @@ class ParallelConfig:
             f"{self.dp_replicate}; for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
         )
         _require(
-            self.dp_replicate == 1 or self.fsdp > 1,
+            self.dp == 1 or (self.cp == 1 and self.tp == 1),
+            f"parallel.dp = {self.dp} (DDP) cannot be combined with cp = {self.cp} and tp = {self.tp}, whose ranks "
+            "hold parts of parameters and sequences; set fsdp instead",
+        )
+        _require(
+            self.dp_replicate == 1 or self.fsdp * self.cp > 1,
             f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1; for replicas that are not sharded set dp",
         )
         _require(
@@ -116,19 +133,20 @@ class ParallelConfig:
 
     @property
     def replicas(self) -> int:
-        """Ranks that see different data: the number of slices of a global batch."""
+        """Ranks that see different sequences: the number of slices of a global batch."""
         return self.dp_replicate * self.fsdp * self.dp
 
     @property
     def world_size(self) -> int:
-        return self.pp * self.replicas
+        return math.prod(getattr(self, axis) for axis in AXES)
 
     def check_world_size(self, ranks: int) -> None:
         """Raise ConfigError unless this layout fills exactly `ranks` ranks."""
+        product = " x ".join(f"{axis} {size}" for axis in AXES if (size := getattr(self, axis)) > 1) or "no axis"
         _require(
             self.world_size == ranks,
-            f"pp {self.pp} x dp_replicate {self.dp_replicate} x fsdp {self.fsdp} x dp {self.dp} = {self.world_size} "
-            f"ranks, but there are {ranks}; change a size in [parallel] or the number of ranks",
+            f"{product} = {self.world_size} ranks, but there are {ranks}; "
+            "change a size in [parallel] or the number of ranks",
         )
 
 
@@ -144,6 +162,9 @@ class TrainConfig:
     """Backward passes whose gradients are summed into one step."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Type of the matrix products; weights and their updates stay fp32."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    """What backward computes again instead of keeping it: nothing; all but matrix products and attention; whole
+    blocks."""
     seed: int = 0
     """Decides the starting weights and the order of the data."""
     log_every: int = 1
@@ -213,15 +234,53 @@ class Config:
             f"{self.train.accumulation} accumulation x {self.parallel.microbatches} microbatches = {pieces} pieces; "
             f"use a multiple of {pieces}",
         )
+        self._check_heads()
+        self._check_sequence()
         _require(
             self.model.vocabulary >= VOCABULARY or self.token_file,
             f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
             f"need {VOCABULARY}",
         )
 
+    def _check_heads(self) -> None:
+        """Tensor parallelism gives every rank whole heads and equal parts of the feed-forward; so does Ulysses."""
+        exchanged = self.parallel.cp if self.parallel.cp_method == "ulysses" else 1
+        tp, ranks = self.parallel.tp, self.parallel.tp * exchanged
+        axes = "parallel.tp x parallel.cp (ulysses)" if exchanged > 1 else "parallel.tp"
+        for name in ("heads", "kv_heads"):
+            heads = getattr(self.model, name)
+            _require(
+                heads % ranks == 0,
+                f"model.{name} = {heads} does not split over {axes} = {ranks} ranks; use a multiple of {ranks} heads, "
+                "or fewer ranks",
+            )
+        _require(
+            self.model.ffn % tp == 0,
+            f"model.ffn = {self.model.ffn} does not split over parallel.tp = {tp} ranks; use a multiple of {tp}, or "
+            "fewer ranks",
+        )
+
+    def _check_sequence(self) -> None:
+        """A ring gives every rank one early and one late piece; sequence parallelism cuts a rank's part again."""
+        parallel = self.parallel
+        cut = parallel.tp if parallel.sequence_parallel else 1
+        ring = parallel.cp_method == "ring" and parallel.cp > 1
+        pieces = parallel.cp * (math.lcm(2, cut) if ring else cut)
+        _require(
+            self.model.sequence % pieces == 0,
+            f"model.sequence = {self.model.sequence} does not split into the {pieces} equal pieces that cp = "
+            f"{parallel.cp} ({parallel.cp_method}) and tp = {parallel.tp} need; use a multiple of {pieces}",
+        )
+
     @property
     def token_file(self) -> bool:
         return self.data.path is not None and Path(self.data.path).suffix == ".bin"
+
+    @property
+    def stream_tokens(self) -> int:
+        """Tokens of each sequence in one rank's residual stream, which is what a stage sends to the next."""
+        parallel = self.parallel
+        return self.model.sequence // parallel.cp // (parallel.tp if parallel.sequence_parallel else 1)
 
     @property
     def tokens_per_step(self) -> int:

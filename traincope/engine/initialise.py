@@ -5,7 +5,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from traincope.engine.config import ModelConfig
 
@@ -17,7 +17,9 @@ STANDARD_DEVIATION = 0.02
 def initialise(model: nn.Module, config: ModelConfig, *, seed: int) -> None:
     """Fill every parameter, whole or sharded, in place. One whole parameter is in memory at a time."""
     for name, parameter in model.named_parameters():
-        parameter.copy_(_like(_starting_value(name, parameter.shape, config=config, seed=seed), parameter))
+        value = _starting_value(name, parameter.shape, config=config, seed=seed).to(parameter.device)
+        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        local.copy_(_part(value, parameter))
 
 
 def _starting_value(name: str, shape: torch.Size, *, config: ModelConfig, seed: int) -> Tensor:
@@ -30,9 +32,17 @@ def _starting_value(name: str, shape: torch.Size, *, config: ModelConfig, seed: 
     return torch.normal(0.0, scale, shape, generator=generator)
 
 
-def _like(value: Tensor, parameter: Tensor) -> Tensor:
-    """The rank's own part of `value`, cut without any communication."""
-    value = value.to(parameter.device)
+def _part(value: Tensor, parameter: Tensor) -> Tensor:
+    """The rank's own part of `value`, cut without any communication.
+
+    The innermost mesh axis cuts first: FSDP shards what tensor parallelism has left to a rank.
+    """
     if not isinstance(parameter, DTensor):
         return value
-    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    mesh = parameter.device_mesh
+    for axis in reversed(range(mesh.ndim)):
+        cut: int | None = getattr(parameter.placements[axis], "dim", None)
+        if cut is not None:
+            pieces, rank = value.chunk(mesh.size(axis), dim=cut), mesh.get_local_rank(axis)
+            value = pieces[rank] if rank < len(pieces) else value.narrow(cut, 0, 0)
+    return value

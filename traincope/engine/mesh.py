@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from traincope.engine.config import ParallelConfig
+from traincope.engine.config import AXES, ParallelConfig
 
 BATCH_AXES = ("dp_replicate", "fsdp", "dp")
-"""Axes whose ranks see different data, outermost first."""
+"""Axes whose ranks see different sequences, outermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
     Raises ConfigError unless the layout fills the process group (one rank without a group).
     """
     config.check_world_size(dist.get_world_size() if dist.is_initialized() else 1)
-    sizes = {axis: getattr(config, axis) for axis in ("pp", *BATCH_AXES) if getattr(config, axis) > 1}
+    sizes = {axis: getattr(config, axis) for axis in AXES if getattr(config, axis) > 1}
     if not sizes:
         return Layout(mesh=None)
     return Layout(mesh=init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)))

@@ -9,6 +9,7 @@ import functools
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from traincope.engine.config import ModelConfig
@@ -116,5 +117,6 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy in nats, in fp32; logits (B, S, V), targets (B, S)."""
-    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    """Mean cross entropy in nats, in fp32; logits (B, S, V), whole or cut along V, targets (B, S)."""
+    loss = functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    return loss.to_local() if isinstance(loss, DTensor) else loss

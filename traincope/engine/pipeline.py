@@ -74,14 +74,14 @@ def _stage(model: nn.Module, config: Config, *, layout: Layout, device: torch.de
     """Shapes are told beforehand, so torch need not run the model once to find them."""
     stage, stages = layout.coordinate("pp"), layout.size("pp")
     pieces = config.parallel.replicas * config.train.accumulation * config.parallel.microbatches
-    tokens = (config.train.batch // pieces, config.model.sequence)
+    sequences, tokens = config.train.batch // pieces, config.model.sequence // config.parallel.cp
     sharded_bf16 = config.train.precision == "bf16" and config.parallel.fsdp > 1
     dtype = torch.bfloat16 if sharded_bf16 else torch.float32
 
-    def activations(channels: int, dtype: torch.dtype) -> Tensor:
-        return torch.empty(*tokens, channels, dtype=dtype, device="meta", requires_grad=True)
+    def activations(tokens: int, channels: int, dtype: torch.dtype) -> Tensor:
+        return torch.empty(sequences, tokens, channels, dtype=dtype, device="meta", requires_grad=True)
 
-    hidden = activations(config.model.hidden, dtype)
+    hidden = activations(config.stream_tokens, config.model.hidden, dtype)
     logits_dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
     return PipelineStage(
         model,
@@ -89,6 +89,6 @@ def _stage(model: nn.Module, config: Config, *, layout: Layout, device: torch.de
         num_stages=stages,
         device=device,
         group=layout.group("pp"),
-        input_args=torch.empty(*tokens, dtype=torch.int64, device="meta") if stage == 0 else hidden,
-        output_args=activations(config.model.vocabulary, logits_dtype) if stage == stages - 1 else hidden,
+        input_args=torch.empty(sequences, tokens, dtype=torch.int64, device="meta") if stage == 0 else hidden,
+        output_args=activations(tokens, config.model.vocabulary, logits_dtype) if stage == stages - 1 else hidden,
     )

@@ -24,6 +24,7 @@ from traincope.engine.model import GPT
 from traincope.engine.optimizer import build_optimizer, set_learning_rate
 from traincope.engine.pipeline import Pipeline, stage_layers
 from traincope.engine.sharded import shard
+from traincope.engine.tensor_parallel import loss_over_vocabulary, split, sum_partial_gradients
 from traincope.engine.whole import WholeModel
 
 
@@ -70,7 +71,8 @@ class Trainer:
     def steps(self) -> Iterator[StepResult]:
         """Train to the end, one result after each optimizer step."""
         for step, batch in enumerate(self._batches, start=1):
-            loss = self._passes.train(batch.to(self.device, non_blocking=True))
+            with loss_over_vocabulary(self.layout):
+                loss = self._passes.train(batch.to(self.device, non_blocking=True))
             norm = self._update(step)
             logged = step % self.config.train.log_every == 0
             yield StepResult(
@@ -83,11 +85,13 @@ class Trainer:
     def evaluate(self) -> float:
         """Mean loss on held-out text in nats a token, the same on every rank."""
         self.model.eval()
-        losses = [self._passes.evaluate(batch.to(self.device, non_blocking=True)) for batch in self._held_out]
+        with loss_over_vocabulary(self.layout):
+            losses = [self._passes.evaluate(batch.to(self.device, non_blocking=True)) for batch in self._held_out]
         self.model.train()
         return self._global_mean(torch.stack(losses).mean())
 
     def _update(self, step: int) -> Tensor:
+        sum_partial_gradients(self._parameters, layout=self.layout)
         norm = gradient_norm(self._parameters, layout=self.layout)
         if self.config.optimizer.clip_norm is not None:
             clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
@@ -97,22 +101,24 @@ class Trainer:
         return norm
 
     def _global_mean(self, loss: Tensor) -> float:
-        """Every replica has its mean on one stage and zero on the others, so a sum over all ranks is enough."""
+        """A sum over all ranks is enough: on one stage every rank has its tokens' mean, on the others zero."""
         if self.layout.mesh is not None:
             dist.all_reduce(loss)
-        return loss.item() / self.config.parallel.replicas
+        return loss.item() / (self.config.parallel.world_size // self.config.parallel.pp)
 
 
 def build_model(config: Config, *, layout: Layout, device: torch.device) -> nn.Module:
     """This rank's part of the model, parallelised and initialised, in the order that torch asks for.
 
-    FSDP shards parameters that have no storage yet; DDP copies initialised ones.
+    Everything that cuts a parameter does so before it has storage, tensor parallelism before FSDP; DDP copies
+    initialised ones.
     """
     bf16 = config.train.precision == "bf16"
     sharded, pipelined = layout.size("fsdp") > 1, layout.size("pp") > 1
     layers = stage_layers(config.model.layers, stages=layout.size("pp"), stage=layout.coordinate("pp"))
     with torch.device("meta"):
         model = GPT(config.model, layers=layers, autocast=bf16 and not sharded)
+    split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
     reshard = config.parallel.reshard_after_forward and not pipelined
     shard(model, layout=layout, bf16=bf16, reshard_after_forward=reshard)
     model.to_empty(device=device)

@@ -1,0 +1,101 @@
+"""Tensor parallelism: every matrix product cut over the `tp` axis (Shoeybi et al. 2019, arXiv:1909.08053).
+
+Query, key, value, gate and up are cut by columns (heads, inner channels), out and down by rows, the
+embedding and the output by vocabulary. With sequence parallelism (Korthikanti et al. 2022,
+arXiv:2205.05198) the residual stream and the norms are cut along the sequence: an all-gather in front
+of each part of a block and a reduce-scatter behind it replace the all-reduce.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from traincope.engine.mesh import Layout
+from traincope.engine.model import GPT
+
+
+def split(model: GPT, *, layout: Layout, sequence_parallel: bool) -> None:
+    """Cut a model on the meta device in place; nothing without a `tp` axis.
+
+    Between blocks, and between stages, activations are plain tensors: this rank's (B, S / tp, H), or (B, S, H)
+    without sequence parallelism. The last stage returns a DTensor (B, S, V) cut along V, for `next_token_loss`.
+    """
+    if layout.group("tp") is None:
+        return
+    mesh = layout.submesh("tp")
+    parallelize_module(model, mesh, _ends(model, sequence_parallel=sequence_parallel))
+    for block in model.blocks.values():
+        parallelize_module(block, mesh, _inside(sequence_parallel=sequence_parallel))
+
+
+def loss_over_vocabulary(layout: Layout) -> AbstractContextManager[None]:
+    """In it, forward and backward of a cross entropy never gather logits; nothing without a `tp` axis."""
+    return loss_parallel() if layout.size("tp") > 1 else nullcontext()
+
+
+def _ends(model: GPT, *, sequence_parallel: bool) -> dict[str, ParallelStyle]:
+    stream = _stream(sequence_parallel=sequence_parallel)
+    plan: dict[str, ParallelStyle] = {}
+    if model.embedding is not None:
+        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
+    if model.output is not None:
+        plan["output"] = ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
+    if model.norm is not None and sequence_parallel:
+        plan["norm"] = SequenceParallel()
+    return plan
+
+
+def _inside(*, sequence_parallel: bool) -> dict[str, ParallelStyle]:
+    """Without sequence parallelism norms stay plain: every tp rank has the same input, so the same gradient."""
+    stream = _stream(sequence_parallel=sequence_parallel)
+    gathered = PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
+    plan: dict[str, ParallelStyle] = {"attention": gathered, "feed_forward": gathered}
+    for layer in ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up"):
+        plan[layer] = ColwiseParallel()
+    for layer in ("attention.out", "feed_forward.down"):
+        plan[layer] = RowwiseParallel(output_layouts=stream)
+    if sequence_parallel:
+        plan |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+    return plan
+
+
+def _stream(*, sequence_parallel: bool) -> Shard | Replicate:
+    return Shard(1) if sequence_parallel else Replicate()
+
+
+def sum_partial_gradients(parameters: Sequence[nn.Parameter], *, layout: Layout) -> None:
+    """Norms under sequence parallelism: each rank has its tokens' share of their gradients; one sum for all of them.
+
+    FSDP does this by itself as it reduces; its gradients are whole already.
+    """
+    partial = [
+        (parameter, gradient) for parameter in parameters if (gradient := _partial_gradient(parameter)) is not None
+    ]
+    if not partial:
+        return
+    shares = [gradient.to_local() for _, gradient in partial]
+    flat = torch.cat([share.flatten() for share in shares])
+    dist.all_reduce(flat, group=layout.group("tp"))
+    for (parameter, gradient), summed in zip(partial, flat.split([share.numel() for share in shares]), strict=True):
+        whole = [Replicate()] * gradient.device_mesh.ndim
+        parameter.grad = DTensor.from_local(summed.view(gradient.shape), gradient.device_mesh, whole, run_check=False)
+
+
+def _partial_gradient(parameter: nn.Parameter) -> DTensor | None:
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor) and any(placement.is_partial() for placement in gradient.placements):
+        return gradient
+    return None
