@@ -8,7 +8,7 @@ import pytest
 
 from tests.timeline.build import Row, phase, rank, run, step
 from traincope.analysis import Utilization, analyze
-from traincope.analysis.work import NEVER_COUNTED, REMEDY, TOO_SHORT
+from traincope.analysis.work import NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
 from traincope.store import RankRecords
 from traincope.timeline import build_timeline
@@ -144,7 +144,7 @@ def covered(share: int) -> tuple[Row, ...]:
     ("rows", "probe", "settings", "reason"),
     [
         ((), None, {}, NEVER_COUNTED),
-        ((), "on", {}, TOO_SHORT),
+        ((), "on", {}, NO_PRODUCT),
         ((), "off: needs level 1, this run records level 0", {}, "needs level 1, this run records level 0 (rank 0)"),
         (COUNTED, f"off: compiled; {REMEDY}", {}, f"compiled; {REMEDY} (rank 0)"),
         (covered(979), "on", {}, "modules with 2% of the parameters' FLOPs multiply in ways that are not counted"),
@@ -159,6 +159,10 @@ def test_without_evidence_mfu_is_null_and_says_why(
     assert (result.ratios.mfu, result.ratios.hfu, result.ratios.mfu_job, result.peak) == (None, None, None, None)
     assert result.reason is not None
     assert result.reason.startswith(reason)
+
+
+def test_a_run_of_two_steps_is_too_short() -> None:
+    assert found(on(rank(0, *STEPS[:2]))).reason == TOO_SHORT
 
 
 def test_a_little_uncovered_is_no_lack() -> None:

@@ -1,7 +1,7 @@
 """What is counted, held to torch's own counter and to formulas; and that counting changes nothing."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,19 @@ def test_with_a_compiled_graph_nothing_is_counted_and_the_probe_says_why(tmp_pat
     (rank,) = read_run(tmp_path / "run").ranks
     assert Kind.FLOPS not in rank.thread("main")["kind"]
     assert rank.info.probes["flops"].startswith("off: what torch.compile compiled cannot be counted; tell")
+
+
+def test_what_a_cuda_graph_replays_is_not_seen_and_that_is_told(tmp_path: Path) -> None:
+    """A graph that never was captured: replaying it fails, after it was noted."""
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(3):
+            nn.Linear(4, 4)(torch.ones(2, 4)).sum().backward()
+            with suppress(AttributeError, RuntimeError):
+                torch.cuda.CUDAGraph.replay(object.__new__(torch.cuda.CUDAGraph))
+            run.step()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert Kind.FLOPS not in rank.thread("main")["kind"]
+    assert rank.info.probes["flops"].startswith("off: a CUDA graph's replays cannot be counted; tell")
 
 
 def test_an_operator_that_somebody_else_stands_before_is_left_to_them(tmp_path: Path) -> None:

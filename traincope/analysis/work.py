@@ -13,6 +13,7 @@ OFF = "off: "
 REMEDY = "tell run.describe(model_flops_per_step=...)"
 """Also in the state of a probe that takes its counts back."""
 NEVER_COUNTED = "no FLOPs are recorded"
+NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted, the run was over within its first two"
 COUNTED = "as counted, causal attention halved"
 TOLD = "as the training told"
@@ -131,9 +132,15 @@ def _why_uncounted(timeline: Timeline, counted: Mapping[int, CountedFlops], cove
         return f"rank {timeline.run.missing[0]} left no records, so its FLOPs are missing"
     uncounted = [rank for rank in states if rank not in counted]
     if uncounted:
-        return NEVER_COUNTED if states[uncounted[0]] is None else TOO_SHORT
+        return NEVER_COUNTED if states[uncounted[0]] is None else _why_nothing(timeline, uncounted[0])
     if coverage is not None and coverage < ENOUGH_COVERAGE:
         return (
             f"modules with {1 - coverage:.0%} of the parameters' FLOPs multiply in ways that are not counted; {REMEDY}"
         )
     return None
+
+
+def _why_nothing(timeline: Timeline, rank: int) -> str:
+    """The second step is counted once a third has begun."""
+    numbers = [step.number for each in timeline.ranks if each.rank == rank for step in each.steps]
+    return f"{NO_PRODUCT}; {REMEDY}" if max(numbers, default=0) > 1 else TOO_SHORT

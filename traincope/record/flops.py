@@ -78,7 +78,6 @@ class Flops:
         import torch
 
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
-        self._may_capture = torch.backends.cuda.is_built()
         self._on = True
         if self._recorder is not recorder:
             self._recorder = recorder
@@ -127,6 +126,7 @@ class Flops:
             guard(self._put)(operator)
         self._patch_modules()
         self._patch_backward()
+        self._patch_graphs()
 
     def _stop(self) -> None:
         self._counting = None
@@ -192,8 +192,6 @@ class Flops:
         dtype, parts = FORMULAS[operator]({**dict(zip(names, arguments, strict=False)), **named})
         if not parts:
             self._unseen = UNKNOWN
-        elif self._may_capture and _is_capturing():
-            self._unseen = CAPTURED
         self._here.products += 1
         for work, flops in parts:
             self._count(phase, work, dtype, flops)
@@ -265,6 +263,21 @@ class Flops:
 
         return backward
 
+    def _patch_graphs(self) -> None:
+        """What is captured does not run, and what is replayed passes no operator."""
+        from torch.cuda import CUDAGraph
+
+        for name in ("capture_begin", "replay"):
+            self._patches.replace(CUDAGraph, name, self._noting_graphs(getattr(CUDAGraph, name)))
+
+    def _noting_graphs(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def graph(*args: Any, **kwargs: Any) -> Any:
+            self._unseen = CAPTURED
+            return original(*args, **kwargs)
+
+        return graph
+
 
 def _name(dtype: Any) -> str:
     """As torch prints it, nothing for what has none; fp32 that a GPU multiplies as TF32 has that one's peak."""
@@ -276,12 +289,6 @@ def _multiplies_in_tf32() -> bool:
     import torch
 
     return torch.cuda.is_initialized() and torch.get_float32_matmul_precision() != "highest"
-
-
-def _is_capturing() -> bool:
-    import torch
-
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _is_imaginary(tensor: Any) -> bool:
