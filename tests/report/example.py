@@ -12,7 +12,7 @@ from traincope import analysis as results
 from traincope.analysis.utilization import utilization
 from traincope.report import schema
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
-from traincope.store.reading import RankInfo, RunInfo
+from traincope.store.cards import RankInfo, RunInfo
 from traincope.timeline import RankClock, RankTimeline, Timeline
 from traincope.topology import Host, RankCoord
 

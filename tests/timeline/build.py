@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
-from traincope.store.reading import RankInfo, RunInfo
+from traincope.store.cards import RankInfo, RunInfo
 from traincope.timeline import Timeline, build_timeline
 from traincope.topology import Group, Host, RankCoord
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
-from traincope.events import FORMAT_VERSION, READABLE_VERSIONS, Kind
+from traincope.events import Kind
 from traincope.store.attempts import Attempt, read_attempt
+from traincope.store.cards import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.gaps import count_dropped, missing_segments
 from traincope.store.launcher import LauncherNote, notes_of, read_notes
 from traincope.store.layout import (
@@ -23,56 +24,15 @@ from traincope.store.layout import (
     attempt_number,
     rank_number,
 )
-from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, read_object, unknown_name
+from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
 from traincope.store.segments import RECORD_DTYPE, SegmentRecords, read_segment
-from traincope.topology import Group, Host, RankCoord
+from traincope.topology import Group
 
 SAME_LAUNCH_NS = 60_000_000_000
 """Ranks of one launch start within."""
 
 NAMED = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT)
 """Kinds whose `name` is the number of a string."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """What `run.json` says."""
-
-    id: str
-    world_size: int
-    mesh: dict[str, int]
-    """Axis -> size, outermost first; empty if no DeviceMesh was seen."""
-    started_wall_ns: int
-    versions: dict[str, str]
-    command: str
-    environment: dict[str, str] = field(default_factory=dict)
-    """The variables that change how a training runs; never a secret."""
-    git_revision: str | None = None
-    settings: dict[str, Any]
-    """What the training told with `run.describe()`: tokens per step, model FLOPs, peak, ..."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankInfo:
-    """What `rank.json` says."""
-
-    version: int = FORMAT_VERSION
-    coord: RankCoord
-    host: Host
-    pid: int
-    started_wall_ns: int
-    ended_wall_ns: int | None
-    """None: the process has not come to a clean end (still running, or killed)."""
-    ending: str | None
-    """`clean`, the exception that left the `with`, or None as above."""
-    probes: dict[str, str]
-    """Probe -> `on`, or why it is not."""
-    recorder: dict[str, Any]
-    """The recorder's own counts at a clean end; empty before."""
-    device: dict[str, Any] = field(default_factory=dict)
-    """`name` and `count` of the accelerator, or of the processor and its cores."""
-    signals: dict[str, str] = field(default_factory=dict)
-    """Signal that came -> the stacks it found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +104,7 @@ def read_run(path: str | Path) -> RunRecords:
     VersionError, each with what to do; damage to single ranks is reported in `problems` instead.
     """
     root = find_run(Path(path))
-    info = _read_run_info(root)
+    info = read_run_info(root)
     attempts = sorted(p for p in root.glob("attempt-*") if p.is_dir() and attempt_number(p) is not None)
     number = (attempt_number(attempts[-1]) or 0) if attempts else 0
     ranks, problems = _read_ranks(sorted(attempts[-1].glob("rank-*")) if attempts else [], attempt=number)
@@ -211,35 +171,9 @@ def find_run(path: Path) -> Path:
     raise NotARunError(f"{path} is not a run directory: it has no {RUN_FILE}; give the directory a run was recorded in")
 
 
-def _read_run_info(root: Path) -> RunInfo:
-    raw = read_object(root / RUN_FILE)
-    version = raw.get("version")
-    if version not in READABLE_VERSIONS:
-        raise VersionError(
-            f"{root} was written in format {version}, this traincope reads format {FORMAT_VERSION} and older; "
-            "open it with the traincope that wrote it, or a newer one"
-        )
-    try:
-        return RunInfo(
-            id=str(raw["id"]),
-            world_size=int(raw["world_size"]),
-            mesh={str(axis): int(size) for axis, size in raw["mesh"].items()},
-            started_wall_ns=int(raw["started_wall_ns"]),
-            versions={str(k): str(v) for k, v in raw["versions"].items()},
-            command=str(raw["command"]),
-            environment={str(k): str(v) for k, v in raw.get("environment", {}).items()},
-            git_revision=raw.get("git_revision"),
-            settings=dict(raw["settings"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunDirectoryError(
-            f"{root / RUN_FILE} lacks or garbles {error}; restore it from a copy of the run"
-        ) from error
-
-
 def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     problems: list[str] = []
-    info = _read_rank_info(directory)
+    info = read_rank_info(directory)
     if info.coord.rank != rank_number(directory) and not directory.name.startswith(PROVISIONAL):
         raise RunDirectoryError(
             f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
@@ -255,6 +189,8 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
             continue
         if segment.lost_bytes:
             problems.append(f"{path} is cut off in the middle of a record; {segment.lost_bytes} bytes of it are lost")
+        if segment.garbled:
+            problems.append(f"{path} is damaged: {segment.garbled:,} records of it make no sense and are left out")
         segments.append(segment)
     lines = read_numbered(directory / NAMES_FILE, version=info.version)
     names = dense_names(lines)
@@ -293,29 +229,3 @@ def _details(
         numbers = {int(number) for records in events for number in records["group"]}
         values = {number: parse(names[number]) for number in numbers if 0 < number < len(names)}
     return {number: value for number, value in values.items() if isinstance(value, dict)}
-
-
-def _read_rank_info(directory: Path) -> RankInfo:
-    raw = read_object(directory / RANK_FILE)
-    try:
-        return RankInfo(
-            version=int(raw.get("version", FORMAT_VERSION)),
-            coord=RankCoord(rank=int(raw["rank"]), coords={str(k): int(v) for k, v in raw["coords"].items()}),
-            host=Host(name=str(raw["host"]), boot_id=str(raw["boot_id"])),
-            pid=int(raw["pid"]),
-            started_wall_ns=int(raw["started_wall_ns"]),
-            ended_wall_ns=None if raw.get("ended_wall_ns") is None else int(raw["ended_wall_ns"]),
-            ending=raw.get("ending"),
-            probes=dict(raw.get("probes", {})),
-            recorder=dict(raw.get("recorder", {})),
-            device=dict(raw.get("device", {})),
-            signals=_read_signals(directory),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        rank = rank_number(directory)
-        raise RunDirectoryError(f"{directory / RANK_FILE} (rank {rank}) lacks or garbles {error}") from error
-
-
-def _read_signals(directory: Path) -> dict[str, str]:
-    found = {path.stem.removeprefix("signal-"): path for path in sorted(directory.glob("signal-*.txt"))}
-    return {name: path.read_text(errors="replace") for name, path in found.items() if path.stat().st_size}

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError, VersionError
-from traincope.events import FIELDS, FORMAT_VERSION, READABLE_VERSIONS, RECORD_BYTES
+from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Kind, Phase, Work
 
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
 HEADER_WORDS = HEADER_BYTES // 8
+LARGEST = 1 << 61
+"""Times (ns) and values are below; sums of two of them are still numbers of 64 bits."""
 
 RECORD_DTYPE = np.dtype(list(FIELDS))
 if RECORD_DTYPE.itemsize != RECORD_BYTES:
@@ -37,7 +39,9 @@ class SegmentRecords:
     records: NDArray[np.void]
     """Array of RECORD_DTYPE."""
     lost_bytes: int
-    """Bytes of the file that were cut off or damaged; 0 for a whole file."""
+    """Bytes of the file that were cut off; 0 for a whole file."""
+    garbled: int = 0
+    """Records that make no sense, and are left out."""
 
 
 class SegmentFile:
@@ -96,7 +100,25 @@ def read_segment(path: Path) -> SegmentRecords:
     ends = np.flatnonzero(records["kind"] == 0)
     used = int(ends[0]) if len(ends) else len(records)
     torn = max((len(raw) - HEADER_BYTES) % RECORD_BYTES, 0) if usable < capacity else 0
-    return SegmentRecords(thread=thread, index=int(index), records=records[:used], lost_bytes=torn)
+    begun = records[:used]
+    sound = _make_sense(begun)
+    return SegmentRecords(
+        thread=thread,
+        index=int(index),
+        records=begun if sound.all() else begun[sound],
+        lost_bytes=torn,
+        garbled=used - int(np.count_nonzero(sound)),
+    )
+
+
+def _make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which records the recorder can have written; one absurd time would spoil every sum."""
+    start, end, value, kind = (records[name] for name in ("start_ns", "end_ns", "value", "kind"))
+    sound = (kind <= max(Kind)) & (records["phase"] <= max(Phase)) & (start >= 0) & (end < LARGEST)
+    sound &= (end >= start) | (end == OPEN)
+    sound &= (value >= 0) & (value < LARGEST) | (kind == Kind.SCALAR)
+    sound &= (kind != Kind.FLOPS) | np.isin(records["tag"], list(Work))
+    return np.asarray(sound & (start < LARGEST))
 
 
 def _read_header(raw: bytes, path: Path) -> int:
