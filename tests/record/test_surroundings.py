@@ -70,3 +70,4 @@ def test_the_run_says_what_it_ran_in(tmp_path: Path) -> None:
     assert {"python", "torch", "traincope"} <= told["versions"].keys()
     card = json.loads(next((tmp_path / "run").rglob("rank.json")).read_text())
     assert card["device"]["count"] >= 1
+    assert card["device"]["memory_bytes"] >= 2**28

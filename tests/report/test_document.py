@@ -4,9 +4,11 @@ from dataclasses import replace
 import pytest
 
 from tests.report.example import END_NS, MS, analysis, document, rank_timeline, timeline, without_steps
+from traincope.analysis import MemoryUse
+from traincope.analysis.endings import endings
 from traincope.report.document import to_document, to_json
 from traincope.report.schema import Document
-from traincope.timeline import OpenRecord, Timeline
+from traincope.timeline import OpenRecord
 
 TOP_LEVEL = [
     *("schema_version", "run", "verdict", "ledger", "utilization", "comm", "bubble", "stragglers", "faults"),
@@ -40,21 +42,49 @@ def test_without_steps_every_key_is_there_and_what_needs_steps_is_null() -> None
     assert empty["run"]["step_ns"] is None
 
 
-def killed_in_all_gather() -> Timeline:
+def test_a_killed_rank_is_a_fault_with_what_it_was_in() -> None:
     """Rank 1 stops 500 ms before rank 0 does, 3.2 s into an all-gather."""
     last_ns = END_NS - 500 * MS
     held = OpenRecord(what="all_gather", axis="fsdp", step=17, start_ns=last_ns - 3_200 * MS)
-    killed = replace(rank_timeline(1), ending=None, open_records=(held,), last_ns=last_ns)
-    return replace(timeline(), ranks=(rank_timeline(0), killed))
+    killed = replace(rank_timeline(1), ending=None, open_records=(held,), last_ns=last_ns, open_step=17)
+    whole = replace(timeline(), ranks=(rank_timeline(0), killed))
+    faulty = replace(analysis(), timeline=whole, faults=endings(whole))
+    assert to_document(faulty)["faults"] == [
+        {
+            "kind": "killed",
+            "mark": False,
+            "at_ns": last_ns,
+            "ranks": [1],
+            "step": 17,
+            "what": "ended without a word",
+            "evidence": "",
+            "confidence": "medium",
+            "lasted_ns": None,
+            "follows": False,
+            "open_records": [{"what": "all_gather", "axis": "fsdp", "step": 17, "duration_ns": 3_200 * MS}],
+        }
+    ]
 
 
-def test_a_killed_rank_is_a_fault_with_what_it_was_in() -> None:
-    assert to_document(replace(analysis(), timeline=killed_in_all_gather()))["faults"] == [
+def test_memory_is_told_by_rank_and_measure() -> None:
+    use = MemoryUse(
+        rank=1,
+        measure="resident",
+        last_bytes=300,
+        peak_bytes=400,
+        phases={"forward": 250},
+        growth_bytes_per_step=1.5,
+        leak=False,
+    )
+    assert to_document(replace(analysis(), memory=(use,)))["memory"] == [
         {
             "rank": 1,
-            "ending": None,
-            "silent_ns": 500 * MS,
-            "open_records": [{"what": "all_gather", "axis": "fsdp", "step": 17, "duration_ns": 3_200 * MS}],
+            "measure": "resident",
+            "last_bytes": 300,
+            "peak_bytes": 400,
+            "phases": {"forward": 250},
+            "growth_bytes_per_step": 1.5,
+            "leak": False,
         }
     ]
 

@@ -2,9 +2,9 @@ import io
 
 from rich.console import Console
 
-from tests.report.example import MS, analysis, document, without_steps
+from tests.report.example import END_NS, MS, START_NS, analysis, document, without_steps
 from traincope.report.document import to_document
-from traincope.report.schema import Document, OpenRecord
+from traincope.report.schema import Document, Fault, OpenRecord
 from traincope.report.text import render, render_document
 
 REPORT = """\
@@ -96,37 +96,135 @@ def test_a_run_without_steps_says_what_is_missing() -> None:
     )
 
 
-def test_a_killed_rank_is_shown_in_what_it_was_in() -> None:
-    killed = document()
+def fault(kind: str, **said: object) -> Fault:
+    empty: Fault = {
+        "kind": kind,
+        "mark": False,
+        "at_ns": START_NS + 1_500 * MS,
+        "ranks": [],
+        "step": None,
+        "what": kind,
+        "evidence": "",
+        "confidence": "high",
+        "lasted_ns": None,
+        "follows": False,
+        "open_records": [],
+    }
+    return {**empty, **said}  # type: ignore[typeddict-item]
+
+
+def no_end(rank: int, *held: OpenRecord, at_ns: int = END_NS) -> Fault:
+    return fault("no_end", ranks=[rank], at_ns=at_ns, open_records=list(held))
+
+
+def test_a_rank_whose_end_is_unknown_is_shown_in_what_it_was_in() -> None:
+    silent = document()
     outer: OpenRecord = {"what": "backward", "axis": None, "step": 17, "duration_ns": 3_300 * MS}
     inner: OpenRecord = {"what": "all_gather", "axis": "fsdp", "step": 17, "duration_ns": 3_200 * MS}
-    killed["faults"] = [{"rank": 1, "ending": None, "silent_ns": 0, "open_records": [inner]}]
-    assert "    rank 1 was in all_gather on fsdp, step 17, for 3.20 s when its records end\n" in shown(killed)
-    killed["faults"] = [{"rank": 1, "ending": None, "silent_ns": 53 * MS, "open_records": [outer, inner]}]
+    silent["faults"] = [no_end(1, inner)]
+    assert "    rank 1 was in all_gather on fsdp, step 17, for 3.20 s when its records end\n" in shown(silent)
+    assert "FAULTS" not in shown(silent)
+    silent["faults"] = [no_end(1, outer, inner, at_ns=END_NS - 53 * MS)]
     assert (
         "    rank 1 was in all_gather on fsdp, step 17, for 3.20 s (also open: backward) when its records end, "
         "53.0 ms before the run's last record\n"
-    ) in shown(killed, width=200)
+    ) in shown(silent, width=200)
 
 
-def test_unclean_ends_of_many_ranks_are_counted_after_the_fifth() -> None:
+def test_unknown_ends_of_many_ranks_are_counted_after_the_fifth() -> None:
     lost = document()
-    lost["faults"] = [
-        {"rank": rank, "ending": "RuntimeError", "silent_ns": 0, "open_records": []} for rank in range(64)
-    ]
+    lost["faults"] = [no_end(rank) for rank in range(64)]
     section = shown(lost).partition("RECORDING\n")[2].splitlines()
-    assert section[4] == "    rank 4 left the run by RuntimeError"
+    assert section[4] == "    rank 4 was in nothing that is watched when its records end"
     assert section[5] == "    59 more ranks came to no clean end (see --format json)"
     assert section[6].startswith("    1,234 events")
+
+
+def test_faults_stand_before_the_verdict_and_what_follows_from_one_is_one_line() -> None:
+    faulty = document()
+    after = {"at_ns": START_NS + 1_600 * MS, "step": 17, "follows": True}
+    faulty["faults"] = [
+        fault("checkpoint", mark=True, at_ns=START_NS + 900 * MS, what="save checkpoint", step=9, lasted_ns=20 * MS),
+        fault("not_finite", ranks=[0, 1], step=16, what="loss is NaN", evidence="it was 2.5 before"),
+        fault("killed", ranks=[2], step=17, what="was killed (signal 9), noted by the launcher"),
+        fault("exception", ranks=[0], what="RuntimeError at train.py:3", **after),
+        fault("signal", ranks=[1], what="SIGTERM in wait (threading.py:1)", **after),
+        fault("signal", ranks=[3], what="SIGTERM in step (train.py:9)", **after),
+    ]
+    section = shown(faulty, width=100).partition("FAULTS")[2].partition("\n\nVERDICT")[0]
+    assert section == (
+        "  by time since the run began\n"
+        "     after  step     rank\n"
+        "    900 ms     9      all  save checkpoint, 20.0 ms\n"
+        "    1.50 s    16     0, 1  loss is NaN; it was 2.5 before\n"
+        "    1.50 s    17        2  was killed (signal 9), noted by the launcher\n"
+        "    1.60 s    17  0, 1, 3  ended after that: SIGTERM (2), RuntimeError at train.py:3 (1)"
+    )
+
+
+def test_of_many_faults_of_a_kind_the_first_are_shown_and_marks_only_where_they_are_few() -> None:
+    faulty = document()
+    faulty["faults"] = [fault("slow_step", step=step, what=f"took {step} times the median") for step in range(20)]
+    faulty["faults"] += [fault("evaluation", mark=True, step=step) for step in range(6)]
+    section = shown(faulty).partition("FAULTS")[2].partition("\n\nVERDICT")[0].splitlines()
+    assert [line.split()[-1] for line in section[2:]] == ["median"] * 3 + ["json)"]
+    assert section[-1].strip() == "17 more: slow step (see --format json)"
+
+
+def test_marks_alone_are_no_faults() -> None:
+    well = document()
+    well["faults"] = [fault("checkpoint", mark=True)]
+    assert "FAULTS" not in shown(well)
+
+
+def test_memory_is_the_least_and_the_most_of_a_rank() -> None:
+    known = document()
+    known["memory"] = [
+        {
+            "rank": rank,
+            "measure": "resident",
+            "last_bytes": (400 + rank) << 20,
+            "peak_bytes": 500 << 20,
+            "phases": {},
+            "growth_bytes_per_step": 2048.0 * rank,
+            "leak": rank == 1,
+        }
+        for rank in (0, 1)
+    ]
+    section = shown(known).partition("MEMORY")[2].partition("\n\n")[0]
+    assert section == (
+        "  of a rank when last looked; growth of the one that grows fastest\n"
+        "    measure       least  rank       most  rank  growth a step\n"
+        "    resident  400.0 MiB     0  401.0 MiB     1        2.0 KiB  grows"
+    )
+
+
+def test_goodput_is_one_line_and_admits_what_is_not_known() -> None:
+    job = document()
+    job["goodput"] = {
+        "attempts": [],
+        "elapsed_ns": 100_000 * MS,
+        "steps_done": 70,
+        "steps_lost": 5,
+        "lost_ns": 10_000 * MS,
+        "startup_ns": 2_000 * MS,
+        "restart_ns": 8_000 * MS,
+        "checkpoint_stall_ns": 0,
+        "evaluation_ns": 0,
+        "productive_ns": 80_000 * MS,
+        "productive_ratio": 0.8,
+    }
+    assert (
+        "GOODPUT  80.0 % of 100 s was steps that last; startup 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s\n"
+    ) in shown(job, width=120)
+    job["goodput"].update(steps_lost=None, lost_ns=None, productive_ns=None, productive_ratio=None)
+    assert "GOODPUT  unknown, for it is not known how many of 70 steps were lost at restarts; " in shown(job, width=120)
 
 
 def test_everything_that_makes_the_report_doubtful_is_named() -> None:
     doubtful = to_document(without_steps())
     doubtful["run"].update(world_size=4, missing_ranks=[2, 3], guessed_steps=9)
-    doubtful["faults"] = [
-        {"rank": 0, "ending": "ValueError", "silent_ns": 0, "open_records": []},
-        {"rank": 1, "ending": None, "silent_ns": 0, "open_records": []},
-    ]
+    doubtful["faults"] = [no_end(1)]
     doubtful["clock"] = [{"rank": 0, "offset_ns": 0, "bound_ns": 0}, {"rank": 1, "offset_ns": 5, "bound_ns": None}]
     doubtful["recorder"] = {
         "events": 7,
@@ -137,7 +235,6 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "problems": [f"segment {number} is damaged" for number in range(7)],
     }
     assert shown(doubtful).partition("RECORDING\n")[2] == (
-        "    rank 0 left the run by ValueError\n"
         "    rank 1 was in nothing that is watched when its records end\n"
         "    ranks 2, 3 of 4 left nothing to read; what happened there is unknown\n"
         "    7 events, 3 dropped, own cost not measured\n"
@@ -164,9 +261,9 @@ def test_markup_and_terminal_commands_in_names_are_only_characters() -> None:
     hostile["comm"][0].update(axis=name, op="send")
     hostile["recorder"]["problems"] = [name]
     held: OpenRecord = {"what": name, "axis": name, "step": None, "duration_ns": 1}
-    hostile["faults"] = [{"rank": 0, "ending": None, "silent_ns": 0, "open_records": [held]}]
+    hostile["faults"] = [no_end(0, held), fault("event", what=name, evidence=name)]
     written = shown(hostile, width=200)
-    assert written.count("[red]x[/red]\\x1b[31m\\n") == 8
+    assert written.count("[red]x[/red]\\x1b[31m\\n") == 10
     assert "\x1b" not in written
 
 

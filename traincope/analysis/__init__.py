@@ -2,16 +2,21 @@
 
 `host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer, `pipeline`,
 `schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `ledger` sums, `comm`,
-`stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it.
-`counted`, `work` and `peaks` make `utilization`. `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
+`stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it. `counted`, `work` and
+`peaks` make `utilization`.
+`endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory` and `goodput` stand alone.
+`analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
 
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation
 from traincope.analysis.coverage import dropped_steps, guessed_steps, own_time_ns
+from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
+from traincope.analysis.goodput import Goodput
 from traincope.analysis.ledger import Ledger, RankLedger
+from traincope.analysis.memory import MemoryUse
 from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.utilization import Utilization
@@ -20,9 +25,13 @@ __all__ = [
     "Analysis",
     "AxisOperation",
     "Bubble",
+    "Fault",
+    "FaultKind",
     "Finding",
     "FindingKind",
+    "Goodput",
     "Ledger",
+    "MemoryUse",
     "RankLedger",
     "RankWait",
     "Root",

@@ -16,9 +16,14 @@ from traincope.analysis.bubble import (
     theory,
 )
 from traincope.analysis.comm import AxisOperation, communication
+from traincope.analysis.endings import endings
+from traincope.analysis.fault_stream import fault_stream
+from traincope.analysis.faults import Fault
 from traincope.analysis.findings import Finding
+from traincope.analysis.goodput import Goodput, goodput
 from traincope.analysis.host import cut
 from traincope.analysis.ledger import Ledger, assemble, rank_ledger
+from traincope.analysis.memory import MemoryUse, memory
 from traincope.analysis.pipeline import (
     NO_WINDOW,
     ReplicaSteps,
@@ -48,6 +53,11 @@ class Analysis:
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays were their pipelines' jitter, the largest first."""
     utilization: Utilization
+    faults: tuple[Fault, ...] = ()
+    """By time; marks (checkpoints, evaluations, events) among them."""
+    memory: tuple[MemoryUse, ...] = ()
+    goodput: Goodput | None = None
+    """None: no step was begun."""
     verdict: tuple[Finding, ...]
 
     @property
@@ -101,6 +111,7 @@ def _analysis(
     counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
     bubble = _bubble(timeline, ledger, counted, one_clock=instances.shared_clock)
     late = stragglers(timeline, ledger, stood_still)
+    faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
     return Analysis(
         timeline=timeline,
         ledger=ledger,
@@ -109,7 +120,10 @@ def _analysis(
         stragglers=late,
         jitter_roots=roots,
         utilization=utilization(timeline, ledger),
-        verdict=verdict(timeline, ledger, bubble, comm, late, roots),
+        faults=faults,
+        memory=used,
+        goodput=goodput(timeline),
+        verdict=verdict(timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used),
     )
 
 

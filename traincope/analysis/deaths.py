@@ -1,22 +1,27 @@
 """Ranks that came to no clean end: which was first, and what it was in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from traincope.analysis.endings import CLEARLY_EARLIER_NS, first_end, lead
+from traincope.analysis.faults import ENDS, Fault, FaultKind
 from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, FindingKind
 from traincope.events import CLEAN
 from traincope.timeline import RankTimeline, Timeline
 
 INNERMOST = 3
 """How many of the intervals a rank died in are told."""
-CLEARLY_EARLIER_NS = 10_000_000
-"""By how much one rank's records must end before all others' to call it the first."""
 
 
-def deaths(timeline: Timeline) -> Iterator[Finding]:
-    """The first rank to go, if any went; then the ranks that left nothing at all."""
-    gone = [rank for rank in timeline.ranks if rank.ending != CLEAN]
-    if gone:
-        yield _first_gone(gone)
+def deaths(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
+    """The first rank to go, if any went; then the ranks that left nothing at all. `faults`: of the same timeline."""
+    ends = [fault for fault in faults if fault.kind in ENDS]
+    first = first_end(fault for fault in faults if fault.kind in ENDS or fault.kind == FaultKind.STOPPED)
+    if first is not None and first.kind == FaultKind.STOPPED:
+        yield _stopped(first)
+    elif first is not None:
+        yield _first_gone(timeline, first)
+    elif ends:
+        yield _no_end([end.ranks[0] for end in ends])
     if timeline.run.missing:
         yield Finding(
             kind=FindingKind.MISSING_RANK,
@@ -27,33 +32,56 @@ def deaths(timeline: Timeline) -> Iterator[Finding]:
         )
 
 
-def _first_gone(gone: list[RankTimeline]) -> Finding:
-    by_end = sorted(gone, key=lambda rank: rank.last_ns)
-    first = by_end[0]
-    lead_ns = by_end[1].last_ns - first.last_ns if len(by_end) > 1 else None
-    silent = [rank for rank in gone if rank.ending is None]
-    if len(silent) == len(gone) > 1 and (lead_ns is None or lead_ns < CLEARLY_EARLIER_NS):
-        return Finding(
-            kind=FindingKind.NO_END_RECORDED,
-            ranks=tuple(rank.rank for rank in gone),
-            confidence=UNKNOWN,
-            evidence=f"no end is recorded for {len(gone)} ranks, and none stopped clearly before the others",
-            advice="if the job is still running, nothing is wrong; else its launcher's log tells who ended it",
-        )
+def _stopped(first: Fault) -> Finding:
     return Finding(
-        kind=FindingKind.KILLED_RANK if first.ending is None else FindingKind.FAILED_RANK,
-        ranks=(first.rank,),
-        steps=() if first.open_step is None else (first.open_step,),
-        confidence=HIGH if lead_ns is None or lead_ns >= CLEARLY_EARLIER_NS else MEDIUM,
-        evidence=_evidence(first, lead_ns),
-        advice=_advice(first),
+        kind=FindingKind.STOPPED_JOB,
+        confidence=MEDIUM,
+        evidence=f"no rank is to blame: {first.what}{f'; {first.evidence}' if first.evidence else ''}",
+        advice="look into the scheduler's log for a limit of time, a preemption, or who cancelled it",
     )
 
 
-def _evidence(first: RankTimeline, lead_ns: int | None) -> str:
-    how = "its records just stop" if first.ending is None else f"it left the run by {first.ending}"
-    lead = f", {lead_ns / 1e6:.0f} ms before any other rank's end" if lead_ns else ""
-    return f"rank {first.rank} went first: {how}{lead}; it was in {_doing(first)}"
+def _no_end(ranks: list[int]) -> Finding:
+    who = f"{len(ranks)} ranks, and none stopped clearly before the others" if len(ranks) > 1 else f"rank {ranks[0]}"
+    return Finding(
+        kind=FindingKind.NO_END_RECORDED,
+        ranks=tuple(ranks),
+        confidence=UNKNOWN,
+        evidence=f"no end is recorded for {who}",
+        advice="if the job is still running, nothing is wrong; else its launcher's log tells who ended it",
+    )
+
+
+def _first_gone(timeline: Timeline, first: Fault) -> Finding:
+    gone = [rank for rank in timeline.ranks if rank.ending != CLEAN]
+    mine = next((rank for rank in gone if rank.rank == first.ranks[0]), None)
+    lead_ns = lead(gone) if mine is not None and mine.last_ns == min(rank.last_ns for rank in gone) else None
+    sure = first.confidence == HIGH or len(gone) <= 1 or (lead_ns or 0) >= CLEARLY_EARLIER_NS
+    raised = first.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+    return Finding(
+        kind=FindingKind.FAILED_RANK if raised or first.kind == FaultKind.EXIT else FindingKind.KILLED_RANK,
+        ranks=first.ranks,
+        steps=() if first.step is None else (first.step,),
+        confidence=HIGH if sure else MEDIUM,
+        evidence=_evidence(first, mine, lead_ns=lead_ns),
+        advice=_advice(first, raised=raised),
+    )
+
+
+def _evidence(first: Fault, mine: RankTimeline | None, *, lead_ns: int | None) -> str:
+    told = [f"rank {first.ranks[0]} went first: {_how(first, mine)}"]
+    if lead_ns:
+        told[0] += f", {lead_ns / 1e6:.0f} ms before any other rank's end"
+    told += [f"it was in {_doing(mine)}"] if mine is not None else []
+    return "; ".join([*told, *([first.evidence] if first.evidence else [])])
+
+
+def _how(first: Fault, mine: RankTimeline | None) -> str:
+    if mine is not None and mine.ending not in (None, CLEAN):
+        return f"it left the run by {mine.ending}"
+    if first.kind == FaultKind.SIGNAL:
+        return f"by {first.what}"
+    return f"it {first.what}" if first.confidence == HIGH or mine is None else "its records just stop"
 
 
 def _doing(rank: RankTimeline) -> str:
@@ -65,7 +93,9 @@ def _doing(rank: RankTimeline) -> str:
     return " > ".join(told[-INNERMOST:])
 
 
-def _advice(first: RankTimeline) -> str:
-    if first.ending is None:
-        return "look on its host for the kernel's log (out of memory, SIGKILL) and the launcher's exit code"
-    return "read that rank's own traceback; errors of the other ranks follow from it"
+def _advice(first: Fault, *, raised: bool) -> str:
+    if raised or first.kind == FaultKind.EXIT:
+        return "read that rank's own traceback; errors of the other ranks follow from it"
+    if first.kind == FaultKind.SIGNAL:
+        return "its stacks are in its rank directory (signal-*.txt)"
+    return "look on its host for the kernel's log (out of memory, SIGKILL) and the launcher's exit code"

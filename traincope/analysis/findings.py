@@ -16,6 +16,8 @@ class FindingKind(StrEnum):
 
     KILLED_RANK = "killed_rank"
     FAILED_RANK = "failed_rank"
+    STOPPED_JOB = "stopped_job"
+    """Nobody died: it was told to stop from outside."""
     NO_END_RECORDED = "no_end_recorded"
     MISSING_RANK = "missing_rank"
     NO_STEPS = "no_steps"
@@ -31,6 +33,9 @@ class FindingKind(StrEnum):
     SYNC = "sync"
     EVALUATION = "evaluation"
     UNATTRIBUTED = "unattributed"
+    MEMORY_GROWTH = "memory_growth"
+    FAULTS = "faults"
+    """No time is lost, but something else went wrong."""
     HEALTHY = "healthy"
     """Nothing is wrong."""
 

@@ -57,17 +57,18 @@ def versions() -> dict[str, str]:
 
 
 def devices() -> dict[str, str | int]:
-    """This process's accelerator, or its processor.
+    """This process's accelerator, or its processor; and the memory of its host.
 
     A GPU is named once the training has used it: asking sooner would settle which GPUs the process
     sees, and keep its forked children from using any.
     """
     torch = sys.modules.get("torch")
+    memory = {"memory_bytes": _host_memory_bytes()}
     if torch is not None and torch.cuda.is_initialized():
-        return {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+        return {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count(), **memory}
     if torch is not None and torch.cuda.device_count():
-        return {"name": "a GPU, not used yet", "count": torch.cuda.device_count()}
-    return {"name": _processor(), "count": os.cpu_count() or 1}
+        return {"name": "a GPU, not used yet", "count": torch.cuda.device_count(), **memory}
+    return {"name": _processor(), "count": os.cpu_count() or 1, **memory}
 
 
 def git_revision(start: Path) -> str | None:
@@ -95,6 +96,16 @@ def _resolve(git: Path, head: str) -> str | None:
             if line.endswith(f" {reference}"):
                 return line.split(" ", 1)[0]
     return None
+
+
+def _host_memory_bytes() -> int:
+    """What all processes of this host, or of this container, may hold before the kernel kills one."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return installed
+    return min(installed, int(limit)) if limit.isdecimal() else installed
 
 
 def _processor() -> str:

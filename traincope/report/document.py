@@ -2,12 +2,16 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 
 from traincope.analysis import (
     Analysis,
     Bubble,
+    Fault,
     Finding,
+    Goodput,
     Ledger,
+    MemoryUse,
     RankLedger,
     Stragglers,
     Utilization,
@@ -15,10 +19,9 @@ from traincope.analysis import (
     guessed_steps,
     own_time_ns,
 )
-from traincope.events import CLEAN
 from traincope.report import schema
 from traincope.store import RankRecords
-from traincope.timeline import OpenRecord, RankTimeline, Timeline
+from traincope.timeline import OpenRecord, Timeline
 
 
 def to_json(document: schema.Document) -> str:
@@ -43,9 +46,9 @@ def to_document(analysis: Analysis) -> schema.Document:
         comm=_comm(analysis) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers) if counted else None,
-        faults=[_fault(rank, timeline) for rank in timeline.ranks if rank.ending != CLEAN],
-        goodput=None,
-        memory=None,
+        faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
+        goodput=None if analysis.goodput is None else _goodput(analysis.goodput),
+        memory=[_memory(use) for use in analysis.memory] or None,
         kernels=None,
         critical_path=None,
         data_order=None,
@@ -194,12 +197,61 @@ def _stragglers(stragglers: Stragglers) -> schema.Stragglers:
     )
 
 
-def _fault(rank: RankTimeline, timeline: Timeline) -> schema.Fault:
+def _last_ns(timeline: Timeline) -> Mapping[int, int]:
+    return {rank.rank: rank.last_ns for rank in timeline.ranks}
+
+
+def _fault(fault: Fault, *, last_ns: Mapping[int, int]) -> schema.Fault:
     return schema.Fault(
-        rank=rank.rank,
-        ending=rank.ending,
-        silent_ns=timeline.end_ns - rank.last_ns,
-        open_records=[_open_record(record, last_ns=rank.last_ns) for record in rank.open_records],
+        kind=fault.kind.value,
+        mark=fault.is_mark,
+        at_ns=fault.at_ns,
+        ranks=list(fault.ranks),
+        step=fault.step,
+        what=fault.what,
+        evidence=fault.evidence,
+        confidence=fault.confidence,
+        lasted_ns=fault.lasted_ns,
+        follows=fault.follows,
+        open_records=[_open_record(record, last_ns=last_ns[fault.ranks[0]]) for record in fault.open_records],
+    )
+
+
+def _goodput(goodput: Goodput) -> schema.Goodput:
+    return schema.Goodput(
+        attempts=[
+            schema.Attempt(
+                attempt=one.number,
+                began=one.began_ns,
+                first_step=one.first_step_ns,
+                last=one.last_ns,
+                steps=one.num_steps,
+                clean=one.clean,
+            )
+            for one in goodput.attempts
+        ],
+        elapsed_ns=goodput.elapsed_ns,
+        steps_done=goodput.steps_done,
+        steps_lost=goodput.steps_lost,
+        lost_ns=goodput.lost_ns,
+        startup_ns=goodput.startup_ns,
+        restart_ns=goodput.restart_ns,
+        checkpoint_stall_ns=goodput.checkpoint_stall_ns,
+        evaluation_ns=goodput.evaluation_ns,
+        productive_ns=goodput.productive_ns,
+        productive_ratio=goodput.productive_ratio,
+    )
+
+
+def _memory(use: MemoryUse) -> schema.MemoryUse:
+    return schema.MemoryUse(
+        rank=use.rank,
+        measure=use.measure,
+        last_bytes=use.last_bytes,
+        peak_bytes=use.peak_bytes,
+        phases=dict(use.phases),
+        growth_bytes_per_step=use.growth_bytes_per_step,
+        leak=use.leak,
     )
 
 

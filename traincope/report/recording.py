@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.analysis import FaultKind
 from traincope.report.palette import SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
@@ -25,7 +26,7 @@ def recording(document: Document) -> Iterator[RenderableType]:
 
 def _lines(document: Document) -> Iterator[Text]:
     recorder = document["recorder"]
-    yield from _faults(document["faults"])
+    yield from _no_ends(document)
     yield from _missing(document["run"])
     yield _counts(recorder)
     yield from _dropped_steps(recorder["dropped_steps"])
@@ -36,18 +37,20 @@ def _lines(document: Document) -> Iterator[Text]:
     yield _clock(document["clock"])
 
 
-def _faults(faults: list[Fault]) -> Iterator[Text]:
-    for fault in faults[:MOST_LINES]:
-        yield text(_fault(fault), style=SEVERE)
-    hidden = faults[MOST_LINES:]
+def _no_ends(document: Document) -> Iterator[Text]:
+    """Ranks of which no end is known; those of which one is stand first in the report."""
+    found = [fault for fault in document["faults"] if fault["kind"] == FaultKind.NO_END]
+    for fault in found[:MOST_LINES]:
+        yield text(_no_end(fault, end_ns=document["run"]["end"]), style=SEVERE)
+    hidden = found[MOST_LINES:]
     if hidden:
         yield text(f"{count(len(hidden), 'more rank')} came to no clean end (see --format json)", style=SEVERE)
 
 
-def _fault(fault: Fault) -> str:
-    how = f"left the run by {fault['ending']}" if fault["ending"] is not None else _stopped(fault["open_records"])
-    before = f", {duration(fault['silent_ns'])} before the run's last record" if fault["silent_ns"] else ""
-    return f"rank {fault['rank']} {how}{before}"
+def _no_end(fault: Fault, *, end_ns: int | None) -> str:
+    silent_ns = 0 if end_ns is None else end_ns - fault["at_ns"]
+    before = f", {duration(silent_ns)} before the run's last record" if silent_ns > 0 else ""
+    return f"{numbers(fault['ranks'], 'rank')} {_stopped(fault['open_records'])}{before}"
 
 
 def _stopped(records: list[OpenRecord]) -> str:
@@ -94,8 +97,8 @@ def _problems(problems: list[str]) -> Iterator[Text]:
 
 
 def _as_asked(probe: Probe) -> bool:
-    """On, or off because the level that was asked for does not include it."""
-    return probe["state"] == ON or probe["state"].startswith("off: needs level")
+    """On, or off because the level that was asked for does not include it, or there is nothing that it could watch."""
+    return probe["state"] == ON or probe["state"].startswith(("off: needs level", "off: nothing to watch"))
 
 
 def _probe(probe: Probe) -> Text:

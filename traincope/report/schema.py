@@ -161,13 +161,60 @@ class OpenRecord(TypedDict):
 
 
 class Fault(TypedDict):
-    rank: int
-    ending: str | None
-    """Null: the process came to no end of its own (killed, hung, or still running)."""
-    silent_ns: int
-    """From the last instant seen of it to the last one seen of any rank."""
+    kind: str
+    """One of `traincope.analysis.FaultKind`."""
+    mark: bool
+    """No fault, but what faults are read beside: a checkpoint, an evaluation, an event."""
+    at_ns: int
+    """Wall clock, ns since the epoch. Of an end whose instant nobody wrote down, the earliest it can have been."""
+    ranks: list[int]
+    """Empty: the job as a whole."""
+    step: int | None
+    what: str
+    evidence: str
+    confidence: str
+    lasted_ns: int | None
+    follows: bool
+    """An end that came after another rank's, and perhaps only because of it."""
     open_records: list[OpenRecord]
-    """Outermost first."""
+    """What a rank was in when its records end, outermost first."""
+
+
+class Attempt(TypedDict):
+    attempt: int
+    began: int
+    """Wall clock, ns since the epoch, as the next two."""
+    first_step: int | None
+    last: int
+    steps: int
+    clean: bool
+
+
+class Goodput(TypedDict):
+    attempts: list[Attempt]
+    elapsed_ns: int
+    """Of the job, from its first record to its last; so are all below."""
+    steps_done: int
+    steps_lost: int | None
+    """Made after the last checkpoint before a restart; null: not known where it went on."""
+    lost_ns: int | None
+    startup_ns: int
+    restart_ns: int
+    checkpoint_stall_ns: int
+    evaluation_ns: int
+    productive_ns: int | None
+    productive_ratio: float | None
+
+
+class MemoryUse(TypedDict):
+    rank: int
+    measure: str
+    last_bytes: int
+    peak_bytes: int
+    phases: dict[str, int]
+    """Phase -> median bytes when it ended."""
+    growth_bytes_per_step: float | None
+    leak: bool
 
 
 class RankClock(TypedDict):
@@ -206,8 +253,9 @@ class Document(TypedDict):
     bubble: Bubble | None
     stragglers: Stragglers | None
     faults: list[Fault]
-    goodput: None
-    memory: None
+    goodput: Goodput | None
+    memory: list[MemoryUse] | None
+    """One entry a rank and measure."""
     kernels: None
     critical_path: None
     data_order: None

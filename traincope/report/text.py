@@ -1,4 +1,4 @@
-"""The report for people: the verdict first, then the evidence, then how far to trust it.
+"""The report for people: faults first, then the verdict, then the evidence, then how far to trust it.
 
 Colour and width are the console's: without colour, piped, or at 80 columns it reads the same.
 """
@@ -11,6 +11,9 @@ from rich.text import Text
 from traincope.analysis import Analysis
 from traincope.report.communication import communication
 from traincope.report.document import to_document
+from traincope.report.faults import faults
+from traincope.report.goodput import goodput
+from traincope.report.memory import memory
 from traincope.report.pipeline import pipeline
 from traincope.report.plain import text
 from traincope.report.ranks import ranks
@@ -39,17 +42,24 @@ def render_document(document: Document, console: Console) -> None:
 
 def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     yield _head(document["run"])
+    happened = faults(document)
+    if happened is not None:
+        yield happened
     yield verdict(document["verdict"])
     if document["ledger"] is None:
         yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
     else:
         yield from _shares(document, document["ledger"])
+    if document["memory"]:
+        yield memory(document["memory"])
     yield recording(document)
 
 
 def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
     yield waterfall(ledger)
     yield utilization(document["utilization"])
+    if document["goodput"] is not None:
+        yield goodput(document["goodput"])
     if document["bubble"] is not None:
         yield pipeline(document["bubble"])
     if document["comm"]:

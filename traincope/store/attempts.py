@@ -35,7 +35,7 @@ class Attempt:
     num_steps: int
     """Complete steps."""
     steps_ns: int
-    """What they took."""
+    """What they took, without the checkpoint stalls and evaluations in them."""
     kept_steps: int | None
     """Those before the last checkpoint that was saved whole; None: no save was seen."""
     kept_ns: int
@@ -45,6 +45,9 @@ class Attempt:
     evaluation_ns: int
     endings: Mapping[int, str | None] = field(default_factory=dict)
     """Rank -> `clean`, the exception that left its run, or None: no end was recorded."""
+
+    ended_ns: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> when it wrote that ending."""
 
     @property
     def clean(self) -> bool:
@@ -64,6 +67,7 @@ def read_attempt(directory: Path) -> Attempt | None:
                 number=attempt_number(directory) or 0,
                 last_ns=max((_last_wall_ns(other) for other in ranks.values()), default=0),
                 endings={number: _ending(ranks[number]) for number in sorted(ranks)},
+                ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
             )
     return None
 
@@ -75,6 +79,7 @@ def summarise(
     number: int,
     last_ns: int,
     endings: Mapping[int, str | None],
+    ended_ns: Mapping[int, int] | None = None,
 ) -> Attempt:
     """`main`: the training thread's records (RECORD_DTYPE, at least one), on its own clock; `last_ns`: wall time."""
     offset = wall_offset_ns(main)
@@ -84,19 +89,21 @@ def summarise(
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
     saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
     kept = whole[whole["end_ns"] <= saved_ns.max(initial=0)]
+    evaluated = main[(main["phase"] == Phase.EVALUATION) & (main["flags"] & Flag.DEVICE == 0)]
     return Attempt(
         number=number,
         began_ns=int(main["start_ns"].min()) + offset,
         first_step_ns=int(steps["start_ns"][0]) + offset if len(steps) else None,
         last_ns=max(last_ns, _last_ns(main) + offset),
         num_steps=len(whole),
-        steps_ns=_length_ns(whole),
+        steps_ns=_without(whole, stalls, evaluated),
         kept_steps=len(kept) if len(saved_ns) else None,
-        kept_ns=_length_ns(kept),
+        kept_ns=_without(kept, stalls, evaluated),
         loaded=bool((kinds == LOADING).any()),
         checkpoint_stall_ns=_length_ns(stalls),
-        evaluation_ns=_covered_ns(main[(main["phase"] == Phase.EVALUATION) & (main["flags"] & Flag.DEVICE == 0)]),
+        evaluation_ns=_covered_ns(evaluated),
         endings=dict(endings),
+        ended_ns=dict(ended_ns or {}),
     )
 
 
@@ -116,6 +123,11 @@ def _saves_ns(main: NDArray[np.void], saves: NDArray[np.void], *, names: tuple[s
 
 def _is_saved(names: tuple[str, ...], number: int) -> bool:
     return number < len(names) and names[number] == SAVED
+
+
+def _without(steps: NDArray[np.void], *beside: NDArray[np.void]) -> int:
+    """Time of the steps less that of what else lay in them."""
+    return _length_ns(steps) - sum(_covered_ns(records[np.isin(records["step"], steps["step"])]) for records in beside)
 
 
 def _length_ns(records: NDArray[np.void]) -> int:
@@ -160,6 +172,11 @@ def _version(rank: Path) -> int:
 def _ending(rank: Path) -> str | None:
     ending = _card(rank).get("ending")
     return ending if isinstance(ending, str) else None
+
+
+def _ended_ns(rank: Path) -> int | None:
+    ended = _card(rank).get("ended_wall_ns")
+    return ended if isinstance(ended, int) else None
 
 
 def _card(rank: Path) -> dict[str, object]:

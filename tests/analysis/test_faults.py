@@ -1,0 +1,346 @@
+"""The stream of faults: each found in a run made by hand, in its place, and none where all is well."""
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step, timeline
+from traincope.analysis import Fault, FaultKind, analyze
+from traincope.analysis.logged import spikes
+from traincope.analysis.stacks import place
+from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.store import Attempt, LauncherNote, RankRecords
+from traincope.timeline import Timeline, build_timeline
+
+MS = 1_000_000
+S = 1_000_000_000
+DP = group("dp", 0, 1)
+
+HANGING = """Current thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/home/me/train.py", line 9 in main
+
+"""
+TWO_THREADS = """Thread 0x00007f2 (most recent call first):
+  File "/x/flush.py", line 3 in loop
+
+Thread 0x00007f1 (most recent call first):
+  File "/x/distributed_c10d.py", line 3112 in all_reduce
+"""
+
+
+def faults(of: Timeline, *, marks: bool = False) -> list[Fault]:
+    return [fault for fault in analyze(of).faults if marks or not fault.is_mark]
+
+
+def logged(name: str, values: list[float], *, first_step: int = 0) -> list[Row]:
+    """One value a step of 10 ms."""
+    return [
+        Row(
+            kind=Kind.SCALAR,
+            start_ns=at * 10 * MS,
+            end_ns=at * 10 * MS,
+            name=name,
+            step=first_step + at,
+            value=struct.unpack("@q", struct.pack("@d", value))[0],
+        )
+        for at, value in enumerate(values)
+    ]
+
+
+def event(name: str, at_ns: int, *, details: int = 0, at: int = 0) -> Row:
+    return Row(kind=Kind.EVENT, start_ns=at_ns, end_ns=at_ns, name=name, group=details, step=at)
+
+
+def ended(
+    number: int, *, last_ns: int, ending: str | None = None, signals: dict[str, str] | None = None, raised: str = ""
+) -> RankRecords:
+    """It was in an all-reduce of step 1; `raised`: where, if an exception is on record."""
+    reduce = collective(last_ns - MS, OPEN, name="all_reduce", at=1)
+    rows = [step(0, 0, 100 * MS), step(1, 100 * MS, OPEN), reduce, stall(reduce, last_ns, OPEN)]
+    if raised:
+        rows.append(event("exception", last_ns, details=1, at=1))
+    records = rank(number, *rows, groups=[DP], ending=ending)
+    details = {1: {"type": ending, "at": raised}} if raised else {}
+    return replace(records, details=details, info=replace(records.info, signals=signals or {}))
+
+
+def note(number: int | None, exit_code: int, *, first: bool = False, at_s: int = 1) -> LauncherNote:
+    return LauncherNote(attempt=0, rank=number, exit_code=exit_code, first=first, at_wall_ns=at_s * S)
+
+
+def noted(*ranks: RankRecords, notes: tuple[LauncherNote, ...], world_size: int | None = None) -> Timeline:
+    return build_timeline(replace(run(*ranks, world_size=world_size), launcher=notes))
+
+
+def test_a_run_that_went_well_has_no_fault() -> None:
+    assert faults(timeline(rank(0, step(0, 0, 100), *logged("loss", [2.0] * 40)))) == []
+
+
+def test_an_exception_is_told_where_it_was_raised_and_what_follows_is_marked() -> None:
+    first, second = faults(
+        timeline(
+            ended(0, last_ns=150 * MS, ending="ValueError", raised="model.py:41"),
+            ended(1, last_ns=170 * MS, ending="RuntimeError", raised="ddp.py:7"),
+        )
+    )
+    assert (first.kind, first.ranks, first.step, first.at_ns) == (FaultKind.EXCEPTION, (0,), 1, 150 * MS)
+    assert (first.what, first.follows) == ("ValueError at model.py:41", False)
+    assert (second.what, second.follows) == ("RuntimeError at ddp.py:7", True)
+
+
+@pytest.mark.parametrize("kind", ["OutOfMemoryError", "MemoryError"])
+def test_an_exception_that_says_so_is_out_of_memory(kind: str) -> None:
+    (fault,) = faults(timeline(ended(0, last_ns=150 * MS, ending=kind, raised="model.py:41")))
+    assert fault.kind == FaultKind.OUT_OF_MEMORY
+
+
+def test_sigterm_is_the_launchers_answer_to_another_ranks_end_even_if_its_records_stop_earlier() -> None:
+    """Rank 0 waited for rank 1, so its last record is the older one; when it was ended nobody wrote down."""
+    first, second = faults(
+        timeline(
+            ended(0, last_ns=120 * MS, signals={"SIGTERM": HANGING}),
+            ended(1, last_ns=150 * MS, ending="ValueError", raised="model.py:41"),
+        )
+    )
+    assert (first.ranks, first.kind, first.follows) == ((1,), FaultKind.EXCEPTION, False)
+    assert (second.ranks, second.what, second.follows) == ((0,), "SIGTERM in wait (threading.py:327)", True)
+    assert second.at_ns == first.at_ns
+
+
+def test_sigterm_to_every_rank_stops_the_job_and_no_rank_is_to_blame() -> None:
+    stopped = timeline(*(ended(number, last_ns=150 * MS, signals={"SIGTERM": HANGING}) for number in (0, 1)))
+    job, *ranks = faults(stopped)
+    assert (job.kind, job.ranks, job.what) == (FaultKind.STOPPED, (), "every rank got SIGTERM")
+    assert [fault.follows for fault in ranks] == [True, True]
+    assert analyze(stopped).verdict[0].kind == "stopped_job"
+
+
+def test_a_launcher_that_was_told_to_stop_says_so() -> None:
+    silent = [ended(number, last_ns=150 * MS) for number in (0, 1)]
+    job, *_ = faults(noted(*silent, notes=(note(None, -15, first=True),)))
+    assert (job.kind, job.what) == (FaultKind.STOPPED, "the launcher got SIGTERM")
+
+
+def test_a_crash_is_told_by_its_name_and_place() -> None:
+    crash = {"fatal": f"Fatal Python error: Segmentation fault\n\n{HANGING}"}
+    (fault,) = faults(timeline(ended(0, last_ns=150 * MS, signals=crash)))
+    assert (fault.kind, fault.what) == (FaultKind.SIGNAL, "Segmentation fault in wait (threading.py:327)")
+
+
+def test_the_place_is_that_of_the_interrupted_thread_else_of_the_oldest() -> None:
+    assert place(HANGING) == "wait (threading.py:327)"
+    assert place(TWO_THREADS) == "all_reduce (distributed_c10d.py:3112)"
+    assert place("Fatal Python error: Aborted\n") is None
+
+
+def test_a_killed_rank_is_told_by_the_launchers_note_and_is_the_first_whatever_the_times_say() -> None:
+    """Rank 0's records stop before: it waited for rank 1, then was ended by the launcher."""
+    killed = noted(
+        ended(0, last_ns=120 * MS), ended(1, last_ns=150 * MS), notes=(note(1, -9, first=True), note(0, -15))
+    )
+    first, second = faults(killed)
+    assert (first.ranks, first.kind, first.what) == (
+        (1,),
+        FaultKind.KILLED,
+        "was killed (signal 9), noted by the launcher",
+    )
+    assert (second.ranks, second.follows) == ((0,), True)
+    verdict = analyze(killed).verdict[0]
+    assert (verdict.kind, verdict.ranks, verdict.confidence) == ("killed_rank", (1,), "high")
+    assert "it was killed (signal 9), noted by the launcher; it was in" in verdict.evidence
+
+
+def test_of_ranks_that_exited_in_one_second_the_one_that_raised_first_is_the_first() -> None:
+    first, _ = faults(
+        noted(
+            ended(0, last_ns=150 * MS, ending="RuntimeError", raised="ddp.py:7"),
+            ended(1, last_ns=140 * MS, ending="ValueError", raised="model.py:41"),
+            notes=(note(0, 1, first=True), note(1, 1)),
+        )
+    )
+    assert (first.ranks, first.follows) == ((1,), False)
+
+
+def test_a_process_that_ends_without_a_word_or_a_record_is_told_by_its_exit_code() -> None:
+    (left,) = faults(noted(ended(0, last_ns=150 * MS), notes=(note(0, 3, first=True),)))
+    assert (left.kind, left.what) == (FaultKind.EXIT, "exited with code 3, noted by the launcher")
+    healthy = rank(0, step(0, 0, 100))
+    (unseen,) = faults(noted(healthy, notes=(note(1, -11, first=True),), world_size=2))
+    assert (unseen.ranks, unseen.at_ns, unseen.evidence) == ((1,), S, "it left no record")
+    (late,) = faults(noted(healthy, notes=(note(0, -6, first=True),)))
+    assert late.what == "ended its run cleanly, then was killed (signal 6), noted by the launcher"
+
+
+def test_where_no_end_is_known_at_all_nobody_is_called_dead() -> None:
+    """The job may be running, or every rank may hang."""
+    silent = timeline(ended(0, last_ns=150 * MS), ended(1, last_ns=151 * MS))
+    assert [fault.kind for fault in faults(silent)] == [FaultKind.NO_END, FaultKind.NO_END]
+    assert [fault.is_fault for fault in faults(silent)] == [False, False]
+    alone = timeline(ended(0, last_ns=150 * MS))
+    assert (faults(alone)[0].kind, analyze(alone).verdict[0].kind) == (FaultKind.NO_END, "no_end_recorded")
+
+
+@pytest.mark.parametrize(("held", "said"), [(700, False), (850, True)])
+def test_a_rank_killed_where_memory_was_full_was_perhaps_killed_for_it(held: int, said: bool) -> None:
+    """The host has 1,000 bytes; the rank held so many of them when it last looked."""
+    seen = Row(kind=Kind.MEMORY, start_ns=140 * MS, end_ns=140 * MS, name="resident", value=held)
+    killed = rank(0, step(0, 0, 100 * MS), seen, ending=None)
+    killed = replace(killed, info=replace(killed.info, device={"memory_bytes": 1_000}))
+    (fault,) = faults(noted(killed, notes=(note(0, -9, first=True),)))
+    assert fault.kind == FaultKind.KILLED
+    assert ("out-of-memory killer" in fault.evidence) is said
+
+
+def test_the_first_value_that_is_no_number_is_told_once_for_all_ranks_that_had_it() -> None:
+    nan, inf = float("nan"), float("inf")
+    (fault,) = faults(
+        timeline(
+            rank(0, step(0, 0, S), *logged("loss", [2.5, 2.4, inf, nan, 1.0])),
+            rank(1, step(0, 0, S), *logged("loss", [2.5, 2.4, inf, nan, 1.0])),
+            rank(2, step(0, 0, S), *logged("loss", [2.5, 2.4, 2.3, nan, 1.0])),
+        )
+    )
+    assert (fault.kind, fault.ranks, fault.step, fault.at_ns) == (FaultKind.NOT_FINITE, (0, 1), 2, 20 * MS)
+    assert fault.what == "loss is inf"
+    assert fault.evidence == "it was 2.4 before; 1 of the 2 later values are not finite"
+
+
+def test_a_run_whose_loss_is_nan_is_not_called_healthy() -> None:
+    rows = (step(0, 0, 100), phase(Phase.FORWARD, 0, 100), *logged("loss", [float("nan")]))
+    (finding,) = analyze(timeline(rank(0, *rows))).verdict
+    assert finding.kind == "faults"
+    assert finding.evidence.endswith("but there are faults: loss is NaN")
+
+
+def test_a_spike_is_told_once_with_what_was_usual() -> None:
+    """40 values of 2.0 and 2.2 in turn: median 2.1, spread 1.4826 x 0.1, so that 2.1 + 1.5 is the limit."""
+    quiet = [2.0, 2.2] * 20
+    (fault,) = faults(timeline(*(rank(n, step(0, 0, S), *logged("loss", [*quiet, 3.7, 3.65, 2.0])) for n in (0, 1))))
+    assert (fault.kind, fault.ranks, fault.step, fault.what) == (FaultKind.SPIKE, (0, 1), 40, "loss jumps to 3.7")
+    assert fault.evidence == "the median of the 40 values before is 2.1"
+    assert faults(timeline(rank(0, step(0, 0, S), *logged("loss", [*quiet, 3.5, 2.0])))) == []
+
+
+def test_noise_drift_and_schedules_are_no_spikes() -> None:
+    """As often as the docstring says: none in 50,000 normal values; a ramp and stairs have none."""
+    noise = np.random.default_rng(7).standard_normal(50_000)
+    assert len(spikes(noise + 20)) == 0
+    assert len(spikes(np.linspace(0.0, 1e-3, 500))) == 0
+    assert len(spikes(np.repeat([1.0, 2.0, 8.0], 100))) == 0
+    assert len(spikes(np.array([1.0, 100.0]))) == 0
+    assert spikes(np.where(np.arange(50_000) == 31_000, 40.0, noise + 20)).tolist() == [31_000]
+
+
+def slow_run(*, term: Phase, rank_of_it: int) -> Timeline:
+    """Two ranks in lockstep, 20 steps of 100 ms but for step 12 of 300: `term` of one rank is 200 longer."""
+    ranks = []
+    for number in (0, 1):
+        rows, at = [], 0
+        for index in range(20):
+            more = 200 if index == 12 else 0
+            mine = more if number == rank_of_it else 0
+            middle, end = (at + 60) * MS, (at + 100 + more) * MS
+            rows += [step(index, at * MS, end), phase(Phase.FORWARD, at * MS, middle, at=index)]
+            rows += [phase(term, middle, middle + (20 + mine) * MS, at=index)]
+            reduce = collective(middle + (20 + mine) * MS, end, at=index, sequence=index, name="all_reduce")
+            rows += [reduce, stall(reduce, reduce.start_ns, end)]
+            at += 100 + more
+        ranks.append(rank(number, *rows, groups=[DP]))
+    return timeline(*ranks)
+
+
+def test_a_slow_step_is_told_with_the_own_work_that_grew_not_the_wait_for_it() -> None:
+    (fault,) = faults(slow_run(term=Phase.DATA_WAIT, rank_of_it=1))
+    assert (fault.kind, fault.ranks, fault.step, fault.lasted_ns) == (FaultKind.SLOW_STEP, (1,), 12, 300 * MS)
+    assert fault.what == "took 3.0 times the median"
+    assert fault.evidence == "300.0 ms, the median is 100.0 ms; data_wait of rank 1 grew from 20.0 to 220.0 ms"
+
+
+def test_a_step_that_a_checkpoint_made_long_is_a_mark_only() -> None:
+    stream = faults(slow_run(term=Phase.CHECKPOINT_STALL, rank_of_it=0), marks=True)
+    assert {fault.kind for fault in stream} == {FaultKind.CHECKPOINT}
+
+
+def test_a_skipped_step_is_one_fault_of_all_its_ranks() -> None:
+    rows = (step(0, 0, 100), step(1, 100, 200, flags=Flag.SKIPPED))
+    (fault,) = faults(timeline(rank(0, *rows), rank(1, *rows)))
+    assert (fault.kind, fault.ranks, fault.step, fault.at_ns) == (FaultKind.SKIPPED_STEP, (0, 1), 1, 100)
+
+
+def test_checkpoints_evaluations_and_events_are_marks_in_the_order_of_time() -> None:
+    def save(start: int, end: int) -> Row:
+        return replace(phase(Phase.CHECKPOINT_STALL, start, end, at=1), name="save checkpoint")
+
+    first = rank(
+        0,
+        step(0, 0, 100),
+        phase(Phase.EVALUATION, 50, 60, at=0),
+        phase(Phase.EVALUATION, 65, 70, at=0),
+        step(1, 100, 200),
+        save(110, 150),
+        event("batch size", 180, details=1, at=1),
+        event("checkpoint failed", 190, details=2, at=1),
+    )
+    first = replace(first, details={1: {"to": 64}, 2: {"type": "OSError"}})
+    stream = faults(timeline(first, rank(1, step(0, 0, 100), step(1, 100, 200), save(120, 170))), marks=True)
+    assert [(fault.kind, fault.at_ns, fault.lasted_ns, fault.ranks, fault.what) for fault in stream] == [
+        (FaultKind.EVALUATION, 50, 20, (0,), "evaluation"),
+        (FaultKind.CHECKPOINT, 110, 60, (0, 1), "save checkpoint"),
+        (FaultKind.EVENT, 180, None, (0,), 'batch size {"to": 64}'),
+        (FaultKind.CHECKPOINT_FAILED, 190, None, (0,), 'checkpoint failed {"type": "OSError"}'),
+    ]
+    assert [fault.is_fault for fault in stream] == [False, False, False, True]
+
+
+def test_a_checkpoint_that_was_never_finished_is_told_so() -> None:
+    rows = (step(0, 0, 100), step(1, 100, OPEN), phase(Phase.CHECKPOINT_STALL, 110, OPEN, at=1))
+    (mark,) = (fault for fault in faults(timeline(rank(0, *rows, ending="OSError")), marks=True) if fault.is_mark)
+    assert (mark.kind, mark.evidence) == (FaultKind.CHECKPOINT, "it has no end")
+
+
+def test_a_lowered_level_of_the_recorder_is_a_mark() -> None:
+    lowered = replace(
+        rank(0, step(0, 0, 100), event("recorder level", 50, details=1)),
+        details={1: {"level": 0, "was": 1, "why": "too expensive"}},
+    )
+    (mark,) = faults(timeline(lowered), marks=True)
+    assert (mark.kind, mark.what) == (FaultKind.RECORDER_LEVEL, "recorder level 1 -> 0: too expensive")
+
+
+def attempt(number: int, *, began_s: int, last_s: int, steps: int, endings: dict[int, str | None]) -> Attempt:
+    """Steps of one second, the first at once."""
+    return Attempt(
+        number=number,
+        began_ns=began_s * S,
+        first_step_ns=began_s * S,
+        last_ns=last_s * S,
+        num_steps=steps,
+        steps_ns=steps * S,
+        kept_steps=None,
+        kept_ns=0,
+        loaded=False,
+        checkpoint_stall_ns=0,
+        evaluation_ns=0,
+        endings=endings,
+        ended_ns={number: last_s * S - number for number in endings},
+    )
+
+
+def test_a_restart_is_told_with_what_it_took_and_who_ended_the_attempt_before() -> None:
+    """Attempt 0 ends at 10 s, attempt 1 steps at 25 s. Of the two that raised, rank 1 wrote it earlier."""
+    before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: "RuntimeError", 1: "ValueError"})
+    last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)
+    restarted = build_timeline(replace(run(last), earlier=(before,)))
+    (fault,) = faults(restarted)
+    assert (fault.kind, fault.at_ns, fault.lasted_ns) == (FaultKind.RESTART, 25 * S, 15 * S)
+    assert fault.what == "attempt 1: rank 1 raised ValueError"
+    assert fault.evidence == "15.0 s from the last record before to the first step; attempt 0 had made 9 steps"
+
+
+def test_a_second_run_in_the_directory_of_one_that_ended_well_is_no_restart() -> None:
+    before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: "clean"})
+    last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)
+    assert faults(build_timeline(replace(run(last), earlier=(before,)))) == []

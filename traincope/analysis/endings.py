@@ -1,0 +1,222 @@
+"""How the ranks of a run ended, and which of them was first.
+
+Evidence, the strongest first: what the rank itself wrote (the exception that left its run), the
+stacks that a signal found, the exit code that the launcher noted, records that just stop. A launcher
+ends the survivors with SIGTERM, so a rank with that is told as the first only where the launcher
+says so; where every rank has it, somebody stopped the job.
+"""
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from traincope.analysis.faults import Fault, FaultKind
+from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.memory import host_share
+from traincope.analysis.stacks import fatal_error, place
+from traincope.events import CLEAN, Kind
+from traincope.store import LauncherNote, RankRecords
+from traincope.timeline import RankTimeline, Timeline
+
+CLEARLY_EARLIER_NS = 10_000_000
+"""By how much one rank's records must end before all others' to call it the first."""
+OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+"""Exceptions of torch and of Python."""
+MEMORY_FULL = 0.8
+"""Share of the host's memory from which its killer of processes is thought of; children of ranks are not counted."""
+NO_RECORD = "it left no record"
+NOTED = "noted by the launcher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Witness:
+    """All that speaks of one rank's end."""
+
+    rank: RankTimeline
+    records: RankRecords
+    note: LauncherNote | None
+    memory_ratio: float | None
+    """What the ranks of its host held of the host's memory when they last looked."""
+
+
+def endings(timeline: Timeline) -> tuple[Fault, ...]:
+    """One fault a rank that came to no clean end; and one of the job, where that was stopped.
+
+    All but the first are marked as following it.
+    """
+    notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
+    ends = [end for witness in _witnesses(timeline, notes) if (end := _end(witness)) is not None]
+    ends = [*_settled(ends, timeline=timeline, noted=bool(notes)), *_unseen(timeline, notes)]
+    stop = _stop(timeline, ends)
+    if stop is not None:
+        return (stop, *(_following(end, stop) for end in ends))
+    first = _first(ends, notes)
+    return tuple(end if first is None or end is first else _following(end, first) for end in ends)
+
+
+def first_end(ends: Iterable[Fault]) -> Fault | None:
+    """The one that follows no other; None where all is well, or nothing is known."""
+    return next((end for end in ends if end.is_fault and not end.follows), None)
+
+
+def _witnesses(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Iterable[_Witness]:
+    records = {rank.rank: rank for rank in timeline.run.ranks}
+    shares = host_share(timeline)
+    for rank in timeline.ranks:
+        yield _Witness(
+            rank=rank, records=records[rank.rank], note=notes.get(rank.rank), memory_ratio=shares.get(rank.rank)
+        )
+
+
+def _end(seen: _Witness) -> Fault | None:
+    rank, note = seen.rank, seen.note
+    if rank.ending == CLEAN:
+        late = note is not None and (note.first or note.exit_code != -signal.SIGTERM)
+        return _fault(seen, FaultKind.EXIT, f"ended its run cleanly, then {_exit(note)}") if note and late else None
+    if rank.ending is not None:
+        return _exception(seen, rank.ending)
+    if "fatal" in seen.records.info.signals:
+        stacks = seen.records.info.signals["fatal"]
+        return _fault(seen, FaultKind.SIGNAL, _at(fatal_error(stacks) or "a fatal signal", place(stacks)))
+    if seen.records.info.signals:
+        name, stacks = next(iter(seen.records.info.signals.items()))
+        return _fault(seen, FaultKind.SIGNAL, _at(name, place(stacks)))
+    if note is not None:
+        return _fault(seen, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
+    return _fault(seen, FaultKind.KILLED, "ended without a word")
+
+
+def _exception(seen: _Witness, kind: str) -> Fault:
+    at_ns, where = seen.rank.last_ns, None
+    events = seen.rank.of_kind(Kind.EVENT)
+    for event in reversed(events):
+        details = seen.records.details.get(int(event["group"]), {})
+        if seen.rank.name(int(event["name"])) == "exception" and details.get("type") == kind:
+            at_ns, where = int(event["start_ns"]), str(details.get("at") or "") or None
+            break
+    fault = _fault(seen, FaultKind.OUT_OF_MEMORY if kind in OUT_OF_MEMORY else FaultKind.EXCEPTION, kind)
+    return replace(fault, at_ns=at_ns, what=kind if where is None else f"{kind} at {where}")
+
+
+def _fault(seen: _Witness, kind: FaultKind, what: str) -> Fault:
+    return Fault(
+        kind=kind,
+        at_ns=seen.rank.last_ns,
+        ranks=(seen.rank.rank,),
+        step=seen.rank.open_step,
+        what=what,
+        evidence="; ".join(_evidence(seen, kind)),
+        confidence=HIGH if seen.note is not None else MEDIUM,
+        open_records=seen.rank.open_records,
+    )
+
+
+def _evidence(seen: _Witness, kind: FaultKind) -> Iterable[str]:
+    if kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY):
+        yield from (f"{name} had come" for name in seen.records.info.signals)
+    if seen.note is not None and kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.SIGNAL):
+        yield _exit(seen.note)
+    silent = kind == FaultKind.KILLED and (seen.note is None or seen.note.exit_code == -signal.SIGKILL)
+    if silent and seen.memory_ratio is not None and seen.memory_ratio >= MEMORY_FULL:
+        yield (
+            f"the ranks of its host held {100 * seen.memory_ratio:.0f} % of the memory there: perhaps the kernel's "
+            "out-of-memory killer (its log tells)"
+        )
+
+
+def _at(what: str, where: str | None) -> str:
+    return what if where is None else f"{what} in {where}"
+
+
+def _exit(note: LauncherNote) -> str:
+    how = f"was killed (signal {-note.exit_code})" if note.exit_code < 0 else f"exited with code {note.exit_code}"
+    return f"{how}, {NOTED}"
+
+
+def _settled(ends: list[Fault], *, timeline: Timeline, noted: bool) -> list[Fault]:
+    """Where all that is known is that no rank has written an end, perhaps none has come to one.
+
+    Then only a rank whose records stop clearly before the others' is told as dead.
+    """
+    silent = all(end.kind == FaultKind.KILLED for end in ends) and len(ends) == len(timeline.ranks)
+    if noted or not silent:
+        return ends
+    lead_ns = lead(timeline.ranks)
+    first = min(ends, key=lambda end: end.at_ns) if lead_ns is not None and lead_ns >= CLEARLY_EARLIER_NS else None
+    return [end if end is first else _no_end(end) for end in ends]
+
+
+def lead(ranks: Iterable[RankTimeline]) -> int | None:
+    """By how much the records of one end before those of all others; None where it is the only one."""
+    lasts = sorted(rank.last_ns for rank in ranks)
+    return lasts[1] - lasts[0] if len(lasts) > 1 else None
+
+
+def _no_end(end: Fault) -> Fault:
+    return replace(end, kind=FaultKind.NO_END, what="no end is recorded", evidence="", confidence=UNKNOWN)
+
+
+def _unseen(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Iterable[Fault]:
+    """Ranks of which only the launcher knows."""
+    for rank in timeline.run.missing:
+        note = notes.get(rank)
+        if note is not None:
+            yield Fault(
+                kind=FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT,
+                at_ns=note.at_wall_ns,
+                ranks=(rank,),
+                what=_exit(note),
+                evidence=NO_RECORD,
+            )
+
+
+def _stop(timeline: Timeline, ends: list[Fault]) -> Fault | None:
+    """The launcher's own end, or a signal from outside that came to every rank."""
+    for note in timeline.run.launcher:
+        if note.rank is None:
+            name = _signal_name(-note.exit_code)
+            return Fault(kind=FaultKind.STOPPED, at_ns=note.at_wall_ns, what=f"the launcher got {name}")
+    told = [end for end in ends if _from_outside(end)]
+    if not told or len(told) < len(timeline.ranks):
+        return None
+    name = told[0].what.partition(" ")[0]
+    return Fault(
+        kind=FaultKind.STOPPED,
+        at_ns=min(end.at_ns for end in told),
+        what=f"every rank got {name}",
+        evidence="none had ended before: a scheduler, a limit of time, or somebody's kill",
+    )
+
+
+def _signal_name(number: int) -> str:
+    names = {known.value: known.name for known in signal.Signals}
+    return names.get(number, f"signal {number}")
+
+
+def _from_outside(end: Fault) -> bool:
+    """A signal that some process has sent; such are not the rank's own doing."""
+    return end.kind == FaultKind.SIGNAL and end.what.startswith("SIG")
+
+
+def _first(ends: list[Fault], notes: Mapping[int | None, LauncherNote]) -> Fault | None:
+    """By the launcher, where it saw a rank killed or knows alone; else by time, as the ranks wrote it.
+
+    Of ranks that exited in the same second the launcher cannot tell which was first.
+    """
+    told = [end for end in ends if end.is_fault]
+    sure = {note.rank for note in notes.values() if note.first and (note.exit_code < 0 or len(notes) == 1)}
+    noted = [end for end in told if end.ranks[0] in sure]
+    own = [end for end in told if not _from_outside(end) and not _unseen_by_us(end)]
+    return min(noted or own or told, key=lambda end: end.at_ns, default=None)
+
+
+def _unseen_by_us(end: Fault) -> bool:
+    return end.evidence == NO_RECORD
+
+
+def _following(end: Fault, first: Fault) -> Fault:
+    """When it got its signal, or was killed, nobody wrote down: not before the first."""
+    if not end.is_fault:
+        return end
+    timed = end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+    return replace(end, follows=True, at_ns=end.at_ns if timed else max(end.at_ns, first.at_ns))

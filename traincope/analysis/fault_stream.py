@@ -1,0 +1,67 @@
+"""All that happened to a run, in one stream by time."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from traincope.analysis.faults import Fault, FaultKind
+from traincope.analysis.findings import HIGH
+from traincope.analysis.goodput import all_attempts, between_ns
+from traincope.analysis.ledger import Ledger
+from traincope.analysis.logged import logged_faults
+from traincope.analysis.marks import marks
+from traincope.analysis.slowness import skipped_steps, slow_steps
+from traincope.events import CLEAN
+from traincope.store import Attempt, LauncherNote
+from traincope.timeline import Timeline
+
+
+def fault_stream(timeline: Timeline, ledger: Ledger, ends: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Faults and marks by time; `ends`: how the ranks ended, which come after all else of their instant."""
+    happened = [
+        *restarts(timeline),
+        *logged_faults(timeline),
+        *skipped_steps(timeline),
+        *slow_steps(timeline, ledger),
+        *marks(timeline),
+    ]
+    ordered = [*sorted(happened, key=_when), *sorted(ends, key=lambda end: (end.at_ns, end.follows, end.ranks))]
+    return tuple(sorted(ordered, key=lambda fault: fault.at_ns))
+
+
+def _when(fault: Fault) -> tuple[int, str, tuple[int, ...], str]:
+    return fault.at_ns, fault.kind.value, fault.ranks, fault.what
+
+
+def restarts(timeline: Timeline) -> Iterator[Fault]:
+    """One an attempt that followed one which did not end well, at its first record."""
+    for before, after in pairwise(all_attempts(timeline)):
+        if not before.clean:
+            yield _restart(before, after, notes=timeline.run.launcher)
+
+
+def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) -> Fault:
+    lost_ns = between_ns(before, after)
+    until = "the first step" if after.first_step_ns is not None else "its end, for it came to no step"
+    return Fault(
+        kind=FaultKind.RESTART,
+        at_ns=after.began_ns,
+        what=f"attempt {after.number}: {_reason(before, notes)}",
+        evidence=(
+            f"{lost_ns / 1e9:.1f} s from the last record before to {until}; "
+            f"attempt {before.number} had made {before.num_steps} steps"
+        ),
+        confidence=HIGH,
+        lasted_ns=lost_ns,
+    )
+
+
+def _reason(before: Attempt, notes: Sequence[LauncherNote]) -> str:
+    """Who ended the attempt before: whom the launcher saw killed, else who raised first."""
+    for note in notes:
+        if note.attempt == before.number and note.first and note.exit_code < 0 and note.rank is not None:
+            return f"rank {note.rank} was killed (signal {-note.exit_code})"
+    raised = [rank for rank, ending in before.endings.items() if ending not in (None, CLEAN)]
+    if raised:
+        first = min(raised, key=lambda rank: before.ended_ns.get(rank, before.last_ns))
+        return f"rank {first} raised {before.endings[first]}"
+    return f"{sum(ending is None for ending in before.endings.values())} ranks ended without a word"

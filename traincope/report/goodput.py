@@ -1,0 +1,25 @@
+"""What share of the job's time its lasting steps were, and what the rest was."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from traincope.report.plain import text
+from traincope.report.schema import Goodput
+from traincope.report.units import count, duration, share
+
+
+def goodput(job: Goodput) -> Iterator[Text]:
+    """One line."""
+    facts = [f"{share(job['productive_ratio'])} of {duration(job['elapsed_ns'])} was steps that last"]
+    if job["productive_ratio"] is None:
+        facts = [f"unknown, for it is not known how many of {count(job['steps_done'], 'step')} were lost at restarts"]
+    parts = {
+        "startup": job["startup_ns"],
+        "restarts": job["restart_ns"],
+        "checkpoint stalls": job["checkpoint_stall_ns"],
+        "evaluation": job["evaluation_ns"],
+        f"{count(job['steps_lost'], 'lost step')}": job["lost_ns"],
+    }
+    facts += [f"{what} {duration(ns)}" for what, ns in parts.items() if ns]
+    yield Text("GOODPUT", style="bold").append_text(text(f"  {'; '.join(facts)}", style="not bold"))
