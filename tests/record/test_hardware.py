@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from traincope.analysis.faults import FaultKind
+from traincope.analysis.hardware import hardware_faults
 from traincope.events import CLEAN, Kind
 from traincope.record.hardware import NO_DRIVER, NO_GPU, gpu_in_use
 from traincope.record.xids import meaning
 from traincope.store import RankRecords, read_run
+from traincope.timeline import open_run
 
 STUB = Path(__file__).with_name("nvml_stub.c")
 GPU = "00000000-0000-0000-0000-000000000001"
@@ -179,6 +183,28 @@ def test_a_throttled_gpu_an_ecc_error_a_bad_row_and_an_xid_are_told_once_and_in_
     ]
     assert {told["gpu"] for _, told in played.events} == {f"GPU-{GPU}"}
     assert played.state == "on"
+
+
+def test_what_is_recorded_the_report_tells_as_faults_and_marks(play: Play) -> None:
+    play(
+        Line(),
+        Line(reasons=POWER_CAP, corrected=1),
+        Line(reasons=THERMAL, corrected=1, uncorrected=1, rows=(0, 1), pending=1, xid=94),
+        Line(gone=1),
+        until="shutdown",
+    )
+    told = hardware_faults(open_run(play.folder / "run"))
+    assert Counter(fault.kind for fault in told) == Counter(
+        [
+            FaultKind.POWER_CAPPED,
+            FaultKind.ECC_CORRECTED,
+            FaultKind.THROTTLED,
+            FaultKind.ECC_ERROR,
+            FaultKind.ROWS_REMAPPED,
+            FaultKind.XID,
+            FaultKind.GPU_LOST,
+        ]
+    )
 
 
 def test_every_reason_lasts_from_the_look_that_finds_it_to_the_one_that_does_not(play: Play) -> None:

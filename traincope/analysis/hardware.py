@@ -1,0 +1,126 @@
+"""What the driver said of the ranks' GPUs: slowed clocks, ECC errors, remapped rows, XIDs, a lost GPU."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from traincope.analysis.faults import Fault, FaultKind
+from traincope.analysis.findings import HIGH
+from traincope.events import NO_STEP, Kind
+from traincope.timeline import RankTimeline, Timeline
+
+THROTTLED = "gpu throttled"
+NOT_THROTTLED = "gpu not throttled"
+ECC_ERROR = "gpu ecc error"
+ROWS_REMAPPED = "gpu rows remapped"
+XID = "gpu xid"
+LOST = "gpu lost"
+HARDWARE_EVENTS = frozenset({THROTTLED, NOT_THROTTLED, ECC_ERROR, ROWS_REMAPPED, XID, LOST})
+"""Events that are told here, under the names the recorder gives them."""
+POWER_CAP = "software power cap"
+"""The one reason that is no fault: a GPU under full load is often held at its power limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """One of those events."""
+
+    name: str
+    at_ns: int
+    step: int
+    details: Mapping[str, Any]
+
+
+def hardware_faults(timeline: Timeline) -> Iterator[Fault]:
+    """In no order. Each rank has a GPU of its own, so that nothing of two ranks is one."""
+    details = {rank.rank: rank.details for rank in timeline.run.ranks}
+    for rank in timeline.ranks:
+        events = sorted(_events(rank, details[rank.rank]), key=lambda event: event.at_ns)
+        yield from _throttled(rank, events)
+        for event in events:
+            if event.name not in (THROTTLED, NOT_THROTTLED):
+                kind, what = _told(event)
+                yield _fault(kind, rank, event, what=what)
+
+
+def _events(rank: RankTimeline, details: Mapping[int, Mapping[str, Any]]) -> Iterator[_Event]:
+    for records in rank.threads.values():
+        for record in records[records["kind"] == Kind.EVENT]:
+            name = rank.name(int(record["name"]))
+            if name in HARDWARE_EVENTS:
+                told = details.get(int(record["group"]), {})
+                yield _Event(name=name, at_ns=int(record["start_ns"]), step=int(record["step"]), details=told)
+
+
+def _told(event: _Event) -> tuple[FaultKind, str]:
+    """What a single event says; details that found no room are left out."""
+    told = event.details
+    if event.name == XID:
+        return FaultKind.XID, f"XID {told.get('xid', 'unknown')}: {told.get('meaning', 'its details are lost')}"
+    if event.name == LOST:
+        return FaultKind.GPU_LOST, f"the GPU is lost: {told.get('why', 'NVML does not reach it')}"
+    if event.name == ROWS_REMAPPED:
+        return FaultKind.ROWS_REMAPPED, _rows(told)
+    if told.get("uncorrected") or "corrected" not in told:
+        return FaultKind.ECC_ERROR, f"uncorrectable ECC errors: {told.get('uncorrected', 'their details are lost')}"
+    return FaultKind.ECC_CORRECTED, f"corrected ECC errors: {told['corrected']}"
+
+
+def _rows(told: Mapping[str, Any]) -> str:
+    rows = f"GPU memory rows replaced: {told.get('uncorrected', '?')} for uncorrectable errors"
+    if told.get("failure"):
+        return f"{rows}; one could not be replaced, so the GPU should be"
+    return f"{rows}; the GPU must be reset before it takes effect" if told.get("pending") else rows
+
+
+def _throttled(rank: RankTimeline, events: list[_Event]) -> Iterator[Fault]:
+    """Each begin with the last end of its reasons; the power cap alone is told once a rank."""
+    ends = _ends(events)
+    capped: list[tuple[_Event, int]] = []
+    for event in (event for event in events if event.name == THROTTLED):
+        reasons = _reasons(event)
+        over = [next((at for at in ends[reason] if at > event.at_ns), None) for reason in reasons]
+        last_ns = max((rank.last_ns if at is None else at for at in over), default=rank.last_ns)
+        if reasons == [POWER_CAP]:
+            capped.append((event, last_ns - event.at_ns))
+            continue
+        what = f"the GPU is slowed down: {', '.join(reasons) or 'its details are lost'}"
+        lasted = f"for {(last_ns - event.at_ns) / 1e9:.1f} s"
+        more = f"{lasted}, until its records end" if None in over or not over else lasted
+        yield _fault(FaultKind.THROTTLED, rank, event, what=what, more=more, lasted_ns=last_ns - event.at_ns)
+    if capped:
+        times = "once" if len(capped) == 1 else f"{len(capped)} times"
+        what = f"the GPU is held at its power limit, {times}"
+        yield _fault(FaultKind.POWER_CAPPED, rank, capped[0][0], what=what, lasted_ns=sum(ns for _, ns in capped))
+
+
+def _ends(events: list[_Event]) -> Mapping[str, list[int]]:
+    """Reason -> when it was over, in order."""
+    ends: dict[str, list[int]] = defaultdict(list)
+    for event in (event for event in events if event.name == NOT_THROTTLED):
+        for reason in _reasons(event):
+            ends[reason].append(event.at_ns)
+    return ends
+
+
+def _reasons(event: _Event) -> list[str]:
+    return [str(reason) for reason in event.details.get("reasons", ())]
+
+
+def _fault(
+    kind: FaultKind, rank: RankTimeline, event: _Event, *, what: str, more: str = "", lasted_ns: int | None = None
+) -> Fault:
+    told = event.details
+    within = f"it began up to {told['seen_within_seconds']} s earlier" if "seen_within_seconds" in told else ""
+    said = [f"told by NVML of {told['gpu']}" if "gpu" in told else "told by NVML", str(told.get("of", ""))]
+    return Fault(
+        kind=kind,
+        at_ns=event.at_ns,
+        ranks=(rank.rank,),
+        step=None if event.step == NO_STEP else event.step,
+        what=what,
+        evidence="; ".join(filter(None, (more, *said, within))),
+        confidence=HIGH,
+        lasted_ns=lasted_ns,
+    )
