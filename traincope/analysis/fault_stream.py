@@ -6,6 +6,7 @@ from itertools import pairwise
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import HIGH
 from traincope.analysis.goodput import all_attempts, between_ns
+from traincope.analysis.hardware import hardware_faults
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.logged import logged_faults
 from traincope.analysis.marks import marks
@@ -22,6 +23,7 @@ def fault_stream(timeline: Timeline, ledger: Ledger, ends: Sequence[Fault]) -> t
         *logged_faults(timeline),
         *skipped_steps(timeline),
         *slow_steps(timeline, ledger),
+        *hardware_faults(timeline),
         *marks(timeline),
     ]
     ordered = [*sorted(happened, key=_when), *sorted(ends, key=lambda end: (end.at_ns, end.follows, end.ranks))]

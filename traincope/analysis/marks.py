@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import HIGH
+from traincope.analysis.hardware import HARDWARE_EVENTS
 from traincope.events import NO_STEP, OPEN, Flag, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
 
@@ -116,7 +117,7 @@ def _events(timeline: Timeline) -> Iterator[Fault]:
         for records in rank.threads.values():
             for event in records[records["kind"] == Kind.EVENT]:
                 name, told = rank.name(int(event["name"])), details[rank.rank].get(int(event["group"]), {})
-                if name != EXCEPTION or "type" not in told:
+                if name not in HARDWARE_EVENTS and (name != EXCEPTION or "type" not in told):
                     key = (name, int(event["step"]), _text(name, told))
                     same[key].append((int(event["start_ns"]), rank.rank))
     counts: dict[str, int] = defaultdict(int)
