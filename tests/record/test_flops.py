@@ -22,6 +22,7 @@ from traincope.events import Kind, Phase, Work
 from traincope.plan.flops import Transformer, attention_forward, blocks_forward, step_flops
 from traincope.record.flops import REMEDY, is_due
 from traincope.record.products import FORMULAS
+from traincope.record.torch_private import fp32_runs_as_tf32
 from traincope.store import read_run
 
 Step = Callable[[], Tensor]
@@ -239,6 +240,18 @@ def test_of_packed_documents_the_shapes_do_not_tell_the_flops() -> None:
     padded = torch.empty(2, 10, 4, 8, device="meta")
     call = {"query": padded, "key": padded, "value": padded, "cum_seq_q": None, "is_causal": False}
     assert FORMULAS["_flash_attention_forward"](call)[1] == ((Work.ATTENTION, 4 * 2 * 4 * 10 * 10 * 8),)
+
+
+def test_fp32_is_told_from_tf32_by_whichever_switch_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's defaults: convolutions as TF32, products not; there is no GPU here to ask further."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    assert not fp32_runs_as_tf32(convolution=True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert (fp32_runs_as_tf32(convolution=True), fp32_runs_as_tf32(convolution=False)) == (True, False)
+    matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
+    assert (fp32_runs_as_tf32(convolution=True), fp32_runs_as_tf32(convolution=False)) == (False, True)
+    matmul.fp32_precision, conv.fp32_precision = before
 
 
 def test_grouped_products_count_every_group_once() -> None:

@@ -18,9 +18,9 @@ from traincope.record.dispatcher import Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import NO_GRAPH_TASK
-from traincope.record.products import FORMULAS, implied_flops
+from traincope.record.products import FLOAT32_CONVOLUTION, FORMULAS, implied_flops
 from traincope.record.recorder import Recorder
-from traincope.record.torch_private import compiled_graphs, graph_task_reader
+from traincope.record.torch_private import compiled_graphs, fp32_runs_as_tf32, graph_task_reader
 
 FIRST = 1
 """The first counted step; step 0 warms up, and a pipeline may run its model once more there."""
@@ -282,13 +282,9 @@ class Flops:
 def _name(dtype: Any) -> str:
     """As torch prints it, nothing for what has none; fp32 that a GPU multiplies as TF32 has that one's peak."""
     name = "" if dtype is None else str(dtype).removeprefix("torch.")
-    return "tf32" if name == "float32" and _multiplies_in_tf32() else name
-
-
-def _multiplies_in_tf32() -> bool:
-    import torch
-
-    return torch.cuda.is_initialized() and torch.get_float32_matmul_precision() != "highest"
+    if name in ("float32", FLOAT32_CONVOLUTION):
+        return "tf32" if fp32_runs_as_tf32(convolution=name == FLOAT32_CONVOLUTION) else "float32"
+    return name
 
 
 def _is_imaginary(tensor: Any) -> bool:

@@ -13,6 +13,9 @@ from traincope.events import Work
 Arguments = dict[str, Any]
 """Of one call, by the names of the operator's schema; those left to their defaults are missing."""
 
+FLOAT32_CONVOLUTION = "float32 convolution"
+"""In place of its dtype: a switch of its own says whether it runs as TF32."""
+
 Parts = tuple[tuple[Work, int], ...]
 Count = tuple[Any, Parts]
 """The dtype it multiplies, and its FLOPs; no parts: its shapes do not tell."""
@@ -63,7 +66,11 @@ def _convolve(data: Any, weight: Any, out: tuple[int, ...], *, transposed: bool)
 def _convolution(call: Arguments) -> Count:
     data, weight = call["input"], call["weight"]
     out = (*data.shape[:2], *(_conv_out(call, axis) for axis in range(len(data.shape) - 2)))
-    return data.dtype, ((Work.MATMUL, _convolve(data, weight, out, transposed=call["transposed"])),)
+    return _factor(data), ((Work.MATMUL, _convolve(data, weight, out, transposed=call["transposed"])),)
+
+
+def _factor(data: Any) -> Any:
+    return FLOAT32_CONVOLUTION if str(data.dtype) == "torch.float32" else data.dtype
 
 
 def _conv_out(call: Arguments, axis: int) -> int:
@@ -80,7 +87,7 @@ def _at(values: Any, axis: int) -> int:
 def _convolution_backward(call: Arguments) -> Count:
     """As much for the input's gradient, and for the weight's, as forward took."""
     once = _convolve(call["input"], call["weight"], call["grad_output"].shape, transposed=call["transposed"])
-    return call["input"].dtype, ((Work.MATMUL, once * sum(call["output_mask"][:2])),)
+    return _factor(call["input"]), ((Work.MATMUL, once * sum(call["output_mask"][:2])),)
 
 
 def _products_of_attention(call: Arguments) -> tuple[int, int]:

@@ -161,3 +161,19 @@ class Kineto:
     def stop(self) -> Any:
         """What was traced; `.save(path)` writes it."""
         return self._autograd._disable_profiler()
+
+
+def fp32_runs_as_tf32(*, convolution: bool) -> bool:
+    """Whether the GPU in use multiplies fp32 as TF32.
+
+    Not torch.get_float32_matmul_precision(): it raises where the precision was set by its newer names.
+    """
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return False
+    switch = getattr(torch.backends.cudnn, "conv", None) if convolution else torch.backends.cuda.matmul
+    precision = getattr(switch, "fp32_precision", None)
+    if precision is not None:
+        return bool(precision == "tf32")
+    return bool(torch.backends.cudnn.allow_tf32 if convolution else torch.backends.cuda.matmul.allow_tf32)
