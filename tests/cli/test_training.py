@@ -51,8 +51,8 @@ def test_after_kill_9_of_a_rank_the_report_shows_it_up_to_the_kill(tmp_path: Pat
     assert (first["kind"], first["ranks"]) == ("killed_rank", [2])
     assert document["run"]["missing_ranks"] == []
     assert document["recorder"]["problems"] == []
-    (fault,) = [fault for fault in document["faults"] if fault["rank"] == 2]
-    assert fault["ending"] is None
+    (fault,) = [fault for fault in document["faults"] if fault["ranks"] == [2] and fault["kind"] == "killed"]
+    assert (fault["what"], fault["follows"]) == ("was killed (signal 9), noted by the launcher", False)
     assert document["run"]["steps"] >= 19
     assert first["steps"][0] >= 20
 
