@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.timeline.build import rank, step, timeline
-from traincope.analysis import dropped_steps, guessed_steps, own_time_ns
+from traincope.analysis import OwnTime, dropped_steps, guessed_steps, own_time
 from traincope.events import Flag
 from traincope.store import RankRecords
 
@@ -27,5 +27,5 @@ def test_a_step_is_guessed_if_any_rank_guessed_it() -> None:
 
 def test_the_recorders_own_time_is_summed_over_ranks_and_absent_where_nobody_measured_it() -> None:
     measured = [rank(number, replace(step(0, 0, 10), value=3), replace(step(1, 10, 20), value=4)) for number in (0, 1)]
-    assert own_time_ns(timeline(*measured)) == 14
-    assert own_time_ns(timeline(rank(0, step(0, 0, 10)))) is None
+    assert own_time(timeline(*measured)) == OwnTime(total_ns=14, per_step_ns=3, ratio=14 / 40)
+    assert own_time(timeline(rank(0, step(0, 0, 10)))) is None

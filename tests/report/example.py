@@ -351,6 +351,8 @@ def document() -> schema.Document:
             "dropped": 0,
             "dropped_steps": [],
             "overhead_seconds": None,
+            "overhead_seconds_per_step": None,
+            "overhead_ratio": None,
             "probes": [{"name": "c10d", "state": "on", "ranks": [0, 1]}],
             "problems": [],
         },

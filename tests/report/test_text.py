@@ -231,6 +231,8 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "dropped": 3,
         "dropped_steps": [[61, 1_361], [1_400, 1_400]],
         "overhead_seconds": None,
+        "overhead_seconds_per_step": None,
+        "overhead_ratio": None,
         "probes": [{"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]}],
         "problems": [f"segment {number} is damaged" for number in range(7)],
     }

@@ -11,7 +11,7 @@
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation
-from traincope.analysis.coverage import dropped_steps, guessed_steps, own_time_ns
+from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.goodput import Goodput
@@ -32,6 +32,7 @@ __all__ = [
     "Goodput",
     "Ledger",
     "MemoryUse",
+    "OwnTime",
     "RankLedger",
     "RankWait",
     "Root",
@@ -42,5 +43,5 @@ __all__ = [
     "analyze",
     "dropped_steps",
     "guessed_steps",
-    "own_time_ns",
+    "own_time",
 ]

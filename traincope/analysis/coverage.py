@@ -1,5 +1,7 @@
 """What of the steps was recorded, how their borders were found, and what recording them cost."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from traincope.timeline import RankTimeline, Timeline
@@ -10,9 +12,25 @@ def guessed_steps(timeline: Timeline) -> int:
     return len({step.number for rank in timeline.ranks for step in rank.steps if step.guessed})
 
 
-def own_time_ns(timeline: Timeline) -> int | None:
-    """What the recorder itself spent in the complete steps of all ranks; None where nobody measured it."""
-    return sum(step.own_ns for rank in timeline.ranks for step in rank.steps) or None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTime:
+    """CPU time that the recorder itself spent in complete steps."""
+
+    total_ns: int
+    """In all steps of all ranks."""
+    per_step_ns: int
+    """Mean of a rank's step."""
+    ratio: float
+    """Share of the steps' wall time."""
+
+
+def own_time(timeline: Timeline) -> OwnTime | None:
+    """None where nobody measured it."""
+    steps = [step for rank in timeline.ranks for step in rank.steps]
+    own_ns, wall_ns = sum(step.own_ns for step in steps), sum(step.end_ns - step.start_ns for step in steps)
+    if not own_ns or not wall_ns:
+        return None
+    return OwnTime(total_ns=own_ns, per_step_ns=own_ns // len(steps), ratio=own_ns / wall_ns)
 
 
 def dropped_steps(timeline: Timeline) -> tuple[tuple[int, int], ...]:

@@ -17,7 +17,7 @@ from traincope.analysis import (
     Utilization,
     dropped_steps,
     guessed_steps,
-    own_time_ns,
+    own_time,
 )
 from traincope.report import schema
 from traincope.store import RankRecords
@@ -262,12 +262,14 @@ def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
 
 
 def _recorder(timeline: Timeline) -> schema.Recorder:
-    ranks, own_ns = timeline.run.ranks, own_time_ns(timeline)
+    ranks, own = timeline.run.ranks, own_time(timeline)
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
         dropped=sum(_dropped(rank) for rank in ranks),
         dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
-        overhead_seconds=None if own_ns is None else own_ns / 1e9,
+        overhead_seconds=None if own is None else own.total_ns / 1e9,
+        overhead_seconds_per_step=None if own is None else own.per_step_ns / 1e9,
+        overhead_ratio=None if own is None else own.ratio,
         probes=_probes(ranks),
         problems=[*timeline.run.problems, *(problem for rank in ranks for problem in rank.problems)],
     )

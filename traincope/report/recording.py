@@ -10,7 +10,7 @@ from traincope.report.palette import SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
 from traincope.report.tables import indented
-from traincope.report.units import count, duration, numbers
+from traincope.report.units import count, duration, numbers, share
 
 MOST_LINES = 5
 """More unclean ends or unreadable things than this are counted, not listed; JSON has them all."""
@@ -75,9 +75,14 @@ def _missing(run: Run) -> Iterator[Text]:
 
 
 def _counts(recorder: Recorder) -> Text:
-    overhead = recorder["overhead_seconds"]
-    cost = "own cost not measured" if overhead is None else f"own cost {duration(overhead * 1e9)}"
-    return text(f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {cost}")
+    return text(f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {_own_cost(recorder)}")
+
+
+def _own_cost(recorder: Recorder) -> str:
+    seconds, ratio = recorder["overhead_seconds_per_step"], recorder["overhead_ratio"]
+    if seconds is None or ratio is None:
+        return "own cost not measured"
+    return f"own cost {duration(seconds * 1e9)} a step ({share(ratio)})"
 
 
 def _dropped_steps(ranges: list[list[int]]) -> Iterator[Text]:

@@ -238,6 +238,10 @@ class Recorder(TypedDict):
     """[first, last] of steps that some rank lost between others that it has."""
     overhead_seconds: float | None
     """What the recorder itself spent in the complete steps, of all ranks together; null: not measured."""
+    overhead_seconds_per_step: float | None
+    """Mean of one rank's step."""
+    overhead_ratio: float | None
+    """Share of the steps' wall time."""
     probes: list[Probe]
     problems: list[str]
     """What could not be read, one sentence each."""
