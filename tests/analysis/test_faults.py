@@ -170,6 +170,8 @@ def test_a_process_that_ends_without_a_word_or_a_record_is_told_by_its_exit_code
     healthy = rank(0, step(0, 0, 100))
     (unseen,) = faults(noted(healthy, notes=(note(1, -11, first=True),), world_size=2))
     assert (unseen.ranks, unseen.at_ns, unseen.evidence) == ((1,), S, "it left no record")
+    verdict = analyze(noted(healthy, notes=(note(1, -11, first=True),), world_size=2)).verdict
+    assert [finding.kind for finding in verdict if finding.ranks == (1,)] == ["killed_rank"]
     (late,) = faults(noted(healthy, notes=(note(0, -6, first=True),)))
     assert late.what == "ended its run cleanly, then was killed (signal 6), noted by the launcher"
 

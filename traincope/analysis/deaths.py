@@ -22,12 +22,13 @@ def deaths(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
         yield _first_gone(timeline, first)
     elif ends:
         yield _no_end([end.ranks[0] for end in ends])
-    if timeline.run.missing:
+    untold = tuple(rank for rank in timeline.run.missing if first is None or rank not in first.ranks)
+    if untold:
         yield Finding(
             kind=FindingKind.MISSING_RANK,
-            ranks=timeline.run.missing,
+            ranks=untold,
             confidence=HIGH,
-            evidence=f"{len(timeline.run.missing)} of {timeline.run.info.world_size} ranks left nothing to read",
+            evidence=f"{len(untold)} of {timeline.run.info.world_size} ranks left nothing to read",
             advice="copy their rank directories from their hosts, or look there for why they never began",
         )
 

@@ -171,11 +171,12 @@ def _unseen(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Ite
 
 
 def _stop(timeline: Timeline, ends: list[Fault]) -> Fault | None:
-    """The launcher's own end, or a signal from outside that came to every rank."""
+    """The launcher's own end, which it notes once its ranks have ended, or a signal that came to every rank."""
     for note in timeline.run.launcher:
         if note.rank is None:
             name = _signal_name(-note.exit_code)
-            return Fault(kind=FaultKind.STOPPED, at_ns=note.at_wall_ns, what=f"the launcher got {name}")
+            began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
+            return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
     told = [end for end in ends if _from_outside(end)]
     if not told or len(told) < len(timeline.ranks):
         return None
