@@ -144,3 +144,10 @@ def test_every_rank_knows_the_same_loss(four_ranks: Pool, text: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS["pp x fsdp"]))
     assert len({tuple(outcome.losses) for outcome in outcomes}) == 1
     assert len({tuple(outcome.grad_norms) for outcome in outcomes}) == 1
+
+
+@pytest.mark.parametrize("mode", ["selective", "full"])
+@pytest.mark.parametrize("layout", ["fsdp x tp", "pp x fsdp"])
+def test_recomputation_changes_nothing(four_ranks: Pool, text: str, alone: Outcome, layout: str, mode: str) -> None:
+    outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], recompute=mode))
+    assert_equal(outcomes, alone, tolerance=FP32)

@@ -3,9 +3,10 @@
 import operator
 
 import pytest
+import torch
 from torch.distributed.pipelining import schedules
 
-from traincope.engine.torch_private import PRIVATE_NAMES
+from traincope.engine.torch_private import DEAR_OPERATORS, PRIVATE_NAMES, dear_operators
 
 
 @pytest.mark.parametrize("name", PRIVATE_NAMES)
@@ -21,3 +22,8 @@ def test_actions_are_still_written_as_the_orders_write_them() -> None:
         11,
     )
     assert str(schedules._Action.from_str("0B2")) == "0B2"
+
+
+def test_torch_still_has_the_operators_worth_keeping() -> None:
+    assert [str(operator) for operator in dear_operators()] == [f"{name}.default" for name in DEAR_OPERATORS]
+    assert all(isinstance(operator, torch._ops.OpOverload) for operator in dear_operators())

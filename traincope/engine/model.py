@@ -6,6 +6,7 @@ arXiv:2104.09864), grouped-query attention (Ainslie et al. 2023, arXiv:2305.1324
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class GPT(nn.Module):
         last = layers.stop == config.layers
         self.norm = nn.RMSNorm(config.hidden) if last else None
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if last else None
+        self.through: Callable[[nn.Module, Tensor], Tensor] = nn.Module.__call__
+        """How activations pass a block."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (B, S), or activations (B, S, H) of the stage before -> logits (B, S, V), or activations."""
@@ -35,7 +38,7 @@ class GPT(nn.Module):
             if self.embedding is not None:
                 x = self.embedding(x)
             for block in self.blocks.values():
-                x = block(x)
+                x = self.through(block, x)
             if self.norm is not None and self.output is not None:
                 x = self.output(self.norm(x))
             return x

@@ -23,6 +23,7 @@ from traincope.engine.mesh import Layout, build_layout
 from traincope.engine.model import GPT
 from traincope.engine.optimizer import build_optimizer, set_learning_rate
 from traincope.engine.pipeline import Pipeline, stage_layers
+from traincope.engine.recompute import recompute
 from traincope.engine.sharded import shard
 from traincope.engine.tensor_parallel import loss_over_vocabulary, split, sum_partial_gradients
 from traincope.engine.whole import WholeModel
@@ -119,6 +120,7 @@ def build_model(config: Config, *, layout: Layout, device: torch.device) -> nn.M
     with torch.device("meta"):
         model = GPT(config.model, layers=layers, autocast=bf16 and not sharded)
     split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
+    recompute(model, config.train.recompute)
     reshard = config.parallel.reshard_after_forward and not pipelined
     shard(model, layout=layout, bf16=bf16, reshard_after_forward=reshard)
     model.to_empty(device=device)
