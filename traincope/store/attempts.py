@@ -110,7 +110,8 @@ def summarise(
 def wall_offset_ns(records: NDArray[np.void]) -> int:
     """Wall time less the records' own clock; 0 where they hold no reading of both."""
     clocks = records[records["kind"] == Kind.CLOCK]
-    return int(np.median(clocks["value"] - clocks["start_ns"])) if len(clocks) else 0
+    offsets = np.sort(clocks["value"] - clocks["start_ns"])
+    return int(offsets[len(offsets) // 2]) if len(offsets) else 0
 
 
 def _saves_ns(main: NDArray[np.void], saves: NDArray[np.void], *, names: tuple[str, ...]) -> NDArray[np.int64]:
