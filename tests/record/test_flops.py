@@ -1,5 +1,6 @@
 """What is counted, held to torch's own counter and to formulas; and that counting changes nothing."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -147,7 +148,37 @@ def test_a_gradient_of_a_gradient_is_backward_and_no_recomputation(tmp_path: Pat
         (slope,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
         return slope.square().sum()
 
-    assert set(by_phase(counted(tmp_path / "run", penalised))) == {Phase.FORWARD, Phase.BACKWARD}
+    found = counted(tmp_path / "run", penalised)
+    assert set(by_phase(found)) == {Phase.FORWARD, Phase.BACKWARD}
+
+
+def test_a_backward_that_keeps_its_graph_is_no_recomputation_either(tmp_path: Path) -> None:
+    layer, x = nn.Linear(8, 8, bias=False), torch.ones(4, 8)
+    with traincope.run(tmp_path / "run") as run, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using backward.. with create_graph=True")
+        for _ in range(3):
+            layer(x).square().sum().backward(create_graph=True)
+            layer.weight.grad = None
+            run.step()
+    (rank,) = traincope.open_run(tmp_path / "run").ranks
+    found = counted_flops(rank)
+    assert found is not None
+    assert set(by_phase(found)) == {Phase.FORWARD, Phase.BACKWARD}
+
+
+def test_what_is_compiled_in_a_counted_step_is_compiled_once(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    layer = nn.Linear(4, 4)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    with traincope.run(tmp_path / "run") as run:
+        for step in range(4):
+            (compiled if step else layer)(torch.ones(2, 4)).sum().backward()
+            run.step()
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert graphs == 1
 
 
 def test_optimizers_and_evaluation_are_no_work_of_the_model(tmp_path: Path) -> None:
@@ -281,17 +312,12 @@ def test_few_steps_are_counted_and_ever_fewer() -> None:
     assert [step for step in range(2000) if is_due(step)] == [1, 32, 64, 128, 256, 512, 1024, 1536]
 
 
-def test_between_counted_steps_torch_is_untouched(tmp_path: Path) -> None:
-    layer = nn.Linear(4, 4)
-
-    def state() -> tuple[str, object, object]:
-        return torch._C._dispatch_dump("aten::addmm"), nn.Module.__call__, torch.autograd.backward
-
-    seen = []
+def test_between_counted_steps_the_products_are_torchs_alone(tmp_path: Path) -> None:
+    layer, seen = nn.Linear(4, 4), []
     with traincope.run(tmp_path / "run") as run:
         for _ in range(4):
             layer(torch.ones(2, 4)).sum().backward()
-            seen.append(state())
+            seen.append([torch._C._dispatch_dump(f"aten::{operator}") for operator in ("addmm", "mm")])
             run.step()
     assert seen[0] == seen[2] == seen[3]
     assert all(one != other for one, other in zip(seen[0], seen[1], strict=True))

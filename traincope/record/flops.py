@@ -2,8 +2,10 @@
 
 In a counted step ours stands in front of torch's matrix products (`products.py`), below autograd
 and DTensor: it sees local shapes, on whichever thread a product runs, and changes no dispatch. In
-all other steps nothing of this file is on. What a compiled graph or a CUDA graph runs cannot be
-seen so: then nothing is counted, and the probe's state says why.
+all other steps the products are torch's alone; only the wrappers of modules and backward calls stay,
+for taking them off would make torch.compile compile again what it compiled meanwhile. What a
+compiled graph or a CUDA graph runs cannot be seen so: then nothing is counted, and the probe's state
+says why.
 """
 
 import functools
@@ -27,6 +29,9 @@ FIRST = 1
 SELDOM = 32
 """From here on the powers of two, and every `AT_LEAST`-th: shapes may change, and 20 steps must feel one at most."""
 AT_LEAST = 512
+
+CREATE_GRAPH_AT = {"backward": 3, "grad": 4}
+"""Function of `torch.autograd` -> place of its argument `create_graph`, where it is given without its name."""
 
 REMEDY = "tell run.describe(model_flops_per_step=...)"
 COMPILED = f"off: what torch.compile compiled cannot be counted; {REMEDY}"
@@ -79,6 +84,9 @@ class Flops:
 
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
         self._on = True
+        self._patch_modules()
+        self._patch_backward()
+        self._patch_graphs()
         if self._recorder is not recorder:
             self._recorder = recorder
             recorder.between_steps(guard(self._between_steps))
@@ -87,6 +95,7 @@ class Flops:
         """A step that is not over is not counted."""
         self._on = False
         self._stop()
+        self._patches.restore()
 
     # -- from step to step --------------------------------------------------------------------
 
@@ -124,14 +133,10 @@ class Flops:
         self._here, self._tallies = _Here(), []
         for operator in FORMULAS:
             guard(self._put)(operator)
-        self._patch_modules()
-        self._patch_backward()
-        self._patch_graphs()
 
     def _stop(self) -> None:
         self._counting = None
         self._interposed.remove()
-        self._patches.restore()
 
     def _write(self, step: int) -> None:
         """One record for each phase, kind of work and dtype, at the step's end."""
@@ -211,14 +216,14 @@ class Flops:
         from torch.compiler import is_compiling
         from torch.nn import Module
 
-        original, here = Module.__call__, self._here
-        enter, leave = guard(self._enter), guard(self._leave)
+        original, enter, leave = Module.__call__, guard(self._enter), guard(self._leave)
 
         @functools.wraps(original)
         def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling():
+            # In this order: torch.compile would guard what it asks before it knows that it compiles.
+            if is_compiling() or self._counting is None:
                 return original(module, *args, **kwargs)
-            products = enter(module)
+            here, products = self._here, enter(module)
             here.modules += 1
             try:
                 return original(module, *args, **kwargs)
@@ -246,15 +251,17 @@ class Flops:
     def _patch_backward(self) -> None:
         from torch import autograd
 
-        for name in ("backward", "grad"):
-            self._patches.replace(autograd, name, self._noting_order(getattr(autograd, name)))
+        for name, place in CREATE_GRAPH_AT.items():
+            self._patches.replace(autograd, name, self._noting_order(getattr(autograd, name), place))
 
-    def _noting_order(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Both take `create_graph` as their fifth argument or before: by name, in all that is written."""
+    def _noting_order(self, original: Callable[..., Any], place: int) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            again = bool(kwargs.get("create_graph"))
+            if is_compiling():
+                return original(*args, **kwargs)
+            again = bool(args[place] if len(args) > place else kwargs.get("create_graph"))
             self._second_order += again
             try:
                 return original(*args, **kwargs)
@@ -273,7 +280,8 @@ class Flops:
     def _noting_graphs(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def graph(*args: Any, **kwargs: Any) -> Any:
-            self._unseen = CAPTURED
+            if self._counting is not None:
+                self._unseen = CAPTURED
             return original(*args, **kwargs)
 
         return graph
