@@ -10,13 +10,26 @@ READY := $(VENV)/.ready
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check setup format bench bench-overhead bench-report test-kill sample-runs clean
+# The release of torch that `make compat` tries.
+TORCH ?= 2.6.0
+COMPAT := .venv-torch-$(TORCH)
+
+.PHONY: demo test test-gpu compat check setup format bench bench-overhead bench-report test-kill sample-runs clean
 
 demo: setup
 	@$(BIN)/traincope demo
 
 test: setup
 	@$(BIN)/python -m pytest -q tests
+
+# BIN=/path/to/venv/bin takes that environment as it is: nothing is installed.
+test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
+	@$(BIN)/python -m pytest tests/gpu
+
+compat:
+	@test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
+	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
+	@$(COMPAT)/bin/python -m tests.compat
 
 check: setup
 	$(BIN)/ruff check .
@@ -57,4 +70,4 @@ sample-runs: setup
 	echo 'make sample-runs' > sample_runs/demo/MADE_BY
 
 clean:
-	rm -rf $(VENV) traincope_runs
+	rm -rf $(VENV) .venv-torch-* traincope_runs

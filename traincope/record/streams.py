@@ -70,14 +70,12 @@ class Streams:
 
     def returned(self, issued: Issued, *, on_current_stream: bool) -> None:
         before, issued.before = issued.before, None
-        if not on_current_stream:
-            self._stalls.give_back(before)
-            return
         stream = self._raw(None)
-        if stream == self._stalls.compute_stream:
+        if on_current_stream and stream == self._stalls.compute_stream:
             self._stalls.close(before, issued)
-        else:
-            self._stalls.give_back(before)
+            return
+        self._stalls.give_back(before)
+        if issued.fields[-1] == SYNCHRONOUS and stream != self._stalls.compute_stream:
             self._newest[stream] = issued
 
     # -- events ---------------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""What the tests of the GPU path measured, as the table of docs/gpu.md."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    what: str
+    measured: str
+    held_to: str
+
+
+class Figures:
+    """Those of one session, in the order they were taken."""
+
+    def __init__(self) -> None:
+        self.taken: list[Figure] = []
+
+    def take(self, what: str, *, measured: str, held_to: str) -> None:
+        self.taken.append(Figure(what=what, measured=measured, held_to=held_to))
+
+
+def as_markdown(versions: dict[str, str], figures: list[Figure]) -> str:
+    """A line of versions, then one row a figure.
+
+    >>> print(as_markdown({"GPU": "X"}, [Figure(what="a", measured="1", held_to="2")]))
+    GPU X
+    <BLANKLINE>
+    | what | measured | held to |
+    |---|---|---|
+    | a | 1 | 2 |
+    """
+    rows = [f"| {figure.what} | {figure.measured} | {figure.held_to} |" for figure in figures]
+    head = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return "\n".join([head, "", "| what | measured | held to |", "|---|---|---|", *rows])
