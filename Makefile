@@ -67,7 +67,7 @@ sample-runs: setup
 	rm -rf sample_runs/demo
 	$(BIN)/traincope demo --out sample_runs/demo
 	$(BIN)/traincope report sample_runs/demo --format json -o sample_runs/demo/expected.json
-	echo 'make sample-runs' > sample_runs/demo/MADE_BY
+	echo 'make sample-runs (traincope demo --out sample_runs/demo)' > sample_runs/demo/MADE_BY
 
 clean:
 	rm -rf $(VENV) .venv-torch-* traincope_runs
