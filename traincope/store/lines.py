@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object that a file is. Raises RunDirectoryError where it is none."""
     try:
-        raw = json.loads(path.read_text())
+        raw = _loads(path.read_text())
     except FileNotFoundError as error:
         raise RunDirectoryError(f"{path} is missing; the recording of it ended before it began") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDirectoryError(f"{path} cannot be read: {error}") from error
     if not isinstance(raw, dict):
         raise RunDirectoryError(f"{path} holds no JSON object")
@@ -38,9 +39,19 @@ def read_object(path: Path) -> dict[str, Any]:
 def parse(text: str) -> Any:
     """The JSON value, or None where it is none."""
     try:
-        return json.loads(text)
+        return _loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _loads(text: str) -> Any:
+    """A number that is none (NaN, Infinity, 1e999) is missing."""
+    return json.loads(text, parse_float=_finite, parse_constant=lambda _: None)
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if isfinite(value) else None
 
 
 def dense_names(values: Mapping[int, Any]) -> tuple[str, ...]:

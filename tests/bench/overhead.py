@@ -1,0 +1,242 @@
+"""What observing costs a training: `python -m tests.bench.overhead`.
+
+Three small trainings (DDP on 2 ranks, FSDP2 on 4, a pipeline of 2 stages x FSDP2 over 2), in one launch
+each, in blocks of steps that take turns: bare, traincope, bare again (the A/A row), torch.profiler. A
+block's steps are divided by the bare steps right before them on the same rank; a row is the median of
+these ratios over all blocks, slowest rank by step, with its bootstrap 95 % interval. Beside it stands the
+recorder's own CPU time by its own meter, as a share of the step. Judged, never asserted: own CPU time
+at most 1 % of the step, and an interval that does not lie above 1.01.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity
+
+import traincope
+from tests.distributed.pool import Pool
+from traincope.record.guard import meter
+
+ROUNDS = 12
+STEPS_A_BLOCK = 6
+SETTLING = 1
+"""Steps of a block that are not counted: what begins has its costs once."""
+KINDS = ("bare", "bare again", "traincope", "torch.profiler")
+RESAMPLES = 4_000
+OWN_BUDGET = 0.01
+RATIO_BUDGET = 1.01
+SHORTEST_STEP_SECONDS = 0.020
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some steps of one rank, one after the other, under one kind of observation."""
+
+    kind: str
+    seconds: list[float]
+    own_seconds: float
+    """CPU time the recorder spent in them."""
+
+
+def main() -> None:
+    """Measure and print."""
+    table = _table()
+    for name, size, make in (("DDP x 2", 2, ddp), ("FSDP2 x 4", 4, fsdp), ("PP 2 x FSDP2 2", 4, pipeline)):
+        pool = Pool(size)
+        with tempfile.TemporaryDirectory() as directory:
+            ranks = pool.run(measure, make, directory, timeout_seconds=200.0)
+        pool.stop()
+        _add_rows(table, name, ranks)
+    load = os.getloadavg()[0]
+    console = Console(width=110)
+    console.print(table)
+    console.print(
+        f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each over the bare block beside it; load "
+        f"of the machine at the end {load:.1f} on {os.cpu_count()} cores.\nRanks share cores, so whatever one rank "
+        "does beside training every rank waits for.",
+        highlight=False,
+    )
+
+
+# -- on every rank --------------------------------------------------------------------------------
+
+
+def measure(make: Callable[[], Step], directory: str) -> list[Block]:
+    """All blocks of this rank, in the order they ran: the same on every rank."""
+    step = make()
+    for _ in range(3):
+        step()
+    blocks = []
+    for round_number in range(ROUNDS):
+        turn = round_number % 2  # whoever is second has the warmer caches
+        for kind in KINDS[::-1] if turn else KINDS:
+            blocks.append(_block(kind, step, Path(directory) / f"run-{round_number}"))
+    return blocks
+
+
+def _block(kind: str, step: Step, directory: Path) -> Block:
+    seconds = []
+    with _observation(kind, directory):
+        dist.barrier()
+        own_ns = meter.own_ns
+        for number in range(STEPS_A_BLOCK):
+            if number == SETTLING:
+                own_ns = meter.own_ns
+            started = time.perf_counter()
+            step()
+            traincope.step()
+            seconds.append(time.perf_counter() - started)
+        own_ns = meter.own_ns - own_ns
+    return Block(kind=kind, seconds=seconds[SETTLING:], own_seconds=own_ns / 1e9 if kind == "traincope" else 0.0)
+
+
+def _observation(kind: str, directory: Path) -> AbstractContextManager[object]:
+    if kind == "traincope":
+        return traincope.run(directory, throttle=None)
+    return _profiler() if kind == "torch.profiler" else nullcontext()
+
+
+@contextmanager
+def _profiler() -> Iterator[None]:
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]):
+        yield
+
+
+def layers(number: int, width: int) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(number)))
+
+
+def ddp() -> Step:
+    return _step(DistributedDataParallel(layers(8, 512)), torch.ones(192, 512))
+
+
+def fsdp() -> Step:
+    model = layers(6, 384)
+    return _step(_sharded(model, init_device_mesh("cpu", (4,), mesh_dim_names=("fsdp",))), torch.ones(128, 384))
+
+
+def _sharded(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    for layer in model.children():
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def _step(model: nn.Module, batch: torch.Tensor) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def pipeline() -> Step:
+    """1F1B with 4 microbatches."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "fsdp"))
+    index, batch = mesh.get_local_rank("pp"), torch.ones(128, 384)
+    model = _sharded(layers(4, 384), mesh["fsdp"])
+    example = torch.empty(32, 384, requires_grad=True)
+    stage = PipelineStage(
+        model,
+        stage_index=index,
+        num_stages=2,
+        device=torch.device("cpu"),
+        group=mesh.get_group("pp"),
+        input_args=example,
+        output_args=example,
+    )
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        if index == 0:
+            schedule.step(batch)
+        else:
+            schedule.step(target=batch)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+# -- what it comes to -----------------------------------------------------------------------------
+
+
+def _add_rows(table: Table, name: str, ranks: list[list[Block]]) -> None:
+    """Blocks of all ranks -> a row for each kind but the reference."""
+    bare = _step_seconds(ranks, "bare")
+    length = float(np.median(bare))
+    for kind in KINDS[1:]:
+        ratios = np.median(_step_seconds(ranks, kind), axis=1) / np.median(bare, axis=1)
+        low, high = _interval(ratios)
+        own = _own_ratio(ranks) if kind == "traincope" else None
+        table.add_row(
+            name if kind == KINDS[1] else "",
+            {"bare again": "bare (A/A)"}.get(kind, kind),
+            f"{1e3 * length:.1f}" if kind == KINDS[1] else "",
+            f"{np.median(ratios):.3f}",
+            f"{low:.3f}-{high:.3f}",
+            "" if own is None else f"{100 * own:.2f} %",
+            "" if own is None else _verdict(own, low, length),
+        )
+    table.add_section()
+
+
+def _step_seconds(ranks: list[list[Block]], kind: str) -> np.ndarray:
+    """(rounds, steps): of each step the slowest rank's time, for all of them wait for it."""
+    blocks = [[block.seconds for block in rank if block.kind == kind] for rank in ranks]
+    return np.max(np.array(blocks), axis=0)
+
+
+def _own_ratio(ranks: list[list[Block]]) -> float:
+    """CPU time of the recorder over wall time of the steps, of the rank where that is most."""
+    shares = []
+    for rank in ranks:
+        blocks = [block for block in rank if block.kind == "traincope"]
+        shares.append(sum(block.own_seconds for block in blocks) / sum(sum(block.seconds) for block in blocks))
+    return max(shares)
+
+
+def _interval(ratios: np.ndarray) -> tuple[float, float]:
+    """Bootstrap 95 % interval of the median."""
+    drawn = np.random.default_rng(0).choice(ratios, size=(RESAMPLES, len(ratios)))
+    low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _verdict(own: float, low: float, length: float) -> str:
+    if length < SHORTEST_STEP_SECONDS:
+        return "step too short to judge"
+    missed = [what for what, over in (("own", own > OWN_BUDGET), ("ratio", low > RATIO_BUDGET)) if over]
+    return f"MISSED: {', '.join(missed)}" if missed else "within"
+
+
+def _table() -> Table:
+    table = Table(title=f"What observing costs a training (torch {torch.__version__})", box=None)
+    for heading in ("training", "observed by", "step ms", "x bare", "95 % interval", "own CPU", "budget 1 %, 1.01"):
+        table.add_column(heading, justify="left" if heading in ("training", "observed by") else "right")
+    return table
+
+
+if __name__ == "__main__":
+    main()
