@@ -73,6 +73,9 @@ class FakeDevice:
             raise RuntimeError("the driver says no")
 
 
+MakeStalls = Callable[[FakeDevice], DeviceStalls]
+
+
 @pytest.fixture(autouse=True)
 def _sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread looks only once, when it is stopped: until then the test does."""
@@ -83,6 +86,20 @@ def _sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
 def recorder(tmp_path: Path) -> Recorder:
     identity = Identity(rank=0, world_size=1, run_id="test", restarts=0)
     return Recorder(tmp_path, root=tmp_path, identity=identity, disk_budget_bytes=1 << 22)
+
+
+@pytest.fixture
+def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
+    """Makes stalls of a device; their threads, which hold the recorder, end with the test."""
+    made: list[DeviceStalls] = []
+
+    def make(device: FakeDevice) -> DeviceStalls:
+        made.append(DeviceStalls(recorder, device))
+        return made[-1]
+
+    yield make
+    for stalls in made:
+        stalls.stop()
 
 
 def issue(recorder: Recorder) -> Issued:
@@ -102,9 +119,9 @@ def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
     return [(int(r["end_ns"] - r["start_ns"]), int(r["sequence"]), int(r["step"])) for r in stalls]
 
 
-def test_a_stall_is_the_difference_of_its_events_once_both_happened(recorder: Recorder) -> None:
+def test_a_stall_is_the_difference_of_its_events_once_both_happened(recorder: Recorder, stalls_on: MakeStalls) -> None:
     clock = Clock()
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     recorder.shared.step = 4
     clock.now_ms = 1.0
     before = stalls.mark()
@@ -118,20 +135,22 @@ def test_a_stall_is_the_difference_of_its_events_once_both_happened(recorder: Re
     assert device_stalls(recorder) == [(2_500_000, 5, 4)]
 
 
-def test_events_are_used_again(recorder: Recorder) -> None:
+def test_events_are_used_again(recorder: Recorder, stalls_on: MakeStalls) -> None:
     clock = Clock()
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     for _ in range(50):
         stalls.close(stalls.mark(), issue(recorder))
         stalls.resolve()
     assert clock.made == 2
 
 
-def test_events_in_flight_are_bounded(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_in_flight_are_bounded(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(devices, "POOL_SIZE", 4)
     clock = Clock()
     clock.now_ms, clock.done_ms = 1.0, 0.0
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     for _ in range(20):
         stalls.close(stalls.mark(), issue(recorder))
     assert clock.made == 8
@@ -139,9 +158,9 @@ def test_events_in_flight_are_bounded(recorder: Recorder, monkeypatch: pytest.Mo
     assert stalls.resolve() == 4
 
 
-def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(recorder: Recorder) -> None:
+def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(recorder: Recorder, stalls_on: MakeStalls) -> None:
     clock = Clock()
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     stalls.close(stalls.mark(), issue(recorder))
     clock.is_capturing = True
     assert stalls.mark() is None
@@ -151,9 +170,9 @@ def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(recorder: Record
     assert stalls.resolve() == 1
 
 
-def test_the_thread_resolves_and_stops(recorder: Recorder) -> None:
+def test_the_thread_resolves_and_stops(recorder: Recorder, stalls_on: MakeStalls) -> None:
     clock = Clock()
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     clock.now_ms = clock.done_ms = 2.0
     stalls.close(stalls.mark(), issue(recorder))
     stalls.stop()
@@ -161,9 +180,9 @@ def test_the_thread_resolves_and_stops(recorder: Recorder) -> None:
     assert len(threads) == 1
 
 
-def test_a_wait_of_another_stream_is_no_stall_until_that_one_computes(recorder: Recorder) -> None:
+def test_a_wait_of_another_stream_is_no_stall_until_that_one_computes(stalls_on: MakeStalls) -> None:
     clock = Clock()
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     stalls.give_back(stalls.mark())
     clock.stream = 7
     assert stalls.mark() is None
@@ -172,10 +191,12 @@ def test_a_wait_of_another_stream_is_no_stall_until_that_one_computes(recorder: 
     stalls.stop()
 
 
-def test_a_thread_that_would_spoil_captures_asks_for_nothing_and_says_so(recorder: Recorder) -> None:
+def test_a_thread_that_would_spoil_captures_asks_for_nothing_and_says_so(
+    recorder: Recorder, stalls_on: MakeStalls
+) -> None:
     clock = Clock()
     clock.strict = True
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     stalls.close(stalls.mark(), issue(recorder))
     stalls.stop()
     assert device_stalls(recorder) == []
@@ -183,12 +204,12 @@ def test_a_thread_that_would_spoil_captures_asks_for_nothing_and_says_so(recorde
     assert stalls.mark() is None
 
 
-def test_a_busy_anchor_stream_delays_the_records_and_spins_not(recorder: Recorder) -> None:
+def test_a_busy_anchor_stream_delays_the_records_and_spins_not(recorder: Recorder, stalls_on: MakeStalls) -> None:
     """An anchor whose event has not happened within its tolerance is tried again at the next look."""
     clock = Clock()
     device = FakeDevice(clock)
     device.anchor_ms = 5.0
-    stalls = DeviceStalls(recorder, device)
+    stalls = stalls_on(device)
     stalls.close(stalls.mark(), issue(recorder))
     assert stalls.resolve() == 0
     clock.done_ms = 6.0
@@ -213,9 +234,11 @@ class Waiting:
 
 
 @pytest.fixture
-def streams(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Streams, DeviceStalls, Clock]]:
+def streams(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Streams, DeviceStalls, Clock]]:
     clock = Clock()
-    stalls = DeviceStalls(recorder, FakeDevice(clock))
+    stalls = stalls_on(FakeDevice(clock))
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: clock.stream, raising=False)

@@ -16,13 +16,13 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import Kind, Phase, Work
-from traincope.record.dispatcher import Interposed, Kernel
+from traincope.record.dispatcher import KEY, Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import NO_GRAPH_TASK
 from traincope.record.products import FLOAT32_CONVOLUTION, FORMULAS, implied_flops
 from traincope.record.recorder import Recorder
-from traincope.record.torch_private import compiled_graphs, fp32_runs_as_tf32, graph_task_reader
+from traincope.record.torch_private import compiled_graphs, fp32_runs_as_tf32, graph_task_reader, keys_below
 
 FIRST = 1
 """The first counted step; step 0 warms up, and a pipeline may run its model once more there."""
@@ -82,6 +82,7 @@ class Flops:
     def install(self, recorder: Recorder) -> None:
         import torch
 
+        keys_below(KEY)  # a torch without the way below our kernels is found out here, not in every counted step
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
         self._on = True
         self._patch_modules()
