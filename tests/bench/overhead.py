@@ -32,10 +32,10 @@ import traincope
 from tests.distributed.pool import Pool
 from traincope.record.guard import meter
 
-ROUNDS = 12
-STEPS_A_BLOCK = 6
-SETTLING = 1
-"""Steps of a block that are not counted: what begins has its costs once."""
+ROUNDS = 8
+STEPS_A_BLOCK = 9
+SETTLING = 4
+"""Steps of a block that are not counted: in its first ones a run also counts FLOPs and looks at memory closely."""
 KINDS = ("bare", "bare again", "traincope", "torch.profiler")
 RESAMPLES = 4_000
 OWN_BUDGET = 0.01
@@ -57,6 +57,7 @@ class Block:
 
 def main() -> None:
     """Measure and print."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     table = _table()
     for name, size, make in (("DDP x 2", 2, ddp), ("FSDP2 x 4", 4, fsdp), ("PP 2 x FSDP2 2", 4, pipeline)):
         pool = Pool(size)

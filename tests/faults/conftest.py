@@ -17,6 +17,6 @@ def victims() -> Iterator[Victims]:
 @pytest.fixture(scope="session")
 def bare(victims: Victims) -> Outcome:
     """What the training of `trainings.py` comes to without a recorder."""
-    outcome: Outcome = victims.run(train).result
+    outcome: Outcome = victims.train(train).result
     assert len(outcome) == 4
     return outcome

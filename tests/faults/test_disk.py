@@ -40,7 +40,7 @@ def before_the_fault_step(fault: Callable[[], object]) -> Callable[[int], None]:
 
 def test_without_a_fault_everything_is_there(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     """The measure of all that follows: 8 steps, each of them several segments."""
-    ended = victims.run(train_observed, tmp_path / "run")
+    ended = victims.train(train_observed, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, bare, "")
     rank = only_rank(tmp_path / "run")
     assert len(spans(rank)) == STEPS
@@ -76,7 +76,7 @@ def train_while_the_disk_fills(disk: str) -> Outcome:
 def test_a_disk_that_fills_costs_records_and_they_are_counted(
     victims: Victims, bare: Outcome, small_disk: Path
 ) -> None:
-    ended = victims.run(train_while_the_disk_fills, small_disk)
+    ended = victims.train(train_while_the_disk_fills, small_disk)
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(small_disk / "run")
     assert FAULT_STEP <= len(spans(rank)) < STEPS
@@ -97,7 +97,7 @@ def train_while_the_disk_is_full_for_a_step(disk: str) -> Outcome:
 def test_once_there_is_room_again_it_goes_on_and_says_how_much_is_missing(
     victims: Victims, bare: Outcome, small_disk: Path
 ) -> None:
-    assert victims.run(train_while_the_disk_is_full_for_a_step, small_disk).result == bare
+    assert victims.train(train_while_the_disk_is_full_for_a_step, small_disk).result == bare
     rank = only_rank(small_disk / "run")
     assert STEPS - 2 <= len(spans(rank)) <= STEPS
     assert rank.dropped == rank.info.recorder["dropped"] > 20
@@ -110,7 +110,7 @@ def train_on_a_full_disk(disk: str) -> Outcome:
 
 
 def test_a_disk_that_is_full_from_the_start_is_said_once(victims: Victims, bare: Outcome, small_disk: Path) -> None:
-    ended = victims.run(train_on_a_full_disk, small_disk)
+    ended = victims.train(train_on_a_full_disk, small_disk)
     assert (ended.code, ended.result) == (0, bare)
     assert "training goes on: [Errno 28] No space left on device" in ended.err
 
@@ -125,7 +125,7 @@ def train_while_the_disk_becomes_read_only(disk: str) -> Outcome:
 
 
 def test_a_disk_that_becomes_read_only_costs_what_follows(victims: Victims, bare: Outcome, small_disk: Path) -> None:
-    ended = victims.run(train_while_the_disk_becomes_read_only, small_disk)
+    ended = victims.train(train_while_the_disk_becomes_read_only, small_disk)
     subprocess.run(["umount", "-l", small_disk], check=True)
     assert (ended.code, ended.result) == (0, bare)
     assert "Read-only file system" in ended.err
@@ -142,7 +142,7 @@ def train_as_nobody(out: str) -> Outcome:
 
 def test_a_directory_of_somebody_else_is_left_alone(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
-    ended = victims.run(train_as_nobody, tmp_path / "theirs" / "run")
+    ended = victims.train(train_as_nobody, tmp_path / "theirs" / "run")
     assert (ended.code, ended.result) == (0, bare)
     assert "training goes on: [Errno 13] Permission denied" in ended.err
     assert list((tmp_path / "theirs").iterdir()) == []
@@ -163,7 +163,7 @@ def train_over_quota(out: str) -> Outcome:
 
 
 def test_a_quota_costs_records_while_it_holds(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
-    ended = victims.run(train_over_quota, tmp_path / "run")
+    ended = victims.train(train_over_quota, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
     assert FAULT_STEP + 1 <= len(spans(rank)) < STEPS
@@ -186,7 +186,7 @@ def train_while_its_segments_are_deleted(out: str) -> Outcome:
 def test_deleted_segments_cost_themselves_and_the_one_being_written_is_counted(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_while_its_segments_are_deleted, tmp_path / "run")
+    ended = victims.train(train_while_its_segments_are_deleted, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, bare, "")
     rank = only_rank(tmp_path / "run")
     assert STEPS - FAULT_STEP - 1 <= len(spans(rank)) <= STEPS - FAULT_STEP
@@ -201,7 +201,7 @@ def train_while_the_run_directory_is_removed(out: str) -> Outcome:
 
 
 def test_a_run_directory_that_is_removed_is_not_made_anew(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
-    ended = victims.run(train_while_the_run_directory_is_removed, tmp_path / "run")
+    ended = victims.train(train_while_the_run_directory_is_removed, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     assert "training goes on: [Errno 2] No such file or directory" in ended.err
     assert not (tmp_path / "run").exists()
@@ -218,7 +218,7 @@ def test_only_somebody_who_cuts_a_segment_under_us_kills_the_training_and_the_st
     victims: Victims, tmp_path: Path
 ) -> None:
     """No mapped file is safe from that. Nothing of ours does it, and nobody else may: it takes the owner, or root."""
-    ended = victims.run(train_while_a_segment_is_cut, tmp_path / "run")
+    ended = victims.train(train_while_a_segment_is_cut, tmp_path / "run")
     assert ended.code == -signal.SIGBUS
     rank = only_rank(tmp_path / "run")
     assert len(spans(rank)) == FAULT_STEP
@@ -237,7 +237,7 @@ def train_while_segments_that_are_full_are_cut(out: str) -> Outcome:
 
 
 def test_cutting_a_segment_that_is_full_costs_only_that(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
-    ended = victims.run(train_while_segments_that_are_full_are_cut, tmp_path / "run")
+    ended = victims.train(train_while_segments_that_are_full_are_cut, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, bare, "")
     rank = only_rank(tmp_path / "run")
     assert len(spans(rank)) >= STEPS - FAULT_STEP
@@ -258,7 +258,7 @@ def train_without_descriptors(out: str) -> Outcome:
 def test_without_file_descriptors_records_are_dropped_and_counted(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_without_descriptors, tmp_path / "run")
+    ended = victims.train(train_without_descriptors, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
     assert rank.dropped == rank.info.recorder["dropped"] > 100
@@ -282,7 +282,7 @@ def train_without_memory_to_map(out: str) -> Outcome:
 def test_without_memory_for_a_segment_records_are_dropped_and_counted(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_without_memory_to_map, tmp_path / "run")
+    ended = victims.train(train_without_memory_to_map, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
     assert rank.dropped == rank.info.recorder["dropped"] > 100
@@ -290,5 +290,5 @@ def test_without_memory_for_a_segment_records_are_dropped_and_counted(
 
 
 def test_the_training_itself_writes_nothing_anywhere(victims: Victims, bare: Outcome) -> None:
-    assert victims.run(train).result == bare
+    assert victims.train(train).result == bare
     assert not traincope.run().directory

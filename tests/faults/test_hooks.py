@@ -66,7 +66,7 @@ def train_where_a_hook_fails_to_install(out: str, name: str) -> dict[str, Any]:
 def test_a_hook_that_fails_to_install_is_absent_and_torch_as_it_was(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_where_each_hook_fails_to_install, tmp_path)
+    ended = victims.train(train_where_each_hook_fails_to_install, tmp_path)
     assert ended.code == 0
     assert ended.result == {name: {"outcome": bare, "restored": True} for name in HOOKS}
     for name in HOOKS:
@@ -107,7 +107,7 @@ def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
 def test_a_hook_that_raises_at_every_call_costs_its_own_records(
     victims: Victims, bare: Outcome, tmp_path: Path, kind: Kind, phase: Phase, place: str
 ) -> None:
-    ended = victims.run(train_where_records_fail, tmp_path / "run", int(kind), int(phase))
+    ended = victims.train(train_where_records_fail, tmp_path / "run", int(kind), int(phase))
     assert (ended.code, ended.result) == (0, bare)
     assert ended.err.count("training goes on: broken") >= 1
     rank = only_rank(tmp_path / "run")
@@ -137,7 +137,7 @@ def train_where_a_hook_is_slow(out: str) -> Outcome:
 
 
 def test_a_hook_that_is_slow_is_taken_off(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
-    ended = victims.run(train_where_a_hook_is_slow, tmp_path / "run")
+    ended = victims.train(train_where_a_hook_is_slow, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     assert "traincope records level 0 from now on: its own time was above 0.5 % of the step" in ended.err
     assert only_rank(tmp_path / "run").info.probes["collectives"].startswith("off: level 0, its own time")
@@ -157,7 +157,7 @@ def train_while_the_clock_jumps(out: str) -> Outcome:
 def test_a_wall_clock_that_is_set_back_moves_no_record_against_another(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_while_the_clock_jumps, tmp_path / "run")
+    ended = victims.train(train_while_the_clock_jumps, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, bare, "")
     records = only_rank(tmp_path / "run").thread("main")
     (timeline,) = open_run(tmp_path / "run").ranks
@@ -168,7 +168,7 @@ def test_a_wall_clock_that_is_set_back_moves_no_record_against_another(
 
 
 PRIVATE = {
-    "torch._C._dispatch_keyset_full_after": {"collectives", "waits"},
+    "torch._C._dispatch_keyset_full_after": {"collectives", "waits", "flops"},
     "torch._C._dispatch_has_kernel_for_dispatch_key": {"collectives", "waits"},
     "torch.library.Library._destroy": {"collectives", "waits"},
     "torch._C._current_graph_task_id": {"phases", "flops"},
@@ -210,7 +210,7 @@ def lacking(owner: Any, attribute: str) -> Iterator[None]:
 def test_a_torch_that_lacks_a_private_name_costs_what_stands_on_it(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_without_each, tmp_path)
+    ended = victims.train(train_without_each, tmp_path)
     assert ended.code == 0, ended.err
     assert ended.result == {name: {"outcome": bare, "restored": True} for name in PRIVATE}
     for name, expected in PRIVATE.items():

@@ -68,7 +68,7 @@ def train_beside(out: str, key: str, before: bool, removed_inside: bool) -> dict
 def test_a_backend_kernel_of_somebody_else_sees_every_call_and_so_do_we(
     victims: Victims, bare: Outcome, tmp_path: Path, before: bool, removed_inside: bool
 ) -> None:
-    ended = victims.run(train_beside, tmp_path / "run", "CPU", before, removed_inside)
+    ended = victims.train(train_beside, tmp_path / "run", "CPU", before, removed_inside)
     assert (ended.code, ended.err) == (0, "")
     seen = collectives(tmp_path / "run")
     assert ended.result == {"outcome": bare, "inside": seen - 2, "after": 0 if removed_inside else 2 + 5}
@@ -76,7 +76,7 @@ def test_a_backend_kernel_of_somebody_else_sees_every_call_and_so_do_we(
 
 
 def test_where_somebody_stands_already_we_stay_away(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
-    ended = victims.run(train_beside, tmp_path / "run", "BackendSelect", True, False)
+    ended = victims.train(train_beside, tmp_path / "run", "BackendSelect", True, False)
     assert ended.result["outcome"] == bare
     assert (ended.result["inside"] > 50, ended.result["after"]) == (True, 2 + 5)
     assert collectives(tmp_path / "run") == 0
@@ -89,7 +89,7 @@ def test_where_somebody_stands_already_we_stay_away(victims: Victims, bare: Outc
 def test_a_kernel_put_over_ours_hides_it_and_that_is_told(
     victims: Victims, bare: Outcome, tmp_path: Path, removed_inside: bool, seen: int, after: int
 ) -> None:
-    ended = victims.run(train_beside, tmp_path / "run", "BackendSelect", False, removed_inside)
+    ended = victims.train(train_beside, tmp_path / "run", "BackendSelect", False, removed_inside)
     assert ended.result["outcome"] == bare
     assert (ended.result["inside"] > 50, ended.result["after"]) == (True, after)
     assert collectives(tmp_path / "run") == seen

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import traincope
+from tests.faults.children import in_a_child
 from tests.faults.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
 from tests.faults.victims import Victims
 from traincope.events import OPEN, Kind
@@ -162,7 +163,7 @@ def train_beside_many_threads(out: str) -> dict[str, Any]:
 def test_many_threads_at_once_take_a_bounded_number_of_files_and_the_rest_is_counted(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_beside_many_threads, tmp_path / "run")
+    ended = victims.train(train_beside_many_threads, tmp_path / "run")
     assert (ended.code, ended.result["outcome"], ended.err) == (0, bare, "")
     assert ended.result["descriptors"] < 2 * MAX_WRITERS + 64
     rank = only_rank(tmp_path / "run")
@@ -172,12 +173,6 @@ def test_many_threads_at_once_take_a_bounded_number_of_files_and_the_rest_is_cou
 
 
 # -- processes ------------------------------------------------------------------------------------
-
-
-def in_a_child(connection: Any) -> None:
-    with traincope.span("in a child"):
-        traincope.step()
-    connection.send("done")
 
 
 def train_with_children(out: str, method: str) -> dict[str, Any]:
@@ -227,7 +222,7 @@ def record_elsewhere(out: str) -> None:
 def test_children_leave_their_parents_record_alone(
     victims: Victims, bare: Outcome, tmp_path: Path, method: str
 ) -> None:
-    ended = victims.run(train_with_children, tmp_path / "run", method)
+    ended = victims.train(train_with_children, tmp_path / "run", method)
     assert (ended.code, ended.result) == (0, {"outcome": bare, "answers": [0, 0]})
     rank = only_rank(tmp_path / "run")
     assert (rank.info.ending, spans(rank), spans(rank, "in a child")) == ("clean", STEPS, 0)
@@ -252,7 +247,7 @@ def train_twice_and_nested(out: str) -> list[Outcome]:
 def test_a_second_run_records_as_the_first_and_one_inside_it_nothing(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_twice_and_nested, tmp_path / "run")
+    ended = victims.train(train_twice_and_nested, tmp_path / "run")
     assert (ended.code, ended.result) == (0, [bare, bare])
     assert "already recording" in ended.err
     first, second = (only_rank(tmp_path / f"run-{number}") for number in (1, 2))
@@ -322,7 +317,7 @@ def traincope_error(what: str) -> None:
 def test_surroundings_in_disorder_do_not_carry_our_errors_to_the_training(
     victims: Victims, bare: Outcome, tmp_path: Path, what: str
 ) -> None:
-    ended = victims.run(train_where, tmp_path / "run", what)
+    ended = victims.train(train_where, tmp_path / "run", what)
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
     assert (rank.info.ending, spans(rank)) == ("clean", STEPS)
@@ -354,7 +349,7 @@ def train_with_odd_input(out: str) -> dict[str, Any]:
 def test_a_hundred_thousand_names_and_huge_ones_are_bounded_and_counted(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
-    ended = victims.run(train_with_odd_input, tmp_path / "run")
+    ended = victims.train(train_with_odd_input, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, {"outcome": bare}, "")
     rank = only_rank(tmp_path / "run")
     assert spans(rank) == STEPS

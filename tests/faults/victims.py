@@ -40,7 +40,12 @@ class Victims:
         directory, _ = self.start(function, *arguments)
         return self.ended(directory)
 
-    def start(self, function: Callable[..., Any], *arguments: Any) -> tuple[Path, int]:
+    def train(self, function: Callable[..., Any], *arguments: Any) -> Ended:
+        """As `run`, in half the time: what an interpreter does at its end is left out."""
+        directory, _ = self.start(function, *arguments, briefly=True)
+        return self.ended(directory)
+
+    def start(self, function: Callable[..., Any], *arguments: Any, briefly: bool = False) -> tuple[Path, int]:
         """Its directory, which is its working directory too, and its process id."""
         if self._server is None:
             command = [sys.executable, "-m", "tests.faults.server"]
@@ -52,6 +57,7 @@ class Victims:
             "function": function.__name__,
             "arguments": [str(argument) if isinstance(argument, Path) else argument for argument in arguments],
             "directory": str(directory),
+            "briefly": briefly,
         }
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(request).encode())
