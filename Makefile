@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-gpu compat check setup format bench bench-overhead bench-report test-kill sample-runs clean
+.PHONY: demo test test-gpu compat check setup format bench bench-overhead bench-report test-kill sample-runs truth-bubble clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -62,6 +62,9 @@ test-kill: setup
 
 bench-report: setup
 	$(BIN)/python -m tests.bench.report
+
+truth-bubble: setup
+	$(BIN)/python -m tests.truth.bubble
 
 sample-runs: setup
 	rm -rf sample_runs/demo

@@ -24,10 +24,10 @@ class Outcome:
     """Final whole parameters of this rank's layers, by name."""
 
 
-def small_config(text: str, parallel: ParallelConfig, **train: object) -> Config:
-    """A model of four layers whose gradients are clipped at every step (their norm is about 1.5 at first)."""
+def small_config(text: str, parallel: ParallelConfig, *, layers: int = 4, **train: object) -> Config:
+    """A model of few layers whose gradients are clipped at every step (their norm is about 1.5 at first)."""
     return Config(
-        model=ModelConfig(layers=4, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16),
+        model=ModelConfig(layers=layers, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16),
         data=DataConfig(path=text, held_out=0.2),
         parallel=parallel,
         train=replace(TrainConfig(steps=STEPS, batch=16, evaluation_batches=2), **train),  # type: ignore[arg-type]
@@ -46,7 +46,8 @@ def train(config: Config) -> Outcome:
         grad_norms.append(result.grad_norm)
     parameters = {
         name.removeprefix("module."): whole(parameter).detach().numpy().copy()
-        for name, parameter in trainer.model.named_parameters()
+        for module in trainer.modules.values()
+        for name, parameter in module.named_parameters()
     }
     return Outcome(losses=losses, grad_norms=grad_norms, held_out=trainer.evaluate(), parameters=parameters)
 

@@ -38,7 +38,26 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "unknown schedule": (
         lambda: ParallelConfig(pp=2, schedule="zigzag"),
-        "parallel.schedule = 'zigzag' is not known; choose one of gpipe, 1f1b",
+        "parallel.schedule = 'zigzag' is not known; choose one of gpipe, 1f1b, interleaved, zb-1p, zb-v, dualpipev, "
+        "naive",
+    ),
+    "interleaved rounds": (
+        lambda: ParallelConfig(pp=4, schedule="interleaved", microbatches=6),
+        "parallel.schedule = 'interleaved' needs a multiple of 4 microbatches, one for each rank, not 6; "
+        "change parallel.microbatches or parallel.virtual",
+    ),
+    "a V of three": (
+        lambda: ParallelConfig(pp=2, schedule="zb-v", virtual=3, microbatches=4),
+        "parallel.schedule = 'zb-v' needs 2 stages a rank, not 3; change parallel.microbatches or parallel.virtual",
+    ),
+    "virtual stages of no pipeline": (
+        lambda: ParallelConfig(virtual=2),
+        "parallel.virtual = 2 needs pp > 1; without a pipeline a rank has all layers at once",
+    ),
+    "split backward under ddp": (
+        lambda: ParallelConfig(pp=2, dp=2, schedule="zb-1p", microbatches=2),
+        "parallel.schedule = 'zb-1p' splits backward, which DDP (dp = 2) does not see; "
+        "set fsdp or dp_replicate instead, or another schedule",
     ),
     "ddp of fsdp": (
         lambda: ParallelConfig(dp=2, fsdp=2),
@@ -92,6 +111,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "uneven stages": (
         lambda: Config(model=ModelConfig(layers=6), parallel=ParallelConfig(pp=4)),
         "model.layers = 6 does not split over parallel.pp = 4 stages; use a multiple of 4 layers, or another pp",
+    ),
+    "uneven virtual stages": (
+        lambda: Config(
+            model=ModelConfig(layers=6), parallel=ParallelConfig(pp=2, schedule="1f1b", virtual=2, microbatches=2)
+        ),
+        "model.layers = 6 does not split over parallel.pp = 2 x 2 stages; use a multiple of 4 layers, or another pp",
     ),
     "uneven batch": (
         lambda: Config(parallel=ParallelConfig(pp=2, fsdp=2, microbatches=8), train=TrainConfig(batch=24)),
@@ -153,3 +178,13 @@ def test_tokens_of_a_step_are_those_of_the_global_batch() -> None:
 
 def test_a_token_file_may_have_a_smaller_vocabulary() -> None:
     assert Config(model=ModelConfig(vocabulary=50), data=DataConfig(path="tokens.bin")).token_file
+
+
+def test_1f1b_of_virtual_stages_is_the_interleaved_schedule() -> None:
+    parallel = ParallelConfig(pp=2, schedule="1f1b", virtual=3, microbatches=4)
+    assert (parallel.order_name, parallel.pipeline.stages) == ("interleaved", 6)
+
+
+def test_a_schedule_in_a_v_has_two_stages_a_rank_without_being_told() -> None:
+    assert ParallelConfig(pp=4, schedule="zb-v", microbatches=8).pipeline.stages == 8
+    assert ParallelConfig(schedule="zb-v").pipeline.stages == 1

@@ -7,9 +7,8 @@ WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
 import traincope.engine.config, traincope.engine.corpus, traincope.engine.launch, traincope.engine.load
-import traincope.engine.orders
 """
 
 
-def test_config_corpus_orders_and_launch_need_no_torch() -> None:
+def test_config_corpus_and_launch_need_no_torch() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True)

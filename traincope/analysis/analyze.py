@@ -78,7 +78,7 @@ def analyze(timeline: Timeline) -> Analysis:
     instances = match_instances(timeline)
     last = last_to_arrive(instances)
     steps = replica_steps(timeline)
-    idle = _idle_by_rank(steps, instances)
+    idle = _idle_by_rank(timeline, steps, instances)
     in_pipeline = {rank for one in steps for rank in one.ranks} if instances.shared_clock else set()
     stood_still = {}
     courses = {}
@@ -133,9 +133,11 @@ def _warm_up(timeline: Timeline) -> frozenset[int]:
     return frozenset({min(numbers)} if len(numbers) > 1 else ())
 
 
-def _idle_by_rank(steps: tuple[ReplicaSteps, ...], instances: Instances) -> Mapping[int, list[Idle]]:
+def _idle_by_rank(
+    timeline: Timeline, steps: tuple[ReplicaSteps, ...], instances: Instances
+) -> Mapping[int, list[Idle]]:
     """Rank -> what the replays say of its steps."""
-    measured = measured_transfers(instances) if steps else {}
+    measured = measured_transfers(timeline, instances) if steps else {}
     idle: dict[int, list[Idle]] = defaultdict(list)
     for one in steps:
         for rank, replays in replay_idle(one, stage_transfers(one, measured)).items():

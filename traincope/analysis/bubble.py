@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traincope.analysis.pipeline import Ints, ReplicaSteps, by_number
 from traincope.analysis.schedule import CUSTOM, Replica, halfway, mean_over_stages, recognise, replay
-from traincope.events import RECEIVE_OPERATIONS
+from traincope.events import OPEN, RECEIVE_OPERATIONS, Kind
 from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
 from traincope.plan.bubble import bubble_ratio
 from traincope.plan.orders import Shape
 from traincope.plan.schedule import Key, Ns, Timetable
-from traincope.timeline import Instances
+from traincope.timeline import Instances, RankTimeline, Timeline
+from traincope.timeline.instances import lowest
 from traincope.topology import PIPELINE_AXIS
 
 
@@ -111,21 +113,46 @@ def replay_idle(steps: ReplicaSteps, transfers: Mapping[tuple[int, int], Ns]) ->
     }
 
 
-def measured_transfers(instances: Instances) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-    """(source rank, destination rank) on the pipeline's axis -> (step numbers, median transfer ns in each)."""
+def measured_transfers(timeline: Timeline, instances: Instances) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """(source rank, destination rank) on the pipeline's axis -> (step numbers, transfer ns in each).
+
+    The median over the messages that the receiver stood still for. Of one that had come before it was
+    looked for only a latest end is known: where all of a step's are such, the least of these bounds.
+    """
     receives = np.array([name in RECEIVE_OPERATIONS for name in instances.operations])
     pipeline = np.array([axis == PIPELINE_AXIS for axis in instances.axes])
     senders = np.array([channel.source for channel in instances.channels], dtype=np.int64)
     result = {}
-    for destination, own in instances.parts_of.items():
+    for rank in timeline.ranks:
+        own = instances.parts_of[rank.rank]
         parts, number = instances.parts, instances.number[own]
         received = receives[parts.operation_code[own]] & pipeline[parts.axis_code[own]] & instances.complete[number]
         steps, number = parts.step[own][received], number[received]
         source, transfer = senders[instances.channel[number]], instances.transfer_ns[number]
+        hidden = 2 * _stood_still_ns(rank, instances)[number] < transfer
         for sender in np.unique(source).tolist():
             of = source == sender
-            result[sender, destination] = _medians(steps[of], transfer[of])
+            result[sender, rank.rank] = _typical(steps[of], transfer[of], hidden=hidden[of])
     return result
+
+
+def _stood_still_ns(rank: RankTimeline, instances: Instances) -> Ints:
+    """How long the rank stood still for each instance; one entry more, for those that are not known."""
+    stalls = rank.main[rank.main["kind"] == Kind.STALL]
+    stalls = stalls[stalls["end_ns"] != OPEN]
+    stood = np.zeros(len(instances) + 1, dtype=np.int64)
+    np.add.at(stood, instances.find(rank, stalls), stalls["end_ns"] - stalls["start_ns"])
+    return stood
+
+
+def _typical(steps: Ints, transfer: Ints, *, hidden: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """The distinct steps, and the median of the transfers of each that were not hidden, or the least where all were."""
+    distinct, place = np.unique(steps, return_inverse=True)
+    least = lowest(transfer, place.astype(np.int32), len(distinct))
+    known, medians = _medians(steps[~hidden], transfer[~hidden])
+    at = np.searchsorted(distinct, known)
+    least[at] = medians
+    return distinct, least
 
 
 def _medians(groups: Ints, values: Ints) -> tuple[Ints, Ints]:
@@ -166,8 +193,8 @@ class Theory:
 
 
 def theory(replica: Replica) -> Theory:
-    """Of one step's actions."""
-    first = first_round(replica)
+    """Of one step's actions, all of them where they are a schedule's, else those of its first round."""
+    first = replica if recognise(replica) != CUSTOM else first_round(replica)
     shape, schedule = first.shape, recognise(first)
     medians = mean_over_stages(first.medians())
     return Theory(

@@ -1,6 +1,7 @@
 """The parallel training engine, composed from torch's own parts; it knows nothing of the recorder.
 
     config         what to train and how it is laid out, checked before any process starts
+    checks         what its values are held to
     load           TOML file and `--set a.b=value` -> config
     corpus         files -> byte tokens, split into training and held-out text
     batches        tokens -> the slice of every global batch that one replica trains on
@@ -9,8 +10,7 @@
     mesh           ranks -> one DeviceMesh, and where a rank stands on it
     data_parallel  DDP
     sharded        FSDP2 and HSDP
-    orders         pipeline schedules as plain lists of actions
-    pipeline       a batch through this rank's stage, in such an order
+    pipeline       a batch through this rank's stages, in an order of `plan.orders`
     whole          a batch through all layers, where there is no pipeline
     clipping       the norm of a gradient that lies on many ranks
     optimizer      AdamW
@@ -19,5 +19,5 @@
     launch         torchrun on this machine, and what became of it
     torch_private  the private names of torch that all this stands on
 
-`config`, `load`, `corpus`, `orders` and `launch` are importable without torch.
+`config`, `load`, `corpus` and `launch` are importable without torch.
 """

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from traincope.engine.orders import ORDERS
-from traincope.errors import ConfigError
+from traincope.engine.checks import divides, positive, require
+from traincope.plan.orders import SCHEDULES, Shape, find
 
 VOCABULARY = 257
 """The 256 bytes and the token that ends a document."""
@@ -42,11 +42,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "sequence", "vocabulary"):
-            _positive(getattr(self, name), key=f"model.{name}")
-        _positive(self.rope_theta, key="model.rope_theta")
-        _divides(self.heads, self.hidden, divisor="model.heads", dividend="model.hidden")
-        _divides(self.kv_heads, self.heads, divisor="model.kv_heads", dividend="model.heads")
-        _require(
+            positive(getattr(self, name), key=f"model.{name}")
+        positive(self.rope_theta, key="model.rope_theta")
+        divides(self.heads, self.hidden, divisor="model.heads", dividend="model.hidden")
+        divides(self.kv_heads, self.heads, divisor="model.kv_heads", dividend="model.heads")
+        require(
             self.hidden // self.heads % 2 == 0,
             f"model.hidden / model.heads = {self.hidden // self.heads} is odd; "
             "rotary positions turn pairs of channels, so make it even",
@@ -67,11 +67,11 @@ class DataConfig:
     """Processes that prepare batches in the background; 0: the training process does."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             0.0 < self.held_out < 1.0,
             f"data.held_out = {self.held_out} is no share; give one between 0 and 1",
         )
-        _require(self.workers >= 0, f"data.workers = {self.workers} is negative; 0 means no background processes")
+        require(self.workers >= 0, f"data.workers = {self.workers} is negative; 0 means no background processes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,9 @@ class ParallelConfig:
     ranks: int | None = None
     """World size this layout is meant for, checked against the product of the sizes; None: the product."""
     schedule: str = "1f1b"
-    """Order of a pipeline's actions: gpipe or 1f1b."""
+    """Order of a pipeline's actions: gpipe, 1f1b, interleaved, zb-1p, zb-v, dualpipev or naive."""
+    virtual: int | None = None
+    """Stages that a rank of the pipeline holds; None: as few as the schedule can have (zb-v has always two)."""
     microbatches: int = 1
     """Pieces a pipeline cuts its batch into."""
     reshard_after_forward: bool = True
@@ -105,31 +107,64 @@ class ParallelConfig:
 
     def __post_init__(self) -> None:
         for name in (*AXES, "microbatches"):
-            _positive(getattr(self, name), key=f"parallel.{name}")
-        _require(
-            self.schedule in ORDERS,
-            f"parallel.schedule = {self.schedule!r} is not known; choose one of {', '.join(ORDERS)}",
+            positive(getattr(self, name), key=f"parallel.{name}")
+        require(
+            self.schedule in SCHEDULES,
+            f"parallel.schedule = {self.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}",
         )
-        _require(
+        require(
             self.dp == 1 or (self.fsdp == 1 and self.dp_replicate == 1),
             f"parallel.dp = {self.dp} (DDP) cannot be combined with fsdp = {self.fsdp} and dp_replicate = "
             f"{self.dp_replicate}; for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
         )
-        _require(
+        require(
             self.dp == 1 or (self.cp == 1 and self.tp == 1),
             f"parallel.dp = {self.dp} (DDP) cannot be combined with cp = {self.cp} and tp = {self.tp}, whose ranks "
             "hold parts of parameters and sequences; set fsdp instead",
         )
-        _require(
+        require(
             self.dp_replicate == 1 or self.fsdp * self.cp > 1,
             f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1; for replicas that are not sharded set dp",
         )
-        _require(
+        require(
             self.pp > 1 or self.microbatches == 1,
             f"parallel.microbatches = {self.microbatches} needs pp > 1; without a pipeline set train.accumulation",
         )
+        self._check_schedule()
         if self.ranks is not None:
             self.check_world_size(self.ranks)
+
+    def _check_schedule(self) -> None:
+        if self.virtual is not None:
+            positive(self.virtual, key="parallel.virtual")
+            require(
+                self.pp > 1 or self.virtual == 1,
+                f"parallel.virtual = {self.virtual} needs pp > 1; without a pipeline a rank has all layers at once",
+            )
+        if self.pp == 1:
+            return
+        schedule = SCHEDULES[self.order_name]
+        refusal = schedule.refusal(self.pipeline)
+        require(
+            refusal is None,
+            f"parallel.schedule = {self.order_name!r} {refusal}; change parallel.microbatches or parallel.virtual",
+        )
+        require(
+            self.dp == 1 or not schedule.splits_backward,
+            f"parallel.schedule = {self.schedule!r} splits backward, which DDP (dp = {self.dp}) does not see; "
+            "set fsdp or dp_replicate instead, or another schedule",
+        )
+
+    @property
+    def order_name(self) -> str:
+        """The schedule's name in `plan.orders`: 1F1B of several stages a rank is the interleaved one."""
+        return find(self.schedule, chunks=self.virtual)[0]
+
+    @property
+    def pipeline(self) -> Shape:
+        """One rank with one stage where there is no pipeline."""
+        chunks = find(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1
+        return Shape(ranks=self.pp, microbatches=self.microbatches, chunks=chunks)
 
     @property
     def replicas(self) -> int:
@@ -143,7 +178,7 @@ class ParallelConfig:
     def check_world_size(self, ranks: int) -> None:
         """Raise ConfigError unless this layout fills exactly `ranks` ranks."""
         product = " x ".join(f"{axis} {size}" for axis in AXES if (size := getattr(self, axis)) > 1) or "no axis"
-        _require(
+        require(
             self.world_size == ranks,
             f"{product} = {self.world_size} ranks, but there are {ranks}; "
             "change a size in [parallel] or the number of ranks",
@@ -176,9 +211,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulation", "log_every", "evaluation_batches"):
-            _positive(getattr(self, name), key=f"train.{name}")
+            positive(getattr(self, name), key=f"train.{name}")
         if self.evaluate_every is not None:
-            _positive(self.evaluate_every, key="train.evaluate_every")
+            positive(self.evaluate_every, key="train.evaluate_every")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,16 +234,16 @@ class OptimizerConfig:
     """Steps in which the learning rate rises to `lr` in equal parts."""
 
     def __post_init__(self) -> None:
-        _positive(self.lr, key="optimizer.lr")
+        positive(self.lr, key="optimizer.lr")
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
-            _require(0.0 <= value < 1.0, f"optimizer.{name} = {value} must be at least 0 and below 1")
-        _require(
+            require(0.0 <= value < 1.0, f"optimizer.{name} = {value} must be at least 0 and below 1")
+        require(
             self.weight_decay >= 0.0, f"optimizer.weight_decay = {self.weight_decay} is negative; 0 switches it off"
         )
         if self.clip_norm is not None:
-            _positive(self.clip_norm, key="optimizer.clip_norm")
-        _require(self.warmup >= 0, f"optimizer.warmup = {self.warmup} is negative; 0 switches it off")
+            positive(self.clip_norm, key="optimizer.clip_norm")
+        require(self.warmup >= 0, f"optimizer.warmup = {self.warmup} is negative; 0 switches it off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +257,15 @@ class Config:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        _require(
-            self.model.layers % self.parallel.pp == 0,
-            f"model.layers = {self.model.layers} does not split over parallel.pp = {self.parallel.pp} stages; "
-            f"use a multiple of {self.parallel.pp} layers, or another pp",
+        pipeline = self.parallel.pipeline
+        spread = f"parallel.pp = {pipeline.ranks}" + (f" x {pipeline.chunks}" if pipeline.chunks > 1 else "")
+        require(
+            self.model.layers % pipeline.stages == 0,
+            f"model.layers = {self.model.layers} does not split over {spread} stages; "
+            f"use a multiple of {pipeline.stages} layers, or another pp",
         )
         pieces = self.parallel.replicas * self.train.accumulation * self.parallel.microbatches
-        _require(
+        require(
             self.train.batch % pieces == 0,
             f"train.batch = {self.train.batch} does not split into {self.parallel.replicas} replicas x "
             f"{self.train.accumulation} accumulation x {self.parallel.microbatches} microbatches = {pieces} pieces; "
@@ -236,7 +273,7 @@ class Config:
         )
         self._check_heads()
         self._check_sequence()
-        _require(
+        require(
             self.model.vocabulary >= VOCABULARY or self.token_file,
             f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
             f"need {VOCABULARY}",
@@ -249,12 +286,12 @@ class Config:
         axes = "parallel.tp x parallel.cp (ulysses)" if exchanged > 1 else "parallel.tp"
         for name in ("heads", "kv_heads"):
             heads = getattr(self.model, name)
-            _require(
+            require(
                 heads % ranks == 0,
                 f"model.{name} = {heads} does not split over {axes} = {ranks} ranks; use a multiple of {ranks} heads, "
                 "or fewer ranks",
             )
-        _require(
+        require(
             self.model.ffn % tp == 0,
             f"model.ffn = {self.model.ffn} does not split over parallel.tp = {tp} ranks; use a multiple of {tp}, or "
             "fewer ranks",
@@ -266,7 +303,7 @@ class Config:
         cut = parallel.tp if parallel.sequence_parallel else 1
         ring = parallel.cp_method == "ring" and parallel.cp > 1
         pieces = parallel.cp * (math.lcm(2, cut) if ring else cut)
-        _require(
+        require(
             self.model.sequence % pieces == 0,
             f"model.sequence = {self.model.sequence} does not split into the {pieces} equal pieces that cp = "
             f"{parallel.cp} ({parallel.cp_method}) and tp = {parallel.tp} need; use a multiple of {pieces}",
@@ -286,16 +323,3 @@ class Config:
     def tokens_per_step(self) -> int:
         """Tokens of one optimizer step, over all ranks."""
         return self.train.batch * self.model.sequence
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
-
-
-def _positive(value: float, *, key: str) -> None:
-    _require(value > 0, f"{key} = {value} must be greater than 0")
-
-
-def _divides(small: int, large: int, *, divisor: str, dividend: str) -> None:
-    _require(large % small == 0, f"{dividend} = {large} is not a multiple of {divisor} = {small}; change one of them")

@@ -1,6 +1,10 @@
-"""Pipeline parallelism: the layers cut into stages, a batch cut into microbatches, run in an order of ours."""
+"""Pipeline parallelism: the layers cut into stages, a batch cut into microbatches, run in an order of ours.
 
-from collections.abc import Callable
+Where an order splits backward, torch gives the first stage nothing to do in I and all of it in W,
+for nobody waits for its input's gradient.
+"""
+
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +13,14 @@ from torch.distributed.pipelining import PipelineStage
 from traincope.engine.config import Config
 from traincope.engine.mesh import Layout
 from traincope.engine.model import next_token_loss
-from traincope.engine.orders import ORDERS
-from traincope.engine.torch_private import scheduled
+from traincope.engine.torch_private import Schedule
+from traincope.plan.orders import SCHEDULES, orders
+
+
+def stages_of(config: Config, *, layout: Layout) -> tuple[int, ...]:
+    """The stages of this rank, lowest first: one, or as many as the schedule gives it."""
+    parallel = config.parallel
+    return SCHEDULES[parallel.order_name].placement(layout.coordinate("pp"), parallel.pipeline)
 
 
 def stage_layers(layers: int, *, stages: int, stage: int) -> range:
@@ -20,20 +30,21 @@ def stage_layers(layers: int, *, stages: int, stage: int) -> range:
 
 
 class Pipeline:
-    """Runs a batch through this rank's stage, `accumulation` times `microbatches` pieces of it."""
+    """Runs a batch through this rank's stages, `accumulation` times `microbatches` pieces of it."""
 
-    def __init__(self, model: nn.Module, config: Config, *, layout: Layout, device: torch.device) -> None:
-        """`model` is this rank's stage, parallelised already."""
-        self.model = model
+    def __init__(
+        self, modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device
+    ) -> None:
+        """`modules` are this rank's stages by number, lowest first, parallelised already."""
         self._device = device
         self._accumulation = config.train.accumulation
         microbatches = config.parallel.microbatches
-        order = ORDERS[config.parallel.schedule]
-        stages = layout.size("pp")
-        self._stage = _stage(model, config, layout=layout, device=device)
-        self._schedule = scheduled(
-            self._stage,
-            orders=[order(stage, stages=stages, microbatches=microbatches) for stage in range(stages)],
+        self._stages = [
+            _stage(module, config, stage=stage, layout=layout, device=device) for stage, module in modules.items()
+        ]
+        self._schedule = Schedule(
+            self._stages,
+            orders=orders(config.parallel.order_name, config.parallel.pipeline),
             microbatches=microbatches,
             loss=_share_of_loss(microbatches * self._accumulation),
         )
@@ -50,13 +61,13 @@ class Pipeline:
         """Mean loss over tokens (B, S + 1) on the last stage, zero on the others."""
         return self._run(batch, self._schedule.eval)
 
-    def _run(self, batch: Tensor, schedule: Callable[..., Tensor | None]) -> Tensor:
+    def _run(self, batch: Tensor, schedule: Callable[..., None]) -> Tensor:
         total = torch.zeros((), device=self._device)
         for part in batch.chunk(self._accumulation):
             losses: list[Tensor] = []
-            inputs = (part[:, :-1].contiguous(),) if self._stage.is_first else ()
-            targets = part[:, 1:].contiguous() if self._stage.is_last else None
-            schedule(*inputs, target=targets, losses=losses, return_outputs=False)
+            inputs = (part[:, :-1].contiguous(),) if self._stages[0].is_first else ()
+            targets = part[:, 1:].contiguous() if self._stages[-1].is_last else None
+            schedule(*inputs, target=targets, losses=losses)
             total += sum(loss.detach() for loss in losses)
         return total
 
@@ -70,9 +81,9 @@ def _share_of_loss(pieces: int) -> Callable[[Tensor, Tensor], Tensor]:
     return share
 
 
-def _stage(model: nn.Module, config: Config, *, layout: Layout, device: torch.device) -> PipelineStage:
+def _stage(module: nn.Module, config: Config, *, stage: int, layout: Layout, device: torch.device) -> PipelineStage:
     """Shapes are told beforehand, so torch need not run the model once to find them."""
-    stage, stages = layout.coordinate("pp"), layout.size("pp")
+    stages = config.parallel.pipeline.stages
     pieces = config.parallel.replicas * config.train.accumulation * config.parallel.microbatches
     sequences, tokens = config.train.batch // pieces, config.model.sequence // config.parallel.cp
     sharded_bf16 = config.train.precision == "bf16" and config.parallel.fsdp > 1
@@ -84,7 +95,7 @@ def _stage(model: nn.Module, config: Config, *, layout: Layout, device: torch.de
     hidden = activations(config.stream_tokens, config.model.hidden, dtype)
     logits_dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
     return PipelineStage(
-        model,
+        module,
         stage_index=stage,
         num_stages=stages,
         device=device,

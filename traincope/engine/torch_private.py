@@ -5,40 +5,67 @@ every schedule the same observable actions. A test holds each name against the i
 """
 
 import operator
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as _schedules
 
-from traincope.engine.orders import Order
+from traincope.plan.actions import FORWARD, Action, Orders
 
-PRIVATE_NAMES = ("_PipelineScheduleRuntime", "_Action", "_PipelineScheduleRuntime._prepare_schedule_with_comms")
+PRIVATE_NAMES = (
+    "_PipelineScheduleRuntime",
+    "_PipelineScheduleRuntime._prepare_schedule_with_comms",
+    "_Action",
+    "_add_send_recv",
+    "_add_unshard_reshard",
+)
 """What this file takes from `torch.distributed.pipelining.schedules`."""
 
 
-class Schedule(Protocol):
-    """What the engine uses of a torch schedule."""
+class Schedule:
+    """Runs `orders[rank]` on each rank, with torch's sends and receives between them."""
 
-    def step(
-        self, *args: Tensor, target: Tensor | None, losses: list[Tensor], return_outputs: bool
-    ) -> Tensor | None: ...
+    def __init__(self, stages: Sequence[PipelineStage], *, orders: Orders, microbatches: int, loss: Any) -> None:
+        """`stages` are this rank's, lowest first.
 
-    def eval(
-        self, *args: Tensor, target: Tensor | None, losses: list[Tensor], return_outputs: bool
-    ) -> Tensor | None: ...
+        `loss(output, target)` is the microbatch's share of the loss: torch sums gradients as they are.
+        """
+        self._runtime: Any = _schedules._PipelineScheduleRuntime(
+            list(stages), microbatches, loss_fn=loss, scale_grads=False
+        )
+        self._runtime._prepare_schedule_with_comms(
+            {rank: [_as_torchs(action) for action in order] for rank, order in orders.items()}
+        )
+        self._training = self._runtime.pipeline_order_with_comms
+        self._evaluation = _forward_only(orders, num_stages=stages[0].num_stages)
+
+    def step(self, *args: Tensor, target: Tensor | None, losses: list[Tensor]) -> None:
+        """Forward and backward of a batch; `losses` becomes the microbatches' shares where the last stage is."""
+        self._runtime.pipeline_order_with_comms = self._training
+        self._runtime.step(*args, target=target, losses=losses, return_outputs=False)
+
+    def eval(self, *args: Tensor, target: Tensor | None, losses: list[Tensor]) -> None:
+        """Forward alone: torch would walk through the backwards too, and fails where a rank has neighbouring stages."""
+        self._runtime.pipeline_order_with_comms = self._evaluation
+        self._runtime.eval(*args, target=target, losses=losses, return_outputs=False)
 
 
-def scheduled(stage: PipelineStage, *, orders: list[Order], microbatches: int, loss: Any) -> Schedule:
-    """A runtime that runs `orders[stage]` on each stage, with torch's sends and receives between them.
+def _as_torchs(action: Action) -> _schedules._Action:
+    torchs: _schedules._Action = _schedules._Action.from_str(str(action))
+    return torchs
 
-    `loss(output, target)` is the microbatch's share of the loss: torch sums gradients as they are.
-    """
-    runtime: Any = _schedules._PipelineScheduleRuntime([stage], microbatches, loss_fn=loss, scale_grads=False)
-    actions = {rank: [_schedules._Action.from_str(action) for action in order] for rank, order in enumerate(orders)}
-    runtime._prepare_schedule_with_comms(actions)
-    return runtime  # type: ignore[no-any-return]
+
+def _forward_only(orders: Orders, *, num_stages: int) -> dict[int, list[_schedules._Action]]:
+    """The forwards, as torch lowers an order: FSDP's gathers around them, sends and receives between."""
+    rank_of = {action.stage: rank for rank, order in orders.items() for action in order}
+    forwards = {
+        rank: _schedules._add_unshard_reshard([_as_torchs(action) for action in order if action.kind == FORWARD])
+        for rank, order in orders.items()
+    }
+    return _schedules._add_send_recv(forwards, stage_to_rank=rank_of.__getitem__, num_stages=num_stages)
 
 
 DEAR_OPERATORS = (

@@ -5,7 +5,7 @@ for result in trainer.steps():
     print(result.step, result.loss)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from traincope.engine.initialise import initialise
 from traincope.engine.mesh import Layout, build_layout
 from traincope.engine.model import GPT
 from traincope.engine.optimizer import build_optimizer, set_learning_rate
-from traincope.engine.pipeline import Pipeline, stage_layers
+from traincope.engine.pipeline import Pipeline, stage_layers, stages_of
 from traincope.engine.recompute import recompute
 from traincope.engine.sharded import shard
 from traincope.engine.tensor_parallel import loss_over_vocabulary, split, sum_partial_gradients
@@ -64,9 +64,12 @@ class Trainer:
         corpus = read_corpus(config.data)
         self._batches = training_batches(config, corpus, replica=self.layout.replica)
         self._held_out = held_out_batches(config, corpus, replica=self.layout.replica)
-        self.model = build_model(config, layout=self.layout, device=device)
-        self._passes = _passes(self.model, config, layout=self.layout, device=device)
-        self._parameters = list(self.model.parameters())
+        self.modules = {
+            stage: build_model(config, stage=stage, layout=self.layout, device=device)
+            for stage in stages_of(config, layout=self.layout)
+        }
+        self._passes = _passes(self.modules, config, layout=self.layout, device=device)
+        self._parameters = [parameter for module in self.modules.values() for parameter in module.parameters()]
         self._optimizer = build_optimizer(self._parameters, config.optimizer)
 
     def steps(self) -> Iterator[StepResult]:
@@ -85,10 +88,12 @@ class Trainer:
 
     def evaluate(self) -> float:
         """Mean loss on held-out text in nats a token, the same on every rank."""
-        self.model.eval()
+        for module in self.modules.values():
+            module.eval()
         with loss_over_vocabulary(self.layout):
             losses = [self._passes.evaluate(batch.to(self.device, non_blocking=True)) for batch in self._held_out]
-        self.model.train()
+        for module in self.modules.values():
+            module.train()
         return self._global_mean(torch.stack(losses).mean())
 
     def _update(self, step: int) -> Tensor:
@@ -108,15 +113,15 @@ class Trainer:
         return loss.item() / (self.config.parallel.world_size // self.config.parallel.pp)
 
 
-def build_model(config: Config, *, layout: Layout, device: torch.device) -> nn.Module:
-    """This rank's part of the model, parallelised and initialised, in the order that torch asks for.
+def build_model(config: Config, *, stage: int, layout: Layout, device: torch.device) -> nn.Module:
+    """This rank's part of a stage of the model, parallelised and initialised, in the order that torch asks for.
 
     Everything that cuts a parameter does so before it has storage, tensor parallelism before FSDP; DDP copies
     initialised ones.
     """
     bf16 = config.train.precision == "bf16"
     sharded, pipelined = layout.size("fsdp") > 1, layout.size("pp") > 1
-    layers = stage_layers(config.model.layers, stages=layout.size("pp"), stage=layout.coordinate("pp"))
+    layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
         model = GPT(config.model, layers=layers, autocast=bf16 and not sharded)
     split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
@@ -128,7 +133,7 @@ def build_model(config: Config, *, layout: Layout, device: torch.device) -> nn.M
     return replicate(model, layout=layout, device=device)
 
 
-def _passes(model: nn.Module, config: Config, *, layout: Layout, device: torch.device) -> Passes:
+def _passes(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> Passes:
     if layout.size("pp") > 1:
-        return Pipeline(model, config, layout=layout, device=device)
-    return WholeModel(model, accumulation=config.train.accumulation)
+        return Pipeline(modules, config, layout=layout, device=device)
+    return WholeModel(modules[0], accumulation=config.train.accumulation)
