@@ -168,8 +168,8 @@ def test_many_threads_at_once_take_a_bounded_number_of_files_and_the_rest_is_cou
     assert ended.result["descriptors"] < 2 * MAX_WRITERS + 64
     rank = only_rank(tmp_path / "run")
     assert len(rank.threads) == MAX_WRITERS
-    assert spans(rank, "in a thread") == 3 * (MAX_WRITERS - 1)
-    assert rank.info.recorder["dropped"] >= 3 * (3 * MAX_WRITERS - (MAX_WRITERS - 1))
+    assert spans(rank, "in a thread") <= 3 * (MAX_WRITERS - 1)
+    assert spans(rank, "in a thread") + rank.info.recorder["dropped"] >= 3 * 3 * MAX_WRITERS
 
 
 # -- processes ------------------------------------------------------------------------------------
