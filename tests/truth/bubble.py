@@ -52,9 +52,9 @@ def main() -> int:
         for number, case in enumerate(cases()):
             expected = truth(case)
             analysis = run(pools[case.shape.ranks], case, Path(directory, str(number)))
-            found = measured(analysis)
+            found = measured(analysis, case)
             worst = max(worst, _largest_error(expected, found))
-            cells = (*_named(case), *_compared(expected, found), f"{100 * added(analysis):.1f}")
+            cells = (*_named(case), *_compared(expected, found), f"{100 * added(analysis, case):.1f}")
             rows.add_row(*cells)
             print(f"{number + 1}:", "  ".join(cells), file=sys.stderr, flush=True)
     for pool in pools.values():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -50,10 +51,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Idle shares, mean over the ranks, of the step that these durations make.
+    """Idle time, mean over the ranks, as shares of the step that these durations make.
 
-    Not of the step's wall time: what torch, gloo and other processes on the machine add between the
-    sleeps has no known answer. It is jitter and transfer, and beside them the answer is known.
+    Not of the step's wall time: what torch, gloo and other processes on the machine add has no known
+    answer. It is jitter and transfer, and beside them the answer is known.
     """
 
     schedule: float
@@ -67,19 +68,22 @@ class Shares:
 
 def truth(case: Case) -> Shares:
     """What the recorder and the analysis must find."""
-    made = orders(case.schedule, case.shape)
-    present = {kind for order in made.values() for kind, _, _ in order}
-    own = {
-        (kind, stage): (2 if kind == "B" else 1) * case.factor(stage)
-        for stage in range(case.shape.stages)
-        for kind in present
-    }
+    made, own = orders(case.schedule, case.shape), units(case)
     stages = range(case.shape.stages)
     even = {(kind, stage): sum(own[kind, s] for s in stages) / len(stages) for kind, stage in own}
     span, span_even = played_out(made, own), played_out(made, even)
-    ranks, work = case.shape.ranks, sum(own[kind, stage] for order in made.values() for kind, stage, _ in order)
-    idle, idle_even = ranks * span - work, ranks * span_even - work
-    return Shares(schedule=idle_even / (ranks * span), imbalance=(idle - idle_even) / (ranks * span))
+    work = sum(own[kind, stage] for order in made.values() for kind, stage, _ in order) / case.shape.ranks
+    return Shares(schedule=(span_even - work) / span, imbalance=(span - span_even) / span)
+
+
+def units(case: Case) -> dict[tuple[str, int], float]:
+    """(kind, stage) -> how long it takes."""
+    made = orders(case.schedule, case.shape)
+    return {
+        (kind, stage): (2 if kind == "B" else 1) * case.factor(stage)
+        for order in made.values()
+        for kind, stage, _ in order
+    }
 
 
 def played_out(made: dict[int, tuple[Action, ...]], durations: dict[tuple[str, int], float]) -> float:
@@ -114,25 +118,28 @@ def run(pool: Pool, case: Case, directory: Path) -> Analysis:
     return analysis
 
 
-def measured(analysis: Analysis) -> Shares:
-    """Of the counted steps of all ranks."""
-    actions = _total(analysis, "forward") + _total(analysis, "backward")
-    schedule, imbalance = _total(analysis, "bubble.schedule"), _total(analysis, "bubble.imbalance")
-    step = actions + schedule + imbalance
-    return Shares(schedule=schedule / step, imbalance=imbalance / step)
+def measured(analysis: Analysis, case: Case) -> Shares:
+    """In the median one of the counted steps."""
+    step_ns = step_seconds(case) * 1e9
+    schedule, imbalance = (_median_ns(analysis, f"bubble.{part}") / step_ns for part in ("schedule", "imbalance"))
+    return Shares(schedule=schedule, imbalance=imbalance)
 
 
-def added(analysis: Analysis) -> float:
-    """Share of wall time that was neither action, schedule nor imbalance: what the machine added."""
-    shares = measured(analysis)
-    actions = _total(analysis, "forward") + _total(analysis, "backward")
-    return 1 - actions / (1 - shares.both) / analysis.ledger.wall_ns
+def step_seconds(case: Case) -> float:
+    """How long a step takes if nothing but its actions does."""
+    return UNIT_SECONDS * played_out(orders(case.schedule, case.shape), units(case))
 
 
-def _total(analysis: Analysis, term: str) -> int:
-    total = analysis.ledger.total(term)
-    assert total is not None
-    return total
+def added(analysis: Analysis, case: Case) -> float:
+    """How much longer the steps took, as a share."""
+    assert analysis.median_step_ns is not None
+    return analysis.median_step_ns / 1e9 / step_seconds(case) - 1
+
+
+def _median_ns(analysis: Analysis, term: str) -> float:
+    """Mean over the ranks of each step, median over the steps."""
+    values = [rank.terms[term][rank.counted] for rank in analysis.ledger.ranks]
+    return float(np.median(np.mean(values, axis=0)))
 
 
 class Slow(torch.autograd.Function):
