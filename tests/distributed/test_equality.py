@@ -20,6 +20,8 @@ TWO_RANKS = {
     "fsdp": ParallelConfig(fsdp=2),
     "tp": ParallelConfig(tp=2),
     "tp that repeats the norms": ParallelConfig(tp=2, sequence_parallel=False),
+    "cp ring": ParallelConfig(cp=2),
+    "cp ulysses": ParallelConfig(cp=2, cp_method="ulysses"),
     "pp gpipe": ParallelConfig(pp=2, schedule="gpipe", microbatches=4),
     "pp 1f1b": ParallelConfig(pp=2, schedule="1f1b", microbatches=4),
 }
@@ -36,9 +38,12 @@ FOUR_RANKS = {
     "fsdp x tp": ParallelConfig(fsdp=2, tp=2),
     "fsdp x tp that repeats the norms": ParallelConfig(fsdp=2, tp=2, sequence_parallel=False),
     "pp x tp": ParallelConfig(pp=2, tp=2, schedule="1f1b", microbatches=4),
-    "pp x tp that repeats the norms": ParallelConfig(
-        pp=2, tp=2, sequence_parallel=False, schedule="1f1b", microbatches=4
-    ),
+    "cp ring": ParallelConfig(cp=4),
+    "fsdp x cp": ParallelConfig(fsdp=2, cp=2),
+    "fsdp x cp ulysses": ParallelConfig(fsdp=2, cp=2, cp_method="ulysses"),
+    "hsdp over cp": ParallelConfig(dp_replicate=2, cp=2),
+    "cp x tp": ParallelConfig(cp=2, tp=2),
+    "pp x cp": ParallelConfig(pp=2, cp=2, schedule="1f1b", microbatches=4),
 }
 
 
@@ -106,7 +111,7 @@ def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, a
     assert_equal(two_ranks.run(train, config), alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp", "fsdp x tp"])
+@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp", "cp x tp"])
 def test_accumulation_changes_nothing_on_four_ranks(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], accumulation=2)
     assert_equal(four_ranks.run(train, config), alone, tolerance=FP32)
@@ -116,7 +121,7 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
     assert_equal([train(small_config(text, ParallelConfig(), accumulation=4))], alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["ddp", "hsdp", "pp gpipe", "pp x fsdp", "fsdp x tp", "pp x tp"])
+@pytest.mark.parametrize("layout", ["ddp", "hsdp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], precision="bf16")
     assert_equal(four_ranks.run(train, config), alone_in_bf16, tolerance=BF16)
@@ -138,8 +143,10 @@ def test_every_rank_knows_the_same_loss(four_ranks: Pool, text: str) -> None:
     assert len({tuple(outcome.grad_norms) for outcome in outcomes}) == 1
 
 
-@pytest.mark.parametrize("mode", ["selective", "full"])
-@pytest.mark.parametrize("layout", ["fsdp x tp", "pp x fsdp"])
+@pytest.mark.parametrize(
+    ("layout", "mode"),
+    [("cp x tp", "selective"), ("fsdp x tp", "full"), ("fsdp x cp ulysses", "selective"), ("pp x fsdp", "full")],
+)
 def test_recomputation_changes_nothing(four_ranks: Pool, text: str, alone: Outcome, layout: str, mode: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], recompute=mode))
     assert_equal(outcomes, alone, tolerance=FP32)

@@ -94,8 +94,7 @@ def test_a_worker_refuses_a_layout_of_another_size(tmp_path: Path, capfd: pytest
     with pytest.raises(ConfigError):
         launch(Launch(ranks=1, arguments=(str(config), "--out", str(tmp_path / "run"))))
     assert (
-        "error: fsdp 2 = 2 ranks, but there are 1; "
-        "change a size in [parallel] or the number of ranks\n"
+        "error: fsdp 2 = 2 ranks, but there are 1; change a size in [parallel] or the number of ranks\n"
     ) in capfd.readouterr().err
 
 

@@ -1,6 +1,7 @@
 """Where four ranks stand on a mesh, drawn on paper."""
 
 import torch
+import torch.distributed as dist
 
 from tests.distributed.pool import Pool
 from traincope.engine.config import ParallelConfig
@@ -30,6 +31,36 @@ def test_shards_of_one_replica_are_neighbours(four_ranks: Pool) -> None:
     axes = ("dp_replicate", "fsdp")
     places = four_ranks.run(place, ParallelConfig(dp_replicate=2, fsdp=2))
     assert places == [(axes, 0, 0), (axes, 0, 1), (axes, 0, 2), (axes, 0, 3)]
+
+
+def places_of_parameters(config: ParallelConfig) -> tuple[tuple[str, ...], str, int, int, int]:
+    """This rank's mesh axes, the axis of its shards, its place there, along cp, and along tp."""
+    layout = build_layout(config, device=CPU)
+    assert layout.mesh is not None
+    axis = layout.shard_axis
+    sharing = dist.get_process_group_ranks(layout.group(axis))
+    assert sharing[layout.coordinate(axis)] == dist.get_rank()
+    return layout.mesh.mesh_dim_names or (), axis, *(layout.coordinate(each) for each in (axis, "cp", "tp"))
+
+
+def test_shards_lie_over_fsdp_and_cp_as_one_axis(four_ranks: Pool) -> None:
+    axes = (("fsdp", "cp"), "fsdp_cp")
+    assert four_ranks.run(places_of_parameters, ParallelConfig(fsdp=2, cp=2)) == [
+        (*axes, 0, 0, 0),
+        (*axes, 1, 1, 0),
+        (*axes, 2, 0, 0),
+        (*axes, 3, 1, 0),
+    ]
+
+
+def test_cp_alone_shards_parameters_too_and_tp_is_the_inner_axis(four_ranks: Pool) -> None:
+    axes = (("cp", "tp"), "fsdp_cp")
+    assert four_ranks.run(places_of_parameters, ParallelConfig(cp=2, tp=2)) == [
+        (*axes, 0, 0, 0),
+        (*axes, 0, 0, 1),
+        (*axes, 1, 1, 0),
+        (*axes, 1, 1, 1),
+    ]
 
 
 def test_axes_of_one_rank_are_left_out(four_ranks: Pool) -> None:

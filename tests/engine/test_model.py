@@ -67,7 +67,7 @@ def test_stages_share_out_the_layers() -> None:
 
 def test_rotation_keeps_lengths_and_leaves_position_zero() -> None:
     x = torch.randn(1, 2, 16, 8)
-    turned = rotate(x, rotation_table(16, head_size=8, theta=10_000.0, device=CPU))
+    turned = rotate(x, rotation_table(range(16), head_size=8, theta=10_000.0, device=CPU))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(turned[:, :, 0], x[:, :, 0])
 
@@ -75,21 +75,28 @@ def test_rotation_keeps_lengths_and_leaves_position_zero() -> None:
 def test_rotated_products_depend_on_the_distance_only() -> None:
     torch.manual_seed(0)
     query, key = torch.randn(8), torch.randn(8)
-    table = rotation_table(16, head_size=8, theta=100.0, device=CPU)
+    table = rotation_table(range(16), head_size=8, theta=100.0, device=CPU)
     queries, keys = (rotate(x.expand(1, 1, 16, 8), table)[0, 0] for x in (query, key))
     torch.testing.assert_close(queries[5] @ keys[2], queries[14] @ keys[11], atol=1e-5, rtol=1e-5)
     assert abs(queries[5] @ keys[2] - queries[5] @ keys[3]) > 1e-3
 
 
 def test_the_first_frequency_turns_a_radian_a_position() -> None:
-    cos, sin = rotation_table(3, head_size=4, theta=10_000.0, device=CPU)
+    cos, sin = rotation_table(range(3), head_size=4, theta=10_000.0, device=CPU)
     torch.testing.assert_close(cos[:, 0], torch.tensor([1.0, math.cos(1.0), math.cos(2.0)]))
     torch.testing.assert_close(sin[:, 1], torch.tensor([0.0, math.sin(0.01), math.sin(0.02)]))
 
 
+def test_pieces_of_a_sequence_are_turned_by_their_places_in_it() -> None:
+    whole = rotation_table(range(8), head_size=4, theta=10_000.0, device=CPU)
+    pieces = rotation_table(range(2, 4), range(6, 8), head_size=4, theta=10_000.0, device=CPU)
+    for part, of_whole in zip(pieces, whole, strict=True):
+        assert torch.equal(part, of_whole[[2, 3, 6, 7]])
+
+
 def test_attention_is_the_textbook_formula_with_shared_keys() -> None:
     attention, x = Attention(CONFIG), torch.randn(1, 6, 32)
-    table = rotation_table(6, head_size=8, theta=CONFIG.rope_theta, device=CPU)
+    table = rotation_table(range(6), head_size=8, theta=CONFIG.rope_theta, device=CPU)
     query = rotate(attention.query(x).view(1, 6, 4, 8).transpose(1, 2), table)
     key = rotate(attention.key(x).view(1, 6, 2, 8).transpose(1, 2), table).repeat_interleave(2, dim=1)
     value = attention.value(x).view(1, 6, 2, 8).transpose(1, 2).repeat_interleave(2, dim=1)

@@ -10,9 +10,6 @@ from torch.distributed.tensor import DTensor
 
 from traincope.engine.mesh import Layout
 
-PARTITIONING_AXES = ("fsdp", "tp", "pp")
-"""Axes whose ranks may hold different parameters, or pieces of one."""
-
 
 def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tensor:
     """2-norm of the full model's gradient, fp32 scalar, equal on all ranks.
@@ -22,7 +19,7 @@ def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tens
     """
     shares = [_squares(parameter.grad, layout=layout) for parameter in parameters if parameter.grad is not None]
     squares = torch.stack(shares).sum()
-    for axis in PARTITIONING_AXES:
+    for axis in _partitioning_axes(layout):
         group = layout.group(axis)
         if group is not None:
             dist.all_reduce(squares, group=group)
@@ -37,10 +34,15 @@ def clip(parameters: Sequence[nn.Parameter], *, norm: Tensor, limit: float) -> N
         gradient.mul_(factor)
 
 
+def _partitioning_axes(layout: Layout) -> tuple[str, ...]:
+    """Axes whose ranks may hold different parameters, or pieces of one."""
+    return layout.shard_axis, "tp", "pp"
+
+
 def _squares(gradient: Tensor, *, layout: Layout) -> Tensor:
     local: Tensor = gradient.to_local() if isinstance(gradient, DTensor) else gradient
     squares: Tensor = torch.linalg.vector_norm(local, dtype=torch.float32).square()
-    copies = math.prod(layout.size(axis) for axis in PARTITIONING_AXES if not _is_cut(gradient, axis=axis))
+    copies = math.prod(layout.size(axis) for axis in _partitioning_axes(layout) if not _is_cut(gradient, axis=axis))
     return squares / copies
 
 

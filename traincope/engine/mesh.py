@@ -7,9 +7,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from traincope.engine.config import AXES, ParallelConfig
+from traincope.engine.torch_private import unfold
 
 BATCH_AXES = ("dp_replicate", "fsdp", "dp")
 """Axes whose ranks see different sequences, outermost first."""
+
+SHARDS_AND_CONTEXT = "fsdp_cp"
+"""The axes `fsdp` and `cp` as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,23 +21,35 @@ class Layout:
     """A mesh that has only the axes with more than one rank; None where there is a single rank."""
 
     mesh: DeviceMesh | None
+    folded: DeviceMesh | None = None
+    """With a `cp` axis: the same ranks with `fsdp` and `cp` as one axis, `fsdp_cp`, in a group of its own. Parameters
+    travel there, while keys and values travel along `cp`."""
 
     def size(self, axis: str) -> int:
         """Ranks along an axis; 1 for an axis that the mesh does not have."""
-        return self.mesh.size(self._axes.index(axis)) if self.mesh is not None and axis in self._axes else 1
+        mesh = self._with(axis)
+        return 1 if mesh is None else mesh[axis].size()
 
     def coordinate(self, axis: str) -> int:
-        return self.mesh.get_local_rank(axis) if self.mesh is not None and axis in self._axes else 0
+        mesh = self._with(axis)
+        return 0 if mesh is None else mesh.get_local_rank(axis)
 
     def group(self, axis: str) -> dist.ProcessGroup | None:
         """This rank's process group along an axis; None for an axis that the mesh does not have."""
-        return self.mesh.get_group(axis) if self.mesh is not None and axis in self._axes else None
+        mesh = self._with(axis)
+        return None if mesh is None else mesh.get_group(axis)
 
     def submesh(self, *axes: str) -> DeviceMesh:
         """The mesh of those of `axes` that exist, at least one."""
-        if self.mesh is None:
-            raise ValueError(f"a single rank has no mesh along {axes}")
-        return self.mesh[tuple(axis for axis in axes if axis in self._axes)]
+        mesh = self._with(axes[-1])
+        if mesh is None:
+            raise ValueError(f"there is no mesh along {axes}")
+        return mesh[tuple(axis for axis in axes if axis in (mesh.mesh_dim_names or ()))]
+
+    @property
+    def shard_axis(self) -> str:
+        """The axis that FSDP shards parameters over, if there is one."""
+        return "fsdp" if self.folded is None else SHARDS_AND_CONTEXT
 
     @property
     def replica(self) -> int:
@@ -43,18 +59,29 @@ class Layout:
             index = index * self.size(axis) + self.coordinate(axis)
         return index
 
-    @property
-    def _axes(self) -> tuple[str, ...]:
-        return self.mesh.mesh_dim_names or () if self.mesh is not None else ()
+    def _with(self, axis: str) -> DeviceMesh | None:
+        """The mesh that has an axis."""
+        meshes = [mesh for mesh in (self.mesh, self.folded) if mesh is not None]
+        return next((mesh for mesh in meshes if axis in (mesh.mesh_dim_names or ())), None)
 
 
 def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
-    """Stages are outermost: the ranks that talk most, within a replica's shards, are neighbours.
+    """Stages are outermost: the ranks that talk most, those of a tensor-parallel group, are neighbours.
 
     Raises ConfigError unless the layout fills the process group (one rank without a group).
     """
     config.check_world_size(dist.get_world_size() if dist.is_initialized() else 1)
-    sizes = {axis: getattr(config, axis) for axis in AXES if getattr(config, axis) > 1}
+    sizes = {axis: size for axis in AXES if (size := getattr(config, axis)) > 1}
     if not sizes:
         return Layout(mesh=None)
-    return Layout(mesh=init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)))
+    if config.cp == 1:
+        return Layout(mesh=_mesh(sizes, device=device))
+    within = {axis: size for axis, size in sizes.items() if axis in ("fsdp", "cp")}
+    outer = {axis: size for axis, size in sizes.items() if axis in ("pp", "dp_replicate")}
+    inner = {axis: size for axis, size in sizes.items() if axis == "tp"}
+    folded = _mesh({**outer, SHARDS_AND_CONTEXT: config.fsdp * config.cp, **inner}, device=device)
+    return Layout(mesh=unfold(folded, SHARDS_AND_CONTEXT, sizes=within), folded=folded)
+
+
+def _mesh(sizes: dict[str, int], *, device: torch.device) -> DeviceMesh:
+    return init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))

@@ -15,6 +15,9 @@ from torch.nn import functional
 
 from traincope.engine.config import ModelConfig
 
+Positions = tuple[range, ...]
+"""Places of tokens in their sequence, piece after piece."""
+
 
 class GPT(nn.Module):
     """Blocks `layers` of the model; the first stage embeds tokens, the last one predicts them."""
@@ -71,14 +74,16 @@ class Attention(nn.Module):
         self.key = nn.Linear(config.hidden, config.kv_heads * self.head_size, bias=False)
         self.value = nn.Linear(config.hidden, config.kv_heads * self.head_size, bias=False)
         self.out = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.positions: Positions | None = None
+        """Of the tokens in the sequence; None: all of it, in order."""
+        self.attend: Callable[[Tensor, Tensor, Tensor], Tensor] = causal_attention
+        """Query, key and value of these tokens -> what they take from the whole sequence."""
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (self._heads(layer(x)) for layer in (self.query, self.key, self.value))
-        table = rotation_table(x.shape[1], head_size=self.head_size, theta=self.theta, device=x.device)
-        query, key = rotate(query, table), rotate(key, table)
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
-        )
+        positions = self.positions or (range(x.shape[1]),)
+        table = rotation_table(*positions, head_size=self.head_size, theta=self.theta, device=x.device)
+        mixed = self.attend(rotate(query, table), rotate(key, table), value)
         result: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return result
 
@@ -101,14 +106,22 @@ class FeedForward(nn.Module):
         return result
 
 
+def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v, all (B, heads, S, d); keys and values may have fewer heads."""
+    return functional.scaled_dot_product_attention(
+        query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
+    )
+
+
 @functools.lru_cache(maxsize=8)
-def rotation_table(length: int, *, head_size: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of position x frequency, each fp32 of shape (length, head_size / 2).
+def rotation_table(*positions: range, head_size: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of position x frequency, each fp32 of shape (number of positions, head_size / 2).
 
     Computed, not a buffer: a buffer would need a value of its own after `to_empty`.
     """
     frequencies = theta ** (-torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
-    angles = torch.arange(length, device=device, dtype=torch.float32).unsqueeze(1) * frequencies
+    pieces = [torch.arange(piece.start, piece.stop, device=device, dtype=torch.float32) for piece in positions]
+    angles = torch.cat(pieces).unsqueeze(1) * frequencies
     return angles.cos(), angles.sin()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 
 from traincope.engine.config import Config
+from traincope.engine.context_parallel import own_positions, own_tokens
 from traincope.engine.mesh import Layout
 from traincope.engine.model import next_token_loss
 from traincope.engine.torch_private import Schedule
@@ -37,6 +38,7 @@ class Pipeline:
     ) -> None:
         """`modules` are this rank's stages by number, lowest first, parallelised already."""
         self._device = device
+        self._positions = own_positions(config, layout=layout)
         self._accumulation = config.train.accumulation
         microbatches = config.parallel.microbatches
         self._stages = [
@@ -65,9 +67,9 @@ class Pipeline:
         total = torch.zeros((), device=self._device)
         for part in batch.chunk(self._accumulation):
             losses: list[Tensor] = []
-            inputs = (part[:, :-1].contiguous(),) if self._stages[0].is_first else ()
-            targets = part[:, 1:].contiguous() if self._stages[-1].is_last else None
-            schedule(*inputs, target=targets, losses=losses)
+            inputs, targets = own_tokens(part, self._positions)
+            first = (inputs,) if self._stages[0].is_first else ()
+            schedule(*first, target=targets if self._stages[-1].is_last else None, losses=losses)
             total += sum(loss.detach() for loss in losses)
         return total
 
@@ -86,7 +88,7 @@ def _stage(module: nn.Module, config: Config, *, stage: int, layout: Layout, dev
     stages = config.parallel.pipeline.stages
     pieces = config.parallel.replicas * config.train.accumulation * config.parallel.microbatches
     sequences, tokens = config.train.batch // pieces, config.model.sequence // config.parallel.cp
-    sharded_bf16 = config.train.precision == "bf16" and config.parallel.fsdp > 1
+    sharded_bf16 = config.train.precision == "bf16" and config.parallel.fsdp * config.parallel.cp > 1
     dtype = torch.bfloat16 if sharded_bf16 else torch.float32
 
     def activations(tokens: int, channels: int, dtype: torch.dtype) -> Tensor:

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed import distributed_c10d as _c10d
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as _schedules
 
@@ -83,5 +86,48 @@ DEAR_OPERATORS = (
 """What linear layers, attention and tensor parallelism call: their outputs are worth keeping."""
 
 
-def dear_operators() -> list[torch._ops.OpOverload]:
-    return [operator.attrgetter(name)(torch.ops).default for name in DEAR_OPERATORS]
+def dear_operators(*own: str) -> list[torch._ops.OpOverload]:
+    """Those, and `own` ones by name."""
+    return [operator.attrgetter(name)(torch.ops).default for name in (*DEAR_OPERATORS, *own)]
+
+
+def flash_forward(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """Attention (B, heads, S, d) and its rows' logarithms of the sum of exponentials, fp32 (B, heads, S)."""
+    result = _flash(query)(query, key, value, 0.0, causal)
+    return result[0], result[1]
+
+
+def flash_backward(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor, *, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value; `out` and `log_sum` may be those of more keys than these."""
+    saved = (gradient, query, key, value, out, log_sum)
+    if query.device.type == "cpu":
+        result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(*saved, 0.0, causal)
+    else:
+        seed = torch.empty(2, dtype=torch.uint64, device=query.device)
+        sizes = (None, None, query.shape[2], key.shape[2])
+        result = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            *saved, *sizes, 0.0, causal, seed, seed.new_empty(())
+        )
+    return result[0], result[1], result[2]
+
+
+def _flash(query: Tensor) -> Any:
+    """The GPU's takes 16-bit numbers only; without dropout its random state is never read."""
+    aten = torch.ops.aten
+    on_cpu = query.device.type == "cpu"
+    return aten._scaled_dot_product_flash_attention_for_cpu if on_cpu else aten._scaled_dot_product_flash_attention
+
+
+def group_named(name: str) -> ProcessGroup:
+    """The process group of that name: operators take names, not groups."""
+    resolve: Any = getattr(_c10d, "_resolve_process_group")  # noqa: B009 - torch's stubs do not export it
+    group: ProcessGroup = resolve(name)
+    return group
+
+
+def unfold(mesh: DeviceMesh, axis: str, *, sizes: dict[str, int]) -> DeviceMesh:
+    """The same ranks with one axis as several, outermost first, which get groups of their own."""
+    unfolded: DeviceMesh = mesh._unflatten(axis, tuple(sizes.values()), tuple(sizes))
+    return unfolded

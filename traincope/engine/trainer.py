@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from traincope.engine.batches import held_out_batches, training_batches
 from traincope.engine.clipping import clip, gradient_norm
 from traincope.engine.config import Config
+from traincope.engine.context_parallel import own_positions, share_sequences
 from traincope.engine.corpus import read_corpus
 from traincope.engine.data_parallel import replicate
 from traincope.engine.initialise import initialise
@@ -120,11 +121,12 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     initialised ones.
     """
     bf16 = config.train.precision == "bf16"
-    sharded, pipelined = layout.size("fsdp") > 1, layout.size("pp") > 1
+    sharded, pipelined = layout.size(layout.shard_axis) > 1, layout.size("pp") > 1
     layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
         model = GPT(config.model, layers=layers, autocast=bf16 and not sharded)
     split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
+    share_sequences(model, config, layout=layout)
     recompute(model, config.train.recompute)
     reshard = config.parallel.reshard_after_forward and not pipelined
     shard(model, layout=layout, bf16=bf16, reshard_after_forward=reshard)
@@ -136,4 +138,5 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
 def _passes(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> Passes:
     if layout.size("pp") > 1:
         return Pipeline(modules, config, layout=layout, device=device)
-    return WholeModel(modules[0], accumulation=config.train.accumulation)
+    positions = own_positions(config, layout=layout)
+    return WholeModel(modules[0], accumulation=config.train.accumulation, positions=positions)

@@ -7,14 +7,17 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from traincope.engine.model import next_token_loss
+from traincope.engine.context_parallel import own_tokens
+from traincope.engine.model import Positions, next_token_loss
 
 
 class WholeModel:
     """Runs a batch in `accumulation` parts whose gradients are summed, and reduced with the last."""
 
-    def __init__(self, model: nn.Module, *, accumulation: int) -> None:
+    def __init__(self, model: nn.Module, *, accumulation: int, positions: Positions) -> None:
+        """`positions` are this rank's in a sequence."""
         self.model = model
+        self._positions = positions
         self._accumulation = accumulation
 
     def train(self, batch: Tensor) -> Tensor:
@@ -35,7 +38,8 @@ class WholeModel:
         return torch.stack(losses).mean()
 
     def _loss(self, part: Tensor) -> Tensor:
-        return next_token_loss(self.model(part[:, :-1]), part[:, 1:])
+        inputs, targets = own_tokens(part, self._positions)
+        return next_token_loss(self.model(inputs), targets)
 
     def _reduce_gradients(self, wanted: bool) -> AbstractContextManager[None]:
         if isinstance(self.model, FSDPModule):

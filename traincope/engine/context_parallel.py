@@ -1,0 +1,49 @@
+"""Context parallelism: every sequence cut over the `cp` axis, attention alone sees the whole of it.
+
+All else in a block is a token's own affair. To parameters the ranks of `cp` are like those of `fsdp`:
+they see different tokens, so their gradients are averaged, and parameters are sharded over both.
+"""
+
+import functools
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from traincope.engine.config import Config
+from traincope.engine.mesh import Layout
+from traincope.engine.model import GPT, Attention, Positions
+from traincope.engine.ring_attention import ring_attention, zigzag
+from traincope.engine.ulysses import ulysses_attention
+
+METHODS = MappingProxyType({"ring": ring_attention, "ulysses": ulysses_attention})
+"""Name in a configuration -> attention over this rank's tokens, called as `method(query, key, value, group=...)`."""
+
+
+def own_positions(config: Config, *, layout: Layout) -> Positions:
+    """Where in a sequence this rank's tokens stand, in the order in which it holds them."""
+    rank, ranks, sequence = layout.coordinate("cp"), layout.size("cp"), config.model.sequence
+    if ranks > 1 and config.parallel.cp_method == "ring":
+        return zigzag(sequence, rank=rank, ranks=ranks)
+    return (range(rank * sequence // ranks, (rank + 1) * sequence // ranks),)
+
+
+def own_tokens(batch: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
+    """Tokens (B, S + 1) -> inputs and targets at the positions, each contiguous (B, S / cp)."""
+    inputs, targets = (
+        torch.cat([batch[:, piece.start + ahead : piece.stop + ahead] for piece in positions], dim=1)
+        for ahead in (0, 1)
+    )
+    return inputs, targets
+
+
+def share_sequences(model: GPT, config: Config, *, layout: Layout) -> None:
+    """Tell a model's attention which tokens it has, and how it meets the others; nothing without a `cp` axis."""
+    group = layout.group("cp")
+    if group is None:
+        return
+    method = METHODS[config.parallel.cp_method]
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.positions = own_positions(config, layout=layout)
+            module.attend = functools.partial(method, group=group)
