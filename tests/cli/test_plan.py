@@ -1,4 +1,4 @@
-"""`traincope plan flops` on a published training."""
+"""`traincope plan`: a published training's FLOPs, schedules as their papers draw them, their bubbles."""
 
 import json
 import shlex
@@ -44,3 +44,81 @@ def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> N
         "change one of them\n"
     )
     assert said(capsys, *WORDS, "--gpus", "0") == "2: traincope plan: --gpus 0 must be more than 0\n"
+
+
+def test_1f1b_is_drawn_as_narayanan_draws_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narayanan et al. 2021, arXiv:2104.04473, figure 4 (top), but one unit of time is a forward."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert said(capsys, "plan", "schedule", "1f1b", "--pp", "4", "--microbatches", "8") == (
+        "1F1B: 4 ranks, 8 microbatches\n"
+        "    0 F0F1F2F3············B0  F4B1  F5B2  F6B3  F7B4  ··B5  ··B6  ··B7   27.3 %\n"
+        "    1 ··F0F1F2········B0  F3B1  F4B2  F5B3  F6B4  F7B5  ··B6  ··B7  ···· 27.3 %\n"
+        "    2 ····F0F1····B0  F2B1  F3B2  F4B3  F5B4  F6B5  F7B6  ··B7  ········ 27.3 %\n"
+        "    3 ······F0B0  F1B1  F2B2  F3B3  F4B4  F5B5  F6B6  F7B7  ············ 27.3 %\n"
+        "    F forward, B backward; left its rank, right its idle share\n"
+        "bubble: 27.3 % of total time, 37.5 % of ideal time; by formula 27.3 %, (P - 1) (F + B) "
+        "(Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1)\n"
+    )
+
+
+def test_virtual_stages_make_1f1b_the_interleaved_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split("plan schedule 1f1b --pp 4 --microbatches 8 --virtual 2 --format json")
+    answer = json.loads(said(capsys, *words))
+    assert (answer["schedule"], answer["virtual"], answer["span"]) == ("interleaved", 2, 57)
+    assert answer["bubble_ratio"] == pytest.approx(9 / 57) == answer["formula_ratio"]
+    assert answer["bubble_over_ideal"] == pytest.approx(9 / 48)
+    last = answer["timetable"][3]
+    assert (last["rank"], last["stages"]) == (3, [3, 7])
+    assert last["actions"][0] == {"kind": "F", "stage": 3, "microbatch": 0, "start": 3, "end": 4}
+
+
+def test_times_change_the_drawing_and_its_bubble(capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split("plan schedule zb-1p --pp 2 --microbatches 4 --backward-weight 0.5 --format json")
+    answer = json.loads(said(capsys, *words))
+    assert answer["span"] == pytest.approx(4 * 2.5 + 1.5)
+    assert answer["formula_ratio"] == pytest.approx(1.5 / 11.5)
+
+
+def test_a_drawing_too_wide_for_the_terminal_is_refused_with_its_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert said(capsys, "plan", "schedule", "1f1b", "--pp", "4", "--microbatches", "8") == (
+        "2: traincope plan: a drawing needs 46 columns and the terminal has 40; make it wider, ask for fewer "
+        "microbatches, or for --format json\n"
+    )
+
+
+def test_bubbles_of_all_schedules_in_both_conventions(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = json.loads(said(capsys, *shlex.split("plan bubble --pp 4 --microbatches 8 --format json")))
+    ratios = {one["schedule"]: (one["bubble_ratio"], one["bubble_over_ideal"]) for one in answers}
+    assert ratios["1f1b"] == pytest.approx((3 / 11, 3 / 8))
+    assert ratios["interleaved"] == pytest.approx((3 / 19, 3 / 16))
+    assert ratios["zb-1p"] == pytest.approx((1 / 9, 1 / 8))
+    assert ratios["zb-v"] == pytest.approx((3 / 51, 3 / 48))
+    assert ratios["naive"] == pytest.approx((3 / 4, 3))
+    assert ratios["dualpipev"] == (None, None)
+    for one in answers:
+        assert one["bubble_ratio"] in (None, pytest.approx(one["played_out_ratio"]))
+
+
+def test_a_size_that_a_schedule_cannot_have_is_said_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, *shlex.split("plan bubble --pp 4 --microbatches 6"))
+    assert "    interleaved  needs a multiple of 4 microbatches, one for each rank, not 6\n" in text
+    assert "    1f1b                     1    33.3 %    50.0 %      33.3 %\n" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("plan schedule gpipe --pp 2 --microbatches 4 --virtual 2", "gpipe needs 1 stages a rank, not 2"),
+        ("plan schedule 1f1b --pp 0 --microbatches 4", "ranks = 0 must be at least 1"),
+        ("plan bubble --pp 2 --microbatches 4 --forward 0", "forward = 0 must be greater than 0"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], words: str, sentence: str
+) -> None:
+    assert said(capsys, *shlex.split(words)) == f"2: traincope plan: {sentence}\n"

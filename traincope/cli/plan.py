@@ -3,15 +3,17 @@
 import argparse
 
 from traincope.cli.command import Command
+from traincope.cli.plan_bubble import PlanBubble
 from traincope.cli.plan_flops import PlanFlops
+from traincope.cli.plan_schedule import PlanSchedule
 
-QUESTIONS: tuple[Command, ...] = (PlanFlops(),)
+QUESTIONS: tuple[Command, ...] = (PlanFlops(), PlanSchedule(), PlanBubble())
 """All questions, in the order `plan --help` lists them: adding one is one file and one entry here."""
 
 
 class Plan:
     name = "plan"
-    help = "say what theory says of a training: its FLOPs, and the MFU and HFU of a step time"
+    help = "say what theory says of a training: its FLOPs, MFU and HFU; a pipeline's schedule and its bubble"
     example = QUESTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

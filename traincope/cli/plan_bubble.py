@@ -1,0 +1,94 @@
+"""`traincope plan bubble`: the bubble of every schedule at one size, by formula and played out."""
+
+import argparse
+import json
+from typing import TypedDict
+
+from rich.console import Console
+from rich.text import Text
+
+from traincope.cli.pipeline_size import add_size, times
+from traincope.plan.actions import Times
+from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
+from traincope.plan.orders import SCHEDULES, Shape, orders
+from traincope.plan.schedule import timetable
+from traincope.report.tables import indented, table
+from traincope.report.trimmed import Trimmed
+from traincope.report.units import MISSING, share
+
+HEADS = ("schedule", "stages a rank", "of total", "of ideal", "played out")
+
+
+class Answer(TypedDict):
+    """One schedule. Ratios are null where there is no formula, or it cannot have this size."""
+
+    schedule: str
+    virtual: int
+    bubble_ratio: float | None
+    """Idle share of total time, by formula."""
+    bubble_over_ideal: float | None
+    """Idle over bubble-free time, by formula."""
+    played_out_ratio: float | None
+    """Idle share of total time of its order with these times."""
+    formula: str | None
+    """A rank's idle time."""
+    source: str | None
+    refusal: str | None
+    """What it would need to have this size; null where it can."""
+
+
+class PlanBubble:
+    name = "bubble"
+    help = "the bubble of every pipeline schedule at one size: by formula, in both conventions, and played out"
+    example = "traincope plan bubble --pp 4 --microbatches 8"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_size(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=arguments.virtual or 1)
+        durations = times(arguments)
+        answers = [_answer(name, size, durations) for name in SCHEDULES]
+        if arguments.format == "json":
+            print(json.dumps(answers, indent=2))
+        else:
+            _show(answers, Console())
+        return 0
+
+
+def _answer(name: str, size: Shape, durations: Times) -> Answer:
+    """Each with as many stages a rank as asked for, if it can have them."""
+    schedule = SCHEDULES[name]
+    chunks = max(size.chunks, schedule.least_chunks)
+    chunks = min(chunks, schedule.most_chunks or chunks)
+    shape = Shape(ranks=size.ranks, microbatches=size.microbatches, chunks=chunks)
+    refusal = schedule.refusal(shape)
+    formula = FORMULAS.get(name)
+    return Answer(
+        schedule=name,
+        virtual=chunks,
+        bubble_ratio=None if refusal else bubble_ratio(name, shape, durations),
+        bubble_over_ideal=None if refusal else bubble_over_ideal(name, shape, durations),
+        played_out_ratio=None if refusal else timetable(orders(name, shape), durations).idle_ratio,
+        formula=formula.text if formula else None,
+        source=formula.source if formula else None,
+        refusal=refusal,
+    )
+
+
+def _show(answers: list[Answer], console: Console) -> None:
+    console.print("BUBBLE  of total and of ideal time by formula; of total, its order played out", style="bold")
+    rows = table(*HEADS)
+    for answer in answers:
+        ratios = (answer["bubble_ratio"], answer["bubble_over_ideal"], answer["played_out_ratio"])
+        rows.add_row(f"    {answer['schedule']}", str(answer["virtual"]), *map(share, ratios))
+    console.print(Trimmed(rows), end="")
+    lines = (Text(f"{answer['schedule']:<12} {_told(answer)}") for answer in answers)
+    console.print("\nIDLE TIME OF A RANK  F, I, W of one stage, B = I + W; P ranks, M microbatches", style="bold")
+    console.print(Trimmed(indented(lines)), end="")
+
+
+def _told(answer: Answer) -> str:
+    if answer["refusal"] is not None:
+        return answer["refusal"]
+    return MISSING if answer["formula"] is None else f"{answer['formula']}  [{answer['source']}]"
