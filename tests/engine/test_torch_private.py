@@ -4,9 +4,11 @@ import operator
 
 import pytest
 import torch
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import schedules
 
-from traincope.engine.torch_private import DEAR_OPERATORS, PRIVATE_NAMES, dear_operators
+from traincope.engine.torch_private import DEAR_OPERATORS, PRIVATE_NAMES, dear_operators, flash_backward, flash_forward
 
 
 @pytest.mark.parametrize("name", PRIVATE_NAMES)
@@ -27,3 +29,43 @@ def test_actions_are_still_written_as_the_orders_write_them() -> None:
 def test_torch_still_has_the_operators_worth_keeping() -> None:
     assert [str(operator) for operator in dear_operators()] == [f"{name}.default" for name in DEAR_OPERATORS]
     assert all(isinstance(operator, torch._ops.OpOverload) for operator in dear_operators())
+
+
+def test_attention_tells_the_logarithm_of_the_sum_of_its_exponentials() -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 5, 8) for _ in range(3))
+    scores = query @ key.transpose(2, 3) / 8**0.5
+    out, log_sum = flash_forward(query, key, value, causal=False)
+    torch.testing.assert_close(log_sum, scores.logsumexp(dim=3))
+    torch.testing.assert_close(out, scores.softmax(dim=3) @ value)
+
+
+def test_backward_of_two_halves_of_the_keys_is_backward_of_all() -> None:
+    """Given the output and the logarithms of all keys, a half of them gives its share of the query's gradient."""
+    torch.manual_seed(0)
+    gradient, query, key, value = (torch.randn(1, 2, 6, 8) for _ in range(4))
+    out, log_sum = flash_forward(query, key, value, causal=False)
+    saved = (out, log_sum)
+    whole = flash_backward(gradient, query, key, value, *saved, causal=False)
+    first, second = (
+        flash_backward(gradient, query, key[:, :, half], value[:, :, half], *saved, causal=False)
+        for half in (slice(0, 3), slice(3, 6))
+    )
+    torch.testing.assert_close(first[0] + second[0], whole[0])
+    for number in (1, 2):
+        torch.testing.assert_close(torch.cat((first[number], second[number]), dim=2), whole[number])
+
+
+def test_the_gpu_kernels_still_take_what_we_give_them() -> None:
+    """By position; what is given to both alike is tried on the CPU above."""
+    forward = torch.ops.aten._scaled_dot_product_flash_attention.default._schema
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_backward.default._schema
+    assert [each.name for each in forward.arguments[:5]] == ["query", "key", "value", "dropout_p", "is_causal"]
+    assert [each.name for each in forward.returns[:2]] == ["output", "logsumexp"]
+    given = "grad_out query key value out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal"
+    assert [each.name for each in backward.arguments[:14]] == [*given.split(), "philox_seed", "philox_offset"]
+
+
+@pytest.mark.parametrize(("owner", "name"), [(DeviceMesh, "_unflatten"), (distributed_c10d, "_resolve_process_group")])
+def test_torch_still_unfolds_meshes_and_knows_groups_by_name(owner: object, name: str) -> None:
+    assert callable(getattr(owner, name))

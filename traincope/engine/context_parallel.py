@@ -15,6 +15,7 @@ from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT, Attention, Positions
 from traincope.engine.ring_attention import ring_attention, zigzag
 from traincope.engine.ulysses import ulysses_attention
+from traincope.errors import ConfigError
 
 METHODS = MappingProxyType({"ring": ring_attention, "ulysses": ulysses_attention})
 """Name in a configuration -> attention over this rank's tokens, called as `method(query, key, value, group=...)`."""
@@ -38,12 +39,26 @@ def own_tokens(batch: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
 
 
 def share_sequences(model: GPT, config: Config, *, layout: Layout) -> None:
-    """Tell a model's attention which tokens it has, and how it meets the others; nothing without a `cp` axis."""
+    """Tell a model's attention which tokens it has, and how it meets the others; nothing without a `cp` axis.
+
+    Raises ConfigError where the device has no kernel for it.
+    """
     group = layout.group("cp")
     if group is None:
         return
+    check_kernel(config, device_type=layout.submesh("cp").device_type)
     method = METHODS[config.parallel.cp_method]
     for module in model.modules():
         if isinstance(module, Attention):
             module.positions = own_positions(config, layout=layout)
             module.attend = functools.partial(method, group=group)
+
+
+def check_kernel(config: Config, *, device_type: str) -> None:
+    """The ring merges parts of attention by their logarithms, which on a GPU only the 16-bit kernel returns."""
+    parallel = config.parallel
+    if device_type != "cpu" and parallel.cp_method == "ring" and config.train.precision == "fp32":
+        raise ConfigError(
+            "parallel.cp_method = 'ring' has no fp32 kernel on a GPU; set train.precision = 'bf16', or cp_method = "
+            "'ulysses'"
+        )

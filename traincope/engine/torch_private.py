@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as _c10d
@@ -128,6 +129,10 @@ def group_named(name: str) -> ProcessGroup:
 
 
 def unfold(mesh: DeviceMesh, axis: str, *, sizes: dict[str, int]) -> DeviceMesh:
-    """The same ranks with one axis as several, outermost first, which get groups of their own."""
-    unfolded: DeviceMesh = mesh._unflatten(axis, tuple(sizes.values()), tuple(sizes))
+    """The same ranks with one axis as several, outermost first.
+
+    Each gets a group of its own, for a named backend even where torch would take the whole world's.
+    """
+    own_groups: dict[str, Any] = dict.fromkeys(sizes, dist.get_backend())
+    unfolded: DeviceMesh = mesh._unflatten(axis, tuple(sizes.values()), tuple(sizes), backend_override=own_groups)
     return unfolded

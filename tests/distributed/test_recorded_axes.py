@@ -1,0 +1,131 @@
+"""Every collective of a layout is recorded on its axis, as often and with as many bytes as the shapes say.
+
+Bytes are counted as nccl-tests do: the whole tensor of a gather or reduction, what one rank sends otherwise.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import traincope
+from tests.distributed.layouts import STEPS, small_config
+from tests.distributed.pool import Pool
+from traincope.engine.config import Config, ParallelConfig
+from traincope.engine.trainer import Trainer
+
+B, L, H, HEADS, KV_HEADS, D, F, S, V = 16, 4, 32, 4, 2, 8, 80, 16, 260
+"""Sequences, layers, hidden, heads, their size, feed-forward, tokens, vocabulary (even, so that shards need none to
+fill them up)."""
+FLOAT = 4
+STREAM = B * S * H * FLOAT
+"""The residual stream of a batch."""
+BLOCK = 2 * H * H + 2 * H * KV_HEADS * D + 3 * H * F
+"""Weights of a block's matrices; its norms have 2 H more."""
+NORMS = (2 * L + 1) * H
+LOSS = {("world", "all_reduce"): (1, FLOAT)}
+
+Table = dict[tuple[str, str], tuple[int, int]]
+"""Axis and operation -> times and bytes, of one rank in one step."""
+
+
+def train(directory: str, config: Config) -> None:
+    with traincope.run(directory) as run:
+        for _ in Trainer(config, device=torch.device("cpu")).steps():
+            run.step()
+
+
+def recorded(pool: Pool, directory: Path, parallel: ParallelConfig, **settings: Any) -> Table:
+    text = directory / "text"
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+    config = small_config(str(text), parallel, **settings)
+    config = replace(config, model=replace(config.model, vocabulary=V))
+    pool.run(train, str(directory / "run"), config)
+    rows = traincope.analyze(traincope.open_run(directory / "run")).comm
+    rank_steps = pool.size * (STEPS - 1)
+    return {(row.axis, row.operation): (row.count // rank_steps, row.num_bytes // rank_steps) for row in rows}
+
+
+def fsdp_table(axis: str, *, weights: int, numbers: int = 1) -> Table:
+    """Each block, and embedding, last norm and output together, gathered for forward and for backward, reduced once.
+
+    `numbers` are reduced one by one: the gradient's norm, and the loss where the axis is the world.
+    """
+    return {
+        (axis, "all_gather"): (2 * (L + 1), 2 * weights * FLOAT),
+        (axis, "reduce_scatter"): (L + 1, weights * FLOAT),
+        (axis, "all_reduce"): (numbers, numbers * FLOAT),
+    }
+
+
+def test_tensor_and_sequence_parallelism(two_ranks: Pool, tmp_path: Path) -> None:
+    """Two gathers and two reductions a block, each way; one of each at either end of the model.
+
+    Of the all-reduces three of the loss have one number a token, one has all norms' gradients, one the gradient's norm,
+    one the loss: the only axis is the world.
+    """
+    assert recorded(two_ranks, tmp_path, ParallelConfig(tp=2)) == {
+        ("tp", "all_gather"): (4 * L + 2, (4 * L + 2) * STREAM),
+        ("tp", "reduce_scatter"): (4 * L + 2, (4 * L + 2) * STREAM),
+        ("tp", "all_reduce"): (3 + 1 + 2, (3 * B * S + NORMS + 2) * FLOAT),
+    }
+
+
+def test_tensor_parallelism_alone(two_ranks: Pool, tmp_path: Path) -> None:
+    """An all-reduce in place of each gather and reduction, and only half as often."""
+    assert recorded(two_ranks, tmp_path, ParallelConfig(tp=2, sequence_parallel=False)) == {
+        ("tp", "all_reduce"): (4 * L + 2 + 3 + 2, (4 * L + 2) * STREAM + (3 * B * S + 2) * FLOAT),
+    }
+
+
+@pytest.mark.parametrize(("mode", "again"), [("selective", 0), ("full", 1)])
+def test_what_recomputation_sends_again(two_ranks: Pool, tmp_path: Path, mode: str, again: int) -> None:
+    """Full: a block's two gathers, and the reduction inside it; backward needs nothing behind its last product."""
+    table = recorded(two_ranks, tmp_path, ParallelConfig(tp=2), recompute=mode)
+    assert table["tp", "all_gather"][0] == 4 * L + 2 + again * 2 * L
+    assert table["tp", "reduce_scatter"][0] == 4 * L + 2 + again * L
+
+
+def test_a_ring(two_ranks: Pool, tmp_path: Path) -> None:
+    """Keys and values once round each way, and in backward one hop more for the gradients behind them."""
+    hops = 1 + 1 + 2
+    keys_and_values = 2 * (B * KV_HEADS * S * D * FLOAT) // 2
+    assert recorded(two_ranks, tmp_path, ParallelConfig(cp=2)) == {
+        ("cp", "send"): (L * hops, L * hops * keys_and_values),
+        ("cp", "recv"): (L * hops, L * hops * keys_and_values),
+        **fsdp_table("fsdp_cp", weights=L * BLOCK + 2 * V * H + NORMS, numbers=2),
+    }
+
+
+def test_ulysses(two_ranks: Pool, tmp_path: Path) -> None:
+    """Two exchanges each way: queries, keys and values there, what attention makes of them back."""
+    token = (2 * HEADS + 2 * KV_HEADS) * D * FLOAT
+    assert recorded(two_ranks, tmp_path, ParallelConfig(cp=2, cp_method="ulysses")) == {
+        ("cp", "all_to_all"): (4 * L, 2 * L * token * B * S // 2),
+        **fsdp_table("fsdp_cp", weights=L * BLOCK + 2 * V * H + NORMS, numbers=2),
+    }
+
+
+def test_shards_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> None:
+    """Half the sequences on each side of `fsdp`, half the matrices on each side of `tp`.
+
+    FSDP sums each norm's gradient over `tp` by itself before it reduces it.
+    """
+    assert recorded(four_ranks, tmp_path, ParallelConfig(fsdp=2, tp=2)) == {
+        ("tp", "all_gather"): (4 * L + 2, (4 * L + 2) * STREAM // 2),
+        ("tp", "reduce_scatter"): (4 * L + 2, (4 * L + 2) * STREAM // 2),
+        ("tp", "all_reduce"): (3 + 2 * L + 1 + 1, (3 * B * S // 2 + NORMS + 1) * FLOAT),
+        **LOSS,
+        **fsdp_table("fsdp", weights=(L * BLOCK + 2 * V * H) // 2 + NORMS),
+    }
+
+
+def test_stages_of_context_parallel_ranks(four_ranks: Pool, tmp_path: Path) -> None:
+    """The ring is `cp` and what stages send is `pp`; a stage sends its part of the stream, and gets its gradient."""
+    table = recorded(four_ranks, tmp_path, ParallelConfig(pp=2, cp=2, microbatches=4))
+    hops, keys_and_values = 4, B * KV_HEADS * S * D * FLOAT
+    assert table["cp", "send"] == table["cp", "recv"] == (4 * hops * L // 2, hops * L // 2 * keys_and_values)
+    assert table["pp", "send"] == table["pp", "recv"] == (4, STREAM // 2)
+    assert {axis for axis, _ in table} == {"cp", "pp", "fsdp_cp", "world"}
