@@ -315,9 +315,11 @@ def document() -> schema.Document:
         "bubble": {
             "schedule": "1f1b",
             "microbatches": 4,
+            "stages_per_rank": 1,
             "stages": [
                 {
                     "stage": stage,
+                    "others": [],
                     "ranks": [stage],
                     "schedule_ns": 60 * MS,
                     "imbalance_ns": 12 * MS,
@@ -330,6 +332,8 @@ def document() -> schema.Document:
             "fraction_ratio": 0.23,
             "theory_ratio": 0.2,
             "replay_ratio": 0.2,
+            "timetable_step": None,
+            "timetable": None,
         },
         "stragglers": {
             "named": [{"rank": 1, "confidence": "high", "caused_ratio": 0.05, "excess_ratio": 0.07}],

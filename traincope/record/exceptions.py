@@ -3,7 +3,6 @@
 import os
 from types import TracebackType
 
-
 OWN_FILES = os.path.dirname(__file__)
 
 

@@ -20,6 +20,7 @@ from traincope.analysis import (
     own_time,
 )
 from traincope.report import schema
+from traincope.report.timetable import timetable_rows
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
 
@@ -156,9 +157,11 @@ def _bubble(bubble: Bubble) -> schema.Bubble:
     return schema.Bubble(
         schedule=bubble.schedule,
         microbatches=bubble.num_microbatches,
+        stages_per_rank=bubble.chunks,
         stages=[
             schema.Stage(
                 stage=stage.stage,
+                others=list(stage.others),
                 ranks=list(stage.ranks),
                 schedule_ns=stage.schedule_ns,
                 imbalance_ns=stage.imbalance_ns,
@@ -171,6 +174,8 @@ def _bubble(bubble: Bubble) -> schema.Bubble:
         fraction_ratio=bubble.fraction_ratio,
         theory_ratio=bubble.theory_ratio,
         replay_ratio=bubble.replay_ratio,
+        timetable_step=bubble.step,
+        timetable=timetable_rows(bubble.timetable),
     )
 
 

@@ -2,29 +2,48 @@
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from traincope.report.plain import text
 from traincope.report.schema import Bubble
-from traincope.report.tables import table
+from traincope.report.tables import indented, table
+from traincope.report.timetable import Drawing, recorded
 from traincope.report.units import count, share
 
 
 def pipeline(bubble: Bubble) -> Iterator[RenderableType]:
-    """One row a stage, shares of that stage's step time; the schedule's theory in the head."""
+    """One row a stage, shares of that stage's step time; the schedule's theory in the head; a step drawn below."""
     head = Text("PIPELINE BUBBLE", style="bold")
     yield head.append_text(text(f"  {_against_theory(bubble)}", style="not bold dim"))
     rows = table("stage", "schedule", "imbalance", "jitter", "bubble")
     for stage in bubble["stages"]:
         parts = (stage["schedule_ns"], stage["imbalance_ns"], stage["jitter_ns"])
         shares = (share(part / stage["wall_ns"] if stage["wall_ns"] else None) for part in parts)
-        rows.add_row(f"    {stage['stage']}", *shares, share(stage["fraction_ratio"]))
+        rows.add_row(
+            f"    {', '.join(map(str, [stage['stage'], *stage['others']]))}", *shares, share(stage["fraction_ratio"])
+        )
     yield rows
+    if bubble["timetable"]:
+        yield Below(f"step {bubble['timetable_step']}, of median length", recorded(bubble["timetable"]))
+
+
+class Below:
+    """A drawing under its title; nothing where it does not fit."""
+
+    def __init__(self, title: str, drawing: Drawing) -> None:
+        self.title = title
+        self.drawing = drawing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.drawing.scale(options.max_width) is not None:
+            yield indented([Text(self.title, style="dim")])
+            yield self.drawing
 
 
 def _against_theory(bubble: Bubble) -> str:
     theory = bubble["theory_ratio"]
     formula = "no formula for this schedule" if theory is None else f"theory {share(theory)}"
-    layout = f"{bubble['schedule']}, {count(bubble['microbatches'])} microbatches"
+    spread = "" if bubble["stages_per_rank"] == 1 else f"{bubble['stages_per_rank']} stages a rank, "
+    layout = f"{bubble['schedule']}, {spread}{count(bubble['microbatches'])} microbatches"
     return f"{share(bubble['fraction_ratio'])} of step time, {formula} ({layout})"

@@ -111,6 +111,8 @@ class Operation(TypedDict):
 
 class Stage(TypedDict):
     stage: int
+    others: list[int]
+    """Further stages of the same ranks, idle together with it."""
     ranks: list[int]
     schedule_ns: int
     imbalance_ns: int
@@ -119,15 +121,35 @@ class Stage(TypedDict):
     fraction_ratio: float
 
 
+class ActionTime(TypedDict):
+    kind: str
+    """F, B, or where backward is split I and W."""
+    stage: int
+    microbatch: int
+    start_ns: int
+    """From the step's begin."""
+    end_ns: int
+
+
+class TimetableRow(TypedDict):
+    rank: int
+    actions: list[ActionTime]
+
+
 class Bubble(TypedDict):
     schedule: str
     microbatches: int
+    stages_per_rank: int
     stages: list[Stage]
     fraction_ratio: float
     theory_ratio: float | None
     """Idle share of total time by the schedule's formula, for equal stages and free transfers."""
     replay_ratio: float | None
     """The same by replaying the recorded order."""
+    timetable_step: int | None
+    """The step of median length."""
+    timetable: list[TimetableRow] | None
+    """What one replica did in it; null for more than 16 ranks or 256 actions a rank, or without a common clock."""
 
 
 class RankWait(TypedDict):

@@ -9,11 +9,16 @@ from rich.text import Text
 
 from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
 from traincope.plan.schedule import Ran, Timetable
+from traincope.report import schema
 from traincope.report.palette import colour, tint
 from traincope.report.tables import INDENT, indented
 from traincope.report.units import share
 
 IDLE, ASCII_IDLE = "·", "."
+MOST_RANKS, MOST_COLUMNS = 16, 120
+"""Of a recorded step that a report draws."""
+MOST_ACTIONS = 256
+"""Of a rank, in a document: more would fit no drawing."""
 LONG = 10**9
 
 COLOURS: Mapping[str, str] = {
@@ -52,10 +57,12 @@ class Drawing:
         """Columns a unit of time in a console of this width; None where nothing is drawn."""
         if len(self.timetable.rows) > self.most_ranks:
             return None
-        columns = min(width, self.most_columns) - self._beside
-        fitting = range(_widest_name(self.timetable) + 1, self.least - 1, -1)
         short = _short(self.timetable)
-        return next((wanted / short for wanted in fitting if wanted * self.timetable.span <= columns * short), None)
+        columns = min(width, self.most_columns) - self._beside
+        wanted = min(_widest_name(self.timetable) + 1, columns * short / self.timetable.span)
+        if _regular(self.timetable, unit=short):
+            wanted = math.floor(wanted)
+        return wanted / short if wanted >= self.least else None
 
     @property
     def needs(self) -> int:
@@ -101,6 +108,11 @@ def _short(timetable: Timetable) -> int:
     return max(lengths[len(lengths) // 3], 1)
 
 
+def _regular(timetable: Timetable, *, unit: int) -> bool:
+    """Whether boxes can all be whole multiples of one width, as on paper."""
+    return all(ran.start % unit == 0 == ran.end % unit for row in timetable.rows.values() for ran in row)
+
+
 def _widest_name(timetable: Timetable) -> int:
     return max(len(_name(ran.action, chunk=0)) for row in timetable.rows.values() for ran in row)
 
@@ -114,3 +126,39 @@ def _box(action: Action, *, chunk: int, width: int) -> str:
     """The name where it has room, else the kind alone: half a number would be another one."""
     name = _name(action, chunk=chunk)
     return (name if len(name) <= width else name[0]).ljust(width)
+
+
+def timetable_rows(timetable: Timetable | None) -> list[schema.TimetableRow] | None:
+    """The timetable as a document has it; None where it is too large to be drawn."""
+    if timetable is None or len(timetable.rows) > MOST_RANKS or max(map(len, timetable.rows.values())) > MOST_ACTIONS:
+        return None
+    return [
+        schema.TimetableRow(
+            rank=rank,
+            actions=[
+                schema.ActionTime(
+                    kind=ran.action.kind,
+                    stage=ran.action.stage,
+                    microbatch=ran.action.microbatch,
+                    start_ns=ran.start,
+                    end_ns=ran.end,
+                )
+                for ran in row
+            ],
+        )
+        for rank, row in timetable.rows.items()
+    ]
+
+
+def recorded(rows: list[schema.TimetableRow]) -> Drawing:
+    """The drawing of a recorded step, from a document's rows."""
+    ran = {
+        row["rank"]: tuple(
+            Ran(Action(one["kind"], one["stage"], one["microbatch"]), one["start_ns"], one["end_ns"])
+            for one in row["actions"]
+        )
+        for row in rows
+    }
+    span = max(one.end for row in ran.values() for one in row)
+    timetable = Timetable(rows=ran, span=span)
+    return Drawing(timetable=timetable, most_columns=MOST_COLUMNS, most_ranks=MOST_RANKS)
