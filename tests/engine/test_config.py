@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "hsdp of nothing": (
         lambda: ParallelConfig(dp_replicate=2),
-        "parallel.dp_replicate = 2 needs fsdp > 1; for replicas that are not sharded set dp",
+        "parallel.dp_replicate = 2 needs fsdp > 1 or cp > 1; for replicas that are not sharded set dp",
     ),
     "microbatches of no pipeline": (
         lambda: ParallelConfig(microbatches=4),

@@ -80,6 +80,7 @@ def test_an_override_of_an_unknown_key_is_refused_like_one_in_the_file(tmp_path:
         load_config(write(tmp_path, ""), overrides=["train.stepz=2"])
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("demo", 4), ("ddp", 4), ("fsdp", 4), ("hsdp", 4), ("pp_gpipe", 4)])
-def test_the_examples_are_layouts_of_four_ranks(name: str, ranks: int) -> None:
-    assert load_config(EXAMPLES / f"{name}.toml").parallel.world_size == ranks
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_examples_are_layouts_of_four_ranks_or_of_eight(path: Path) -> None:
+    three_dimensional = path.stem == "pp_fsdp_tp"
+    assert load_config(path).parallel.world_size == (8 if three_dimensional else 4)

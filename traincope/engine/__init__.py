@@ -1,23 +1,28 @@
 """The parallel training engine, composed from torch's own parts; it knows nothing of the recorder.
 
-    config         what to train and how it is laid out, checked before any process starts
-    checks         what its values are held to
-    load           TOML file and `--set a.b=value` -> config
-    corpus         files -> byte tokens, split into training and held-out text
-    batches        tokens -> the slice of every global batch that one replica trains on
-    model          a GPT, whole or the layers of one pipeline stage
-    initialise     the same starting weights, whatever the layout
-    mesh           ranks -> one DeviceMesh, and where a rank stands on it
-    data_parallel  DDP
-    sharded        FSDP2 and HSDP
-    pipeline       a batch through this rank's stages, in an order of `plan.orders`
-    whole          a batch through all layers, where there is no pipeline
-    clipping       the norm of a gradient that lies on many ranks
-    optimizer      AdamW
-    trainer        all of it together: a generator of optimizer steps
-    bootstrap      torchrun's environment -> process group
-    launch         torchrun on this machine, and what became of it
-    torch_private  the private names of torch that all this stands on
+    config             what to train and how it is laid out, checked before any process starts
+    checks             what its values are held to
+    load               TOML file and `--set a.b=value` -> config
+    corpus             files -> byte tokens, split into training and held-out text
+    batches            tokens -> the slice of every global batch that one replica trains on
+    model              a GPT, whole or the layers of one pipeline stage
+    initialise         the same starting weights, whatever the layout
+    mesh               ranks -> one DeviceMesh, and where a rank stands on it
+    tensor_parallel    matrix products cut over ranks, norms along the sequence
+    context_parallel   sequences cut over ranks, whose attention is one of
+    ring_attention     keys and values go round
+    ulysses            heads are exchanged for tokens
+    recompute          what backward computes again instead of keeping it
+    data_parallel      DDP
+    sharded            FSDP2 and HSDP
+    pipeline           a batch through this rank's stages, in an order of `plan.orders`
+    whole              a batch through all layers, where there is no pipeline
+    clipping           the norm of a gradient that lies on many ranks
+    optimizer          AdamW
+    trainer            all of it together: a generator of optimizer steps
+    bootstrap          torchrun's environment -> process group
+    launch             torchrun on this machine, and what became of it
+    torch_private      the private names of torch that all this stands on
 
 `config`, `load`, `corpus` and `launch` are importable without torch.
 """
