@@ -124,7 +124,8 @@ class ParallelConfig:
         )
         require(
             self.dp_replicate == 1 or self.fsdp * self.cp > 1,
-            f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1 or cp > 1; for replicas that are not sharded set dp",
+            f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1 or cp > 1; for replicas that are not sharded "
+            "set dp",
         )
         require(
             self.pp > 1 or self.microbatches == 1,

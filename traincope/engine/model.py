@@ -32,7 +32,7 @@ class GPT(nn.Module):
         last = layers.stop == config.layers
         self.norm = nn.RMSNorm(config.hidden) if last else None
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if last else None
-        self.through: Callable[[nn.Module, Tensor], Tensor] = nn.Module.__call__
+        self.through: Callable[[nn.Module, Tensor], Tensor] = straight
         """How activations pass a block."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,6 +45,12 @@ class GPT(nn.Module):
             if self.norm is not None and self.output is not None:
                 x = self.output(self.norm(x))
             return x
+
+
+def straight(block: nn.Module, x: Tensor) -> Tensor:
+    """Activations through a block, all that backward needs being kept."""
+    result: Tensor = block(x)
+    return result
 
 
 class Block(nn.Module):
