@@ -3,9 +3,12 @@
 Eight layers, so that four ranks can have two stages each. Tolerances as in test_equality.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import traincope
 from tests.distributed.layouts import Outcome, small_config, train
 from tests.distributed.pool import Pool
 from tests.distributed.test_equality import BF16, FP32, assert_equal
@@ -73,3 +76,15 @@ def test_in_bf16_too(four_ranks: Pool, text: str) -> None:
     alone = train(deep(text, ParallelConfig(), precision="bf16"))
     outcomes = four_ranks.run(train, deep(text, FOUR_RANKS["zb-v x fsdp"], precision="bf16"))
     assert_equal(outcomes, alone, tolerance=BF16)
+
+
+def train_recorded(directory: str, config: Config) -> None:
+    with traincope.run(directory):
+        train(config)
+
+
+def test_a_step_of_many_microbatches_is_one_step(two_ranks: Pool, text: str, tmp_path: Path) -> None:
+    """Twenty backwards before the first optimizer step: more than any accumulation, but of one schedule."""
+    parallel = ParallelConfig(pp=2, schedule="interleaved", microbatches=20)
+    two_ranks.run(train_recorded, str(tmp_path / "run"), deep(text, parallel, batch=20, steps=2))
+    assert [len(rank.steps) for rank in traincope.open_run(tmp_path / "run").ranks] == [2, 2]

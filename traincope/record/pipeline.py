@@ -90,12 +90,17 @@ class PipelineActions:
         )
 
     def _named(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        current = self._current
+        current, steps = self._current, self._recorder.steps
+        begin, finish = guard(steps.schedule_begins), guard(steps.schedule_ended)
 
         @functools.wraps(original)
         def step(schedule: Any, /, *args: Any, **kwargs: Any) -> Any:
             current.schedule = type(schedule).__name__
-            return original(schedule, *args, **kwargs)
+            begin()
+            try:
+                return original(schedule, *args, **kwargs)
+            finally:
+                finish()
 
         return step
 

@@ -34,6 +34,8 @@ class Steps:
         self._anchor_stepped = self._any_stepped = False
         self._backwards = 0
         """Backward calls since the last optimizer step, to tell a training that has none of torch's."""
+        self._in_schedule = self._schedule_trained = False
+        """Whether a pipeline schedule runs, and has begun a backward."""
 
     def mark(self) -> None:
         """`run.step()`: a boundary, unless all that happened so far was the first batch's loading."""
@@ -58,9 +60,19 @@ class Steps:
     def trained(self) -> None:
         """A backward began. After many without any optimizer of torch's, each counts as a step."""
         self._trained = True
-        if self._anchor is None:
+        self._schedule_trained = self._in_schedule
+        if self._anchor is None and not self._in_schedule:
             self._backwards += 1
             self._anchor_stepped = self._backwards >= NO_OPTIMIZER_AFTER
+
+    def schedule_begins(self) -> None:
+        """A pipeline schedule's many backwards, one a microbatch and stage, are the one of its batch."""
+        self._in_schedule, self._schedule_trained = True, False
+
+    def schedule_ended(self) -> None:
+        self._in_schedule = False
+        if self._schedule_trained:
+            self.trained()
 
     def stepped(self, optimizer: int) -> None:
         """The optimizer of that identity has stepped."""
