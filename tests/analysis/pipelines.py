@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 
 from tests.analysis.orders import Orders
 from tests.timeline.build import Row, action, group, message, rank, stall, step
@@ -11,9 +13,9 @@ from traincope.store import RankRecords
 from traincope.topology import Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """One step of a pipeline that begins at 0 on all its ranks; rank r holds stage r."""
+    """One step of a pipeline that begins at 0 on all its ranks."""
 
     orders: Orders
     durations: Mapping[Key, int]
@@ -21,12 +23,15 @@ class Pipeline:
     """From the end of an action to the start of what it feeds on another rank."""
     late: Mapping[Action, int] = field(default_factory=dict)
     """Additional ns that single actions take."""
+    posts_ahead: bool = False
+    """Receives are posted at 0 and sends ended by the end, as torch does; messages wait until they are looked for."""
     begins: Mapping[int, int] = field(default_factory=dict)
     """Stage -> ns before which it does nothing; it posts its receives at 0 all the same."""
 
     def length(self, of: Action) -> int:
         return self.durations[of.kind, of.stage] + self.late.get(of, 0)
 
+    @cached_property
     def starts(self) -> dict[Action, int]:
         """Each action as early as its rank and its inputs allow: iterated until nothing moves."""
         starts = {one: 0 for order in self.orders.values() for one in order}
@@ -39,7 +44,7 @@ class Pipeline:
 
     def end(self) -> int:
         """When the slowest stage is done."""
-        return max(start + self.length(one) for one, start in self.starts().items())
+        return max(start + self.length(one) for one, start in self.starts.items())
 
     def _earliest(self, one: Action, starts: Mapping[Action, int]) -> int:
         before = self.before(one)
@@ -50,22 +55,33 @@ class Pipeline:
         return max(ends)
 
     def before(self, one: Action) -> Action | None:
-        order = self.orders[one.stage]
-        at = order.index(one)
-        return order[at - 1] if at else None
+        return self._before[one]
+
+    @cached_property
+    def _before(self) -> dict[Action, Action | None]:
+        return {one: before for order in self.orders.values() for before, one in pairwise((None, *order))}
+
+    def rank_of(self, stage: int) -> int | None:
+        return self._ranks.get(stage)
+
+    @cached_property
+    def _ranks(self) -> dict[int, int]:
+        return {one.stage: rank for rank, order in self.orders.items() for one in order}
 
     def source(self, one: Action) -> Action | None:
         """The action of another rank whose output it receives."""
-        sender = Action(one.kind, one.stage + (-1 if one.kind == "F" else 1), one.microbatch)
-        return sender if sender.stage in self.orders else None
+        if one.kind == "W":
+            return None
+        sender = one._replace(stage=one.stage + (-1 if one.kind == "F" else 1))
+        return None if self.rank_of(sender.stage) in (None, self.rank_of(one.stage)) else sender
 
-    def rows(self, stage: int) -> list[Row]:
+    def rows(self, rank: int) -> list[Row]:
         """What that rank recorded: actions, sends, receives, and the stalls for these."""
-        starts, rows = self.starts(), []
-        for one in self.orders[stage]:
+        starts, rows = self.starts, []
+        for one in self.orders[rank]:
             rows += self._receive(one, starts)
             end = starts[one] + self.length(one)
-            rows.append(action(one.kind, starts[one], end, stage=stage, microbatch=one.microbatch))
+            rows.append(action(one.kind, starts[one], end, stage=one.stage, microbatch=one.microbatch))
             rows += self._send(one, end)
         return sorted(rows, key=lambda row: row.start_ns)
 
@@ -73,39 +89,42 @@ class Pipeline:
         source, before = self.source(one), self.before(one)
         if source is None:
             return []
-        posted = starts[before] + self.length(before) if before else 0
+        looked = starts[before] + self.length(before) if before else 0
         sent = starts[source] + self.length(source)
-        arrived = max(posted, sent + self.transfer_ns)
+        arrived = max(looked, sent + self.transfer_ns)
         received = message(
             "recv",
-            min(posted, sent),
+            0 if self.posts_ahead else min(looked, sent),
             arrived,
-            peer=source.stage,
-            sequence=self._count(one),
+            peer=self.rank_of(source.stage),
+            sequence=self._count(source),
         )
-        return [received, stall(received, posted, arrived)]
+        return [received, stall(received, looked, arrived)]
 
     def _send(self, one: Action, end: int) -> list[Row]:
-        receiver = one.stage + (1 if one.kind == "F" else -1)
-        if receiver not in self.orders:
+        receiver = self.rank_of(one.stage + (1 if one.kind == "F" else -1))
+        if one.kind == "W" or receiver in (None, self.rank_of(one.stage)):
             return []
-        return [message("send", end, end + self.transfer_ns, peer=receiver, sequence=self._count(one))]
+        until = self.end() if self.posts_ahead else end + self.transfer_ns
+        return [message("send", end, until, peer=receiver, sequence=self._count(one))]
 
     def _count(self, one: Action) -> int:
-        """Forwards and backwards go opposite ways, so each is counted by its microbatch."""
-        return one.microbatch
+        """Between two ranks messages are told by their sender's stage, forward or backward, and microbatch."""
+        return (one.stage * 2 + (one.kind == "F")) * 1000 + one.microbatch
 
     def ranks(self, *, until: int | None = None, extra: Mapping[int, list[Row]] | None = None) -> list[RankRecords]:
         """All ranks with one step from 0 to `until` (default: the pipeline's end)."""
         end = self.end() if until is None else until
         return [
             rank(
-                stage,
-                *sorted([step(0, 0, end), *self.rows(stage), *(extra or {}).get(stage, [])], key=lambda r: r.start_ns),
+                number,
+                *sorted(
+                    [step(0, 0, end), *self.rows(number), *(extra or {}).get(number, [])], key=lambda r: r.start_ns
+                ),
                 groups=self.groups(),
-                coords={"pp": stage},
+                coords={"pp": number},
             )
-            for stage in self.orders
+            for number in self.orders
         ]
 
     def groups(self) -> list[Group]:

@@ -11,6 +11,8 @@ from tests.timeline.build import Row, action, collective, phase, rank, stall, st
 from traincope.analysis import Analysis, Bubble, analyze
 from traincope.events import Phase
 from traincope.plan.actions import Action
+from traincope.plan.bubble import bubble_ratio
+from traincope.plan.orders import Shape, orders
 from traincope.plan.schedule import Key
 from traincope.store import RankRecords
 
@@ -70,6 +72,84 @@ def test_a_slow_stage_is_imbalance_and_the_schedule_is_told_on_means() -> None:
 def test_transfers_that_the_replay_waits_for_are_exposed_and_nothing_is_jitter() -> None:
     sent = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20), transfer_ns=7)
     assert parts(analyzed(sent.ranks())) == [(30, 0, 14, 0)] * 2
+
+
+def test_a_message_that_came_while_its_receiver_was_busy_was_not_slow() -> None:
+    """Forwards of stage 1 take twice as long, so all but the first lie there until they are looked for."""
+    durations = {("F", 0): 10, ("F", 1): 20, ("B", 0): 20, ("B", 1): 20}
+    ahead = Pipeline(orders=gpipe(2, 4), durations=durations, transfer_ns=7, posts_ahead=True)
+    assert [transfer for _, _, transfer, _ in parts(analyzed(ahead.ranks()))] == [14, 14]
+
+
+EVERY_KIND = {"F": 10, "I": 10, "W": 10, "B": 20}
+SHAPES = [
+    ("naive", Shape(ranks=2, microbatches=4)),
+    ("interleaved", Shape(ranks=2, microbatches=4, chunks=2)),
+    ("interleaved", Shape(ranks=4, microbatches=4, chunks=3)),
+    ("zb-1p", Shape(ranks=4, microbatches=8)),
+    ("zb-v", Shape(ranks=2, microbatches=4, chunks=2)),
+    ("zb-v", Shape(ranks=4, microbatches=8, chunks=2)),
+]
+
+
+def made(schedule: str, shape: Shape, *, slow: int | None = None) -> Pipeline:
+    durations = {
+        (kind, stage): ns * 5 // 4 if stage == slow else ns
+        for kind, ns in (EVERY_KIND | {"F": 8, "I": 8, "W": 8, "B": 16} if slow is not None else EVERY_KIND).items()
+        for stage in range(shape.stages)
+    }
+    return Pipeline(orders=orders(schedule, shape), durations=durations)
+
+
+@pytest.mark.parametrize(("schedule", "shape"), SHAPES)
+def test_every_schedule_is_recognised_and_idles_by_its_formula(schedule: str, shape: Shape) -> None:
+    found = analyzed(made(schedule, shape).ranks())
+    theory = bubble_ratio(schedule, shape)
+    assert theory is not None
+    work = 30 * shape.chunks * shape.microbatches
+    assert parts(found) == [(round(work * theory / (1 - theory)), 0, 0, 0)] * shape.ranks
+    bubble = bubble_of(found)
+    assert (bubble.schedule, bubble.shape) == (schedule, shape)
+    assert (bubble.fraction_ratio, bubble.theory_ratio, bubble.replay_ratio) == pytest.approx((theory,) * 3)
+
+
+@pytest.mark.parametrize(("schedule", "shape"), SHAPES[1:])
+def test_a_slow_stage_among_several_of_a_rank_is_imbalance_alone(schedule: str, shape: Shape) -> None:
+    uneven = made(schedule, shape, slow=1)
+    idle = [uneven.end() - sum(uneven.length(action) for action in order) for order in uneven.orders.values()]
+    found = parts(analyzed(uneven.ranks()))
+    assert [schedule_ns + imbalance_ns for schedule_ns, imbalance_ns, _, _ in found] == idle
+    assert [(transfer, jitter) for _, _, transfer, jitter in found] == [(0, 0)] * shape.ranks
+    assert max(imbalance_ns for _, imbalance_ns, _, _ in found) > 0
+
+
+def test_stages_of_one_rank_share_an_entry_for_they_idle_together() -> None:
+    stages = bubble_of(analyzed(made("zb-v", Shape(ranks=2, microbatches=4, chunks=2)).ranks())).stages
+    assert [(one.stage, one.others, one.ranks) for one in stages] == [(0, (3,), (0,)), (1, (2,), (1,))]
+
+
+def test_the_timetable_is_that_of_the_step_of_median_length() -> None:
+    """Four steps as long as 150, 160, 170, 180 ns: the shorter one in the middle is drawn, from its begin."""
+    once = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20))
+    ranks = []
+    for number in (0, 1):
+        rows = [row for row in once.rows(number) if row.kind.name == "ACTION"]
+        records, begin = [], 0
+        for at, length in enumerate([500, 180, 150, 170, 160]):
+            records.append(step(at, begin, begin + length))
+            records += [
+                action(r.name, begin + r.start_ns, begin + r.end_ns, stage=number, microbatch=r.sequence, at=at)
+                for r in rows
+            ]
+            begin += length
+        ranks.append(rank(number, *records, coords={"pp": number}))
+    bubble = bubble_of(analyzed(ranks))
+    assert bubble.step == 4
+    assert bubble.timetable is not None
+    assert bubble.timetable.span == 150
+    assert [(str(ran.action), ran.start, ran.end) for ran in bubble.timetable.rows[1]][:5] == [
+        ("1F0", 10, 20), ("1F1", 20, 30), ("1F2", 30, 40), ("1F3", 40, 50), ("1B0", 50, 70),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("late", [Action("F", 0, 1), Action("B", 1, 2)])
