@@ -67,6 +67,41 @@ def test_the_report_of_a_run_is_this_text_in_80_columns_without_colour() -> None
     assert file.getvalue() == REPORT
 
 
+def drawn_step() -> Document:
+    """GPipe of two microbatches, rank 1 a little late."""
+    shown_step = document()
+    assert shown_step["bubble"] is not None
+    rows = [
+        [("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 52, 72), ("B", 1, 72, 92)],
+        [("F", 0, 12, 22), ("F", 1, 22, 32), ("B", 0, 32, 52), ("B", 1, 52, 72)],
+    ]
+    shown_step["bubble"].update(
+        timetable_step=3,
+        timetable=[
+            {
+                "rank": rank,
+                "actions": [
+                    {"kind": kind, "stage": rank, "microbatch": number, "start_ns": begin * MS, "end_ns": end * MS}
+                    for kind, number, begin, end in row
+                ],
+            }
+            for rank, row in enumerate(rows)
+        ],
+    )
+    return shown_step
+
+
+def test_a_recorded_step_is_drawn_below_its_bubble_where_it_fits() -> None:
+    section = shown(drawn_step()).partition("PIPELINE BUBBLE")[2].partition("\n\n")[0].splitlines()
+    assert section[4:] == [
+        "    step 3, of median length",
+        "    0 F0 F1 ··········B0    B1     34.8 %",
+        "    1 ····F0 F1 B0    B1    ······ 34.8 %",
+        "    F forward, B backward; left its rank, right its idle share",
+    ]
+    assert "step 3, of median length" not in shown(drawn_step(), width=30)
+
+
 def test_the_verdict_comes_before_every_number() -> None:
     assert REPORT.index("VERDICT") < REPORT.index("WHERE THE TIME WENT") < REPORT.index("RANKS")
 
