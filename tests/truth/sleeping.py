@@ -32,6 +32,8 @@ UNIT_SECONDS = 0.02
 SLOWER = 1.25
 STEPS = 4
 """The first is warm-up."""
+DISTURBED = 0.15
+"""A step that other processes made so much longer measures them. This decides, never the bubble that was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,17 @@ def inputs(action: Action) -> list[Action]:
 
 
 def run(pool: Pool, case: Case, directory: Path) -> Analysis:
-    """Train it on the pool, recorded; a sum over the terms of every step is its wall time."""
+    """Train it on the pool, recorded; the least disturbed of three times, and once if it was not disturbed."""
+    analyses = []
+    for attempt in range(3):
+        analyses.append(_run(pool, case, directory / str(attempt)))
+        if added(analyses[-1], case) < DISTURBED:
+            break
+    return min(analyses, key=lambda analysis: added(analysis, case))
+
+
+def _run(pool: Pool, case: Case, directory: Path) -> Analysis:
+    """A sum over the terms of every step is its wall time."""
     pool.run(train, str(directory), case)
     analysis = traincope.analyze(traincope.open_run(directory))
     for rank in analysis.ledger.ranks:
