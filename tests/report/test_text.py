@@ -99,7 +99,7 @@ def test_a_recorded_step_is_drawn_below_its_bubble_where_it_fits() -> None:
         "    1 ····F0 F1 B0    B1    ······ 34.8 %",
         "    F forward, B backward; left its rank, right its idle share",
     ]
-    assert "step 3, of median length" not in shown(drawn_step(), width=30)
+    assert "step 3, of median length" not in shown(drawn_step(), width=24)
 
 
 def test_the_verdict_comes_before_every_number() -> None:

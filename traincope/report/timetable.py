@@ -17,6 +17,8 @@ from traincope.report.units import share
 IDLE, ASCII_IDLE = "·", "."
 MOST_RANKS, MOST_COLUMNS = 16, 120
 """Of a recorded step that a report draws."""
+LEAST = 1.3
+"""Columns of its short actions; longer ones have their numbers even so."""
 MOST_ACTIONS = 256
 """Of a rank, in a document: more would fit no drawing."""
 LONG = 10**9
@@ -40,7 +42,7 @@ class Drawing:
     """As wide as it needs to name its boxes, if it has the room; nothing where they would be too narrow."""
 
     timetable: Timetable
-    least: int = 2
+    least: float = 2
     """Columns of a short action; with 1 only its kind is named."""
     most_columns: int = LONG
     most_ranks: int = LONG
@@ -161,4 +163,4 @@ def recorded(rows: list[schema.TimetableRow]) -> Drawing:
     }
     span = max(one.end for row in ran.values() for one in row)
     timetable = Timetable(rows=ran, span=span)
-    return Drawing(timetable=timetable, most_columns=MOST_COLUMNS, most_ranks=MOST_RANKS)
+    return Drawing(timetable=timetable, least=LEAST, most_columns=MOST_COLUMNS, most_ranks=MOST_RANKS)
