@@ -44,6 +44,8 @@ FOUR_RANKS = {
     "hsdp over cp": ParallelConfig(dp_replicate=2, cp=2),
     "cp x tp": ParallelConfig(cp=2, tp=2),
     "pp x cp": ParallelConfig(pp=2, cp=2, schedule="1f1b", microbatches=4),
+    "pp zb-v x cp": ParallelConfig(pp=2, cp=2, schedule="zb-v", microbatches=4),
+    "pp zb-v x tp": ParallelConfig(pp=2, tp=2, schedule="zb-v", microbatches=4),
 }
 
 

@@ -40,6 +40,9 @@ def counts(directory: Path) -> list[CountedFlops]:
     [
         ParallelConfig(dp=2),
         ParallelConfig(fsdp=2),
+        ParallelConfig(tp=2),
+        ParallelConfig(tp=2, sequence_parallel=False),
+        ParallelConfig(cp=2, cp_method="ulysses"),
         ParallelConfig(pp=2, microbatches=4),
         ParallelConfig(pp=2, microbatches=4, schedule="gpipe"),
     ],
@@ -47,7 +50,32 @@ def counts(directory: Path) -> list[CountedFlops]:
 def test_the_ranks_together_execute_what_the_formula_says(
     two_ranks: Pool, tmp_path: Path, parallel: ParallelConfig
 ) -> None:
-    text = tmp_path / "text"
+    shape, batch, found = counted(two_ranks, tmp_path, parallel)
+    total = sum(each.model(causal_half=False)["float32"] for each in found)
+    assert total == step_flops(shape, batch=batch).model
+    executed = sum(each.executed()["float32"] for each in found)
+    again = attention_forward(shape, batch=batch) / 4
+    assert executed == step_flops(shape, batch=batch, causal_half=True).model + again
+    assert [each.coverage_ratio for each in found] == [1, 1]
+    assert STEPS > 2
+
+
+def test_a_ring_executes_the_causal_half_alone(two_ranks: Pool, tmp_path: Path) -> None:
+    """Between two ranks no score is computed in vain: only each rank's own triangle has another half.
+
+    That is why the count without halving is below the whole square's: (n + 1) / 2n of it, with n ranks.
+    """
+    shape, batch, found = counted(two_ranks, tmp_path, ParallelConfig(cp=2))
+    halved = step_flops(shape, batch=batch, causal_half=True).model
+    attention = 2 * (step_flops(shape, batch=batch).model - halved)
+    assert sum(each.model(causal_half=True)["float32"] for each in found) == halved
+    assert sum(each.executed()["float32"] for each in found) == halved + attention_forward(shape, batch=batch) / 4
+    assert sum(each.model(causal_half=False)["float32"] for each in found) == halved + (3 / 4 - 1 / 2) * attention
+
+
+def counted(pool: Pool, directory: Path, parallel: ParallelConfig) -> tuple[Transformer, int, list[CountedFlops]]:
+    """The model's shape, sequences of a step, and what each rank counted."""
+    text = directory / "text"
     text.write_text(TEXT)
     config = small_config(str(text), parallel)
     model = config.model
@@ -61,15 +89,8 @@ def test_the_ranks_together_execute_what_the_formula_says(
         vocabulary=model.vocabulary,
         sequence=model.sequence,
     )
-    two_ranks.run(train, str(tmp_path / "run"), config)
-    found = counts(tmp_path / "run")
-    total = sum(each.model(causal_half=False)["float32"] for each in found)
-    assert total == step_flops(shape, batch=config.train.batch).model
-    executed = sum(each.executed()["float32"] for each in found)
-    again = attention_forward(shape, batch=config.train.batch) / 4
-    assert executed == step_flops(shape, batch=config.train.batch, causal_half=True).model + again
-    assert [each.coverage_ratio for each in found] == [1, 1]
-    assert STEPS > 2
+    pool.run(train, str(directory / "run"), config)
+    return shape, config.train.batch, counts(directory / "run")
 
 
 class Wide(nn.Module):

@@ -84,6 +84,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 LAYOUTS = {
     "ddp": ParallelConfig(dp=2),
     "fsdp": ParallelConfig(fsdp=2),
+    "tp": ParallelConfig(tp=2),
+    "cp ring": ParallelConfig(cp=2),
+    "cp ulysses": ParallelConfig(cp=2, cp_method="ulysses"),
     "pp gpipe": ParallelConfig(pp=2, schedule="gpipe", microbatches=4),
     "pp 1f1b": ParallelConfig(pp=2, schedule="1f1b", microbatches=4),
 }
