@@ -33,6 +33,8 @@ FOUR_RANKS = {
     "1f1b of four stages a rank x fsdp": ParallelConfig(pp=2, fsdp=2, schedule="1f1b", virtual=4, microbatches=4),
     "zb-1p x fsdp": ParallelConfig(pp=2, fsdp=2, schedule="zb-1p", microbatches=4),
     "zb-v x fsdp": ParallelConfig(pp=2, fsdp=2, schedule="zb-v", microbatches=4),
+    "zb-v x tp": ParallelConfig(pp=2, tp=2, schedule="zb-v", microbatches=4),
+    "zb-v x cp": ParallelConfig(pp=2, cp=2, schedule="zb-v", microbatches=4),
     "interleaved x ddp": ParallelConfig(pp=2, dp=2, schedule="interleaved", microbatches=4),
 }
 

@@ -137,8 +137,9 @@ def measured_transfers(timeline: Timeline, instances: Instances) -> dict[tuple[i
 
 
 def _stood_still_ns(rank: RankTimeline, instances: Instances) -> Ints:
-    """How long the rank stood still for each instance; one entry more, for those that are not known."""
-    stalls = rank.main[rank.main["kind"] == Kind.STALL]
+    """How long the rank stood still to receive each instance; one entry more, for those that are not known."""
+    receives = [number for number, name in enumerate(rank.names) if name in RECEIVE_OPERATIONS]
+    stalls = rank.main[(rank.main["kind"] == Kind.STALL) & np.isin(rank.main["name"], receives)]
     stalls = stalls[stalls["end_ns"] != OPEN]
     stood = np.zeros(len(instances) + 1, dtype=np.int64)
     np.add.at(stood, instances.find(rank, stalls), stalls["end_ns"] - stalls["start_ns"])
