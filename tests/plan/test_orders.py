@@ -177,7 +177,7 @@ def test_1f1b_of_several_stages_a_rank_is_the_interleaved_one() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "sentence"),
     [
-        ("gpipe", Shape(ranks=2, microbatches=4, chunks=2), "gpipe needs 1 stages a rank, not 2"),
+        ("gpipe", Shape(ranks=2, microbatches=4, chunks=2), "gpipe needs 1 stage a rank, not 2"),
         ("interleaved", Shape(ranks=2, microbatches=4), "interleaved needs 2 or more stages a rank, not 1"),
         (
             "interleaved",

@@ -51,7 +51,7 @@ class Schedule:
         """What it would need to have this size; None where it can."""
         if shape.chunks < self.least_chunks or (self.most_chunks is not None and shape.chunks > self.most_chunks):
             more = " or more" if self.most_chunks is None else ""
-            return f"needs {self.least_chunks}{more} stages a rank, not {shape.chunks}"
+            return f"needs {self.least_chunks}{more} stage{'s' * (self.least_chunks > 1)} a rank, not {shape.chunks}"
         return self.limit(shape)
 
 
