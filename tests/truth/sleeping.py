@@ -32,7 +32,7 @@ UNIT_SECONDS = 0.02
 SLOWER = 1.25
 STEPS = 4
 """The first is warm-up."""
-DISTURBED = 0.15
+DISTURBED = 0.07
 """A step that other processes made so much longer measures them. This decides, never the bubble that was found."""
 
 
