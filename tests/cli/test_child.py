@@ -56,7 +56,11 @@ def test_it_reads_and_writes_where_we_would() -> None:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
 def test_a_signal_that_is_sent_to_us_reaches_it(name: str) -> None:
-    with started(COUNTS_SIGNALS.format(name=name), stdout=subprocess.PIPE) as child:
+    def heed() -> None:
+        """Whoever runs the tests in the background of a shell ignores SIGINT, and so would all below it."""
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+    with started(COUNTS_SIGNALS.format(name=name), stdout=subprocess.PIPE, preexec_fn=heed) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(getattr(signal, name))
@@ -68,6 +72,7 @@ def test_control_c_in_a_terminal_reaches_it_once() -> None:
     keys, terminal = pty.openpty()
 
     def own_the_terminal() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.setsid()
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
