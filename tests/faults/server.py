@@ -9,6 +9,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import warnings
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def main() -> None:
         request = json.loads(line)
         child = os.fork()
         if child == 0:
+            # Below a shell's background it is ignored, and what it does here is the question.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             answer(request)
             return
         say(child)

@@ -131,8 +131,10 @@ def _box(action: Action, *, chunk: int, width: int) -> str:
 
 
 def timetable_rows(timetable: Timetable | None) -> list[schema.TimetableRow] | None:
-    """The timetable as a document has it; None where it is too large to be drawn."""
+    """The timetable as a document has it; None where it is too large to be drawn, or an action's name was lost."""
     if timetable is None or len(timetable.rows) > MOST_RANKS or max(map(len, timetable.rows.values())) > MOST_ACTIONS:
+        return None
+    if any(ran.action.kind not in MEANINGS for row in timetable.rows.values() for ran in row):
         return None
     return [
         schema.TimetableRow(
