@@ -42,6 +42,9 @@ OWN_NAMES = re.compile(
 )
 """Names of other kinds that are traincope's or torch's own."""
 
+OWN_TEXTS = frozenset({"measured, every rank multiplying at once"})
+"""Texts of settings that `traincope train` writes and a report repeats."""
+
 KEPT_DETAILS = frozenset({"type", "why", "reasons", "meaning"})
 """Keys of events' details whose text traincope wrote, in events of its own."""
 
@@ -137,7 +140,7 @@ def _values(value: Any, hashed: Hash, *, keep: bool = False, key: str = "") -> A
     if isinstance(value, list):
         return [_values(inner, hashed, keep=keep, key=key) for inner in value]
     if isinstance(value, str):
-        return value if keep and key in KEPT_DETAILS else hashed(value)
+        return value if value in OWN_TEXTS or (keep and key in KEPT_DETAILS) else hashed(value)
     return value
 
 
