@@ -118,6 +118,24 @@ def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monk
     assert rank.info.probes["modules"] == "on"
 
 
+def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is read twice a boundary, one record a measure, before and after it was off."""
+    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    with traincope.run(tmp_path / "run", level=2, throttle=None) as run:
+        model = Model()
+        train(model, 2)
+        for level in (0, 2):
+            (tmp_path / "run" / "level").write_text(f"{level}\n")
+            run.step()
+        train(model, 2)
+    rank = only_rank(tmp_path / "run")
+    records = rank.thread("main")
+    memory = records[(records["kind"] == Kind.MEMORY) & (records["phase"] == Phase.NONE)]
+    resident = [int(r["step"]) for r in memory if rank.name(int(r["name"])) == "resident"]
+    assert len(resident) == len(set(resident))
+    assert spans(rank, Phase.BACKWARD).count("layers.0 (Block)") == 4
+
+
 def test_a_recorder_too_expensive_for_the_training_lowers_itself_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

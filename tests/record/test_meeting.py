@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 import traincope
 from tests.distributed.pool import Pool
+from traincope.record.identity import identify
+from traincope.record.meeting import FIRST_LOOKS, Meeting
 from traincope.store import read_run
 
 
@@ -90,3 +92,39 @@ def test_ranks_killed_before_they_met_are_read_where_they_stood(tmp_path: Path) 
     assert records.info.world_size == 2
     assert "never met the others" in records.problems[0]
     assert all(rank.names[int(rank.thread("main")["name"][-1])] == "loading" for rank in records.ranks)
+
+
+def look_in_vain(out: Path) -> tuple[int, int]:
+    """Round trips that 200 looks of rank 1 cost while rank 0 does not record, and after the store has failed."""
+    asked = 0
+    if dist.get_rank() == 1:
+        place = Meeting(out=out, root=out, identity=identify({}))
+        place._store = store = Counting()
+        for _ in range(200):
+            assert place.look() is None
+        asked = store.asked
+        store.fails = True
+        place._looks = 0
+        for _ in range(200):
+            assert place.look() is None
+        return asked, store.asked - asked
+    return 0, 0
+
+
+class Counting:
+    """A store in which nobody has written."""
+
+    asked = 0
+    fails = False
+
+    def check(self, _keys: list[str]) -> bool:
+        self.asked += 1
+        if self.fails:
+            raise RuntimeError("the store's host is gone")
+        return False
+
+
+def test_a_word_that_never_comes_is_asked_for_seldom_and_a_broken_store_once(tmp_path: Path, two_ranks: Pool) -> None:
+    (_, (in_vain, broken)) = two_ranks.run(look_in_vain, tmp_path / "run")
+    assert FIRST_LOOKS <= in_vain <= FIRST_LOOKS + 2
+    assert broken == 1

@@ -167,7 +167,8 @@ class Collectives:
 
     def listen(self, listener: Callable[[Issued], None]) -> None:
         """Call `listener` with every collective of a DDP group, right after its call returned."""
-        self._listeners.append(listener)
+        if listener not in self._listeners:
+            self._listeners.append(listener)
 
     def _around(self, operation: Operation) -> Callable[[Kernel, Any], Kernel]:
         begin = guard(self._beginner(operation), every=SAMPLED, around_ns=transit_ns())

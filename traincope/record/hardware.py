@@ -96,7 +96,7 @@ class Hardware:
             return
         self._nvml = load()
         recorder.probes[self.name] = self._said = NO_GPU
-        recorder.between_steps(guard(self._between_steps))
+        recorder.between_steps(self._between_steps)
 
     def remove(self) -> None:
         self._nvml = None

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 from traincope.record.identity import Identity, process_group_rank
@@ -20,6 +21,9 @@ from traincope.record.torch_private import meeting_store
 from traincope.store.layout import attempt_directory, rank_directory
 
 STORE_TIMEOUT = timedelta(seconds=2)
+FIRST_LOOKS = 16
+"""So often rank 0's word is asked for at once; later once a second, for rank 0 may not record at all."""
+LOOK_INTERVAL_NS = 1_000_000_000
 
 _held: Counter[str] = Counter()
 """Meeting place -> runs this process has begun there; the same on every rank that takes part in all of them."""
@@ -49,6 +53,10 @@ class Meeting:
         self._key = f"traincope/{hashlib.sha1(where.encode()).hexdigest()[:12]}/{identity.restarts}/{_held[where]}"
         _held[where] += 1
         self._store: Any = None
+        self._looks = 0
+        self._looked_ns = 0
+        self._no_store = False
+        """The store answered with an error: it is left alone from then on."""
 
     def look(self, *, without_group: bool = False) -> Place | None:
         """The place, as soon as it is known; `without_group`: if there is no process group, there will be none.
@@ -105,12 +113,17 @@ class Meeting:
             return  # a store that cannot be shared: the others go by their environment at the end
 
     def _ask(self) -> dict[str, Any] | None:
+        now = monotonic_ns()
+        if self._no_store or (self._looks >= FIRST_LOOKS and now - self._looked_ns < LOOK_INTERVAL_NS):
+            return None
+        self._looks, self._looked_ns = self._looks + 1, now
         try:
             store = self._connection()
             if not store.check([self._key]):
                 return None
             told: dict[str, Any] = json.loads(store.get(self._key))
         except (RuntimeError, NotImplementedError, AttributeError):
+            self._no_store = True
             return None
         self._store = None
         return told

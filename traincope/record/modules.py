@@ -62,7 +62,7 @@ class Modules:
             return result
 
         self._patches.replace(Module, "__call__", __call__)
-        self._phases.after_backward(guard(self._end_backward))
+        self._phases.after_backward(self._end_backward)
 
     def remove(self) -> None:
         self._patches.restore()

@@ -54,12 +54,14 @@ class Phases:
         return self._depth.forward > 0
 
     def after_backward(self, listener: Callable[[], None]) -> None:
-        """Call `listener` at the end of every backward, before its span closes."""
-        self._after_backward.append(listener)
+        """Call `listener` at the end of every backward, before its span closes; once, however often it is asked for."""
+        if listener not in self._after_backward:
+            self._after_backward.append(listener)
 
     def after_phase(self, listener: Callable[[Phase], None]) -> None:
-        """Call `listener` after every forward, backward and optimizer step."""
-        self._after_phase.append(listener)
+        """Call `listener` after every forward, backward and optimizer step; likewise once."""
+        if listener not in self._after_phase:
+            self._after_phase.append(listener)
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder

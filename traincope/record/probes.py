@@ -43,7 +43,6 @@ class Probes:
         """Installed, in the order they were."""
         self._asked = level
         """What the file or the caller wants; a throttle may hold the level below."""
-        self._ceiling = level
         self._throttle = throttle
         self._looked_ns = 0
         self.level = level
@@ -65,8 +64,7 @@ class Probes:
     def look(self) -> None:
         """Between two steps: are we too expensive, does somebody want another level?"""
         if self._throttle.too_expensive(self._recorder.steps.latest) and self.level > 0:
-            self._ceiling = self.level - 1
-            self._set_level(self._ceiling, why=f"its own time was above {self._throttle.percent} of the step")
+            self._set_level(self.level - 1, why=f"its own time was above {self._throttle.percent} of the step")
         now = monotonic_ns()
         if now - self._looked_ns >= LOOK_INTERVAL_NS:
             self._looked_ns = now
@@ -80,7 +78,7 @@ class Probes:
         except OSError:
             return
         if text.isdecimal() and int(text) != self._asked:
-            self._asked = self._ceiling = int(text)
+            self._asked = int(text)
             self._set_level(self._asked, why=f"asked for by the file {LEVEL_FILE}")
 
     def _set_level(self, level: int, *, why: str) -> None:

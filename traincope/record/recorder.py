@@ -48,7 +48,8 @@ class Recorder:
         self.settings: dict[str, Any] = {}
         self.probes: dict[str, str] = {}
         self.active = True
-        self._between_steps: list[Callable[[], None]] = []
+        self._between_steps: dict[Callable[[], None], Callable[[], None]] = {}
+        """Listener -> the guard around it: one that fails keeps no other from its turn."""
         self._owner_pid = os.getpid()
         self.main_thread = threading.get_ident()
         self._started_wall_ns = time.time_ns()
@@ -105,8 +106,8 @@ class Recorder:
             self.tick()
 
     def between_steps(self, listener: Callable[[], None]) -> None:
-        """Call `listener` at every boundary of steps, on the training thread."""
-        self._between_steps.append(listener)
+        """Call `listener` at every boundary of steps, on the training thread; once, however often it is asked for."""
+        self._between_steps.setdefault(listener, guard(listener))
 
     @guard
     def tick(self) -> None:
@@ -117,7 +118,7 @@ class Recorder:
             for file in self._side_files:
                 file.retry()
         self.settle(True)
-        for listener in self._between_steps:
+        for listener in tuple(self._between_steps.values()):
             listener()
 
     # -- identity -----------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Waits:
         self._recorder = recorder
         if torch.backends.cuda.is_built():
             self.device = DeviceStalls(recorder, CudaDevice())
-            recorder.between_steps(self.device.choose_stream)
+            recorder.between_steps(self._between_steps)
         self._patch_work()
         self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
 
@@ -52,6 +52,10 @@ class Waits:
         if self.device is not None:
             self.device.stop()
             self.device = None
+
+    def _between_steps(self) -> None:
+        if self.device is not None:
+            self.device.choose_stream()
 
     def _patch_work(self) -> None:
         from torch.distributed import Work
