@@ -88,9 +88,8 @@ class Flops:
         self._patch_modules()
         self._patch_backward()
         self._patch_graphs()
-        if self._recorder is not recorder:
-            self._recorder = recorder
-            recorder.between_steps(self._between_steps)
+        self._recorder = recorder
+        recorder.between_steps(self._between_steps)
 
     def remove(self) -> None:
         """A step that is not over is not counted."""
