@@ -1,0 +1,90 @@
+"""A whole configuration, and what its tables need of each other."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from traincope.engine.checks import require
+from traincope.engine.config.data import DataConfig
+from traincope.engine.config.model import VOCABULARY, ModelConfig
+from traincope.engine.config.parallel import ParallelConfig
+from traincope.engine.config.train import OptimizerConfig, TrainConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A whole configuration file."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        pipeline = self.parallel.pipeline
+        spread = f"parallel.pp = {pipeline.ranks}" + (f" x {pipeline.chunks}" if pipeline.chunks > 1 else "")
+        require(
+            self.model.layers % pipeline.stages == 0,
+            f"model.layers = {self.model.layers} does not split over {spread} stages; "
+            f"use a multiple of {pipeline.stages} layers, or another pp",
+        )
+        pieces = self.parallel.replicas * self.train.accumulation * self.parallel.microbatches
+        require(
+            self.train.batch % pieces == 0,
+            f"train.batch = {self.train.batch} does not split into {self.parallel.replicas} replicas x "
+            f"{self.train.accumulation} accumulation x {self.parallel.microbatches} microbatches = {pieces} pieces; "
+            f"use a multiple of {pieces}",
+        )
+        self._check_heads()
+        self._check_sequence()
+        require(
+            self.model.vocabulary >= VOCABULARY or self.token_file,
+            f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
+            f"need {VOCABULARY}",
+        )
+
+    def _check_heads(self) -> None:
+        """Tensor parallelism gives every rank whole heads and equal parts of the feed-forward; so does Ulysses."""
+        exchanged = self.parallel.cp if self.parallel.cp_method == "ulysses" else 1
+        tp, ranks = self.parallel.tp, self.parallel.tp * exchanged
+        axes = "parallel.tp x parallel.cp (ulysses)" if exchanged > 1 else "parallel.tp"
+        for name in ("heads", "kv_heads"):
+            heads = getattr(self.model, name)
+            require(
+                heads % ranks == 0,
+                f"model.{name} = {heads} does not split over {axes} = {ranks} ranks; use a multiple of {ranks} heads, "
+                "or fewer ranks",
+            )
+        require(
+            self.model.ffn % tp == 0,
+            f"model.ffn = {self.model.ffn} does not split over parallel.tp = {tp} ranks; use a multiple of {tp}, or "
+            "fewer ranks",
+        )
+
+    def _check_sequence(self) -> None:
+        """A ring gives every rank one early and one late piece; sequence parallelism cuts a rank's part again."""
+        parallel = self.parallel
+        cut = parallel.tp if parallel.sequence_parallel else 1
+        ring = parallel.cp_method == "ring" and parallel.cp > 1
+        pieces = parallel.cp * (math.lcm(2, cut) if ring else cut)
+        require(
+            self.model.sequence % pieces == 0,
+            f"model.sequence = {self.model.sequence} does not split into the {pieces} equal pieces that cp = "
+            f"{parallel.cp} ({parallel.cp_method}) and tp = {parallel.tp} need; use a multiple of {pieces}",
+        )
+
+    @property
+    def token_file(self) -> bool:
+        return self.data.path is not None and Path(self.data.path).suffix == ".bin"
+
+    @property
+    def stream_tokens(self) -> int:
+        """Tokens of each sequence in one rank's residual stream, which is what a stage sends to the next."""
+        parallel = self.parallel
+        return self.model.sequence // parallel.cp // (parallel.tp if parallel.sequence_parallel else 1)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step, over all ranks."""
+        return self.train.batch * self.model.sequence
