@@ -46,6 +46,44 @@ def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> N
     assert said(capsys, *WORDS, "--gpus", "0") == "2: traincope plan: --gpus 0 must be more than 0\n"
 
 
+def test_experts_are_counted_as_far_as_they_are_active(capsys: pytest.CaptureFixture[str]) -> None:
+    """Mixtral 8x7B: 46.7 billion parameters, 12.9 of them active."""
+    shape = """plan flops --layers 32 --hidden 4096 --heads 32 --kv-heads 8 --ffn 14336 --gated-mlp --vocab 32000
+        --untied --seq 4096 --experts 8 --top-k 2 --batch 8 --gpus 8 --peak-tflops 989 --iteration-seconds 1"""
+    assert said(capsys, *shlex.split(shape), "--convention", "6n") == (
+        "MFU  32.0 %   2.53 PFLOP a step, 317 TFLOP/s a GPU\n"
+        "HFU  32.0 %   2.53 PFLOP a step, 317 TFLOP/s a GPU\n"
+        "46,702,526,464 parameters in matrices, 12,879,659,008 of them active\n"
+        "6 N a token, without attention: Kaplan et al. 2020, section 2.1\n"
+    )
+
+
+def test_documents_packed_into_sequences_attend_within_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half as many squares leave half of 12 L s^2 h a sequence."""
+    answers = [
+        json.loads(said(capsys, *WORDS, "--format", "json", *more))
+        for more in ((), ("--squared-lengths", str(64 * 2048**2 // 2)))
+    ]
+    assert answers[0]["model_flops_per_step"] - answers[1]["model_flops_per_step"] == 6 * 96 * 64 * 2048**2 * 12288
+    assert answers[1]["convention"].endswith("within documents only: causal attention not halved")
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("--top-k 2", "--top-k says nothing without --experts; give their number"),
+        (
+            "--convention palm --causal-half",
+            "--convention palm has attention neither halved nor within documents; use --convention korthikanti",
+        ),
+    ],
+)
+def test_words_that_contradict_each_other_are_refused(
+    capsys: pytest.CaptureFixture[str], more: str, sentence: str
+) -> None:
+    assert said(capsys, *WORDS, *shlex.split(more)) == f"2: traincope plan: {sentence}\n"
+
+
 def test_1f1b_is_drawn_as_narayanan_draws_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincope.errors import UsageError
-from traincope.plan.flops import Recompute, Transformer, per_token, six_n_d, step_flops, utilization_ratio
+from traincope.plan.flops import (
+    Recompute,
+    attention_forward,
+    per_token,
+    rule_flops,
+    six_n_d,
+    step_flops,
+    utilization_ratio,
+)
+from traincope.plan.transformer import Experts, Transformer
 
 A100_PEAK = 312e12
 
@@ -65,6 +74,44 @@ def test_llama_3_took_3_8e25_by_six_n_d() -> None:
     assert six_n_d(parameters=405e9, tokens=15e12) == pytest.approx(3.645e25, rel=1e-12)
 
 
+def test_with_every_forward_twice_6_n_becomes_8_n() -> None:
+    """Narayanan et al. 2021, arXiv:2104.04473, equation 4."""
+    shape = Transformer(layers=2, hidden=8, heads=2, vocabulary=16, sequence=4)
+    weights = 2 * 12 * 64 + 8 * 16
+    assert rule_flops(shape, batch=3, recompute=Recompute.FULL, attention=False).hardware == 8 * weights * 12
+    assert six_n_d(parameters=weights, tokens=12, recompute_all=True) == 8 * weights * 12
+
+
+def test_a_token_pays_for_the_experts_that_it_takes() -> None:
+    """Hidden 8, one block: attention 256, router 32, two of four experts of 2 x 8 x 10; logits 40."""
+    experts = Experts(count=4, top_k=2, ffn=10)
+    shape = Transformer(layers=1, hidden=8, heads=2, vocabulary=5, sequence=3, experts=experts)
+    scores = 4 * 2 * 9 * 8
+    assert step_flops(shape, batch=2).model == 3 * (2 * 6 * (256 + 32 + 2 * 160 + 40) + scores)
+
+
+def test_attention_within_documents_goes_with_their_squares() -> None:
+    """Two sequences of 8 as documents of 8, 5 and 3 tokens: 64 + 25 + 9."""
+    shape = Transformer(layers=3, hidden=4, heads=2, vocabulary=5, sequence=8)
+    assert attention_forward(shape, batch=2, squared_lengths=98) == 4 * 3 * 98 * 4
+    assert attention_forward(shape, batch=2, squared_lengths=128) == attention_forward(shape, batch=2)
+    for impossible in (15, 129):
+        with pytest.raises(UsageError, match=f"sum to between 16 and 128, not to {impossible}"):
+            attention_forward(shape, batch=2, squared_lengths=impossible)
+
+
+def test_palms_mfu_is_the_published_one() -> None:
+    """Chowdhery et al. 2022, arXiv:2204.02311, appendix B: 238.3 k tokens a second on 6144 TPU v4 of 275 TFLOP/s."""
+    palm = Transformer(
+        layers=118, hidden=18432, heads=48, kv_heads=1, head_dim=256, gated_mlp=True, vocabulary=256_000, sequence=2048
+    )
+    rates = [
+        rule_flops(palm, batch=1, attention=attention).model / palm.sequence * 238.3e3 for attention in (True, False)
+    ]
+    shares = [utilization_ratio(rate, devices=6144, peak_flops=275e12, seconds=1) for rate in rates]
+    assert [round(100 * share, 1) for share in shares] == [46.2, 45.7]
+
+
 @given(
     layers=st.integers(1, 50),
     heads=st.integers(1, 16),
@@ -80,6 +127,7 @@ def test_the_rule_per_token_is_the_step_formula(
     shape = Transformer(layers=layers, hidden=4 * heads, heads=heads, ffn=ffn, vocabulary=vocabulary, sequence=sequence)
     flops = [step_flops(shape, batch=batch, recompute=recompute) for recompute in Recompute]
     assert {each.model for each in flops} == {per_token(shape) * batch * sequence}
+    assert rule_flops(shape, batch=batch).model == flops[0].model
     assert flops[0].hardware == flops[0].model < flops[1].hardware < flops[0].hardware * 2
 
 

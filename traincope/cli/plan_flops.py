@@ -6,12 +6,24 @@ from typing import TypedDict
 
 from rich.console import Console
 
+from traincope.cli.model_shape import add_format, add_model, require_positive, transformer
 from traincope.errors import UsageError
-from traincope.plan.flops import Recompute, StepFlops, Transformer, step_flops, utilization_ratio
+from traincope.plan.flops import Recompute, StepFlops, rule_flops, step_flops, utilization_ratio
+from traincope.plan.transformer import Transformer
 from traincope.report.units import flops, share
 
-WHOLE = "Korthikanti et al. 2022, equations 7 and 8: causal attention not halved"
-HALVED = "Korthikanti et al. 2022, equations 7 and 8, but causal attention halved"
+KORTHIKANTI, PALM, SIX_N = "korthikanti", "palm", "6n"
+
+SOURCES = {
+    KORTHIKANTI: "Korthikanti et al. 2022, equations 7 and 8",
+    PALM: "6 N + 12 L H Q T a token: Chowdhery et al. 2022, PaLM, appendix B",
+    SIX_N: "6 N a token, without attention: Kaplan et al. 2020, section 2.1",
+}
+"""What is counted, by the name that --convention takes."""
+
+WHOLE = ": causal attention not halved"
+HALVED = ", but causal attention halved"
+PACKED = ", within documents only"
 
 
 class Answer(TypedDict):
@@ -22,43 +34,47 @@ class Answer(TypedDict):
     model_tflops_per_gpu: float
     hardware_tflops_per_gpu: float
     parameters: int
+    active_parameters: int
+    """What a token passes: of the experts its top_k."""
     convention: str
 
 
 class PlanFlops:
     name = "flops"
-    help = "FLOPs of a dense transformer's step by formula, and the MFU and HFU of its step time"
+    help = "FLOPs of a transformer's step by formula, and the MFU and HFU of its step time"
     example = (
         "traincope plan flops --layers 48 --hidden 6144 --heads 64 --vocab 51200 --seq 2048 --batch 4 "
         "--gpus 8 --peak-tflops 312 --iteration-seconds 1.10 --recompute selective"
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        for name, help_ in (
-            ("layers", "transformer blocks"),
-            ("hidden", "width of the residual stream"),
-            ("heads", "query heads"),
-            ("vocab", "size of the vocabulary"),
-            ("seq", "tokens of a sequence"),
-            ("batch", "sequences of a step, over all GPUs"),
-            ("gpus", "how many"),
-        ):
-            parser.add_argument(f"--{name}", type=int, required=True, metavar="N", help=help_)
-        parser.add_argument("--kv-heads", type=int, metavar="N", help="key and value heads (default: as many as heads)")
-        parser.add_argument("--ffn", type=int, metavar="N", help="inner width of the feed-forward (default: 4 hidden)")
-        parser.add_argument("--gated-mlp", action="store_true", help="three matrices in the feed-forward, as in SwiGLU")
-        parser.add_argument("--peak-tflops", type=float, required=True, metavar="X", help="dense peak of one GPU")
-        parser.add_argument("--iteration-seconds", type=float, required=True, metavar="X", help="time of a step")
+        add_model(parser)
+        step = parser.add_argument_group("step")
+        step.add_argument("--batch", type=int, required=True, metavar="N", help="sequences of a step, over all GPUs")
+        step.add_argument("--gpus", type=int, required=True, metavar="N", help="how many")
+        step.add_argument("--peak-tflops", type=float, required=True, metavar="X", help="dense peak of one GPU")
+        step.add_argument("--iteration-seconds", type=float, required=True, metavar="X", help="time of a step")
         choices = tuple(each.value for each in Recompute)
-        parser.add_argument("--recompute", choices=choices, default=Recompute.NONE.value, help="default: none")
-        parser.add_argument("--causal-half", action="store_true", help="count the half that a causal mask leaves")
-        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        step.add_argument("--recompute", choices=choices, default=Recompute.NONE.value, help="default: none")
+        step.add_argument("--causal-half", action="store_true", help="count the half that a causal mask leaves")
+        step.add_argument(
+            "--squared-lengths",
+            type=int,
+            metavar="N",
+            help="sum of the squared lengths of a step's documents, where attention ends with each "
+            "(default: batch x seq^2)",
+        )
+        step.add_argument(
+            "--convention",
+            choices=tuple(SOURCES),
+            default=KORTHIKANTI,
+            help="korthikanti counts every product, palm 6N + 12LHQT a token, 6n 6N a token (default: korthikanti)",
+        )
+        add_format(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        for name in ("batch", "gpus", "peak_tflops", "iteration_seconds"):
-            if getattr(arguments, name) <= 0:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)} must be more than 0")
-        answer = _answer(arguments)
+        require_positive(arguments, "batch", "gpus", "peak_tflops", "iteration_seconds")
+        answer = _rated(_step(arguments), transformer(arguments), arguments)
         if arguments.format == "json":
             print(json.dumps(answer, indent=2))
         else:
@@ -66,24 +82,22 @@ class PlanFlops:
         return 0
 
 
-def _answer(arguments: argparse.Namespace) -> Answer:
-    shape = Transformer(
-        layers=arguments.layers,
-        hidden=arguments.hidden,
-        heads=arguments.heads,
-        vocabulary=arguments.vocab,
-        sequence=arguments.seq,
-        kv_heads=arguments.kv_heads,
-        ffn=arguments.ffn,
-        gated_mlp=arguments.gated_mlp,
-    )
-    step = step_flops(
-        shape,
-        batch=arguments.batch,
-        recompute=Recompute(arguments.recompute),
-        causal_half=arguments.causal_half,
-    )
-    return _rated(step, shape, arguments)
+def _step(arguments: argparse.Namespace) -> StepFlops:
+    shape, recompute = transformer(arguments), Recompute(arguments.recompute)
+    if arguments.convention == KORTHIKANTI:
+        return step_flops(
+            shape,
+            batch=arguments.batch,
+            recompute=recompute,
+            causal_half=arguments.causal_half,
+            squared_lengths=arguments.squared_lengths,
+        )
+    if arguments.causal_half or arguments.squared_lengths is not None:
+        raise UsageError(
+            f"--convention {arguments.convention} has attention neither halved nor within documents; "
+            f"use --convention {KORTHIKANTI}"
+        )
+    return rule_flops(shape, batch=arguments.batch, recompute=recompute, attention=arguments.convention == PALM)
 
 
 def _rated(step: StepFlops, shape: Transformer, arguments: argparse.Namespace) -> Answer:
@@ -100,8 +114,17 @@ def _rated(step: StepFlops, shape: Transformer, arguments: argparse.Namespace) -
         model_tflops_per_gpu=mfu * arguments.peak_tflops,
         hardware_tflops_per_gpu=hfu * arguments.peak_tflops,
         parameters=shape.parameters,
-        convention=HALVED if arguments.causal_half else WHOLE,
+        active_parameters=shape.active_parameters,
+        convention=_convention(arguments),
     )
+
+
+def _convention(arguments: argparse.Namespace) -> str:
+    source = SOURCES[arguments.convention]
+    if arguments.convention == SIX_N:
+        return source
+    packed = PACKED if arguments.squared_lengths is not None else ""
+    return source + packed + (HALVED if arguments.causal_half else WHOLE)
 
 
 def _show(answer: Answer) -> None:
@@ -114,4 +137,6 @@ def _show(answer: Answer) -> None:
         for name, ratio, count, rate in rows
     ]
     parameters = f"{answer['parameters']:,} parameters in matrices"
+    if answer["active_parameters"] != answer["parameters"]:
+        parameters += f", {answer['active_parameters']:,} of them active"
     Console().print("\n".join([*lines, parameters, answer["convention"]]), highlight=False, markup=False)

@@ -1,13 +1,16 @@
-"""FLOPs of training a dense transformer, by formula: a multiply and its add are two.
+"""FLOPs of training a transformer, by formula: a multiply and its add are two.
 
 Korthikanti et al. 2022 (arXiv:2205.05198), equations 7 and 8, for any feed-forward width, grouped
-queries and gated feed-forwards; and the two rules of thumb per token, 6 N and 6 N + 12 L H Q T.
+queries, gated feed-forwards, experts (of which a token takes top_k) and packed documents; and the two
+rules of thumb per token, 6 N and 6 N + 12 L H Q T. With full recomputation equation 7 is equation 3 of
+Narayanan et al. 2021 (arXiv:2104.04473): 96 B s L h^2 (1 + s / 6h + V / 16 L h).
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from traincope.errors import UsageError
+from traincope.plan.transformer import Transformer
 
 TRAINING = 3
 """Backward takes twice the forward: one product for the input's gradient, one for the weight's."""
@@ -22,47 +25,6 @@ class Recompute(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer:
-    """Shapes of the model; raises UsageError for sizes below 1 and heads that do not divide."""
-
-    layers: int
-    hidden: int
-    heads: int
-    vocabulary: int
-    sequence: int
-    kv_heads: int | None = None
-    """None: as many as heads."""
-    ffn: int | None = None
-    """Inner width of the feed-forward; None: 4 x hidden."""
-    gated_mlp: bool = False
-    """SwiGLU and its like multiply three matrices, not two."""
-
-    def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "kv_heads", "ffn"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} = {value} must be at least 1")
-        kv_heads = self.kv_heads or self.heads
-        if self.hidden % self.heads or self.heads % kv_heads:
-            raise UsageError(
-                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {kv_heads} must each be a multiple "
-                "of the next; change one of them"
-            )
-
-    @property
-    def block_weights(self) -> int:
-        """Elements of one block's matrices."""
-        kv_width = self.hidden // self.heads * (self.kv_heads or self.heads)
-        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * kv_width
-        return attention + (3 if self.gated_mlp else 2) * self.hidden * (self.ffn or 4 * self.hidden)
-
-    @property
-    def parameters(self) -> int:
-        """Elements of all matrices, the embedding counted once; norms, biases and positions are left out."""
-        return self.layers * self.block_weights + self.hidden * self.vocabulary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFlops:
     """FLOPs of one optimizer step, over the whole job."""
 
@@ -73,22 +35,40 @@ class StepFlops:
 
 
 def blocks_forward(shape: Transformer, *, batch: int) -> int:
-    """The weights of all blocks, on `batch` sequences."""
-    return 2 * batch * shape.sequence * shape.layers * shape.block_weights
+    """The weights of all blocks, on `batch` sequences; of experts those that a token takes."""
+    return 2 * batch * shape.sequence * shape.active_block_weights
 
 
-def attention_forward(shape: Transformer, *, batch: int, causal_half: bool = False) -> int:
-    """Queries with keys and probabilities with values: 4 s^2 h a sequence and block, half of it below the diagonal."""
-    whole = 4 * batch * shape.layers * shape.sequence * shape.sequence * shape.hidden
+def attention_forward(
+    shape: Transformer, *, batch: int, causal_half: bool = False, squared_lengths: int | None = None
+) -> int:
+    """Queries with keys and probabilities with values: 4 s^2 h a sequence and block, half of it below the diagonal.
+
+    `squared_lengths`: the sum of the squared lengths of all documents of a step, where attention ends
+    with a document; None: of `batch` whole sequences. Raises UsageError where they cannot have that sum.
+    """
+    whole_sequences = batch * shape.sequence**2
+    squares = whole_sequences if squared_lengths is None else squared_lengths
+    if not batch * shape.sequence <= squares <= whole_sequences:
+        raise UsageError(
+            f"the squared lengths of documents in {batch} sequences of {shape.sequence} tokens sum to between "
+            f"{batch * shape.sequence} and {whole_sequences}, not to {squares}"
+        )
+    whole = 4 * shape.layers * squares * shape.query_width
     return whole // 2 if causal_half else whole
 
 
 def logits_forward(shape: Transformer, *, batch: int) -> int:
-    return 2 * batch * shape.sequence * shape.hidden * shape.vocabulary
+    return 2 * batch * shape.sequence * shape.embedding_weights
 
 
 def step_flops(
-    shape: Transformer, *, batch: int, recompute: Recompute = Recompute.NONE, causal_half: bool = False
+    shape: Transformer,
+    *,
+    batch: int,
+    recompute: Recompute = Recompute.NONE,
+    causal_half: bool = False,
+    squared_lengths: int | None = None,
 ) -> StepFlops:
     """Of a step on `batch` sequences; Korthikanti's equation 7 where nothing is halved and ffn = 4 hidden.
 
@@ -96,20 +76,44 @@ def step_flops(
     their backward included.
     """
     blocks = blocks_forward(shape, batch=batch)
-    attention = attention_forward(shape, batch=batch, causal_half=causal_half)
+    attention = attention_forward(shape, batch=batch, causal_half=causal_half, squared_lengths=squared_lengths)
     model = TRAINING * (blocks + attention + logits_forward(shape, batch=batch))
-    again = {Recompute.NONE: 0, Recompute.SELECTIVE: TRAINING * attention, Recompute.FULL: blocks + attention}
-    return StepFlops(model=model, hardware=model + again[recompute])
+    return StepFlops(model=model, hardware=model + _again(recompute, blocks=blocks, attention=attention))
+
+
+def rule_flops(
+    shape: Transformer, *, batch: int, recompute: Recompute = Recompute.NONE, attention: bool = True
+) -> StepFlops:
+    """Of a step by the rule of thumb: 6 N + 12 L H Q T a token, or without attention 6 N; recomputing all, 8 N."""
+    tokens = batch * shape.sequence
+    scores = attention_forward(shape, batch=batch) if attention else 0
+    model = tokens * per_token(shape) if attention else 6 * shape.active_parameters * tokens
+    weights = 2 * tokens * shape.active_parameters
+    return StepFlops(model=model, hardware=model + _again(recompute, blocks=weights, attention=scores))
+
+
+def _again(recompute: Recompute, *, blocks: int, attention: int) -> int:
+    """What is computed once more."""
+    match recompute:
+        case Recompute.NONE:
+            return 0
+        case Recompute.SELECTIVE:
+            return TRAINING * attention
+        case Recompute.FULL:
+            return blocks + attention
 
 
 def per_token(shape: Transformer) -> int:
     """6 N + 12 L H Q T, attention not halved: Chowdhery et al. 2022, PaLM, arXiv:2204.02311, appendix B."""
-    return 6 * shape.parameters + 12 * shape.layers * shape.hidden * shape.sequence
+    return 6 * shape.active_parameters + 12 * shape.layers * shape.query_width * shape.sequence
 
 
-def six_n_d(*, parameters: float, tokens: float) -> float:
-    """6 N D, without attention: Kaplan et al. 2020, arXiv:2001.08361, section 2.1."""
-    return 6 * parameters * tokens
+def six_n_d(*, parameters: float, tokens: float, recompute_all: bool = False) -> float:
+    """6 N D, without attention: Kaplan et al. 2020, arXiv:2001.08361, section 2.1.
+
+    With every forward twice 8 N D: Narayanan et al. 2021, arXiv:2104.04473, equation 4.
+    """
+    return (8 if recompute_all else 6) * parameters * tokens
 
 
 def utilization_ratio(flops: float, *, devices: int, peak_flops: float, seconds: float) -> float:

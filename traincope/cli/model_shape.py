@@ -1,0 +1,79 @@
+"""What the questions about a model ask for: its shapes."""
+
+import argparse
+
+from traincope.errors import UsageError
+from traincope.plan.transformer import Experts, Transformer
+
+REQUIRED = (
+    ("layers", "transformer blocks"),
+    ("hidden", "width of the residual stream"),
+    ("heads", "query heads"),
+    ("vocab", "size of the vocabulary"),
+    ("seq", "tokens of a sequence"),
+)
+
+OPTIONAL = (
+    ("kv-heads", "key and value heads (default: as many as heads)"),
+    ("head-dim", "width of one head (default: hidden / heads)"),
+    ("ffn", "inner width of the feed-forward (default: 4 hidden)"),
+    ("experts", "routed experts of a block (default: none)"),
+    ("expert-ffn", "inner width of one expert (default: that of the feed-forward)"),
+    ("top-k", "experts that a token takes (default: 2)"),
+    ("shared-experts", "experts that every token takes (default: 0)"),
+    ("dense-layers", "blocks without experts (default: 0)"),
+)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    for name, help_ in REQUIRED:
+        model.add_argument(f"--{name}", type=int, required=True, metavar="N", help=help_)
+    for name, help_ in OPTIONAL:
+        model.add_argument(f"--{name}", type=int, metavar="N", help=help_)
+    model.add_argument("--gated-mlp", action="store_true", help="three matrices in the feed-forward, as in SwiGLU")
+    model.add_argument("--untied", action="store_true", help="the output has a matrix of its own")
+
+
+def transformer(arguments: argparse.Namespace) -> Transformer:
+    """Raises UsageError for shapes that cannot be."""
+    return Transformer(
+        layers=arguments.layers,
+        hidden=arguments.hidden,
+        heads=arguments.heads,
+        vocabulary=arguments.vocab,
+        sequence=arguments.seq,
+        kv_heads=arguments.kv_heads,
+        head_dim=arguments.head_dim,
+        ffn=arguments.ffn,
+        gated_mlp=arguments.gated_mlp,
+        untied=arguments.untied,
+        experts=_experts(arguments),
+    )
+
+
+def _experts(arguments: argparse.Namespace) -> Experts | None:
+    if arguments.experts is None:
+        for name in ("expert_ffn", "top_k", "shared_experts", "dense_layers"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} says nothing without --experts; give their number")
+        return None
+    return Experts(
+        count=arguments.experts,
+        top_k=2 if arguments.top_k is None else arguments.top_k,
+        ffn=arguments.expert_ffn or arguments.ffn or 4 * arguments.hidden,
+        shared=arguments.shared_experts or 0,
+        dense_layers=arguments.dense_layers or 0,
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+
+
+def require_positive(arguments: argparse.Namespace, *names: str) -> None:
+    """Raises UsageError for the first that is given and not above 0."""
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} {value:g} must be more than 0")

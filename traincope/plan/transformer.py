@@ -1,0 +1,133 @@
+"""The shapes of a transformer: what its formulas are about, and how many weights they make."""
+
+from dataclasses import dataclass
+
+from traincope.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Feed-forwards of which a token takes a few; raises UsageError for sizes that cannot be."""
+
+    count: int
+    """Routed experts of a block."""
+    top_k: int
+    """Of them, how many a token takes."""
+    ffn: int
+    """Inner width of one."""
+    shared: int = 0
+    """How many more of the same width every token takes."""
+    dense_layers: int = 0
+    """Blocks that have a common feed-forward instead."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("count", 1), ("top_k", 1), ("ffn", 1), ("shared", 0), ("dense_layers", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"experts: {name} = {getattr(self, name)} must be at least {least}")
+        if self.top_k > self.count:
+            raise UsageError(f"a token cannot take top_k = {self.top_k} of {self.count} experts; take fewer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """Shapes of the model; raises UsageError for sizes below 1 and heads that do not divide."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    sequence: int
+    kv_heads: int | None = None
+    """None: as many as heads."""
+    head_dim: int | None = None
+    """Width of one head; None: hidden / heads."""
+    ffn: int | None = None
+    """Inner width of the feed-forward; None: 4 x hidden."""
+    gated_mlp: bool = False
+    """SwiGLU and its like multiply three matrices, not two."""
+    untied: bool = False
+    """The output has a matrix of its own, not the embedding's."""
+    experts: Experts | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "kv_heads", "head_dim", "ffn"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} = {value} must be at least 1")
+        kv_heads = self.kv_heads or self.heads
+        if (self.head_dim is None and self.hidden % self.heads) or self.heads % kv_heads:
+            raise UsageError(
+                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {kv_heads} must each be a multiple "
+                "of the next; change one of them"
+            )
+        if self.experts is not None and self.experts.dense_layers > self.layers:
+            raise UsageError(f"{self.experts.dense_layers} dense layers are more than all {self.layers} layers")
+
+    @property
+    def query_width(self) -> int:
+        """Of all heads together."""
+        return self.heads * (self.head_dim or self.hidden // self.heads)
+
+    @property
+    def kv_width(self) -> int:
+        """Of all keys, as of all values."""
+        return self.query_width // self.heads * (self.kv_heads or self.heads)
+
+    @property
+    def ffn_width(self) -> int:
+        return self.ffn or 4 * self.hidden
+
+    @property
+    def expert_layers(self) -> int:
+        """Blocks whose feed-forward is routed."""
+        return 0 if self.experts is None else self.layers - self.experts.dense_layers
+
+    @property
+    def attention_weights(self) -> int:
+        """Elements of one block's four matrices around its attention."""
+        return 2 * self.hidden * (self.query_width + self.kv_width)
+
+    @property
+    def block_weights(self) -> int:
+        """Elements of the matrices of a block without experts."""
+        return self.attention_weights + self._feed_forward(self.ffn_width)
+
+    @property
+    def routed_weights(self) -> int:
+        """Elements of one block's routed experts: what expert parallelism divides."""
+        return 0 if self.experts is None else self.experts.count * self._feed_forward(self.experts.ffn)
+
+    @property
+    def unrouted_weights(self) -> int:
+        """Elements of the other matrices of a block with experts: attention, router, shared experts."""
+        if self.experts is None:
+            return 0
+        router = self.hidden * self.experts.count
+        return self.attention_weights + router + self.experts.shared * self._feed_forward(self.experts.ffn)
+
+    @property
+    def embedding_weights(self) -> int:
+        return self.hidden * self.vocabulary
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all matrices, a tied embedding counted once; norms, biases and positions are left out."""
+        return self._blocks(self.routed_weights) + (2 if self.untied else 1) * self.embedding_weights
+
+    @property
+    def active_parameters(self) -> int:
+        """The same of what a token passes: of the experts its top_k."""
+        return self.active_block_weights + (2 if self.untied else 1) * self.embedding_weights
+
+    @property
+    def active_block_weights(self) -> int:
+        """Elements, over all blocks, that a token is multiplied with."""
+        return self._blocks(0 if self.experts is None else self.experts.top_k * self._feed_forward(self.experts.ffn))
+
+    def _blocks(self, routed: int) -> int:
+        """Over all blocks, with so many elements of routed experts in each that has them."""
+        dense = (self.layers - self.expert_layers) * self.block_weights
+        return dense + self.expert_layers * (self.unrouted_weights + routed)
+
+    def _feed_forward(self, width: int) -> int:
+        return (3 if self.gated_mlp else 2) * self.hidden * width
