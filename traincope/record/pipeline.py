@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from traincope.events import Kind, Phase
-from traincope.record.guard import guard
+from traincope.record.guard import SAMPLED, guard
 from traincope.record.late import WhenImported
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import pipeline_schedule, pipeline_stage
 from traincope.record.writer import Slot, end
+
+ACTION, NO_PHASE, EVALUATION = int(Kind.ACTION), int(Phase.NONE), int(Phase.EVALUATION)
 
 
 class _Current(threading.local):
@@ -42,6 +44,9 @@ class PipelineActions:
         self._late.watch(recorder)
 
     def _patch(self, schedules: Any) -> None:
+        from torch import is_grad_enabled
+
+        self._is_grad_enabled = is_grad_enabled
         base, anyone = pipeline_stage(), pipeline_schedule()
         for method, action in (
             ("forward_one_chunk", lambda *_, **__: "F"),
@@ -60,7 +65,7 @@ class PipelineActions:
 
     def _recorded(self, original: Callable[..., Any], action: Callable[..., str]) -> Callable[..., Any]:
         recorder, current = self._recorder, self._current
-        begin, finish = guard(self._begin), guard(end)
+        begin, finish = guard(self._begin, every=SAMPLED), guard(end, every=SAMPLED)
 
         @functools.wraps(original)
         def chunk(stage: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -76,13 +81,11 @@ class PipelineActions:
 
     def _begin(self, action: Callable[..., str], stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
         """The chunk's number is the first argument, however it is passed."""
-        import torch
-
         names = self._recorder.names
         microbatch = int(args[0] if args else next(iter(kwargs.values())))
-        return self._recorder.writer().begin(
-            Kind.ACTION,
-            Phase.NONE if torch.is_grad_enabled() else Phase.EVALUATION,
+        return self._recorder.threads.writer.begin(
+            ACTION,
+            NO_PHASE if self._is_grad_enabled() else EVALUATION,
             names.intern(action(*args, **kwargs)),
             names.intern(self._current.schedule),
             microbatch,
