@@ -4,7 +4,6 @@ import pytest
 
 from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
 from traincope.analysis import AxisOperation, analyze
-from traincope.analysis.comm import bus_factor
 from traincope.events import Flag
 from traincope.store import RankRecords
 
@@ -18,22 +17,6 @@ def rows(*ranks: RankRecords, world_size: int | None = None) -> tuple[AxisOperat
 
 def four(*calls: Row) -> list[RankRecords]:
     return [rank(number, step(0, 0, 100), call, groups=[FOUR]) for number, call in enumerate(calls)]
-
-
-@pytest.mark.parametrize(
-    ("operation", "ranks", "factor"),
-    [
-        ("all_reduce", 2, 1.0),
-        ("all_reduce", 8, 1.75),
-        ("all_gather", 4, 0.75),
-        ("reduce_scatter", 4, 0.75),
-        ("all_to_all", 4, 0.75),
-        ("broadcast", 4, 1.0),
-        ("send", 2, 1.0),
-    ],
-)
-def test_bus_bandwidth_is_counted_as_nccl_tests_do(operation: str, ranks: int, factor: float) -> None:
-    assert bus_factor(operation, ranks) == factor
 
 
 def test_sums_over_ranks_with_the_bandwidth_of_the_transfer() -> None:

@@ -9,12 +9,10 @@ import numpy as np
 from traincope.analysis.host import Bools, Ints
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stalls import Standstill
+from traincope.plan.bus import bus_factor
 from traincope.timeline import Instances
 from traincope.timeline.numbering import UNKNOWN, Numbering
 from traincope.topology import axis_order
-
-RING = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
-"""Operation -> bus factor x n / (n - 1), n ranks; all others move what they are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +32,6 @@ class AxisOperation:
     """Time the training thread stood still for it, waiting and transfer together."""
     bus_bandwidth: float | None
     """Bytes a second; None where no transfer is exactly known."""
-
-
-def bus_factor(operation: str, ranks: int) -> float:
-    """Bus over algorithm bandwidth (nccl-tests PERFORMANCE.md): all-reduce 2(n-1)/n, gathers (n-1)/n, else 1."""
-    return RING[operation] * (ranks - 1) / ranks if operation in RING else 1.0
 
 
 def communication(
