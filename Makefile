@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-gpu compat check setup format bench bench-overhead bench-report test-kill sample-runs truth-bubble clean
+.PHONY: demo test test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs truth-bubble clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -53,6 +53,9 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench.recorder
+
+bench-engine: setup
+	$(BIN)/python -m tests.bench.engine
 
 bench-overhead: setup
 	$(BIN)/python -m tests.bench.overhead

@@ -29,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity
 
 import traincope
+from tests.bench.paired import Block, in_turns, interval, ratios, step_seconds
 from tests.distributed.pool import Pool
 from traincope.record.guard import meter
 
@@ -37,7 +38,6 @@ STEPS_A_BLOCK = 9
 SETTLING = 4
 """Steps of a block that are not counted: in its first ones a run also counts FLOPs and looks at memory closely."""
 KINDS = ("bare", "bare again", "traincope", "torch.profiler")
-RESAMPLES = 4_000
 OWN_BUDGET = 0.01
 RATIO_BUDGET = 1.01
 SHORTEST_STEP_SECONDS = 0.020
@@ -46,11 +46,9 @@ Step = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Some steps of one rank, one after the other, under one kind of observation."""
+class Observed(Block):
+    """A block under one kind of observation."""
 
-    kind: str
-    seconds: list[float]
     own_seconds: float
     """CPU time the recorder spent in them."""
 
@@ -79,20 +77,17 @@ def main() -> None:
 # -- on every rank --------------------------------------------------------------------------------
 
 
-def measure(make: Callable[[], Step], directory: str) -> list[Block]:
+def measure(make: Callable[[], Step], directory: str) -> list[Observed]:
     """All blocks of this rank, in the order they ran: the same on every rank."""
     step = make()
     for _ in range(3):
         step()
-    blocks = []
-    for round_number in range(ROUNDS):
-        turn = round_number % 2  # whoever is second has the warmer caches
-        for kind in KINDS[::-1] if turn else KINDS:
-            blocks.append(_block(kind, step, Path(directory) / f"run-{round_number}"))
-    return blocks
+    return list(
+        in_turns(KINDS, rounds=ROUNDS, block=lambda kind, number: _block(kind, step, Path(directory) / f"run-{number}"))
+    )
 
 
-def _block(kind: str, step: Step, directory: Path) -> Block:
+def _block(kind: str, step: Step, directory: Path) -> Observed:
     seconds = []
     with _observation(kind, directory):
         dist.barrier()
@@ -105,7 +100,7 @@ def _block(kind: str, step: Step, directory: Path) -> Block:
             traincope.step()
             seconds.append(time.perf_counter() - started)
         own_ns = meter.own_ns - own_ns
-    return Block(kind=kind, seconds=seconds[SETTLING:], own_seconds=own_ns / 1e9 if kind == "traincope" else 0.0)
+    return Observed(kind=kind, seconds=seconds[SETTLING:], own_seconds=own_ns / 1e9 if kind == "traincope" else 0.0)
 
 
 def _observation(kind: str, directory: Path) -> AbstractContextManager[object]:
@@ -183,19 +178,19 @@ def pipeline() -> Step:
 # -- what it comes to -----------------------------------------------------------------------------
 
 
-def _add_rows(table: Table, name: str, ranks: list[list[Block]]) -> None:
+def _add_rows(table: Table, name: str, ranks: list[list[Observed]]) -> None:
     """Blocks of all ranks -> a row for each kind but the reference."""
-    bare = _step_seconds(ranks, "bare")
+    bare = step_seconds(ranks, "bare")
     length = float(np.median(bare))
     for kind in KINDS[1:]:
-        ratios = np.median(_step_seconds(ranks, kind), axis=1) / np.median(bare, axis=1)
-        low, high = _interval(ratios)
+        times = ratios(step_seconds(ranks, kind), bare)
+        low, high = interval(times)
         own = _own_ratio(ranks) if kind == "traincope" else None
         table.add_row(
             name if kind == KINDS[1] else "",
             {"bare again": "bare (A/A)"}.get(kind, kind),
             f"{1e3 * length:.1f}" if kind == KINDS[1] else "",
-            f"{np.median(ratios):.3f}",
+            f"{np.median(times):.3f}",
             f"{low:.3f}-{high:.3f}",
             "" if own is None else f"{100 * own:.2f} %",
             "" if own is None else _verdict(own, low, length),
@@ -203,26 +198,13 @@ def _add_rows(table: Table, name: str, ranks: list[list[Block]]) -> None:
     table.add_section()
 
 
-def _step_seconds(ranks: list[list[Block]], kind: str) -> np.ndarray:
-    """(rounds, steps): of each step the slowest rank's time, for all of them wait for it."""
-    blocks = [[block.seconds for block in rank if block.kind == kind] for rank in ranks]
-    return np.max(np.array(blocks), axis=0)
-
-
-def _own_ratio(ranks: list[list[Block]]) -> float:
+def _own_ratio(ranks: list[list[Observed]]) -> float:
     """CPU time of the recorder over wall time of the steps, of the rank where that is most."""
     shares = []
     for rank in ranks:
         blocks = [block for block in rank if block.kind == "traincope"]
         shares.append(sum(block.own_seconds for block in blocks) / sum(sum(block.seconds) for block in blocks))
     return max(shares)
-
-
-def _interval(ratios: np.ndarray) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the median."""
-    drawn = np.random.default_rng(0).choice(ratios, size=(RESAMPLES, len(ratios)))
-    low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
-    return float(low), float(high)
 
 
 def _verdict(own: float, low: float, length: float) -> str:
