@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs truth-bubble clean
+.PHONY: demo test test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -70,10 +70,16 @@ truth-bubble: setup
 	$(BIN)/python -m tests.truth.bubble
 
 sample-runs: setup
-	rm -rf sample_runs/demo
-	$(BIN)/traincope demo --out sample_runs/demo
-	$(BIN)/traincope report sample_runs/demo --format json -o sample_runs/demo/expected.json
-	echo 'make sample-runs (traincope demo --out sample_runs/demo)' > sample_runs/demo/MADE_BY
+	$(MAKE) sample_runs/demo RANKS=4
+	$(MAKE) sample_runs/demo-3d RANKS=8
+
+sample_runs/demo sample_runs/demo-3d: FORCE
+	rm -rf $@
+	$(BIN)/traincope demo --ranks $(RANKS) --out $@
+	$(BIN)/traincope report $@ --format json -o $@/expected.json
+	echo 'make sample-runs (traincope demo --ranks $(RANKS) --out $@)' > $@/MADE_BY
+
+FORCE:
 
 clean:
 	rm -rf $(VENV) .venv-torch-* traincope_runs

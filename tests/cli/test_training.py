@@ -1,4 +1,4 @@
-"""`traincope demo` and `traincope train`, whole: real torchrun, four ranks, a rank killed in the middle."""
+"""`traincope demo` and `traincope train`, whole: real torchrun, eight ranks, a rank killed in the middle."""
 
 import json
 import os
@@ -17,15 +17,15 @@ SMALL = ("--set", "model.layers=2", "--set", "model.hidden=32", "--set", "model.
 def test_the_demo_trains_and_says_where_the_time_went(tmp_path: Path) -> None:
     ended = run("demo", "--steps", "3", "--out", str(tmp_path / "demo"), timeout=150)
     assert ended.returncode == 0, ended.stderr
-    for said in ("4 ranks (pp 2 x fsdp 2)", "VERDICT", "bubble.schedule", "theory 11.1 %", "What to type next"):
+    for said in ("8 ranks (pp 2 x fsdp 2 x tp 2)", "VERDICT", "bubble.schedule", "theory 20.0 %", "What to type next"):
         assert said in ended.stdout
     document = json.loads(run("report", str(tmp_path / "demo"), "--format", "json").stdout)
-    assert document["run"]["mesh_axes"] == {"pp": 2, "fsdp": 2}
+    assert document["run"]["mesh_axes"] == {"pp": 2, "fsdp": 2, "tp": 2}
     assert document["run"]["steps"] == 2
     assert document["bubble"]["schedule"] == "1f1b"
     for rank in document["ledger"]["ranks"]:
         assert sum(ns for ns in rank["terms"].values() if ns is not None) == rank["wall_ns"]
-    assert {row["axis"] for row in document["comm"]} == {"pp", "fsdp", "world"}
+    assert {row["axis"] for row in document["comm"]} == {"pp", "fsdp", "tp", "world"}
 
 
 def test_after_kill_9_of_a_rank_the_report_shows_it_up_to_the_kill(tmp_path: Path) -> None:

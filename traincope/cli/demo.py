@@ -1,4 +1,4 @@
-"""`traincope demo`: a real pipeline x FSDP training on this machine, then where its time went."""
+"""`traincope demo`: a real training in several dimensions on this machine, then where its time went."""
 
 import argparse
 import time
@@ -13,15 +13,21 @@ from traincope.errors import UsageError
 from traincope.report import render
 from traincope.timeline import open_run
 
+LAYOUTS = {8: "pipeline 2 x FSDP 2 x tensor 2", 4: "pipeline 2 x FSDP 2"}
+"""Ranks -> what they do; each has its `demo-RANKS.toml` beside this file."""
+
 
 class Demo:
     name = "demo"
-    help = "train a small GPT on 4 ranks (2 pipeline stages x FSDP over 2) on real text, and report on it"
+    help = f"train a small GPT on 8 ranks ({LAYOUTS[8]}) on real text, and report on it"
     example = "traincope demo --out traincope_runs/demo"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/demo-TIME)")
-        parser.add_argument("--steps", type=int, metavar="N", help="training steps (default: as demo.toml says)")
+        parser.add_argument(
+            "--ranks", type=int, choices=LAYOUTS, default=8, help="processes; 8 (default) or 4, quicker"
+        )
+        parser.add_argument("--steps", type=int, metavar="N", help="training steps (default: 24 or 30)")
 
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.steps is not None and arguments.steps < 2:
@@ -31,12 +37,10 @@ class Demo:
         out = arguments.out or Path("traincope_runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
         check_out(out)
         console = Console()
-        console.print(
-            "Training a GPT on the source of Python's own library: 4 ranks, pipeline 2 x FSDP 2\n",
-            highlight=False,
-        )
+        layout = f"{arguments.ranks} ranks, {LAYOUTS[arguments.ranks]}"
+        console.print(f"Training a GPT on the source of Python's own library: {layout}\n", highlight=False)
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
-        with as_file(files("traincope.cli") / "demo.toml") as config:
+        with as_file(files("traincope.cli") / f"demo-{arguments.ranks}.toml") as config:
             train(Job(config=config, out=out, overrides=overrides), console=console)
         _report(out, console)
         return 0
