@@ -139,7 +139,7 @@ def timeline() -> Timeline:
         missing=(),
         problems=(),
     )
-    clocks = tuple(RankClock(rank=rank, offset_ns=0, bound_ns=0) for rank in (0, 1))
+    clocks = tuple(RankClock(rank=rank) for rank in (0, 1))
     return Timeline(run=run, ranks=(rank_timeline(0), rank_timeline(1)), clocks=clocks)
 
 
@@ -349,7 +349,9 @@ def document() -> schema.Document:
         "critical_path": None,
         "data_order": None,
         "gpu_partition": None,
-        "clock": [{"rank": 0, "offset_ns": 0, "bound_ns": 0}, {"rank": 1, "offset_ns": 0, "bound_ns": 0}],
+        "clock": [
+            {"rank": rank, "offset_ns": 0, "bound_ns": 0, "drift_ppm": 0.0, "source": "same host"} for rank in (0, 1)
+        ],
         "recorder": {
             "events": 1_234,
             "dropped": 0,

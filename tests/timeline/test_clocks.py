@@ -1,35 +1,43 @@
-"""Ranks of one host share a clock; hosts are tied together by their wall clocks, unbounded."""
+"""Ranks of one host share a clock; hosts are first put together by their wall clocks, unbounded."""
 
 from tests.timeline.build import clock, rank, run, step, timeline
-from traincope.timeline.clocks import RankClock, align
+from traincope.timeline.clocks import ClockSource, RankClock, error_between_ns, wall_clocks
 
 
 def test_ranks_of_one_host_share_one_offset_and_the_bound_is_nothing() -> None:
     first = rank(0, clock(0, 1_000), clock(10, 1_012))
     second = rank(1, clock(0, 1_001))
-    assert align(run(first, second)) == {
-        0: RankClock(rank=0, offset_ns=1_001, bound_ns=0),
-        1: RankClock(rank=1, offset_ns=1_001, bound_ns=0),
-    }
+    clocks = wall_clocks(run(first, second))
+    assert [(one.offset_ns, one.bound_ns, one.drift_ppm, one.source) for one in clocks.values()] == [
+        (1_001, 0, 0.0, "same host"),
+        (1_001, 0, 0.0, "same host"),
+    ]
 
 
-def test_between_hosts_the_wall_clocks_decide_and_nothing_bounds_their_error() -> None:
+def test_between_hosts_that_never_met_the_wall_clocks_decide_and_nothing_bounds_their_error() -> None:
     first = rank(0, clock(0, 1_000), boot_id="a")
     second = rank(1, clock(500, 1_000), boot_id="b")
-    assert align(run(first, second)) == {
-        0: RankClock(rank=0, offset_ns=1_000, bound_ns=None),
-        1: RankClock(rank=1, offset_ns=500, bound_ns=None),
-    }
+    clocks = timeline(first, second).clocks
+    assert [(one.offset_ns, one.bound_ns, one.drift_ppm, one.source) for one in clocks] == [
+        (1_000, 0, 0.0, "same host"),
+        (500, None, None, "wall clocks"),
+    ]
+    assert error_between_ns(clocks) is None
+
+
+def test_the_error_between_ranks_of_one_host_is_nothing_whatever_ties_it_to_others() -> None:
+    unknown = RankClock(rank=2, host="c", source=ClockSource.WALL_CLOCKS)
+    assert error_between_ns([unknown, unknown]) == 0
 
 
 def test_one_wall_clock_that_jumped_does_not_move_the_offset() -> None:
     jumped = rank(0, clock(0, 1_000), clock(10, 1_010), clock(20, 9_000_020), clock(30, 1_030))
-    assert align(run(jumped))[0].offset_ns == 1_000
+    assert wall_clocks(run(jumped))[0].offset_ns == 1_000
 
 
 def test_a_rank_that_wrote_no_pair_borrows_its_hosts() -> None:
     silent, telling = rank(0, step(0, 5, 9)), rank(1, clock(0, 100))
-    assert align(run(silent, telling))[0].offset_ns == 100
+    assert wall_clocks(run(silent, telling))[0].offset_ns == 100
 
 
 def test_steps_of_two_hosts_land_on_one_axis() -> None:

@@ -28,6 +28,7 @@ from traincope.analysis.pipeline import (
     NO_WINDOW,
     ReplicaSteps,
     by_number,
+    one_clock,
     replica_steps,
     step_timetable,
     window_ends,
@@ -79,7 +80,7 @@ def analyze(timeline: Timeline) -> Analysis:
     last = last_to_arrive(instances)
     steps = replica_steps(timeline)
     idle = _idle_by_rank(timeline, steps, instances)
-    in_pipeline = {rank for one in steps for rank in one.ranks} if instances.shared_clock else set()
+    in_pipeline = {rank for one in steps if one_clock(timeline, one) for rank in one.ranks}
     stood_still = {}
     courses = {}
     ledgers = []
@@ -109,7 +110,7 @@ def _analysis(
     comm = communication(instances, stood_still, ledger=ledger)
     excluded = frozenset(ledger.excluded_steps)
     counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
-    bubble = _bubble(timeline, ledger, counted, one_clock=instances.shared_clock)
+    bubble = _bubble(timeline, ledger, counted)
     late = stragglers(timeline, ledger, stood_still)
     faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
     return Analysis(
@@ -145,7 +146,7 @@ def _idle_by_rank(
     return idle
 
 
-def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...], *, one_clock: bool) -> Bubble | None:
+def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...]) -> Bubble | None:
     """Per stage from the ledger; theory and schedule from the last step of the last replica."""
     if not steps:
         return None
@@ -163,9 +164,9 @@ def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...],
         stages=tuple(_stage(ledger, stages, ranks) for stages, ranks in sorted(ranks_of.items())),
         theory_ratio=expected.formula_ratio,
         replay_ratio=expected.replay_ratio,
-        one_clock=one_clock,
+        one_clock=all(one_clock(timeline, one) for one in steps),
         step=shown,
-        timetable=step_timetable(timeline, newest, shown) if one_clock else None,
+        timetable=step_timetable(timeline, newest, shown) if one_clock(timeline, newest) else None,
     )
 
 

@@ -11,13 +11,16 @@ from traincope.analysis.schedule import Replica
 from traincope.events import Kind, Phase
 from traincope.plan.actions import Action
 from traincope.plan.schedule import Ns, Ran, Timetable
-from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline import RankTimeline, Timeline, error_between_ns
 from traincope.topology import PIPELINE_AXIS
 
 Ints = NDArray[np.int64]
 
 NO_WINDOW = int(np.iinfo(np.int64).min)
 """"End" of a pipeline's window in a step that has none."""
+
+FINEST = 0.01
+"""Share of a step: about the width of a character where a step is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +149,13 @@ def _replica_steps(numbers: list[int], ranks: Sequence[Acted]) -> ReplicaSteps:
         replica=Replica(orders=orders, durations_ns=durations),
         window_ends_ns=np.max(window_ends, axis=0),
     )
+
+
+def one_clock(timeline: Timeline, steps: ReplicaSteps) -> bool:
+    """Whether the replica's clocks agree within FINEST of its shortest step: nothing finer is told, or drawn."""
+    error_ns = error_between_ns([clock for clock in timeline.clocks if clock.rank in steps.ranks])
+    shortest_ns = min(step.length_ns for rank in timeline.ranks if rank.rank in steps.ranks for step in rank.steps)
+    return error_ns is not None and error_ns <= FINEST * shortest_ns
 
 
 def step_timetable(timeline: Timeline, steps: ReplicaSteps, number: int) -> Timetable:

@@ -27,7 +27,7 @@ class StallSplit:
     wait_ns: Ints
     transfer_ns: Ints
     split: Bools
-    """False where peers' records are missing and all of the stall counts as transfer."""
+    """False where peers' records are missing, or the stall is shorter than its clocks may be apart: it is transfer."""
     axes: tuple[str, ...]
     axis_code: Ints
     """Position in `axes`."""
@@ -48,7 +48,8 @@ def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances) ->
     stalls, of = np.unique(pieces.owner[at], return_inverse=True)
     records = pieces.intervals[stalls]
     instance = instances.find(rank, records)
-    boundary = _boundaries(rank, instance, instances=instances)
+    lengths_ns = records["end_ns"] - records["start_ns"]
+    boundary = _boundaries(rank, instance, lengths_ns, instances=instances)
     start, end = pieces.start_ns[at], pieces.end_ns[at]
     wait = np.clip(boundary[of], start, end) - start
     axes, axis = _told(records["group"], [group.axis for group in rank.groups], lost="group")
@@ -75,13 +76,15 @@ def _told(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) ->
     return distinct, codes[np.minimum(numbers, len(meanings))]
 
 
-def _boundaries(rank: RankTimeline, instance: Ints, *, instances: Instances) -> Ints:
+def _boundaries(rank: RankTimeline, instance: Ints, lengths_ns: Ints, *, instances: Instances) -> Ints:
     """For each stall: when its waiting turned into transfer on this rank; NEVER if that is not known."""
     mine = instances.parts_of[rank.rank]
     number = instances.number[mine]
     turns = np.full(len(instances) + 1, NEVER)
     turns[number] = instances.parts.end_ns[mine] - instances.transfer_ns[number]
-    return np.where(np.append(instances.splits, False)[instance], turns[instance], NEVER)
+    blurred_ns = np.append(np.where(instances.by_clock, instances.clock_error_ns, 0), 0)[instance]
+    known = np.append(instances.splits, False)[instance] & ((blurred_ns == 0) | (blurred_ns < lengths_ns))
+    return np.where(known, turns[instance], NEVER)
 
 
 class Standstill(NamedTuple):

@@ -17,7 +17,7 @@ from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.stalls import Standstill
 from traincope.analysis.terms import COMPUTE, UNATTRIBUTED
 from traincope.timeline import Instances, Timeline
-from traincope.timeline.instances import lowest
+from traincope.timeline.comparing import lowest
 from traincope.topology import PIPELINE_AXIS
 
 MATERIAL = 0.02
@@ -95,15 +95,22 @@ def _waited_for(stood_still: Mapping[int, tuple[Standstill, ...]], *, stages: Ma
 
 
 def last_to_arrive(instances: Instances) -> Ints:
-    """For each instance, the rank that joined it last (of equals the lowest); -1 where not all parts are there.
+    """For each instance, the rank that joined it last (of equals the lowest); -1 where nothing tells.
 
-    On one clock that is the latest start. Else it is the shortest part, for it waits for nobody.
+    That is the latest start, where no other host's clock may make its own the latest. Else it is the
+    shortest part, for it waits for nobody; only of parts that were looked at late that says nothing.
     """
-    parts, number = instances.parts, instances.number
-    sooner = -parts.start_ns if instances.shared_clock else parts.duration_ns
-    arrived_last = np.flatnonzero(sooner == lowest(sooner, number, len(instances))[number])
-    last = lowest(parts.rank[arrived_last], number[arrived_last], len(instances))
-    return np.where(instances.complete, last, -1)
+    by_start = _first_by(-instances.parts.start_ns, instances)
+    by_duration = np.where(instances.by_clock, -1, _first_by(instances.parts.duration_ns, instances))
+    told = instances.comparable & (instances.lead_ns >= instances.clock_error_ns)
+    return np.where(instances.complete, np.where(told, by_start, by_duration), -1)
+
+
+def _first_by(values_ns: Ints, instances: Instances) -> Ints:
+    """For each instance, the rank of the part with the least value."""
+    number, count = instances.number, len(instances)
+    least = np.flatnonzero(values_ns == lowest(values_ns, number, count)[number])
+    return lowest(instances.parts.rank[least], number[least], count)
 
 
 def _rank_wait(rank: RankLedger, waited_for: Waiting) -> RankWait:

@@ -9,7 +9,7 @@ from traincope.doctor.probes import ON, probe_off
 from traincope.events import CLEAN
 from traincope.report.units import count, duration, numbers
 from traincope.store import RunRecords, read_run
-from traincope.timeline.clocks import align
+from traincope.timeline import build_timeline, error_between_ns
 
 LOSSES = {
     "lost_lines": ("names and details", "could not be written; was the disk full?"),
@@ -109,15 +109,16 @@ def _lost_words(run: RunRecords) -> Iterator[Finding]:
 
 
 def _clocks(run: RunRecords) -> Finding:
-    bounds = [clock.bound_ns for clock in align(run).values()]
-    hosts = len({rank.info.host for rank in run.ranks})
-    known = [bound for bound in bounds if bound is not None]
-    if len(known) < len(bounds):
+    clocks = build_timeline(run).clocks
+    hosts = count(len({clock.host for clock in clocks}), "host")
+    error_ns = error_between_ns(clocks)
+    if error_ns is None:
+        unknown = numbers([clock.rank for clock in clocks if clock.bound_ns is None], "rank")
         return note(
             "clocks",
-            f"{count(hosts, 'host')}, tied together by their wall clocks; nothing bounds the error",
+            f"{hosts}; {unknown} tied to the others by wall clocks alone, and nothing bounds the error",
             do="keep the hosts' clocks together (chrony, PTP), and compare times within a host only",
         )
-    if not any(known):
+    if not error_ns:
         return ok("clocks", "one for all ranks")
-    return ok("clocks", f"{count(hosts, 'host')}; they agree within {duration(max(known))}")
+    return ok("clocks", f"{hosts}; by what they sent each other they agree within {duration(error_ns)}")

@@ -55,7 +55,13 @@ def to_document(analysis: Analysis) -> schema.Document:
         data_order=None,
         gpu_partition=None,
         clock=[
-            schema.RankClock(rank=clock.rank, offset_ns=clock.offset_ns, bound_ns=clock.bound_ns)
+            schema.RankClock(
+                rank=clock.rank,
+                offset_ns=clock.offset_ns,
+                bound_ns=clock.bound_ns,
+                drift_ppm=clock.drift_ppm,
+                source=clock.source.value,
+            )
             for clock in timeline.clocks
         ],
         recorder=_recorder(timeline),

@@ -124,12 +124,12 @@ def _excluded(run: Run) -> Iterator[Text]:
 
 
 def _clock(clocks: list[RankClock]) -> Text:
-    bounds = [clock["bound_ns"] for clock in clocks]
-    known = [bound for bound in bounds if bound is not None]
     unknown = [clock["rank"] for clock in clocks if clock["bound_ns"] is None]
     if unknown:
         ranks = numbers(unknown, "rank")
         return text(f"clock error is unknown on {ranks}; do not compare their times with other hosts")
-    if not any(known):
+    bounds = {clock["bound_ns"] or 0 for clock in clocks}
+    if not any(bounds):
         return text("one clock for all ranks")
-    return text(f"clocks agree within {duration(max(known))}; nothing finer can be compared across hosts")
+    within = f"{duration(max(bounds))} with that of rank {clocks[0]['rank']}"
+    return text(f"the hosts' clocks agree within {within}, by what they sent; nothing finer is compared across hosts")

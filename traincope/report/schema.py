@@ -242,8 +242,13 @@ class MemoryUse(TypedDict):
 class RankClock(TypedDict):
     rank: int
     offset_ns: int
+    """Time in this document = the rank's monotonic clock + this, when its host's records begin."""
     bound_ns: int | None
-    """Null: nothing bounds the offset."""
+    """Largest error of the rank's times, all through the run, against the first rank's; null: nothing bounds it."""
+    drift_ppm: float | None
+    """By how much time in this document runs faster than the rank's clock."""
+    source: str
+    """One of `traincope.timeline.ClockSource`."""
 
 
 class Probe(TypedDict):

@@ -2,13 +2,14 @@
 
 from traincope.timeline.building import build_timeline, open_run
 from traincope.timeline.channels import Channel
-from traincope.timeline.clocks import RankClock
+from traincope.timeline.clocks import ClockSource, RankClock, error_between_ns
 from traincope.timeline.evaluation import Evaluations, evaluations
 from traincope.timeline.instances import Instances, match_instances
 from traincope.timeline.timeline import OpenRecord, RankTimeline, Step, Timeline
 
 __all__ = [
     "Channel",
+    "ClockSource",
     "Evaluations",
     "Instances",
     "OpenRecord",
@@ -17,6 +18,7 @@ __all__ = [
     "Step",
     "Timeline",
     "build_timeline",
+    "error_between_ns",
     "evaluations",
     "match_instances",
     "open_run",

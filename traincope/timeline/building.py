@@ -1,5 +1,6 @@
 """Records -> Timeline."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ from numpy.typing import NDArray
 
 from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
-from traincope.timeline.clocks import RankClock, align
+from traincope.timeline.alignment import align
+from traincope.timeline.clocks import RankClock, wall_clocks
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
@@ -20,14 +22,21 @@ def open_run(path: str | Path) -> Timeline:
 
 def build_timeline(run: RunRecords) -> Timeline:
     """Put every rank on the common axis. Ranks that left no record are in `run.missing` only."""
-    clocks = align(run)
-    ranks = tuple(_rank_timeline(rank, clocks[rank.rank]) for rank in run.ranks if rank.segments)
+    clocks = wall_clocks(run)
+    if len({clock.host for clock in clocks.values()}) > 1:
+        clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
+    return _timeline(run, clocks, kinds=())
+
+
+def _timeline(run: RunRecords, clocks: Mapping[int, RankClock], *, kinds: tuple[Kind, ...]) -> Timeline:
+    """Of records of these kinds alone, where any are given."""
+    ranks = tuple(_rank_timeline(rank, clocks[rank.rank], kinds=kinds) for rank in run.ranks if rank.segments)
     return Timeline(run=run, ranks=ranks, clocks=tuple(clocks[rank.rank] for rank in ranks))
 
 
-def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
+def _rank_timeline(rank: RankRecords, clock: RankClock, *, kinds: tuple[Kind, ...]) -> RankTimeline:
     names = dict.fromkeys((TRAINING_THREAD, *rank.threads))
-    threads = {name: _aligned(rank, name, clock.offset_ns) for name in names}
+    threads = {name: _aligned(rank, name, clock, kinds=kinds) for name in names}
     steps = threads[TRAINING_THREAD][threads[TRAINING_THREAD]["kind"] == Kind.STEP]
     unfinished = steps[steps["end_ns"] == OPEN]
     ended = rank.info.ending == CLEAN
@@ -45,13 +54,15 @@ def _rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
     )
 
 
-def _aligned(rank: RankRecords, thread: str, offset_ns: int) -> NDArray[np.void]:
+def _aligned(rank: RankRecords, thread: str, clock: RankClock, *, kinds: tuple[Kind, ...]) -> NDArray[np.void]:
     """A copy of the thread's records on the common axis, the only one that is made of them."""
     parts = [segment.records for segment in rank.segments if segment.thread == thread]
+    if kinds:
+        parts = [records[np.isin(records["kind"], kinds)] for records in parts]
     aligned = np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
     starts, ends = aligned["start_ns"], aligned["end_ns"]
-    starts += offset_ns
-    ends += np.where(ends == OPEN, 0, offset_ns)
+    starts[:] = clock.on_axis(starts)
+    ends[:] = np.where(ends == OPEN, OPEN, clock.on_axis(ends))
     in_order = bool(np.all(starts[1:] >= starts[:-1]))
     return aligned if in_order else aligned[np.argsort(starts, kind="stable")]
 

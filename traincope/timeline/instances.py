@@ -6,8 +6,9 @@ clock is needed. The shortest duration is a lower bound of the wire's time: the 
 arrive waits for nobody.
 
 Sends and receives are posted ahead and often waited for much later, and so are asynchronous
-collectives whose end is only bounded: then no side's duration is the wire's time. Where the ranks
-share a clock their transfer runs from the latest start to the earliest end.
+collectives whose end is only bounded: then no side's duration is the wire's time. Where it is known
+how far the ranks' clocks are from each other, their transfer is at most from the latest start to the
+earliest end and that error; on one host there is none.
 """
 
 from collections.abc import Mapping
@@ -20,35 +21,13 @@ from numpy.typing import NDArray
 
 from traincope.events import OPEN, Flag, Kind
 from traincope.timeline.channels import Channel, channels_of
+from traincope.timeline.comparing import clock_errors, leads, lowest
 from traincope.timeline.evaluation import evaluations
 from traincope.timeline.numbering import UNKNOWN, Ints, Numbering
+from traincope.timeline.parts import Parts
 from traincope.timeline.timeline import RankTimeline, Timeline
 
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """One entry a rank's part in a collective, rank by rank. Narrow types: a long run has millions."""
-
-    rank: NDArray[np.int32]
-    channel: NDArray[np.int32]
-    sequence: NDArray[np.uint32]
-    axis_code: NDArray[np.int16]
-    operation_code: NDArray[np.int32]
-    step: NDArray[np.int32]
-    num_bytes: Ints
-    start_ns: Ints
-    end_ns: Ints
-    group_size: NDArray[np.int32]
-    bounded: Bools
-    """The end is only an upper bound: it was complete before anybody waited for it."""
-    evaluating: Bools
-    """Begun within an evaluation."""
-
-    @property
-    def duration_ns(self) -> Ints:
-        return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +54,16 @@ class Instances:
     complete: Bools
     """All members of the group are there."""
     splits: Bools
-    """Its waiting can be told from its transfer: all parts are there, and their ends exact or on one clock."""
+    """Its waiting can be told from its transfer: all parts are there, and their ends exact or comparable."""
 
-    shared_clock: bool
-    """Whether starts and ends compare across ranks."""
+    comparable: Bools
+    """It is known how far the clocks of its ranks are from each other."""
+    clock_error_ns: Ints
+    """How far at most, where that is known; else it means nothing."""
+    lead_ns: Ints
+    """By how much it began last, on one host, after it had begun on all others; the largest number on one host."""
+    by_clock: Bools
+    """Comparing clocks, with their error, is what splits it."""
     numbering: Numbering
     """Of channel x most sequences + sequence."""
     num_sequences: int
@@ -133,40 +118,39 @@ def match_instances(timeline: Timeline) -> Instances:
     size = np.zeros(count, dtype=np.int32)
     size[number] = parts.group_size
     complete = np.bincount(number, minlength=count) >= size
-    shared_clock = all(clock.bound_ns == 0 for clock in timeline.clocks)
+    parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
+    comparable, error_ns = clock_errors(timeline, parts, number, parts_of=parts_of, count=count)
     return Instances(
         parts=parts,
-        parts_of={rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)},
+        parts_of=parts_of,
         axes=axes,
         operations=operations,
         channels=channels,
         number=number,
         channel=channel,
         sequence=sequence,
-        transfer_ns=_transfer(parts, number, by_meeting=seen_late | direct if shared_clock else None, count=count),
+        transfer_ns=_transfer(
+            parts, number, by_meeting=(seen_late | direct) & comparable, error_ns=error_ns, count=count
+        ),
         exact=exact,
         complete=complete,
-        splits=complete & (shared_clock | ~seen_late),
-        shared_clock=shared_clock,
+        splits=complete & (comparable | ~seen_late),
+        comparable=comparable,
+        clock_error_ns=error_ns,
+        lead_ns=leads(timeline, parts, number, count=count),
+        by_clock=comparable & seen_late,
         numbering=numbering,
         num_sequences=num_sequences,
     )
 
 
-def _transfer(parts: Parts, number: NDArray[np.int32], *, by_meeting: Bools | None, count: int) -> Ints:
+def _transfer(parts: Parts, number: NDArray[np.int32], *, by_meeting: Bools, error_ns: Ints, count: int) -> Ints:
     """The shortest duration; for instances `by_meeting` no more than from the latest start to the earliest end."""
     shortest = lowest(parts.duration_ns, number, count)
-    if by_meeting is None:
+    if not by_meeting.any():
         return shortest
-    meeting = lowest(parts.end_ns, number, count) + lowest(-parts.start_ns, number, count)
+    meeting = lowest(parts.end_ns, number, count) + lowest(-parts.start_ns, number, count) + error_ns
     return np.where(by_meeting, np.minimum(shortest, np.maximum(meeting, 0)), shortest)
-
-
-def lowest(values: Ints | NDArray[np.int32], number: NDArray[np.int32], count: int) -> Ints:
-    """The least of the values of each instance."""
-    least = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(least, number, values)
-    return least
 
 
 Columns = dict[str, NDArray[Any]]
