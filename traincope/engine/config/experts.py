@@ -1,0 +1,86 @@
+"""`[experts]`: what stands in place of every block's one feed-forward."""
+
+import math
+from dataclasses import dataclass
+
+from traincope.engine.checks import positive, require
+from traincope.engine.config.parallel import ParallelConfig
+from traincope.engine.config.sharing import FSDPConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsConfig:
+    """`[experts]`: feed-forwards of which a router gives every token a few."""
+
+    number: int = 8
+    """Experts of a layer."""
+    top_k: int = 2
+    """Experts that a token passes."""
+    ffn: int = 352
+    """Inner width of one expert's SwiGLU."""
+    shared: bool = False
+    """Whether every token passes a feed-forward of `model.ffn` channels beside its experts."""
+    capacity_factor: float | None = None
+    """Rows an expert has for a sequence, in units of its fair share: what finds no row is dropped, what stays empty
+    is padding. None: as many as come."""
+    balance: float = 0.01
+    """Weight of the auxiliary loss that spreads each sequence's tokens over the experts; 0 switches it off."""
+    hot_expert: int | None = None
+    """An expert that every token passes, whatever the router says: load that is uneven on purpose."""
+
+    def __post_init__(self) -> None:
+        for name in ("number", "top_k", "ffn"):
+            positive(getattr(self, name), key=f"experts.{name}")
+        require(
+            self.top_k <= self.number,
+            f"experts.top_k = {self.top_k} is more than experts.number = {self.number}; use at most that many",
+        )
+        if self.capacity_factor is not None:
+            positive(self.capacity_factor, key="experts.capacity_factor")
+        require(self.balance >= 0.0, f"experts.balance = {self.balance} is negative; 0 switches it off")
+        require(
+            self.hot_expert is None or 0 <= self.hot_expert < self.number,
+            f"experts.hot_expert = {self.hot_expert} is none of the {self.number} experts, which are counted from 0",
+        )
+
+    def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int) -> None:
+        """Raise ConfigError if the experts of a model so wide do not lie on these ranks."""
+        require(
+            parallel.tp == 1,
+            f"parallel.tp = {parallel.tp} does not cut experts; spread them with parallel.ep instead, and set tp = 1",
+        )
+        require(
+            self.number % parallel.ep == 0,
+            f"experts.number = {self.number} does not split over parallel.ep = {parallel.ep} ranks; use a multiple of "
+            f"{parallel.ep}, or fewer ranks",
+        )
+        require(
+            self.capacity_factor is None or parallel.cp == 1,
+            f"experts.capacity_factor = {self.capacity_factor} is of whole sequences, which cp = {parallel.cp} cuts; "
+            "leave it out, or set cp = 1",
+        )
+        if parallel.ep > 1:
+            self._check_shards(fsdp, ranks=parallel.fsdp * parallel.cp // parallel.ep, hidden=hidden)
+
+    def _check_shards(self, fsdp: FSDPConfig, *, ranks: int, hidden: int) -> None:
+        for name, width in (("model.hidden", hidden), ("experts.ffn", self.ffn)):
+            require(
+                width % ranks == 0,
+                f"{name} = {width} does not split over the fsdp x cp / ep = {ranks} ranks that have the same experts; "
+                f"use a multiple of {ranks}",
+            )
+        for setting in ("node_ranks", "quantize_weights", "quantize_gradients"):
+            require(
+                not getattr(fsdp, setting),
+                f"fsdp.{setting} is for parameters that all ranks share, not for spread experts; leave it out, or "
+                "parallel.ep",
+            )
+
+    def capacity(self, tokens: int) -> int | None:
+        """Rows that an expert has for a sequence of so many tokens; None: as many as come.
+
+        Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 2.2, its groups being sequences.
+        """
+        if self.capacity_factor is None:
+            return None
+        return min(math.ceil(self.capacity_factor * tokens * self.top_k / self.number), tokens)

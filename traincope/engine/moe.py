@@ -1,0 +1,75 @@
+"""A mixture of experts in place of a feed-forward: every token passes the few that a router chose for it.
+
+Shapes: B sequences of S tokens, H channels, E experts of F inner channels, k of them a token.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from traincope.engine.config import ExpertsConfig
+from traincope.engine.expert_load import LoadCounter
+from traincope.engine.router import Router
+from traincope.engine.slots import Slots, assign
+
+
+class Experts(nn.Module):
+    """SwiGLU feed-forwards side by side (Shazeer 2020, arXiv:2002.05202), one grouped product for all of them."""
+
+    def __init__(self, config: ExpertsConfig, *, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.empty(config.number, hidden, config.ffn))
+        self.up = nn.Parameter(torch.empty(config.number, hidden, config.ffn))
+        self.down = nn.Parameter(torch.empty(config.number, config.ffn, hidden))
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Rows (N, H) in the order of the experts that are here, `counts` of them each -> (N, H)."""
+        ends = counts.cumsum(0, dtype=torch.int32)
+        gate, up, down = (_local(weight).to(rows.dtype) for weight in (self.gate, self.up, self.down))
+        inner = functional.silu(functional.grouped_mm(rows, gate, offs=ends))
+        return functional.grouped_mm(inner * functional.grouped_mm(rows, up, offs=ends), down, offs=ends)
+
+
+def _local(weight: Tensor) -> Tensor:
+    """The experts that are on this rank."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight
+
+
+def all_here(experts: Experts, rows: Tensor, slots: Slots) -> Tensor:
+    """Rows through experts that are all on this rank."""
+    result: Tensor = experts(rows, slots.counts)
+    return result
+
+
+class MixtureOfExperts(nn.Module):
+    """Router, experts, and perhaps a feed-forward that all tokens share (DeepSeekMoE, arXiv:2401.06066)."""
+
+    def __init__(self, config: ExpertsConfig, *, hidden: int, shared: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.router = Router(config, hidden=hidden)
+        self.experts = Experts(config, hidden=hidden)
+        self.shared = shared
+        self.through: Callable[[Experts, Tensor, Slots], Tensor] = all_here
+        """How rows reach their experts and come back."""
+        self.load = LoadCounter(config.number)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        routing = self.router(x)
+        slots = assign(routing.chosen, experts=self.config.number, capacity=self.config.capacity(x.shape[1]))
+        if self.training:
+            self.load.count(slots)
+        rows = slots.put(x.flatten(0, 1).to(_product_dtype(x)))
+        passed = slots.take(self.through(self.experts, rows, slots)).view(*routing.weights.shape, -1)
+        mixed: Tensor = (passed * routing.weights.unsqueeze(-1)).sum(dim=2).to(passed.dtype)
+        return mixed if self.shared is None else mixed + self.shared(x)
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """What matrix products run in here: autocast knows linear layers, but no grouped product."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
