@@ -36,6 +36,7 @@ from traincope.analysis.pipeline import (
 from traincope.analysis.roots import Root, course, jitter_roots
 from traincope.analysis.stalls import Standstill, split_stalls, standstills
 from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
+from traincope.analysis.transfers import Transfers, transfers
 from traincope.analysis.utilization import Utilization, utilization
 from traincope.analysis.verdict import verdict
 from traincope.timeline import Instances, Timeline, match_instances
@@ -78,8 +79,9 @@ def analyze(timeline: Timeline) -> Analysis:
     excluded = _warm_up(timeline)
     instances = match_instances(timeline)
     last = last_to_arrive(instances)
+    wire = transfers(timeline, instances)
     steps = replica_steps(timeline)
-    idle = _idle_by_rank(timeline, steps, instances)
+    idle = _idle_by_rank(steps, instances, wire)
     in_pipeline = {rank for one in steps if one_clock(timeline, one) for rank in one.ranks}
     stood_still = {}
     courses = {}
@@ -95,7 +97,7 @@ def analyze(timeline: Timeline) -> Analysis:
         ledgers.append(own)
     ledger = assemble(tuple(ledgers), excluded=excluded)
     roots = jitter_roots(ledger, courses)
-    return _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances)
+    return _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
 
 
 def _analysis(
@@ -106,8 +108,9 @@ def _analysis(
     steps: tuple[ReplicaSteps, ...],
     roots: tuple[Root, ...],
     instances: Instances,
+    wire: Transfers,
 ) -> Analysis:
-    comm = communication(instances, stood_still, ledger=ledger)
+    comm = communication(instances, stood_still, wire=wire, ledger=ledger)
     excluded = frozenset(ledger.excluded_steps)
     counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
     bubble = _bubble(timeline, ledger, counted)
@@ -134,11 +137,9 @@ def _warm_up(timeline: Timeline) -> frozenset[int]:
     return frozenset({min(numbers)} if len(numbers) > 1 else ())
 
 
-def _idle_by_rank(
-    timeline: Timeline, steps: tuple[ReplicaSteps, ...], instances: Instances
-) -> Mapping[int, list[Idle]]:
+def _idle_by_rank(steps: tuple[ReplicaSteps, ...], instances: Instances, wire: Transfers) -> Mapping[int, list[Idle]]:
     """Rank -> what the replays say of its steps."""
-    measured = measured_transfers(timeline, instances) if steps else {}
+    measured = measured_transfers(instances, wire) if steps else {}
     idle: dict[int, list[Idle]] = defaultdict(list)
     for one in steps:
         for rank, replays in replay_idle(one, stage_transfers(one, measured)).items():

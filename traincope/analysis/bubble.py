@@ -13,17 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traincope.analysis.pipeline import Ints, ReplicaSteps, by_number
-from traincope.analysis.schedule import CUSTOM, Replica, halfway, mean_over_stages, recognise, replay
-from traincope.events import OPEN, RECEIVE_OPERATIONS, Kind
+from traincope.analysis.schedule import CUSTOM, Replica, mean_over_stages, recognise, replay
+from traincope.analysis.transfers import Transfers, medians, received
 from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
 from traincope.plan.bubble import bubble_ratio
 from traincope.plan.orders import Shape
 from traincope.plan.schedule import Key, Ns, Timetable
-from traincope.timeline import Instances, RankTimeline, Timeline
-from traincope.timeline.instances import lowest
+from traincope.timeline import Instances
 from traincope.topology import PIPELINE_AXIS
 
 
@@ -73,11 +71,11 @@ class Bubble:
     replay_ratio: float | None
     """The same by replaying the recorded order with equal stages and free transfers."""
     one_clock: bool = True
-    """Whether the stages' times compare exactly; between hosts nothing bounds their clocks' error."""
+    """Whether the stages' times compare: what their hosts' clocks may be apart is nothing beside a step."""
     step: int | None = None
     """The step of median length among those that ran this order."""
     timetable: Timetable | None = None
-    """What one replica did in that step, ns from its begin; None where the ranks have no common clock."""
+    """What one replica did in that step, ns from its begin; None where `one_clock` does not hold."""
 
     @property
     def shape(self) -> Shape:
@@ -113,55 +111,18 @@ def replay_idle(steps: ReplicaSteps, transfers: Mapping[tuple[int, int], Ns]) ->
     }
 
 
-def measured_transfers(timeline: Timeline, instances: Instances) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-    """(source rank, destination rank) on the pipeline's axis -> (step numbers, transfer ns in each).
-
-    The median over the messages that the receiver stood still for. Of one that had come before it was
-    looked for only a latest end is known: where all of a step's are such, the least of these bounds.
-    """
-    receives = np.array([name in RECEIVE_OPERATIONS for name in instances.operations])
+def measured_transfers(instances: Instances, wire: Transfers) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """(source rank, destination rank) on the pipeline's axis -> (step numbers, median transfer ns in each)."""
     pipeline = np.array([axis == PIPELINE_AXIS for axis in instances.axes])
+    chosen = np.flatnonzero(received(instances) & pipeline[instances.parts.axis_code])
     senders = np.array([channel.source for channel in instances.channels], dtype=np.int64)
+    source = senders[instances.channel[instances.number[chosen]]]
+    destination = instances.parts.rank[chosen]
     result = {}
-    for rank in timeline.ranks:
-        own = instances.parts_of[rank.rank]
-        parts, number = instances.parts, instances.number[own]
-        received = receives[parts.operation_code[own]] & pipeline[parts.axis_code[own]] & instances.complete[number]
-        steps, number = parts.step[own][received], number[received]
-        source, transfer = senders[instances.channel[number]], instances.transfer_ns[number]
-        hidden = 2 * _stood_still_ns(rank, instances)[number] < transfer
-        for sender in np.unique(source).tolist():
-            of = source == sender
-            result[sender, rank.rank] = _typical(steps[of], transfer[of], hidden=hidden[of])
+    for pair in sorted(set(zip(source.tolist(), destination.tolist(), strict=True))):
+        of = chosen[(source == pair[0]) & (destination == pair[1])]
+        result[pair] = medians(instances.parts.step[of].astype(np.int64), wire.ns[instances.number[of]])
     return result
-
-
-def _stood_still_ns(rank: RankTimeline, instances: Instances) -> Ints:
-    """How long the rank stood still to receive each instance; one entry more, for those that are not known."""
-    receives = [number for number, name in enumerate(rank.names) if name in RECEIVE_OPERATIONS]
-    stalls = rank.main[(rank.main["kind"] == Kind.STALL) & np.isin(rank.main["name"], receives)]
-    stalls = stalls[stalls["end_ns"] != OPEN]
-    stood = np.zeros(len(instances) + 1, dtype=np.int64)
-    np.add.at(stood, instances.find(rank, stalls), stalls["end_ns"] - stalls["start_ns"])
-    return stood
-
-
-def _typical(steps: Ints, transfer: Ints, *, hidden: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The distinct steps, and the median of the transfers of each that were not hidden, or the least where all were."""
-    distinct, place = np.unique(steps, return_inverse=True)
-    least = lowest(transfer, place.astype(np.int32), len(distinct))
-    known, medians = _medians(steps[~hidden], transfer[~hidden])
-    at = np.searchsorted(distinct, known)
-    least[at] = medians
-    return distinct, least
-
-
-def _medians(groups: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """The distinct groups, and the median of the values of each."""
-    order = np.lexsort((values, groups))
-    ordered = values[order]
-    distinct, first, count = np.unique(groups[order], return_index=True, return_counts=True)
-    return distinct, halfway(ordered[first + (count - 1) // 2], ordered[first + count // 2])
 
 
 def stage_transfers(

@@ -9,6 +9,7 @@ import numpy as np
 from traincope.analysis.host import Bools, Ints
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stalls import Standstill
+from traincope.analysis.transfers import Transfers
 from traincope.plan.bus import bus_factor
 from traincope.timeline import Instances
 from traincope.timeline.numbering import UNKNOWN, Numbering
@@ -25,7 +26,7 @@ class AxisOperation:
     """A rank's parts, so an all-reduce of 4 ranks counts 4."""
     num_bytes: int
     transfer_ns: int
-    """On the wire, hidden or not."""
+    """On the wire, hidden or not, as `transfers` defines it."""
     wait_ns: int
     """Time the training thread stood still because peers were late."""
     exposed_ns: int
@@ -38,6 +39,7 @@ def communication(
     instances: Instances,
     stood_still: Mapping[int, tuple[Standstill, ...]],
     *,
+    wire: Transfers,
     ledger: Ledger,
 ) -> tuple[AxisOperation, ...]:
     """One entry an (axis, operation), axes in table order, the most exposed operation of each first.
@@ -52,7 +54,7 @@ def communication(
     for kind in Numbering.of(kinds.astype(np.int64)).values.tolist():
         axis, operation = divmod(kind, len(instances.operations))
         names = instances.axes[axis], instances.operations[operation]
-        rows.append(_row(instances, counted[kinds == kind], exposed, *names))
+        rows.append(_row(instances, counted[kinds == kind], wire, exposed[names], names=names))
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
 
 
@@ -63,23 +65,24 @@ class _Exposed:
 
 
 def _row(
-    instances: Instances, chosen: Ints, exposed: dict[tuple[str, str], _Exposed], axis: str, operation: str
+    instances: Instances, chosen: Ints, wire: Transfers, exposed: _Exposed, *, names: tuple[str, str]
 ) -> AxisOperation:
+    axis, operation = names
     return AxisOperation(
         axis=axis,
         operation=operation,
         count=len(chosen),
         num_bytes=int(instances.parts.num_bytes[chosen].sum()),
-        transfer_ns=int(instances.transfer_ns[instances.number[chosen]].sum()),
-        wait_ns=exposed[axis, operation].wait_ns,
-        exposed_ns=exposed[axis, operation].total_ns,
-        bus_bandwidth=_bus_bandwidth(instances, chosen, operation),
+        transfer_ns=int(wire.ns[instances.number[chosen]].sum()),
+        wait_ns=exposed.wait_ns,
+        exposed_ns=exposed.total_ns,
+        bus_bandwidth=_bus_bandwidth(instances, chosen, wire, operation),
     )
 
 
-def _bus_bandwidth(instances: Instances, chosen: Ints, operation: str) -> float | None:
-    """Bytes over transfer time, of the whole instances whose transfer is exact, times the bus factor."""
-    known = (instances.exact & instances.complete)[instances.number[chosen]]
+def _bus_bandwidth(instances: Instances, chosen: Ints, wire: Transfers, operation: str) -> float | None:
+    """Bytes over transfer time, of the whole instances whose own transfer is exactly known, times the bus factor."""
+    known = (instances.exact & instances.complete & wire.measured)[instances.number[chosen]]
     exact = chosen[known & (instances.parts.num_bytes[chosen] > 0) & (instances.parts.group_size[chosen] > 1)]
     transfer_ns = instances.transfer_ns[instances.number[exact]].sum()
     if transfer_ns <= 0:

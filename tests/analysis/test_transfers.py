@@ -1,0 +1,77 @@
+"""Messages that came before they were looked for: how long they were on the wire follows from their like."""
+
+from statistics import median
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.analysis.orders import gpipe
+from tests.analysis.pipelines import Pipeline
+from tests.timeline.build import Row, group, message, rank, stall, step, timeline
+from traincope.analysis import analyze
+from traincope.analysis.bubble import measured_transfers
+from traincope.analysis.transfers import transfers
+from traincope.timeline import match_instances
+
+PP = group("pp", 0, 1)
+SENT = 10
+"""When every sender begins; it looks back at 100, as the receiver does for what came while it was busy."""
+
+
+def told(*waited_ns: int | None, at: list[int] | None = None) -> tuple[list[int], list[bool]]:
+    """Transfers of messages from 0 to 1 whose receiver stood still from `SENT` for so long, or was busy (None).
+
+    `at` are the steps they belong to.
+    """
+    sends: list[Row] = [step(0, 0, 100)]
+    receives: list[Row] = [step(0, 0, 100)]
+    for number, waited in enumerate(waited_ns):
+        which = {"sequence": number, "at": 0 if at is None else at[number]}
+        end = 100 - number if waited is None else SENT + waited
+        got = message("recv", 0, end, peer=0, **which)
+        receives += [got] if waited is None else [got, stall(got, SENT, end)]
+        sends.append(message("send", SENT, 100, peer=1, **which))
+    run = timeline(rank(0, *sends, groups=[PP]), rank(1, *receives, groups=[PP]))
+    found = transfers(run, match_instances(run))
+    return found.ns.tolist(), found.measured.tolist()
+
+
+def test_what_was_stood_still_for_took_its_own_time() -> None:
+    assert told(7, 9) == ([7, 9], [True, True])
+
+
+def test_what_came_while_the_receiver_was_busy_took_the_median_of_the_others() -> None:
+    assert told(4, None, 8, 20, None) == ([4, 8, 8, 20, 8], [True, False, True, True, False])
+
+
+def test_where_all_came_so_the_least_bound_is_what_is_known() -> None:
+    """From the send at 10 to the receiver's looks at 100, 99 and 98."""
+    assert told(None, None, None) == ([88, 88, 88], [False, False, False])
+
+
+def test_only_messages_of_one_step_are_alike() -> None:
+    assert told(4, None, 8, None, at=[1, 1, 2, 2])[0] == [4, 4, 8, 8]
+
+
+def test_the_table_and_the_bubble_say_one_number() -> None:
+    """Forwards of stage 1 take twice as long, so of its four messages three lie there; each takes 7."""
+    durations = {("F", 0): 10, ("F", 1): 20, ("B", 0): 20, ("B", 1): 20}
+    run = timeline(*Pipeline(orders=gpipe(2, 4), durations=durations, transfer_ns=7, posts_ahead=True).ranks())
+    instances = match_instances(run)
+    by_pair = measured_transfers(instances, transfers(run, instances))
+    assert {pair: (steps.tolist(), ns.tolist()) for pair, (steps, ns) in by_pair.items()} == {
+        (0, 1): ([0], [7]),
+        (1, 0): ([0], [7]),
+    }
+    assert {row.operation: (row.count, row.transfer_ns) for row in analyze(run).comm} == {
+        "recv": (8, 8 * 7),
+        "send": (8, 8 * 7),
+    }
+
+
+@given(st.lists(st.none() | st.integers(1, 40), max_size=9), st.integers(1, 40))
+def test_what_is_estimated_never_moves_the_median(waited_ns: list[int | None], known_ns: int) -> None:
+    """So the bubble, which takes a step's median, is told by the measured ones alone."""
+    found, measured = told(*waited_ns, known_ns)
+    known = [ns for ns, own in zip(found, measured, strict=True) if own]
+    assert round(median(found)) == round(median(known))
