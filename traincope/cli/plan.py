@@ -4,16 +4,26 @@ import argparse
 
 from traincope.cli.command import Command
 from traincope.cli.plan_bubble import PlanBubble
+from traincope.cli.plan_cadence import PlanCadence
+from traincope.cli.plan_comm import PlanComm
 from traincope.cli.plan_flops import PlanFlops
+from traincope.cli.plan_memory import PlanMemory
 from traincope.cli.plan_schedule import PlanSchedule
 
-QUESTIONS: tuple[Command, ...] = (PlanFlops(), PlanSchedule(), PlanBubble())
+QUESTIONS: tuple[Command, ...] = (
+    PlanFlops(),
+    PlanMemory(),
+    PlanComm(),
+    PlanSchedule(),
+    PlanBubble(),
+    PlanCadence(),
+)
 """All questions, in the order `plan --help` lists them: adding one is one file and one entry here."""
 
 
 class Plan:
     name = "plan"
-    help = "say what theory says of a training: its FLOPs, MFU and HFU; a pipeline's schedule and its bubble"
+    help = "say what theory says of a training: FLOPs, memory, communication, pipeline schedules, checkpoints"
     example = QUESTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

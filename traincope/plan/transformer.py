@@ -82,6 +82,10 @@ class Transformer:
         """Blocks whose feed-forward is routed."""
         return 0 if self.experts is None else self.layers - self.experts.dense_layers
 
+    def is_routed(self, block: int) -> bool:
+        """Whether the feed-forward of this block is experts; dense ones come first."""
+        return self.experts is not None and block >= self.experts.dense_layers
+
     @property
     def attention_weights(self) -> int:
         """Elements of one block's four matrices around its attention."""

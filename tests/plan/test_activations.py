@@ -1,0 +1,93 @@
+"""What forward keeps, against the table of Korthikanti et al. 2022, arXiv:2205.05198, and numbers printed there."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincope.plan.activations import Keeping, block_bytes, stage_bytes
+from traincope.plan.flops import Recompute
+from traincope.plan.in_flight import most_held
+from traincope.plan.layout import Layout
+from traincope.plan.orders import Shape, orders
+from traincope.plan.transformer import Experts, Transformer
+
+A, H, S, B, T, V = 16, 64, 32, 3, 4, 96
+SHAPE = Transformer(layers=6, hidden=H, heads=A, vocabulary=V, sequence=S)
+STREAM = S * B * H
+SCORES = 5 * A * S / H
+
+
+@pytest.mark.parametrize(
+    ("layout", "recompute", "factor"),
+    [
+        (Layout(micro_batch=B), Recompute.NONE, 34 + SCORES),
+        (Layout(micro_batch=B, tp=T, sequence_parallel=False), Recompute.NONE, 10 + 24 / T + SCORES / T),
+        (Layout(micro_batch=B, tp=T), Recompute.NONE, 34 / T + SCORES / T),
+        (Layout(micro_batch=B, tp=T, sequence_parallel=False), Recompute.SELECTIVE, 10 + 24 / T),
+        (Layout(micro_batch=B, tp=T), Recompute.SELECTIVE, 34 / T),
+        (Layout(micro_batch=B, tp=T, sequence_parallel=False), Recompute.FULL, 2),
+    ],
+)
+def test_a_block_keeps_what_table_2_says(layout: Layout, recompute: Recompute, factor: float) -> None:
+    assert block_bytes(SHAPE, layout=layout, keeping=Keeping(recompute=recompute)) == STREAM * factor
+
+
+@pytest.mark.parametrize(("heads", "hidden", "saved"), [(96, 12288, 0.70), (128, 20480, 0.65)])
+def test_selective_recomputation_saves_what_section_5_says_of_gpt_3_and_mt_nlg(
+    heads: int, hidden: int, saved: float
+) -> None:
+    shape = Transformer(layers=1, hidden=hidden, heads=heads, vocabulary=51200, sequence=2048)
+    none, selective = (
+        block_bytes(shape, layout=Layout(tp=8), keeping=Keeping(recompute=recompute))
+        for recompute in (Recompute.NONE, Recompute.SELECTIVE)
+    )
+    assert round(1 - selective / none, 2) == saved
+
+
+def test_one_stage_adds_what_section_4_3_says() -> None:
+    """s b h L / t (1 / L + 4 / L (1 + v / h)): dropout behind the embedding, the last norm, the output, fp32 logits."""
+    layout = Layout(micro_batch=B, tp=T)
+    blocks = 6 * block_bytes(SHAPE, layout=layout, keeping=Keeping())
+    extra = STREAM / T * (1 + 4 * (1 + V / H))
+    assert stage_bytes(SHAPE, layout=layout, keeping=Keeping(), stage=0) == blocks + extra
+
+
+@given(ranks=st.integers(1, 8), chunks=st.integers(2, 4), rounds=st.integers(2, 3))
+def test_interleaving_holds_more_by_the_factor_of_section_4_3(ranks: int, chunks: int, rounds: int) -> None:
+    """L (1 + (p - 1) / (p m)) blocks on the first rank, m stages a rank; 1F1B holds L."""
+    per_stage = 2
+    shape = Shape(ranks=ranks, microbatches=ranks * rounds, chunks=chunks)
+    layers = per_stage * shape.stages
+    held = dict.fromkeys(range(shape.stages), per_stage)
+    assert most_held(orders("interleaved", shape)[0], held) == pytest.approx(
+        layers * (1 + (ranks - 1) / (ranks * chunks))
+    )
+    whole = Shape(ranks=ranks, microbatches=ranks * rounds)
+    assert most_held(orders("1f1b", whole)[0], dict.fromkeys(range(ranks), layers // ranks)) == layers
+
+
+def test_a_modern_block_by_hand() -> None:
+    """Hidden 64 in 16 heads of 4, 4 of them for keys (16 wide); three inner tensors of 40; no masks, no scores.
+
+    A token keeps 4 x 64 around, queries and output 2 x 64, keys and values 2 x 16, inside 3 x 40: 536 numbers.
+    """
+    shape = Transformer(layers=1, hidden=64, heads=16, kv_heads=4, ffn=40, gated_mlp=True, vocabulary=8, sequence=S)
+    keeping = Keeping(flash=True, dropout=False, dtype="fp32")
+    assert block_bytes(shape, layout=Layout(micro_batch=B), keeping=keeping) == 4 * B * S * 536
+    assert block_bytes(shape, layout=Layout(micro_batch=B, cp=2), keeping=keeping) == 4 * B * S * 536 // 2
+
+
+def test_softmax_alone_keeps_one_number_a_score_where_nothing_is_dropped() -> None:
+    with_scores, without = (
+        block_bytes(SHAPE, layout=Layout(), keeping=Keeping(flash=flash, dropout=False)) for flash in (False, True)
+    )
+    assert with_scores - without == 2 * A * S * S
+
+
+def test_a_token_keeps_the_inputs_insides_and_outputs_of_its_experts() -> None:
+    """Beside attention's 4 x 64 + 4 x 64: two experts' 2 x 64 around, and with the shared one 3 x 2 x 10 inside."""
+    experts = Experts(count=4, top_k=2, ffn=10, shared=1)
+    shape = Transformer(layers=1, hidden=H, heads=A, vocabulary=V, sequence=S, experts=experts)
+    keeping = Keeping(flash=True, dropout=False)
+    numbers = 4 * 64 + 4 * 64 + 2 * 2 * 64 + 3 * 2 * 10
+    assert block_bytes(shape, layout=Layout(), keeping=keeping, routed=True) == 2 * S * numbers

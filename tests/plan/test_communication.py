@@ -1,0 +1,152 @@
+"""What is sent, against papers' totals and against what the engine's own trainings were recorded to send.
+
+The literals of the latter are those of tests/distributed/test_recorded_axes.py.
+"""
+
+import pytest
+
+from traincope.errors import UsageError
+from traincope.plan.communication import Traffic, Volume, volumes
+from traincope.plan.flops import Recompute
+from traincope.plan.layout import Layout
+from traincope.plan.precision import Precision
+from traincope.plan.transformer import Experts, Transformer
+
+B, L, H, HEADS, KV_HEADS, D, F, S, V = 16, 4, 32, 4, 2, 8, 80, 16, 260
+FLOAT = 4
+STREAM = B * S * H * FLOAT
+BLOCK = 2 * H * H + 2 * H * KV_HEADS * D + 3 * H * F
+FP32 = Precision(weights="fp32", gradients="fp32", activations="fp32")
+ENGINE = Transformer(
+    layers=L, hidden=H, heads=HEADS, kv_heads=KV_HEADS, ffn=F, gated_mlp=True, untied=True, vocabulary=V, sequence=S
+)
+
+
+def sent(
+    layout: Layout, *, shape: Transformer = ENGINE, recompute: Recompute = Recompute.NONE, rank: int = 0
+) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """(axis, operation, what) -> (count, bytes)."""
+    traffic = Traffic(shape=shape, layout=layout, precision=FP32, recompute=recompute)
+    return {(v.axis, v.operation, v.what): (v.count, v.num_bytes) for v in volumes(traffic, rank=rank)}
+
+
+def test_one_rank_sends_nothing() -> None:
+    assert sent(Layout(micro_batch=B, microbatches=4)) == {}
+
+
+@pytest.mark.parametrize(("zero", "psi"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_zero_sends_two_or_three_times_the_parameters(zero: int, psi: int) -> None:
+    """Section 7 of the paper, n of which a rank sends (n - 1) / n; weights and gradients in one dtype."""
+    layout = Layout(dp=8, zero=zero, micro_batch=2)
+    wire = sum(v.wire_bytes for v in volumes(Traffic(shape=ENGINE, layout=layout, precision=Precision())))
+    assert wire == psi * 2 * ENGINE.parameters * 7 / 8
+
+
+def test_microbatches_repeat_what_no_rank_has_room_for() -> None:
+    gradients = {zero: sent(Layout(dp=4, zero=zero, microbatches=5)) for zero in (1, 2, 3)}
+    assert [rows["dp", "reduce_scatter", "gradients"][0] for rows in gradients.values()] == [1, 5, 5]
+    assert [rows["dp", "all_gather", "weights"][0] for rows in gradients.values()] == [1, 1, 10]
+
+
+def test_fsdp_over_context_parallel_ranks_is_what_was_recorded() -> None:
+    weights = L * BLOCK + 2 * V * H
+    rows = sent(Layout(cp=2, zero=3, micro_batch=B))
+    assert rows["dp", "all_gather", "weights"] == (2, 2 * weights * FLOAT)
+    assert rows["dp", "reduce_scatter", "gradients"] == (1, weights * FLOAT)
+
+
+def test_tensor_and_sequence_parallelism_is_what_was_recorded() -> None:
+    """And in the paper, whose blocks keep their inputs cut, one gather more for each of a block's two halves."""
+    assert sent(Layout(tp=2, micro_batch=B)) == {
+        ("tp", "all_gather", "activations"): (4 * L + 2, (4 * L + 2) * STREAM),
+        ("tp", "reduce_scatter", "activations"): (4 * L + 2, (4 * L + 2) * STREAM),
+        ("tp", "all_gather", "inputs again"): (2 * L + 1, (2 * L + 1) * STREAM),
+    }
+
+
+def test_tensor_parallelism_alone_is_what_was_recorded() -> None:
+    assert sent(Layout(tp=2, micro_batch=B, sequence_parallel=False)) == {
+        ("tp", "all_reduce", "activations"): (4 * L + 2, (4 * L + 2) * STREAM),
+    }
+
+
+@pytest.mark.parametrize(("recompute", "again"), [(Recompute.SELECTIVE, 0), (Recompute.FULL, 1)])
+def test_what_recomputation_sends_again_is_what_was_recorded(recompute: Recompute, again: int) -> None:
+    rows = sent(Layout(tp=2, micro_batch=B), recompute=recompute)
+    assert rows["tp", "all_gather", "activations"][0] == 4 * L + 2 + again * 2 * L
+    assert rows["tp", "reduce_scatter", "activations"][0] == 4 * L + 2 + again * L
+
+
+def test_a_ring_is_what_was_recorded() -> None:
+    hops = 1 + 1 + 2
+    keys_and_values = 2 * (B * KV_HEADS * S * D * FLOAT) // 2
+    rows = sent(Layout(cp=2, micro_batch=B))
+    assert rows["cp", "send", "keys, values"] == (L * hops, L * hops * keys_and_values)
+    again = sent(Layout(cp=4, micro_batch=B), recompute=Recompute.FULL)
+    assert again["cp", "send", "keys, values"][0] == L * (3 * 3 + 4)
+
+
+def test_ulysses_is_what_was_recorded() -> None:
+    token = (2 * HEADS + 2 * KV_HEADS) * D * FLOAT
+    rows = sent(Layout(cp=2, micro_batch=B, cp_method="ulysses"))
+    assert rows["cp", "all_to_all", "heads"] == (4 * L, 2 * L * token * B * S // 2)
+
+
+def test_stages_of_context_parallel_ranks_are_what_was_recorded() -> None:
+    rows = sent(Layout(pp=2, cp=2, microbatches=4, micro_batch=B // 4))
+    assert rows["pp", "send", "activations"] == (4, STREAM // 2)
+    assert rows["cp", "send", "keys, values"][0] == 4 * 4 * L // 2
+
+
+def test_a_middle_stage_sends_both_ways_and_a_v_nothing_at_its_turn() -> None:
+    """Ranks of four stages in a loop of 4, and of a V of 2: rank 1 has stages 1 and 2."""
+    one = STREAM // B
+    loop = [sent(Layout(pp=4, microbatches=B), rank=rank).get(("pp", "send", "activations")) for rank in range(4)]
+    assert loop == [(B, B * one), (2 * B, 2 * B * one), (2 * B, 2 * B * one), (B, B * one)]
+    vee = [
+        sent(Layout(pp=2, microbatches=B, schedule="zb-v"), rank=rank)["pp", "send", "activations"][0]
+        for rank in range(2)
+    ]
+    assert vee == [2 * B, 2 * B]
+
+
+def test_a_tied_embedding_is_summed_over_both_ends_of_a_pipeline() -> None:
+    tied = Transformer(layers=4, hidden=H, heads=HEADS, vocabulary=V, sequence=S)
+    ranks = [sent(Layout(pp=4, microbatches=4), shape=tied, rank=rank) for rank in range(4)]
+    once = (1, V * H * FLOAT)
+    assert [rows.get(("pp", "all_reduce", "embedding")) for rows in ranks] == [once, None, None, once]
+    turned = sent(Layout(pp=2, microbatches=4, schedule="zb-v"), shape=tied)
+    assert ("pp", "all_reduce", "embedding") not in turned
+
+
+EXPERTS = Transformer(
+    layers=3, hidden=H, heads=HEADS, vocabulary=V, sequence=S, experts=Experts(count=4, top_k=2, ffn=F, dense_layers=1)
+)
+
+
+def test_tokens_go_to_their_experts_and_back_in_both_passes() -> None:
+    """Tokens x top_k x hidden, there and back, forward and backward, in each of two blocks."""
+    rows = sent(Layout(dp=4, ep=4, micro_batch=B), shape=EXPERTS)
+    assert rows["ep", "all_to_all", "tokens"] == (2 * 4, 2 * 4 * 2 * STREAM)
+
+
+def test_experts_gradients_are_summed_over_those_who_have_the_same() -> None:
+    rows = volumes(Traffic(shape=EXPERTS, layout=Layout(dp=4, ep=2, zero=1), precision=FP32))
+    groups = {row.what: (row.ranks, row.num_bytes) for row in rows if row.operation == "reduce_scatter"}
+    attention, router, expert = 4 * H * H, H * 4, 2 * H * F
+    common = (attention + 8 * H * H) + 2 * (attention + router) + V * H
+    assert groups == {"gradients": (4, common * FLOAT), "expert gradients": (2, 2 * 2 * expert * FLOAT)}
+
+
+def test_beside_tensor_parallelism_the_tokens_of_experts_are_gathered() -> None:
+    """One dense block's two streams, and 1 + top_k in each of the others; each both ways; one at either end."""
+    rows = sent(Layout(tp=2, dp=2, ep=2, micro_batch=B), shape=EXPERTS)
+    streams = 2 * (2 + 2 * 3) + 2
+    assert rows["tp", "all_gather", "activations"] == (streams, streams * STREAM)
+    with pytest.raises(UsageError, match="experts beside tp need sequence parallelism"):
+        sent(Layout(tp=2, sequence_parallel=False), shape=EXPERTS)
+
+
+def test_the_wire_carries_a_ring_s_part() -> None:
+    reduced = Volume(axis="dp", operation="all_reduce", what="gradients", ranks=8, count=1, num_bytes=800)
+    assert reduced.wire_bytes == 2 * 7 / 8 * 800

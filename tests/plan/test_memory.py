@@ -1,0 +1,123 @@
+"""Memory per rank: ZeRO's published numbers, and a small model whose matrices are counted by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincope.errors import UsageError
+from traincope.plan.activations import Keeping
+from traincope.plan.layout import Layout
+from traincope.plan.memory import Elements, elements, memory
+from traincope.plan.precision import Precision, States, model_states
+from traincope.plan.transformer import Experts, Transformer
+
+
+@pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_zero_makes_of_7_5_billion_parameters_what_its_figure_1_says(zero: int, gigabytes: float) -> None:
+    """Rajbhandari et al. 2019, arXiv:1910.02054, figure 1: on 64 ranks, K = 12."""
+    states = model_states(7_500_000_000, precision=Precision(), zero=zero, shards=64)
+    assert round(states.total / 1e9, 1) == gigabytes
+
+
+def test_adams_states_of_llama_3_405b_over_1024_ranks() -> None:
+    """12 bytes a parameter: 4.75 GB each."""
+    states = model_states(405_000_000_000, precision=Precision(), zero=1, shards=1024)
+    assert round(states.optimizer / 1e9, 2) == 4.75
+
+
+@pytest.mark.parametrize(
+    ("precision", "states"),
+    [
+        (Precision(), (2, 2, 12)),
+        (Precision(gradients="fp32"), (2, 4, 12)),
+        (Precision(weights="fp32", gradients="fp32"), (4, 4, 8)),
+        (Precision(states="int8"), (2, 2, 6)),
+        (Precision(states="bf16", master=False), (2, 2, 4)),
+        (Precision(optimizer="sgd", weights="fp32", gradients="fp32"), (4, 4, 0)),
+        (Precision(optimizer="muon"), (2, 2, 8)),
+    ],
+)
+def test_bytes_of_a_parameter(precision: Precision, states: tuple[int, int, int]) -> None:
+    weights, gradients, optimizer = states
+    assert model_states(1, precision=precision) == States(weights=weights, gradients=gradients, optimizer=optimizer)
+
+
+@given(parameters=st.integers(1, 10**12), shards=st.integers(1, 1024), zero=st.integers(0, 3))
+def test_shares_hold_the_whole_and_less_than_a_byte_more_each(parameters: int, shards: int, zero: int) -> None:
+    whole = model_states(parameters, precision=Precision())
+    share = model_states(parameters, precision=Precision(), zero=zero, shards=shards)
+    for stage, name in ((3, "weights"), (2, "gradients"), (1, "optimizer")):
+        parts = shards if zero >= stage else 1
+        assert 0 <= getattr(share, name) * parts - getattr(whole, name) < parts
+
+
+SMALL = Transformer(layers=5, hidden=8, heads=2, vocabulary=10, sequence=4)
+"""A block's matrices have 12 x 64 = 768 elements, the embedding 80."""
+
+
+def test_stages_share_blocks_and_a_tied_embedding_lies_at_both_ends() -> None:
+    layout = Layout(pp=2, tp=2, microbatches=4)
+    assert [elements(SMALL, layout=layout, rank=rank) for rank in (0, 1)] == [
+        Elements(common=(3 * 768 + 80) // 2, experts=0),
+        Elements(common=(2 * 768 + 80) // 2, experts=0),
+    ]
+
+
+def test_a_v_of_stages_has_both_ends_on_one_rank() -> None:
+    """Stages of 2, 1, 1 and 1 blocks; rank 0 has the first and the last, and a tied embedding once."""
+    layout = Layout(pp=2, schedule="zb-v", microbatches=4)
+    assert [elements(SMALL, layout=layout, rank=rank).common for rank in (0, 1)] == [3 * 768 + 80, 2 * 768]
+
+
+def test_experts_are_shared_by_expert_ranks_and_then_by_those_that_have_the_same() -> None:
+    """One dense block of 768; one of attention 256 and router 32 with four experts of 2 x 8 x 10.
+
+    Four data ranks in two halves of experts: 640 / 2 on each, of which ZeRO-3 keeps half.
+    """
+    experts = Experts(count=4, top_k=1, ffn=10, dense_layers=1)
+    shape = Transformer(layers=2, hidden=8, heads=2, vocabulary=10, sequence=4, experts=experts)
+    layout = Layout(dp=4, ep=2, zero=3)
+    assert elements(shape, layout=layout, rank=0) == Elements(common=768 + 288 + 80, experts=320)
+    (rank,) = memory(shape, layout=layout, precision=Precision(), keeping=Keeping())
+    assert rank.states == States(weights=2 * (284 + 160), gradients=2 * (284 + 160), optimizer=12 * (284 + 160))
+
+
+def test_the_first_rank_of_1f1b_holds_as_many_microbatches_as_there_are_ranks() -> None:
+    """Stages of 2, 1, 1 and 1 blocks."""
+    layout = Layout(pp=4, microbatches=8)
+    ranks = memory(SMALL, layout=layout, precision=Precision(), keeping=Keeping(dropout=False))
+    assert [rank.in_flight for rank in ranks] == [4, 3, 2, 1]
+    block = 34 * 4 * 8 - 2 * 4 * 8 + 2 * 2 * 4 * 4
+    assert [rank.activations for rank in ranks[:3]] == [4 * 2 * block, 3 * block, 2 * block]
+
+
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        ({"tp": 3}, "tp = 3 must divide the 2 heads"),
+        ({"cp": 3}, "cp = 3 must divide the 4 tokens of a sequence"),
+        ({"cp": 4, "cp_method": "ulysses"}, "cp = 4 must divide the 2 key and value heads of a tp rank"),
+        ({"pp": 8}, "5 layers are too few for 8 stages; use less pp"),
+        ({"dp": 2, "ep": 2}, "ep = 2 needs experts; the model has none"),
+    ],
+)
+def test_a_model_that_does_not_divide_is_refused(layout: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        memory(SMALL, layout=Layout(**layout), precision=Precision(), keeping=Keeping())
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        ({"dp": 0}, "dp = 0 must be at least 1"),
+        ({"zero": 4}, "zero = 4 must be one of 0, 1, 2, 3"),
+        ({"dp": 2, "ep": 4}, "ep = 4 must divide dp x cp = 2, out of which it takes its ranks"),
+        ({"virtual": 2}, "virtual = 2 needs pp > 1; without a pipeline a rank has all layers at once"),
+        ({"pp": 2, "virtual": 2, "microbatches": 3}, "interleaved needs a multiple of 2 microbatches"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(layout: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Layout(**layout)
+    assert str(refused.value).startswith(sentence)

@@ -1,0 +1,121 @@
+"""`traincope plan cadence`: how often to save a checkpoint."""
+
+import argparse
+import json
+import math
+from typing import TypedDict
+
+from rich.console import Console
+
+from traincope.cli.model_shape import add_format, require_positive
+from traincope.errors import UsageError
+from traincope.plan.cadence import Failures, daly_seconds, job_mtbf, useful_ratio, young_seconds
+from traincope.report.tables import table
+from traincope.report.trimmed import Trimmed
+from traincope.report.units import duration, share
+
+HOUR = 3600
+SECOND_NS = 1_000_000_000
+
+
+class Interval(TypedDict):
+    formula: str
+    interval_seconds: float
+    """Of training between two checkpoints."""
+    steps: int | None
+    """Whole steps of it; null where a step's time is not told."""
+    useful_ratio: float
+    """Share of all time that is training which lasts."""
+
+
+class Answer(TypedDict):
+    mtbf_hours: float
+    """Of the whole job."""
+    save_seconds: float
+    restart_seconds: float
+    intervals: list[Interval]
+
+
+class PlanCadence:
+    name = "cadence"
+    help = "how often to save a checkpoint: Young's and Daly's intervals, and what share of all time they leave"
+    example = "traincope plan cadence --mtbf-hours 168 --save-seconds 40 --step-seconds 105.2"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--mtbf-hours",
+            type=float,
+            required=True,
+            metavar="X",
+            help="mean time between failures of the job, or of each part that --parts counts",
+        )
+        parser.add_argument(
+            "--parts", type=int, default=1, metavar="N", help="GPUs or nodes, any of which fails the job (default: 1)"
+        )
+        parser.add_argument(
+            "--save-seconds", type=float, required=True, metavar="X", help="how long training stands still for a save"
+        )
+        parser.add_argument(
+            "--restart-seconds",
+            type=float,
+            default=0.0,
+            metavar="X",
+            help="from a failure until training goes on from the last checkpoint (default: 0)",
+        )
+        parser.add_argument(
+            "--step-seconds", type=float, metavar="X", help="time of a step, to tell intervals in steps"
+        )
+        parser.add_argument(
+            "--every-seconds", type=float, metavar="X", help="an interval of your own, to set beside them"
+        )
+        add_format(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        require_positive(arguments, "mtbf_hours", "parts", "save_seconds", "step_seconds", "every_seconds")
+        if arguments.restart_seconds < 0:
+            raise UsageError(f"--restart-seconds {arguments.restart_seconds:g} must be at least 0")
+        answer = _answer(arguments)
+        if arguments.format == "json":
+            print(json.dumps(answer, indent=2))
+        else:
+            _show(answer, Console())
+        return 0
+
+
+def _answer(arguments: argparse.Namespace) -> Answer:
+    mtbf_seconds = job_mtbf(part_mtbf_seconds=arguments.mtbf_hours * HOUR, parts=arguments.parts)
+    failures = Failures(
+        mtbf_seconds=mtbf_seconds, save_seconds=arguments.save_seconds, restart_seconds=arguments.restart_seconds
+    )
+    intervals = {"Young 1974": young_seconds(failures), "Daly 2006": daly_seconds(failures)}
+    if arguments.every_seconds is not None:
+        intervals["yours"] = arguments.every_seconds
+    return Answer(
+        mtbf_hours=mtbf_seconds / HOUR,
+        save_seconds=failures.save_seconds,
+        restart_seconds=failures.restart_seconds,
+        intervals=[
+            Interval(
+                formula=formula,
+                interval_seconds=seconds,
+                steps=None if arguments.step_seconds is None else max(1, math.floor(seconds / arguments.step_seconds)),
+                useful_ratio=useful_ratio(failures, seconds),
+            )
+            for formula, seconds in intervals.items()
+        ],
+    )
+
+
+def _show(answer: Answer, console: Console) -> None:
+    mtbf = duration(answer["mtbf_hours"] * HOUR * SECOND_NS)
+    save = duration(answer["save_seconds"] * SECOND_NS)
+    console.print(f"CHECKPOINTS  a failure every {mtbf}, a save costs {save}", style="bold", highlight=False)
+    rows = table("interval by", "training between saves", "steps", "training that lasts")
+    for interval in answer["intervals"]:
+        rows.add_row(
+            f"    {interval['formula']}",
+            duration(interval["interval_seconds"] * SECOND_NS),
+            "-" if interval["steps"] is None else f"{interval['steps']:,}",
+            share(interval["useful_ratio"]),
+        )
+    console.print(Trimmed(rows), end="")
