@@ -176,6 +176,47 @@ def test_a_process_that_ends_without_a_word_or_a_record_is_told_by_its_exit_code
     assert late.what == "ended its run cleanly, then was killed (signal 6), noted by the launcher"
 
 
+def test_what_a_run_that_ended_with_its_process_could_not_see_the_launcher_tells() -> None:
+    """A `sys.exit(3)` after a caught error: the run saw nothing wrong, and did not end before the process either."""
+    healthy = rank(0, step(0, 0, 100))
+    with_process = replace(healthy, info=replace(healthy.info, with_process=True))
+    (left,) = faults(noted(with_process, notes=(note(0, 3, first=True),)))
+    assert (left.kind, left.what) == (FaultKind.EXIT, "exited with code 3, noted by the launcher")
+    assert faults(noted(with_process, notes=(note(0, -15),))) == []
+
+
+def test_a_sys_exit_is_told_with_its_code_and_what_was_being_handled() -> None:
+    left = ended(0, last_ns=150 * MS, ending="SystemExit", raised="train.py:9")
+    code = {"type": "SystemExit", "at": "train.py:9", "code": 3}
+    handled = {"handling": "ValueError", "handling_at": "model.py:7"}
+    (plain,) = faults(timeline(replace(left, details={1: code})))
+    assert (plain.kind, plain.what) == (FaultKind.EXIT, "exited with code 3 at train.py:9")
+    (caught,) = faults(timeline(replace(left, details={1: code | handled})))
+    assert caught.what == "exited with code 3 at train.py:9, while handling ValueError at model.py:7"
+    (memory,) = faults(timeline(replace(left, details={1: code | handled | {"handling": "OutOfMemoryError"}})))
+    assert memory.kind == FaultKind.OUT_OF_MEMORY
+    verdict = analyze(timeline(replace(left, details={1: code}))).verdict[0]
+    assert (verdict.kind, verdict.ranks) == ("failed_rank", (0,))
+    assert verdict.evidence.startswith("rank 0 went first: it exited with code 3 at train.py:9; it was in")
+
+
+def test_a_rank_that_exited_is_the_first_where_the_launcher_ended_all_others() -> None:
+    """Rank 0's records stop before: it waited."""
+    first, second = faults(
+        noted(ended(0, last_ns=120 * MS), ended(1, last_ns=150 * MS), notes=(note(1, 5, first=True), note(0, -15)))
+    )
+    assert (first.ranks, first.what) == ((1,), "exited with code 5, noted by the launcher")
+    assert (second.ranks, second.follows) == ((0,), True)
+
+
+def test_once_its_launcher_has_ended_a_silent_rank_has_too() -> None:
+    (gone,) = faults(noted(ended(0, last_ns=150 * MS), notes=(note(None, 7),)))
+    assert (gone.kind, gone.what) == (FaultKind.KILLED, "ended without a word")
+    assert gone.evidence == "the command that launched it exited with code 7"
+    two = noted(ended(0, last_ns=150 * MS), ended(1, last_ns=151 * MS), notes=(note(None, 7),))
+    assert [fault.kind for fault in faults(two)] == [FaultKind.NO_END, FaultKind.NO_END]
+
+
 def test_where_no_end_is_known_at_all_nobody_is_called_dead() -> None:
     """The job may be running, or every rank may hang."""
     silent = timeline(ended(0, last_ns=150 * MS), ended(1, last_ns=151 * MS))
@@ -340,6 +381,14 @@ def test_a_restart_is_told_with_what_it_took_and_who_ended_the_attempt_before() 
     assert (fault.kind, fault.at_ns, fault.lasted_ns) == (FaultKind.RESTART, 25 * S, 15 * S)
     assert fault.what == "attempt 1: rank 1 raised ValueError"
     assert fault.evidence == "15.0 s from the last record before to the first step; attempt 0 had made 9 steps"
+
+
+def test_a_restart_after_an_exit_that_only_the_launcher_saw_is_one() -> None:
+    before = replace(attempt(0, began_s=0, last_s=10, steps=9, endings={0: "clean"}), noted=True)
+    last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)
+    restarted = replace(run(last), earlier=(before,), launcher=(note(0, 3, first=True),))
+    (fault,) = faults(build_timeline(restarted))
+    assert (fault.kind, fault.what) == (FaultKind.RESTART, "attempt 1: rank 0 exited with code 3")
 
 
 def test_a_second_run_in_the_directory_of_one_that_ended_well_is_no_restart() -> None:

@@ -17,7 +17,9 @@ from traincope.errors import UsageError
 IN_CHILD = """
 import sys
 from traincope.cli.child import run_child
-sys.exit(run_child([sys.executable, "-uSc", sys.argv[1]], environment={}))
+ended = run_child([sys.executable, "-uSc", sys.argv[1]], environment={})
+print(ended.told_to_stop, file=sys.stderr)
+sys.exit(ended.shell_code)
 """
 
 COUNTS_SIGNALS = """
@@ -40,7 +42,9 @@ def started(script: str, **options) -> "subprocess.Popen[str]":  # type: ignore[
     ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
 )
 def test_its_exit_code_is_ours(script: str, code: int) -> None:
-    assert run_child(["sh", "-c", script], environment=os.environ) == code
+    ended = run_child(["sh", "-c", script], environment=os.environ)
+    assert (ended.shell_code, ended.told_to_stop) == (code, None)
+    assert ended.exit_code == (128 - code if code > 128 else code)
 
 
 def test_what_cannot_be_started_is_said(tmp_path: Path) -> None:
@@ -54,17 +58,20 @@ def test_it_reads_and_writes_where_we_would() -> None:
         assert child.communicate("level up\n", timeout=30) == ("pu level\n", None)
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
-def test_a_signal_that_is_sent_to_us_reaches_it(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "told_to_stop"), [("SIGINT", str(signal.SIGINT)), ("SIGTERM", str(signal.SIGTERM)), ("SIGUSR1", "None")]
+)
+def test_a_signal_that_is_sent_to_us_reaches_it(name: str, told_to_stop: str) -> None:
     def heed() -> None:
         """Whoever runs the tests in the background of a shell ignores SIGINT, and so would all below it."""
         signal.signal(getattr(signal, name), signal.SIG_DFL)
 
-    with started(COUNTS_SIGNALS.format(name=name), stdout=subprocess.PIPE, preexec_fn=heed) as child:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started(COUNTS_SIGNALS.format(name=name), preexec_fn=heed, **pipes) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(getattr(signal, name))
-        assert child.communicate(timeout=30)[0] == "1 seen\n"
+        assert child.communicate(timeout=30) == ("1 seen\n", f"{told_to_stop}\n")
     assert child.returncode == 0
 
 

@@ -1,5 +1,6 @@
 """`traincope run -- COMMAND` as a person types it: scripts that know nothing of traincope, under real launchers."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import ENVIRONMENT
+from traincope.analysis import Fault, FaultKind, analyze
 from traincope.cli.main import make_parser
 from traincope.errors import UsageError
 from traincope.events import CLEAN, Kind
 from traincope.store import RunRecords, read_run
+from traincope.timeline import open_run
 
 ON_TWO_RANKS = """
 import torch, torch.distributed as dist
@@ -57,6 +60,27 @@ with traincope.run(sys.argv[1]):
 """
 
 
+ONE_DIES = """
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(2))
+if dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(torch.ones(2))
+"""
+
+LEAVES = """
+import os, sys, torch
+torch.optim.SGD([torch.zeros(1)], lr=0.1)
+if sys.argv[1] == "at once":
+    os._exit(5)
+try:
+    {}["no such token"]
+except KeyError:
+    sys.exit(3)
+"""
+
+
 def traincope_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "traincope.cli.main", "run", *words]
     return subprocess.run(
@@ -71,6 +95,10 @@ def written(path: Path, text: str) -> str:
 
 def endings(run: RunRecords) -> dict[int, str | None]:
     return {rank.rank: rank.info.ending for rank in run.ranks}
+
+
+def faults_of(run: Path) -> list[Fault]:
+    return [fault for fault in analyze(open_run(run)).faults if not fault.is_mark]
 
 
 def recorded(run: RunRecords, kind: Kind) -> dict[int, list[str]]:
@@ -92,6 +120,41 @@ def test_torchrun_records_its_ranks_and_not_itself(tmp_path: Path) -> None:
     run = read_run(out)
     assert endings(run) == {0: CLEAN, 1: CLEAN}
     assert recorded(run, Kind.COLLECTIVE) == {0: ["all_reduce"] * 3, 1: ["all_reduce"] * 3}
+
+
+def test_a_rank_of_torchrun_that_is_killed_leaves_its_exit_code(tmp_path: Path) -> None:
+    out, script = tmp_path / "run", written(tmp_path / "train.py", ONE_DIES)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert traincope_run("--out", str(out), "--", *torchrun, script).returncode == 1
+    assert endings(read_run(out))[1] is None
+    assert [(note.rank, note.exit_code) for note in read_run(out).launcher if note.first] == [(1, -signal.SIGKILL)]
+    first, *others = (fault for fault in faults_of(out) if fault.ranks)
+    assert (first.kind, first.ranks, first.follows) == (FaultKind.KILLED, (1,), False)
+    assert first.what == "was killed (signal 9), noted by the launcher"
+    assert [(fault.ranks, fault.follows) for fault in others] == [((0,), True)]
+
+
+@pytest.mark.parametrize(("how", "code", "ending"), [("at once", 5, None), ("after a caught error", 3, CLEAN)])
+def test_a_rank_that_the_command_itself_is_leaves_its_exit_code(
+    tmp_path: Path, how: str, code: int, ending: str | None
+) -> None:
+    """Of `sys.exit(3)` the process itself can see nothing at its end; it is told as no clean one all the same."""
+    out, script = tmp_path / "run", written(tmp_path / "leaves.py", LEAVES)
+    assert traincope_run("--out", str(out), "--", sys.executable, script, how).returncode == code
+    assert endings(read_run(out)) == {0: ending}
+    (fault,) = faults_of(out)
+    assert (fault.kind, fault.what) == (FaultKind.EXIT, f"exited with code {code}, noted by the launcher")
+
+
+def test_where_a_shell_stands_between_its_own_exit_code_is_told(tmp_path: Path) -> None:
+    out, script = tmp_path / "run", written(tmp_path / "leaves.py", LEAVES)
+    assert (
+        traincope_run("--out", str(out), "--", "sh", "-c", f"{sys.executable} {script} 'at once'; exit 7").returncode
+        == 7
+    )
+    (fault,) = faults_of(out)
+    assert (fault.kind, fault.what) == (FaultKind.KILLED, "ended without a word")
+    assert fault.evidence == "the command that launched it exited with code 7"
 
 
 def test_an_error_nobody_catches_is_recorded_and_its_exit_code_kept(tmp_path: Path) -> None:
@@ -117,6 +180,7 @@ def test_what_multiprocessing_spawns_is_recorded_with_the_error_it_catches(tmp_p
     run = read_run(out)
     assert (run.attempts, endings(run)) == (1, {0: "KeyError"})
     assert recorded(run, Kind.COLLECTIVE) == {0: ["all_reduce"]}
+    assert [(note.rank, note.exit_code) for note in run.launcher] == [(0, 1)]
 
 
 def test_a_run_that_the_script_begins_itself_takes_the_place_of_ours(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 import traincope
 from traincope.events import NO_STEP, OPEN, Kind, Phase
 from traincope.record import writer
+from traincope.record.exceptions import exit_code
 from traincope.store import RankRecords, read_run
 
 
@@ -314,6 +315,39 @@ def test_leaving_by_sys_exit_0_is_a_clean_end(tmp_path: Path) -> None:
         with pytest.raises(SystemExit):
             train(code, name)
         assert only_rank(tmp_path / name).info.ending == ending
+
+
+def leave_after_a_caught_error(out: Path) -> None:
+    with traincope.run(out):
+        try:
+            {}["missing"]
+        except KeyError:
+            sys.exit("secret words")
+
+
+def test_leaving_by_sys_exit_after_a_caught_error_tells_both(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        leave_after_a_caught_error(tmp_path / "run")
+    rank = only_rank(tmp_path / "run")
+    (details,) = rank.details.values()
+    line = int(str(details["at"]).partition(":")[2])
+    assert details == {
+        "type": "SystemExit",
+        "at": f"test_run.py:{line}",
+        "code": 1,
+        "handling": "KeyError",
+        "handling_at": f"test_run.py:{line - 2}",
+    }
+    assert (rank.info.ending, rank.info.with_process) == ("SystemExit", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "process_code"), [(None, 0), (0, 0), (3, 3), (True, 1), (256, 0), (-1, 255), ("no", 1)]
+)
+def test_an_exit_code_is_what_the_process_makes_of_it(code: object, process_code: int) -> None:
+    assert exit_code(SystemExit(code)) == process_code
+    ended = subprocess.run([sys.executable, "-Sc", f"raise SystemExit({code!r})"], check=False, capture_output=True)
+    assert ended.returncode == process_code
 
 
 def test_a_collector_run_inside_a_hook_spoils_no_record(tmp_path: Path) -> None:

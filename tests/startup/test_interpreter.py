@@ -1,6 +1,7 @@
 """Python under our sitecustomize is the Python there was: same path, same modules, same torch."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from traincope import startup
-from traincope.startup.notes import NOTES_VARIABLE, Note, Notes, read_notes
+from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes
 
 INTERPRETER = Path(startup.__file__).parent / "interpreter"
 
@@ -67,7 +68,57 @@ def test_torch_is_left_as_it_was_and_an_interpreter_without_traincope_trains_unr
         counts={Note.PYTHON: 1, Note.TORCH: 1, Note.NO_TRAINCOPE: 1},
         without_traincope=(sys.executable,),
         own_runs=(),
+        ends=(),
     )
+
+
+CHILDREN = """
+import multiprocessing, os, signal, subprocess, sys
+
+def kill_myself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    pids = []
+    for code in ("pass", "import os; os._exit(5)"):
+        child = subprocess.Popen([sys.executable, "-Sc", code])
+        child.wait()
+        pids.append(child.pid)
+    for method in ("spawn", "fork", "forkserver"):
+        process = multiprocessing.get_context(method).Process(target=kill_myself)
+        process.start()
+        process.join()
+        assert process.exitcode == -9, process.exitcode
+        pids.append(process.pid)
+    stopped = os.fork()
+    if not stopped:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    assert os.WIFSTOPPED(os.waitpid(stopped, os.WUNTRACED)[1])
+    os.kill(stopped, signal.SIGCONT)
+    assert os.waitpid(stopped, 0) == (stopped, 0)
+    print(*pids)
+"""
+
+
+def test_a_child_that_ends_badly_is_noted_by_whoever_waits_for_it(tmp_path: Path) -> None:
+    """Started by subprocess, or by multiprocessing in each of its ways; one that is only stopped has not ended."""
+    notes, script = tmp_path / "notes", tmp_path / "children.py"
+    notes.touch()
+    script.write_text(CHILDREN)
+    ended = python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')", INTERPRETER, notes=notes)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    _, left, *killed = map(int, ended.stdout.split())
+    noted = [(end.pid, end.exit_code) for end in read_notes(notes).ends]
+    assert noted == [(left, 5), *((pid, -signal.SIGKILL) for pid in killed)]
+    times = [end.at_wall_ns for end in read_notes(notes).ends]
+    assert times == sorted(times)
+
+
+def test_a_note_of_an_end_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("child 7 -9 100\nchild 8 -9\nchild 9 -9 later\n")
+    assert read_notes(notes).ends == (ChildEnd(pid=7, exit_code=-9, at_wall_ns=100),)
 
 
 def test_where_nobody_reads_nothing_is_written(tmp_path: Path) -> None:

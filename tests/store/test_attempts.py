@@ -6,6 +6,7 @@ import pytest
 
 import traincope
 from traincope.store import read_run
+from traincope.store.launcher import LauncherNote, append_notes, notes_of
 
 
 @pytest.fixture
@@ -52,3 +53,12 @@ def test_what_is_damaged_in_it_costs_only_itself(run: Path, damage: str) -> None
     assert whole.ranks[0].attempt == 1
     assert [attempt.num_steps for attempt in whole.earlier] == ([] if damage in ("segment", "all") else [3])
     assert traincope.analyze(traincope.open_run(run)).goodput is not None
+
+
+def test_an_attempt_of_which_the_launcher_saw_a_bad_end_did_not_end_well(tmp_path: Path) -> None:
+    """A process that exits with 3 after its run was left has written `clean`."""
+    for _ in range(2):
+        train(tmp_path, steps=2, then=lambda: 0)
+    assert read_run(tmp_path).earlier[0].clean
+    append_notes(notes_of(tmp_path), [LauncherNote(attempt=0, rank=0, exit_code=3, first=True, at_wall_ns=1)])
+    assert not read_run(tmp_path).earlier[0].clean

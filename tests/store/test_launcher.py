@@ -21,6 +21,11 @@ def test_notes_are_appended_and_read_in_order(tmp_path: Path) -> None:
     assert read_notes(path) == (KILLED, STOPPED)
 
 
+def test_without_notes_no_file_is_made(tmp_path: Path) -> None:
+    append_notes(notes_of(tmp_path / "run"), [])
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("line", ['{"attempt": 0, "ra', "[]", '{"rank": 1}', '{"attempt": "x", "exit_code": 1}', ""])
 def test_a_line_that_is_no_note_is_left_out(tmp_path: Path, line: str) -> None:
     path = notes_of(tmp_path)

@@ -78,6 +78,8 @@ def _evidence(first: Fault, mine: RankTimeline | None, *, lead_ns: int | None) -
 
 
 def _how(first: Fault, mine: RankTimeline | None) -> str:
+    if first.kind == FaultKind.EXIT:
+        return f"it {first.what}"
     if mine is not None and mine.ending not in (None, CLEAN):
         return f"it left the run by {mine.ending}"
     if first.kind == FaultKind.SIGNAL:

@@ -35,6 +35,8 @@ class _Witness:
     rank: RankTimeline
     records: RankRecords
     note: LauncherNote | None
+    launcher: LauncherNote | None
+    """How the launcher itself ended, where no rank can be running any more."""
     memory_ratio: float | None
     """What the ranks of its host held of the host's memory when they last looked."""
 
@@ -46,7 +48,7 @@ def endings(timeline: Timeline) -> tuple[Fault, ...]:
     """
     notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
     ends = [end for witness in _witnesses(timeline, notes) if (end := _end(witness)) is not None]
-    ends = [*_settled(ends, timeline=timeline, noted=bool(notes)), *_unseen(timeline, notes)]
+    ends = [*_settled(ends, timeline=timeline, notes=notes), *_unseen(timeline, notes)]
     stop = _stop(timeline, ends)
     if stop is not None:
         return (stop, *(_following(end, stop) for end in ends))
@@ -64,15 +66,18 @@ def _witnesses(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> 
     shares = host_share(timeline)
     for rank in timeline.ranks:
         yield _Witness(
-            rank=rank, records=records[rank.rank], note=notes.get(rank.rank), memory_ratio=shares.get(rank.rank)
+            rank=rank,
+            records=records[rank.rank],
+            note=notes.get(rank.rank),
+            launcher=notes.get(None),
+            memory_ratio=shares.get(rank.rank),
         )
 
 
 def _end(seen: _Witness) -> Fault | None:
     rank, note = seen.rank, seen.note
     if rank.ending == CLEAN:
-        late = note is not None and (note.first or note.exit_code != -signal.SIGTERM)
-        return _fault(seen, FaultKind.EXIT, f"ended its run cleanly, then {_exit(note)}") if note and late else None
+        return _after_the_run(seen, note) if note is not None else None
     if rank.ending is not None:
         return _exception(seen, rank.ending)
     if "fatal" in seen.records.info.signals:
@@ -86,16 +91,38 @@ def _end(seen: _Witness) -> Fault | None:
     return _fault(seen, FaultKind.KILLED, "ended without a word")
 
 
-def _exception(seen: _Witness, kind: str) -> Fault:
-    at_ns, where = seen.rank.last_ns, None
-    events = seen.rank.of_kind(Kind.EVENT)
-    for event in reversed(events):
+def _after_the_run(seen: _Witness, note: LauncherNote) -> Fault | None:
+    """The run saw nothing wrong, but the launcher did; a survivor that it ended itself is no fault."""
+    if note.exit_code == -signal.SIGTERM and not note.first:
+        return None
+    before = "" if seen.records.info.with_process else "ended its run cleanly, then "
+    return _fault(seen, FaultKind.EXIT, before + _exit(note))
+
+
+def _exception(seen: _Witness, name: str) -> Fault:
+    at_ns, details = _written(seen, name)
+    kinds = {name, str(details.get("handling", ""))}
+    kind = FaultKind.OUT_OF_MEMORY if kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
+    what = _raised(name, details.get("at"))
+    if "code" in details:
+        kind = FaultKind.EXIT if kind is FaultKind.EXCEPTION else kind
+        what = _raised(f"exited with code {details['code']}", details.get("at"))
+    if "handling" in details:
+        what += f", while handling {_raised(str(details['handling']), details.get('handling_at'))}"
+    return replace(_fault(seen, kind, what), at_ns=at_ns)
+
+
+def _written(seen: _Witness, name: str) -> tuple[int, Mapping[str, object]]:
+    """When the exception left the run, and what was written down of it."""
+    for event in reversed(seen.rank.of_kind(Kind.EVENT)):
         details = seen.records.details.get(int(event["group"]), {})
-        if seen.rank.name(int(event["name"])) == "exception" and details.get("type") == kind:
-            at_ns, where = int(event["start_ns"]), str(details.get("at") or "") or None
-            break
-    fault = _fault(seen, FaultKind.OUT_OF_MEMORY if kind in OUT_OF_MEMORY else FaultKind.EXCEPTION, kind)
-    return replace(fault, at_ns=at_ns, what=kind if where is None else f"{kind} at {where}")
+        if seen.rank.name(int(event["name"])) == "exception" and details.get("type") == name:
+            return int(event["start_ns"]), details
+    return seen.rank.last_ns, {}
+
+
+def _raised(what: str, where: object) -> str:
+    return f"{what} at {where}" if where else what
 
 
 def _fault(seen: _Witness, kind: FaultKind, what: str) -> Fault:
@@ -112,10 +139,13 @@ def _fault(seen: _Witness, kind: FaultKind, what: str) -> Fault:
 
 
 def _evidence(seen: _Witness, kind: FaultKind) -> Iterable[str]:
-    if kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY):
+    left = seen.rank.ending not in (None, CLEAN)
+    if left:
         yield from (f"{name} had come" for name in seen.records.info.signals)
-    if seen.note is not None and kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.SIGNAL):
+    if seen.note is not None and (left or kind == FaultKind.SIGNAL):
         yield _exit(seen.note)
+    if kind == FaultKind.KILLED and seen.note is None and seen.launcher is not None and seen.launcher.exit_code >= 0:
+        yield f"the command that launched it exited with code {seen.launcher.exit_code}"
     silent = kind == FaultKind.KILLED and (seen.note is None or seen.note.exit_code == -signal.SIGKILL)
     if silent and seen.memory_ratio is not None and seen.memory_ratio >= MEMORY_FULL:
         yield (
@@ -133,13 +163,15 @@ def _exit(note: LauncherNote) -> str:
     return f"{how}, {NOTED}"
 
 
-def _settled(ends: list[Fault], *, timeline: Timeline, noted: bool) -> list[Fault]:
+def _settled(ends: list[Fault], *, timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> list[Fault]:
     """Where all that is known is that no rank has written an end, perhaps none has come to one.
 
-    Then only a rank whose records stop clearly before the others' is told as dead.
+    Then only a rank whose records stop clearly before the others' is told as dead; and one that was alone
+    with a launcher that has ended.
     """
     silent = all(end.kind == FaultKind.KILLED for end in ends) and len(ends) == len(timeline.ranks)
-    if noted or not silent:
+    over = bool(notes) and len(ends) == 1
+    if over or any(rank is not None for rank in notes) or not silent:
         return ends
     lead_ns = lead(timeline.ranks)
     first = min(ends, key=lambda end: end.at_ns) if lead_ns is not None and lead_ns >= CLEARLY_EARLIER_NS else None
@@ -173,7 +205,7 @@ def _unseen(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Ite
 def _stop(timeline: Timeline, ends: list[Fault]) -> Fault | None:
     """The launcher's own end, which it notes once its ranks have ended, or a signal that came to every rank."""
     for note in timeline.run.launcher:
-        if note.rank is None:
+        if note.rank is None and note.exit_code < 0:
             name = _signal_name(-note.exit_code)
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
@@ -202,10 +234,13 @@ def _from_outside(end: Fault) -> bool:
 def _first(ends: list[Fault], notes: Mapping[int | None, LauncherNote]) -> Fault | None:
     """By the launcher, where it saw a rank killed or knows alone; else by time, as the ranks wrote it.
 
-    Of ranks that exited in the same second the launcher cannot tell which was first.
+    Of ranks that exited in the same second the launcher cannot tell which was first; those it ended itself
+    came after.
     """
     told = [end for end in ends if end.is_fault]
-    sure = {note.rank for note in notes.values() if note.first and (note.exit_code < 0 or len(notes) == 1)}
+    of_ranks = [note for note in notes.values() if note.rank is not None]
+    unasked = [note for note in of_ranks if note.exit_code != -signal.SIGTERM]
+    sure = {note.rank for note in of_ranks if note.first and (note.exit_code < 0 or unasked == [note])}
     noted = [end for end in told if end.ranks[0] in sure]
     own = [end for end in told if not _from_outside(end) and not _unseen_by_us(end)]
     return min(noted or own or told, key=lambda end: end.at_ns, default=None)

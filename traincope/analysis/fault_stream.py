@@ -58,12 +58,15 @@ def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) 
 
 
 def _reason(before: Attempt, notes: Sequence[LauncherNote]) -> str:
-    """Who ended the attempt before: whom the launcher saw killed, else who raised first."""
-    for note in notes:
-        if note.attempt == before.number and note.first and note.exit_code < 0 and note.rank is not None:
+    """Who ended the attempt before: whom the launcher saw killed, else who raised first, else who exited."""
+    blamed = [note for note in notes if note.attempt == before.number and note.first and note.rank is not None]
+    for note in blamed:
+        if note.exit_code < 0:
             return f"rank {note.rank} was killed (signal {-note.exit_code})"
     raised = [rank for rank, ending in before.endings.items() if ending not in (None, CLEAN)]
     if raised:
         first = min(raised, key=lambda rank: before.ended_ns.get(rank, before.last_ns))
         return f"rank {first} raised {before.endings[first]}"
+    for note in blamed:
+        return f"rank {note.rank} exited with code {note.exit_code}"
     return f"{sum(ending is None for ending in before.endings.values())} ranks ended without a word"

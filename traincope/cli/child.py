@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from traincope.errors import UsageError
@@ -18,25 +19,45 @@ KILLED = 128
 """What a shell adds to a signal's number to make an exit code of it."""
 
 
-def run_child(command: Sequence[str], *, environment: Mapping[str, str]) -> int:
-    """Its exit code, or 128 + the signal that ended it.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Who sends one of these wants an end."""
 
-    Raises UsageError where it cannot be started.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A command that has come to its end."""
+
+    pid: int
+    exit_code: int
+    """Negative: the signal that ended it."""
+    told_to_stop: signal.Signals | None
+    """The first signal we were sent that asks for an end."""
+
+    @property
+    def shell_code(self) -> int:
+        """Its exit code, or 128 + the signal that ended it."""
+        return KILLED - self.exit_code if self.exit_code < 0 else self.exit_code
+
+
+def run_child(command: Sequence[str], *, environment: Mapping[str, str]) -> Ended:
+    """Run it to its end. Raises UsageError where it cannot be started."""
     try:
         child = subprocess.Popen(command, env=environment)
     except OSError as error:
         raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-    with _forwarding(child):
+    heard: list[signal.Signals] = []
+    with _forwarding(child, heard=heard):
         code = child.wait()
-    return KILLED - code if code < 0 else code
+    stops = (number for number in heard if number in STOPPING)
+    return Ended(pid=child.pid, exit_code=code, told_to_stop=next(stops, None))
 
 
 @contextmanager
-def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Send the child what we are sent. What we were started to ignore (nohup), it ignores too."""
+def _forwarding(child: "subprocess.Popen[bytes]", *, heard: list[signal.Signals]) -> Iterator[None]:
+    """Send the child what we are sent, and keep it. What we were started to ignore (nohup), it ignores too."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
+        heard.append(signal.Signals(number))
         if number not in FROM_KEYS or not _in_foreground():
             child.send_signal(number)
 

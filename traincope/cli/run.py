@@ -5,17 +5,20 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from traincope import startup
-from traincope.cli.child import run_child
+from traincope.cli.child import Ended, run_child
 from traincope.cli.outcome import say
 from traincope.cli.training import check_out
 from traincope.errors import UsageError
 from traincope.record.identity import DEFAULT_ROOT, identify
 from traincope.record.run import OUT_VARIABLE
-from traincope.startup.notes import NOTES_VARIABLE, read_notes
+from traincope.startup.deaths import deaths, end_of_all, has_silent_rank
+from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
+from traincope.store.launcher import LauncherNote, append_notes, notes_of
+from traincope.store.launcher import read_notes as launcher_notes
 from traincope.store.layout import PROVISIONAL, RUN_FILE
 
 INTERPRETER = Path(startup.__file__).parent / "interpreter"
@@ -43,18 +46,53 @@ class Run:
     def run(self, arguments: argparse.Namespace) -> int:
         command = _command(arguments.words)
         out = _directory(arguments.out, command=command)
-        before = recorded(out)
+        before, began_wall_ns = recorded(out), time.time_ns()
         with tempfile.NamedTemporaryFile(prefix="traincope-run-") as notes:
-            code = run_child(command, environment=_environment(out, notes=Path(notes.name)))
+            ended = run_child(command, environment=_environment(out, notes=Path(notes.name)))
             seen = read_notes(Path(notes.name))
+        new = recorded(out) - before
+        for run in [*([out] if new else []), *_own(seen)]:
+            _note_deaths(run, ended=ended, seen=seen, since_wall_ns=began_wall_ns)
         if not identify(os.environ).rank:
-            say(out, new=recorded(out) - before, seen=seen, file=sys.stderr)
-        return code
+            say(out, new=new, seen=seen, file=sys.stderr)
+        return ended.shell_code
 
 
 def recorded(out: Path) -> frozenset[Path]:
     """What processes have recorded there: a directory each."""
     return frozenset([*out.glob("attempt-*/rank-*"), *out.glob(f"{PROVISIONAL}*")])
+
+
+def _own(seen: Notes) -> Iterator[Path]:
+    """Runs that scripts began themselves, as far as they are known by a path."""
+    return (path for place in seen.own_runs if place and (path := Path(place)).is_dir())
+
+
+def _note_deaths(run: Path, *, ended: Ended, seen: Notes, since_wall_ns: int) -> None:
+    """Write down how ranks ended that cannot tell themselves: the command may be one, or what launched them."""
+    path = notes_of(run)
+    known = {(note.attempt, note.rank) for note in launcher_notes(path)}
+    notes = [
+        note
+        for note in _deaths(run, ended=ended, seen=seen, since_wall_ns=since_wall_ns)
+        if (note.attempt, note.rank) not in known
+    ]
+    try:
+        append_notes(path, notes)
+    except OSError as error:
+        print(f"traincope: how its ranks ended could not be written to {path}: {error.strerror}", file=sys.stderr)
+
+
+def _deaths(run: Path, *, ended: Ended, seen: Notes, since_wall_ns: int) -> Iterator[LauncherNote]:
+    """Also the command's own end, where it was told to stop, or a shell stood between that keeps the rank's code."""
+    now = time.time_ns()
+    ends = (*seen.ends, ChildEnd(pid=ended.pid, exit_code=ended.exit_code, at_wall_ns=now))
+    found = deaths(run, ends=[end for end in ends if end.exit_code], since_wall_ns=since_wall_ns)
+    yield from found
+    if ended.told_to_stop is not None and ended.exit_code:
+        yield end_of_all(run, exit_code=-ended.told_to_stop, at_wall_ns=now)
+    elif ended.exit_code >= 0 and has_silent_rank(run, noted=found, since_wall_ns=since_wall_ns):
+        yield end_of_all(run, exit_code=ended.exit_code, at_wall_ns=now)
 
 
 def _command(words: Sequence[str]) -> list[str]:

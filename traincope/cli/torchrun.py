@@ -4,7 +4,6 @@ torchrun prints failures for people, and those of an attempt that it restarts no
 the launcher and the report need rank and exit code.
 """
 
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -18,13 +17,12 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher import api as launcher
 
-from traincope.store.launcher import LauncherNote, append_notes
+from traincope.store.launcher import SECOND_NS, LauncherNote, append_notes, culprit_first
 
 KILLED = 128
 """What a shell adds to a signal's number to make an exit code of it."""
 AGENT = "LocalElasticAgent"
 """The name in `torch.distributed.launcher.api` by which torchrun finds what watches the ranks."""
-SECOND_NS = 1_000_000_000
 
 
 def main(notes: Path, arguments: list[str]) -> int:
@@ -53,30 +51,20 @@ def _noting_agent(notes: Path) -> type[LocalElasticAgent]:
     return NotingAgent
 
 
-def _failed(failures: Mapping[int, ProcessFailure], *, attempt: int) -> list[LauncherNote]:
+def _failed(failures: Mapping[int, ProcessFailure], *, attempt: int) -> tuple[LauncherNote, ...]:
     """A note a rank, the culprit first."""
-    return [
-        LauncherNote(
-            attempt=attempt,
-            rank=rank,
-            exit_code=failure.exitcode,
-            first=position == 0,
-            at_wall_ns=int(failure.timestamp) * SECOND_NS,
-        )
-        for position, (rank, failure) in enumerate(sorted(failures.items(), key=_suspicion))
-    ]
-
-
-def _suspicion(failed: tuple[int, ProcessFailure]) -> tuple[bool, int]:
-    """Sorts the culprit first: who was killed, else who failed first.
-
-    When a rank is killed its peers fail on the lost connection, and may be noticed before it.
-    SIGTERM is mostly the agent's own, and an abort is what a peer's lost connection can end in. Of those
-    that failed in the same second, the one noticed first comes first: the order of the failures.
-    """
-    failure = failed[1]
-    killed = failure.exitcode < 0 and -failure.exitcode not in (signal.SIGTERM, signal.SIGABRT)
-    return not killed, int(failure.timestamp)
+    return culprit_first(
+        [
+            LauncherNote(
+                attempt=attempt,
+                rank=rank,
+                exit_code=failure.exitcode,
+                first=False,
+                at_wall_ns=int(failure.timestamp) * SECOND_NS,
+            )
+            for rank, failure in failures.items()
+        ]
+    )
 
 
 def _stopped(by: Any) -> LauncherNote:

@@ -192,8 +192,10 @@ class Recorder:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def close(self, *, ending: str) -> None:
-        """Close every segment and say how it ended. After an exception the open step stays open."""
+    def close(self, *, ending: str, with_process: bool = False) -> None:
+        """Close every segment and say how it ended, and whether with the process. After an exception the open step
+        stays open.
+        """
         if os.getpid() != self._owner_pid:
             return
         self.settle(True, True)
@@ -206,7 +208,7 @@ class Recorder:
             writer.latest = None
         for file in self._side_files:
             file.close()
-        self.note(ending=ending, ended_wall_ns=time.time_ns(), recorder=self._counts())
+        self.note(ending=ending, with_process=with_process, ended_wall_ns=time.time_ns(), recorder=self._counts())
 
     def _counts(self) -> dict[str, int]:
         return {

@@ -13,10 +13,9 @@ from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.events import CLEAN
 from traincope.record import guard as guarding
 from traincope.record.ending import stop_at_exit
-from traincope.record.exceptions import place_of
+from traincope.record.exceptions import ending_of
 from traincope.record.guard import guard, meter, trial_ns
 from traincope.record.hooks import make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
@@ -91,8 +90,11 @@ class Run:
         self._entered -= 1
         if self._entered:
             return
-        finished = kind is None or (isinstance(error, SystemExit) and not error.code)
-        guard(self._stop)(None if finished else kind, traceback)
+        guard(self._stop)(kind, error, False)
+
+    def end_with_the_process(self, error: BaseException | None) -> None:
+        """As if left by `error`, or by nothing; the exit code of the process is not known here."""
+        guard(self._stop)(None if error is None else type(error), error, True)
 
     def __call__(self, function: F) -> F:
         """`@traincope.run()`: every call of the function is a run of its own.
@@ -158,7 +160,7 @@ class Run:
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars = recorder, Scalars(recorder)
         _active, _recording = self, recorder
-        self._not_at_exit = stop_at_exit(guard(self._stop))
+        self._not_at_exit = stop_at_exit(self.end_with_the_process)
         throttle = Throttle(self._options.throttle)
         self._probes = Probes(recorder, make_hooks(), level=_level(self._options), throttle=throttle)
         self._probes.install()
@@ -166,7 +168,7 @@ class Run:
             _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
         recorder.note()
 
-    def _stop(self, kind: type[BaseException] | None, traceback: TracebackType | None) -> None:
+    def _stop(self, kind: type[BaseException] | None, error: BaseException | None, with_process: bool) -> None:
         global _active, _recording
         recorder, self._recorder, self._scalars = self._recorder, None, None
         if recorder is None:
@@ -175,10 +177,11 @@ class Run:
         self._not_at_exit()
         if self._probes is not None:
             self._probes.remove()
-        if kind is not None:
-            _write_event(recorder, "exception", {"type": kind.__name__, "at": place_of(traceback)})
+        ending = ending_of(kind, error)
+        if ending.details:
+            _write_event(recorder, "exception", dict(ending.details))
         recorder.probes |= guarding.failure_notes()
-        recorder.close(ending=CLEAN if kind is None else kind.__name__)
+        recorder.close(ending=ending.name, with_process=with_process)
 
 
 @overload

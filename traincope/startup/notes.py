@@ -28,6 +28,18 @@ class Note(StrEnum):
     """It would have, but this interpreter has no traincope: its path."""
     OWN_RUN = "own-run"
     """The script calls `traincope.run()` itself: the directory it gave."""
+    CHILD = "child"
+    """A child of it ended with another code than 0: process id, code, and when (`ChildEnd`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEnd:
+    """How some process on this host ended, as its parent learnt it."""
+
+    pid: int
+    exit_code: int
+    """Negative: the signal that ended it."""
+    at_wall_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +52,8 @@ class Notes:
     """Interpreters that train and have no traincope."""
     own_runs: tuple[str, ...]
     """Directories that scripts record to by themselves."""
+    ends: tuple[ChildEnd, ...]
+    """In the order in which parents learnt of them."""
 
 
 def write_note(kind: Note, what: object = "") -> None:
@@ -61,4 +75,14 @@ def read_notes(path: Path) -> Notes:
         counts=Counter(kind for kind, _ in notes),
         without_traincope=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.NO_TRAINCOPE)),
         own_runs=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.OWN_RUN)),
+        ends=tuple(end for kind, what in notes if kind is Note.CHILD and (end := _child_end(what)) is not None),
     )
+
+
+def _child_end(what: str) -> ChildEnd | None:
+    """None where the line was cut short."""
+    try:
+        pid, exit_code, at_wall_ns = map(int, what.split())
+    except ValueError:
+        return None
+    return ChildEnd(pid=pid, exit_code=exit_code, at_wall_ns=at_wall_ns)

@@ -23,9 +23,9 @@ class UnaskedRun(Run):
     def gives_way_to(self, inner: Run) -> bool:
         """End, and remove what was recorded: two runs of one training would be one too many."""
         recorder = self._recorder
-        self._stop(None, None)
+        self._stop(None, None, False)
         out = inner._options.out or os.environ.get(OUT_VARIABLE, "")
-        write_note(Note.OWN_RUN, out)
+        write_note(Note.OWN_RUN, Path(out).absolute() if out else "")
         if recorder is not None:
             _discard(recorder.directory, with_run=str(out) != os.environ.get(OUT_VARIABLE))
         return True
@@ -52,8 +52,7 @@ def _end_with_the_process(run: Run) -> None:
         nonlocal over
         if not over:
             over = True
-            cause = _cause(error)
-            run.__exit__(type(cause) if cause else None, cause, cause.__traceback__ if cause else None)
+            run.end_with_the_process(_cause(error))
 
     sys.excepthook = _then(end, sys.excepthook)
     if parent_process() is None:

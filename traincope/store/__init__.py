@@ -2,7 +2,7 @@
 
     RUN/
       run.json                     what ran: id, world size, mesh, versions, start (replaced whole as more is known)
-      launcher.jsonl               how processes ended that did not end well, where `traincope train` launched them
+      launcher.jsonl               how ranks ended that did not end well, as `traincope train` or `run` saw it
       attempt-000/                 one launch of the job; a restart adds the next
         rank-00000/
           rank.json                host, process, mesh coordinate, clock; replaced whole, last at a clean end

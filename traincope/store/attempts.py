@@ -48,11 +48,13 @@ class Attempt:
 
     ended_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> when it wrote that ending."""
+    noted: bool = False
+    """Whether the launcher noted that a rank did not end well: it may have seen nothing wrong itself."""
 
     @property
     def clean(self) -> bool:
-        """Whether every rank that recorded came to a clean end."""
-        return all(ending == CLEAN for ending in self.endings.values())
+        """Whether every rank that recorded came to a clean end, as far as it and the launcher know."""
+        return not self.noted and all(ending == CLEAN for ending in self.endings.values())
 
 
 def read_attempt(directory: Path) -> Attempt | None:

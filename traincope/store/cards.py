@@ -45,6 +45,8 @@ class RankInfo:
     """None: the process has not come to a clean end (still running, or killed)."""
     ending: str | None
     """`clean`, the exception that left the `with`, or None as above."""
+    with_process: bool = False
+    """Whether nobody left the run, so that it ended with the process, whose exit code it could not see."""
     probes: dict[str, str]
     """Probe -> `on`, or why it is not."""
     recorder: dict[str, Any]
@@ -101,6 +103,7 @@ def read_rank_info(directory: Path) -> RankInfo:
             started_wall_ns=int(raw["started_wall_ns"]),
             ended_wall_ns=None if raw.get("ended_wall_ns") is None else int(raw["ended_wall_ns"]),
             ending=None if raw.get("ending") is None else str(raw["ending"]),
+            with_process=raw.get("with_process") is True,
             probes={str(k): str(v) for k, v in raw.get("probes", {}).items()},
             recorder={str(k): v for k, v in raw.get("recorder", {}).items() if type(v) is int},
             device=dict(raw.get("device", {})),

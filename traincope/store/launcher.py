@@ -1,34 +1,56 @@
 """What the launcher saw of the ranks' ends, a JSON line each: a rank that was killed cannot tell."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from traincope.store.layout import LAUNCHER_FILE
 from traincope.store.lines import parse
 
+SECOND_NS = 1_000_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherNote:
-    """One process that did not end well."""
+    """One process that did not end well, or the launcher's own end."""
 
     attempt: int
     rank: int | None
-    """None: the launcher itself was told to stop."""
+    """None: the launcher itself."""
     exit_code: int
-    """Negative: the signal that ended it."""
+    """Negative: the signal that ended it; the launcher, that told it to stop."""
     first: bool
     """Whether the launcher holds this one to be the cause of the others' ends."""
     at_wall_ns: int
-    """When the launcher noticed, in whole seconds of wall time."""
+    """Wall time when the launcher noticed; torchrun tells whole seconds."""
+
+
+def culprit_first(notes: Sequence[LauncherNote]) -> tuple[LauncherNote, ...]:
+    """The ends of one attempt, in the order they were noticed -> the likely cause of the others marked and first.
+
+    That is who was killed, else who failed first: when a rank is killed its peers fail on the lost
+    connection, and may be noticed before it. SIGTERM is mostly the launcher's own, and an abort is what
+    a peer's lost connection can end in. Of those that failed in the same second, the one noticed first.
+    """
+    ordered = sorted(notes, key=_suspicion)
+    return tuple(replace(note, first=position == 0) for position, note in enumerate(ordered))
+
+
+def _suspicion(note: LauncherNote) -> tuple[bool, int]:
+    killed = note.exit_code < 0 and -note.exit_code not in (signal.SIGTERM, signal.SIGABRT)
+    return not killed, note.at_wall_ns // SECOND_NS
 
 
 def append_notes(path: Path, notes: Iterable[LauncherNote]) -> None:
-    """Raises OSError where it cannot be written."""
+    """Without notes no file is made. Raises OSError where it cannot be written."""
+    lines = [json.dumps(asdict(note)) + "\n" for note in notes]
+    if not lines:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(note)) + "\n" for note in notes)
+        file.writelines(lines)
 
 
 def read_notes(path: Path) -> tuple[LauncherNote, ...]:

@@ -1,7 +1,7 @@
 """Run directory -> records: what can still be read is read, what cannot is named."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,7 @@ def read_run(path: str | Path) -> RunRecords:
         detail = f": {problems[0]}" if problems else ""
         raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
     present = {rank.rank for rank in ranks}
+    notes = read_notes(notes_of(root))
     return RunRecords(
         path=root,
         info=info,
@@ -122,9 +123,17 @@ def read_run(path: str | Path) -> RunRecords:
         attempts=len(attempts),
         missing=tuple(rank for rank in range(info.world_size) if rank not in present),
         problems=tuple(problems),
-        earlier=tuple(earlier for path in attempts[:-1] if (earlier := read_attempt(path)) is not None),
-        launcher=read_notes(notes_of(root)),
+        earlier=tuple(_earlier(attempts[:-1], notes=notes)),
+        launcher=notes,
     )
+
+
+def _earlier(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
+    noted = {note.attempt for note in notes if note.rank is not None}
+    for directory in directories:
+        attempt = read_attempt(directory)
+        if attempt is not None:
+            yield replace(attempt, noted=attempt.number in noted)
 
 
 def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:

@@ -45,7 +45,7 @@ OWN_NAMES = re.compile(
 OWN_TEXTS = frozenset({"measured, every rank multiplying at once"})
 """Texts of settings that `traincope train` writes and a report repeats."""
 
-KEPT_DETAILS = frozenset({"type", "why", "reasons", "meaning"})
+KEPT_DETAILS = frozenset({"type", "handling", "why", "reasons", "meaning"})
 """Keys of events' details whose text traincope wrote, in events of its own."""
 
 Hash = Callable[[str], str]

@@ -1,11 +1,13 @@
 """Waits for torch; once the process trains, hands over to `traincope.startup.training`.
 
-Until then traincope is not imported: most processes never train, and this interpreter may not even
-have it. Each start of Python under `traincope run` pays for what is imported here.
+Notes, too, how its children end: one of them may be a rank that can no longer tell. Until it trains
+traincope is not imported: most processes never do, and this interpreter may not even have it. Each
+start of Python under `traincope run` pays for what is imported here.
 """
 
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,30 @@ def _note(kind: str, what: str = "") -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def _watch_children() -> None:
+    """Note what children ended badly: subprocess, multiprocessing and asyncio all learn it from `os.waitpid`.
+
+    Which of them were ranks is known by whoever reads the notes, from the process ids that ranks write down.
+    """
+    original = os.waitpid
+
+    def waitpid(pid: int, options: int, /) -> "tuple[int, int]":
+        ended = original(pid, options)
+        if ended[1]:
+            _note_end(*ended)
+        return ended
+
+    os.waitpid = waitpid
+
+
+def _note_end(pid: int, status: int) -> None:
+    """One that was only stopped has not ended."""
+    if os.WIFSIGNALED(status):
+        _note("child", f"{pid} {-os.WTERMSIG(status)} {time.time_ns()}")
+    elif os.WIFEXITED(status):
+        _note("child", f"{pid} {os.WEXITSTATUS(status)} {time.time_ns()}")
 
 
 class _Training:
@@ -129,6 +155,7 @@ def watch() -> None:
     _note("python")
     if os.environ.get("TRAINCOPE", "").lower() in ("off", "0"):
         return
+    _watch_children()
     actions = {
         "torch.distributed.distributed_c10d": _watch_process_groups,
         "torch.optim.optimizer": _watch_optimizers,
