@@ -17,7 +17,7 @@ REFUSED = {
     "[model]\nlayers = 2.5": "model.layers = 2.5 is not a whole number",
     "[model]\nlayers = true": "model.layers = True is not a whole number",
     "[optimizer]\nlr = 'fast'": "optimizer.lr = 'fast' is not a number",
-    "[parallel]\nreshard_after_forward = 1": "parallel.reshard_after_forward = 1 is not true or false",
+    "[parallel]\nsequence_parallel = 1": "parallel.sequence_parallel = 1 is not true or false",
     "[data]\npath = 3": "data.path = 3 is not a string",
     "[train]\nprecision = 'fp16'": "train.precision = 'fp16' is not known; choose one of fp32, bf16",
     "model = 3": "model = 3 is a key, but [model] is a table; put its keys below it",

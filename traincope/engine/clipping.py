@@ -8,17 +8,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from traincope.engine.mesh import Layout
+from traincope.engine.mesh import SHARD_AXES, Layout
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tensor:
     """2-norm of the full model's gradient, fp32 scalar, equal on all ranks.
 
     Along axes that cut parameters each rank has the squares of its own pieces, and of a parameter that is whole on
-    all n ranks of such an axis 1/n. Along the others gradients are equal and count once.
+    all n ranks of such an axis 1/n. Along the others gradients are equal and count once. The norm is on the mesh's
+    device, wherever gradients are.
     """
     shares = [_squares(parameter.grad, layout=layout) for parameter in parameters if parameter.grad is not None]
     squares = torch.stack(shares).sum()
+    if layout.mesh is not None:
+        squares = squares.to(layout.mesh.device_type)
     for axis in _partitioning_axes(layout):
         group = layout.group(axis)
         if group is not None:
@@ -31,7 +34,7 @@ def clip(parameters: Sequence[nn.Parameter], *, norm: Tensor, limit: float) -> N
     """Scale gradients in place so that their norm, now `norm`, is at most `limit`; the host never waits for it."""
     factor = (limit / (norm + 1e-6)).clamp(max=1.0)
     for gradient in _local_gradients(parameters):
-        gradient.mul_(factor)
+        gradient.mul_(factor.to(gradient.device))
 
 
 def _partitioning_axes(layout: Layout) -> tuple[str, ...]:
@@ -47,10 +50,12 @@ def _squares(gradient: Tensor, *, layout: Layout) -> Tensor:
 
 
 def _is_cut(gradient: Tensor, *, axis: str) -> bool:
-    """Whether the ranks along `axis` hold different pieces; stages always do."""
+    """Whether the ranks along `axis` hold different pieces; stages always do, and experts are cut twice."""
     if axis == "pp" or not isinstance(gradient, DTensor):
         return axis == "pp"
     placements = dict(zip(gradient.device_mesh.mesh_dim_names or (), gradient.placements, strict=True))
+    if axis in SHARD_AXES and "ep" in placements:
+        return True
     return axis in placements and not placements[axis].is_replicate()
 
 

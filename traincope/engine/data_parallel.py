@@ -4,13 +4,22 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from traincope.engine.compression import compress_gradients
+from traincope.engine.config import DDPConfig
 from traincope.engine.mesh import Layout
 
 
-def replicate(model: nn.Module, *, layout: Layout, device: torch.device) -> nn.Module:
+def replicate(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: torch.device) -> nn.Module:
     """Wrap an initialised model; unchanged without a `dp` axis."""
     group = layout.group("dp")
     if group is None:
         return model
-    devices = None if device.type == "cpu" else [device]
-    return DistributedDataParallel(model, device_ids=devices, process_group=group, gradient_as_bucket_view=True)
+    replicas = DistributedDataParallel(
+        model,
+        device_ids=None if device.type == "cpu" else [device],
+        process_group=group,
+        bucket_cap_mb=settings.bucket_mib,
+        gradient_as_bucket_view=True,
+    )
+    compress_gradients(replicas, settings, group=group)
+    return replicas

@@ -1,23 +1,81 @@
 """AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101) with a linear warm-up."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 
-from traincope.engine.config import OptimizerConfig
+from traincope.engine.config import Config, OptimizerConfig
+from traincope.engine.mesh import Layout
+from traincope.engine.model import Block
+from traincope.engine.streamed_adamw import StreamedAdamW
+
+
+def place_optimizer(modules: Iterable[nn.Module], config: Config, *, layout: Layout) -> torch.optim.Optimizer:
+    """AdamW whose state lies where `[ddp]` and `[offload]` say: here, spread over the replicas, or in files.
+
+    Raises TrainingError if a disk has no room for it.
+    """
+    modules = list(modules)
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    settings = config.optimizer
+    if config.ddp.shard_optimizer:
+        return ZeroRedundancyOptimizer(
+            parameter_groups(parameters, settings),
+            optimizer_class=torch.optim.AdamW,
+            process_group=layout.group("dp"),
+            parameters_as_bucket_view=True,
+            lr=settings.lr,
+            betas=(settings.beta1, settings.beta2),
+            fused=True,
+        )
+    if config.offload.optimizer == "file":
+        return StreamedAdamW(
+            parameter_groups(parameters, settings),
+            blocks=[block for module in modules for block in _blocks(module)],
+            lr=settings.lr,
+            betas=(settings.beta1, settings.beta2),
+            directory=config.offload.directory,
+        )
+    return build_optimizer(parameters, settings)
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+    """All of it here."""
+    groups = parameter_groups(parameters, config)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+
+
+def parameter_groups(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> list[dict[str, Any]]:
     """Only matrices decay: pulling a norm's gain to zero would undo what it is there for."""
     parameters = list(parameters)
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     gains = [parameter for parameter in parameters if parameter.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": gains, "weight_decay": 0.0},
+    return [
+        *({"params": group, "weight_decay": config.weight_decay} for group in _by_mesh(matrices)),
+        *({"params": group, "weight_decay": 0.0} for group in _by_mesh(gains)),
     ]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+
+
+def _blocks(module: nn.Module) -> list[list[nn.Parameter]]:
+    """Parameters of each transformer block, and what is left."""
+    blocks = [list(block.parameters()) for block in module.modules() if isinstance(block, Block)]
+    inside = {parameter for block in blocks for parameter in block}
+    left = [parameter for parameter in module.parameters() if parameter not in inside]
+    return [block for block in (*blocks, left) if block]
+
+
+def _by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """torch updates all DTensors of a group at once, which must lie on one mesh; experts lie on another."""
+    groups: dict[DeviceMesh | None, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    return list(groups.values())
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, config: OptimizerConfig, *, step: int) -> None:

@@ -1,25 +1,80 @@
-"""FSDP2: each block's parameters, gradients and optimizer state are cut over the `fsdp` axis, or `fsdp` x `cp`.
+"""FSDP2: parameters, gradients and optimizer state are cut over the `fsdp` axis, or `fsdp` x `cp`, unit by unit.
 
+Stage 3 of ZeRO gathers a unit's parameters when they are needed, in forward and again in backward, and reduces
+gradients with the last microbatch. Stage 2 gathers once a step and keeps parameters until that last backward; it
+reduces gradients after each microbatch, so that no rank ever holds all of them. Between steps both keep shards only,
+where the paper's stage 2 keeps whole parameters: as many bytes travel, before forward instead of after the update.
 With a `dp_replicate` axis the shards are replicated along it (HSDP).
 """
 
-import torch
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from collections.abc import Sequence
+from typing import cast
 
+import torch
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import Shard
+
+from traincope.engine.config import Config
+from traincope.engine.expert_parallel import spread_experts
 from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT
+from traincope.engine.zeropp import compress
 
 
-def shard(model: GPT, *, layout: Layout, bf16: bool, reshard_after_forward: bool) -> None:
-    """Shard a model on the meta device in place: each block, then what is left; nothing without such an axis.
+def shard(model: GPT, config: Config, *, layout: Layout) -> None:
+    """Shard a model on the meta device in place: its units of blocks, then what is left; nothing without such an axis.
 
-    `bf16` gathers parameters in bf16 and reduces gradients in fp32.
+    In bf16, parameters are gathered in bf16 and gradients reduced in fp32.
     """
     if layout.group(layout.shard_axis) is None:
         return
+    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = bf16 if config.train.precision == "bf16" else MixedPrecisionPolicy()
     mesh = layout.submesh("dp_replicate", layout.shard_axis)
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    policy = policy if bf16 else MixedPrecisionPolicy()
-    for block in model.blocks.values():
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
+    reshard = config.fsdp.stage == 3 and config.parallel.pp == 1
+    for experts in spread_experts(model, layout=layout):
+        fully_shard(
+            experts,
+            mesh=layout.submesh("dp_replicate", "efsdp"),
+            mp_policy=policy,
+            offload_policy=_offload(config),
+            reshard_after_forward=reshard,
+            shard_placement_fn=lambda _: Shard(1),
+        )
+    units = units_of(model, blocks=config.fsdp.unit_blocks)
+    for modules in (*units, model):
+        fully_shard(
+            modules,  # type: ignore[call-overload]  # a module or a list of them
+            mesh=mesh,
+            mp_policy=policy,
+            offload_policy=_offload(config),
+            reshard_after_forward=reshard,
+        )
+    if config.fsdp.prefetch is not None:
+        _prefetch([cast(FSDPModule, unit[0]) for unit in units], cast(FSDPModule, model), ahead=config.fsdp.prefetch)
+    compress(model, config.fsdp, layout=layout)
+
+
+def units_of(model: GPT, *, blocks: int) -> list[list[nn.Module]]:
+    """The blocks in groups that are gathered as one; none if one group would be all of them: then the model is it."""
+    modules = list(model.blocks.values())
+    if blocks >= len(modules):
+        return []
+    return [modules[start : start + blocks] for start in range(0, len(modules), blocks)]
+
+
+def _prefetch(units: Sequence[FSDPModule], model: FSDPModule, *, ahead: int) -> None:
+    """Each unit begins to gather the next `ahead` ones before it computes; ends and embedding are gathered first."""
+    for number, unit in enumerate(units):
+        unit.set_modules_to_forward_prefetch(list(units[number + 1 : number + 1 + ahead]))
+        unit.set_modules_to_backward_prefetch(list(reversed(units[max(number - ahead, 0) : number])))
+    model.set_modules_to_forward_prefetch(list(units[:ahead]))
+    model.set_modules_to_backward_prefetch(list(reversed(units[-ahead:])))
+
+
+def _offload(config: Config) -> OffloadPolicy:
+    """Pinned memory is for copies to a GPU, and pages of a file cannot be pinned."""
+    if config.offload.parameters == "none":
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=config.offload.parameters == "cpu" and torch.cuda.is_available())

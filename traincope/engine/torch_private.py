@@ -5,7 +5,7 @@ every schedule the same observable actions. A test holds each name against the i
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,10 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as _c10d
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter as ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather as DefaultAllGather
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllocMixin as DefaultAllocMixin
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as _schedules
 
@@ -76,6 +80,7 @@ DEAR_OPERATORS = (
     "aten.mm",
     "aten.bmm",
     "aten.addmm",
+    "aten._grouped_mm",
     "aten._scaled_dot_product_flash_attention",
     "aten._scaled_dot_product_flash_attention_for_cpu",
     "aten._scaled_dot_product_efficient_attention",
@@ -136,3 +141,23 @@ def unfold(mesh: DeviceMesh, axis: str, *, sizes: dict[str, int]) -> DeviceMesh:
     own_groups: dict[str, Any] = dict.fromkeys(sizes, dist.get_backend())
     unfolded: DeviceMesh = mesh._unflatten(axis, tuple(sizes.values()), tuple(sizes), backend_override=own_groups)
     return unfolded
+
+
+def in_backward() -> bool:
+    """Whether autograd is running on this thread."""
+    task: int = torch._C._current_graph_task_id()
+    return task >= 0
+
+
+def move_shards(module: FSDPModule, new: Callable[[Tensor], Tensor]) -> None:
+    """Have FSDP keep this unit's shards in the tensors that `new` makes for them, one-dimensional with their padding.
+
+    Values are not copied. What `nn.Module._apply` offers would put padded shards into memory of FSDP's own.
+    """
+    for group in module._get_fsdp_state()._fsdp_param_groups:
+        for shard in group.fsdp_params:
+            whole = new(shard._sharded_param_data)
+            parameter: Any = shard.sharded_param
+            local = parameter._local_tensor
+            parameter._local_tensor = whole[: local.numel()].view(local.shape)
+            shard._sharded_param_data = whole

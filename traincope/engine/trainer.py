@@ -19,10 +19,13 @@ from traincope.engine.config import Config
 from traincope.engine.context_parallel import own_positions, share_sequences
 from traincope.engine.corpus import read_corpus
 from traincope.engine.data_parallel import replicate
+from traincope.engine.expert_load import ExpertLoad, expert_loads
+from traincope.engine.expert_parallel import average_expert_gradients, load_counters, place_experts
 from traincope.engine.initialise import initialise
 from traincope.engine.mesh import Layout, build_layout
 from traincope.engine.model import GPT
-from traincope.engine.optimizer import build_optimizer, set_learning_rate
+from traincope.engine.offload import allocate
+from traincope.engine.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.pipeline import Pipeline, stage_layers, stages_of
 from traincope.engine.recompute import recompute
 from traincope.engine.sharded import shard
@@ -71,7 +74,7 @@ class Trainer:
         }
         self._passes = _passes(self.modules, config, layout=self.layout, device=device)
         self._parameters = [parameter for module in self.modules.values() for parameter in module.parameters()]
-        self._optimizer = build_optimizer(self._parameters, config.optimizer)
+        self._optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
 
     def steps(self) -> Iterator[StepResult]:
         """Train to the end, one result after each optimizer step."""
@@ -97,8 +100,14 @@ class Trainer:
             module.train()
         return self._global_mean(torch.stack(losses).mean())
 
+    def expert_loads(self) -> tuple[ExpertLoad, ...]:
+        """What this rank's experts got since the last call, layer by layer; all ranks ask together, or none."""
+        counters = load_counters(self.modules.values())
+        return expert_loads(counters, group=self.layout.group("ep"), device=self.device)
+
     def _update(self, step: int) -> Tensor:
         sum_partial_gradients(self._parameters, layout=self.layout)
+        average_expert_gradients(self._parameters, layout=self.layout)
         norm = gradient_norm(self._parameters, layout=self.layout)
         if self.config.optimizer.clip_norm is not None:
             clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
@@ -121,22 +130,22 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     initialised ones.
     """
     bf16 = config.train.precision == "bf16"
-    sharded, pipelined = layout.size(layout.shard_axis) > 1, layout.size("pp") > 1
+    sharded = layout.size(layout.shard_axis) > 1
     layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
-        model = GPT(config.model, layers=layers, autocast=bf16 and not sharded)
+        model = GPT(config.model, experts=config.experts, layers=layers, autocast=bf16 and not sharded)
     split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
     share_sequences(model, config, layout=layout)
+    place_experts(model, config, layout=layout)
     recompute(model, config.train.recompute)
-    reshard = config.parallel.reshard_after_forward and not pipelined
-    shard(model, layout=layout, bf16=bf16, reshard_after_forward=reshard)
-    model.to_empty(device=device)
+    shard(model, config, layout=layout)
+    allocate(model, config.offload, device=device)
     initialise(model, config.model, seed=config.train.seed)
-    return replicate(model, layout=layout, device=device)
+    return replicate(model, config.ddp, layout=layout, device=device)
 
 
 def _passes(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> Passes:
     if layout.size("pp") > 1:
         return Pipeline(modules, config, layout=layout, device=device)
     positions = own_positions(config, layout=layout)
-    return WholeModel(modules[0], accumulation=config.train.accumulation, positions=positions)
+    return WholeModel(modules[0], config, positions=positions)

@@ -7,18 +7,20 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from traincope.engine.config import Config
 from traincope.engine.context_parallel import own_tokens
 from traincope.engine.model import Positions, next_token_loss
 
 
 class WholeModel:
-    """Runs a batch in `accumulation` parts whose gradients are summed, and reduced with the last."""
+    """Runs a batch in `accumulation` parts whose gradients are summed, and reduced with the last (FSDP: see there)."""
 
-    def __init__(self, model: nn.Module, *, accumulation: int, positions: Positions) -> None:
+    def __init__(self, model: nn.Module, config: Config, *, positions: Positions) -> None:
         """`positions` are this rank's in a sequence."""
         self.model = model
         self._positions = positions
-        self._accumulation = accumulation
+        self._accumulation = config.train.accumulation
+        self._keeps_parameters = config.fsdp.stage == 2
 
     def train(self, batch: Tensor) -> Tensor:
         """Gradients of the mean loss over tokens (B, S + 1) are added to `.grad`; returns that loss."""
@@ -42,7 +44,10 @@ class WholeModel:
         return next_token_loss(self.model(inputs), targets)
 
     def _reduce_gradients(self, wanted: bool) -> AbstractContextManager[None]:
-        if isinstance(self.model, FSDPModule):
+        if isinstance(self.model, FSDPModule) and self._keeps_parameters:
+            self.model.set_reshard_after_backward(wanted)
+            self.model.set_requires_all_reduce(wanted)
+        elif isinstance(self.model, FSDPModule):
             self.model.set_requires_gradient_sync(wanted)
         if isinstance(self.model, DistributedDataParallel) and not wanted:
             return self.model.no_sync()

@@ -5,8 +5,10 @@ value that cannot work raises ConfigError here, before any process is launched.
 """
 
 from traincope.engine.config.data import DataConfig
+from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import AXES, ParallelConfig
+from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.train import OptimizerConfig, TrainConfig
 from traincope.engine.config.whole import Config
 
@@ -14,8 +16,12 @@ __all__ = [
     "AXES",
     "VOCABULARY",
     "Config",
+    "DDPConfig",
     "DataConfig",
+    "ExpertsConfig",
+    "FSDPConfig",
     "ModelConfig",
+    "OffloadConfig",
     "OptimizerConfig",
     "ParallelConfig",
     "TrainConfig",

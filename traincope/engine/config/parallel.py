@@ -31,6 +31,8 @@ class ParallelConfig:
     """Ranks that share each matrix product (tensor parallelism)."""
     sequence_parallel: bool = True
     """With tp, norms and the residual stream are cut along the sequence, instead of repeated on every tp rank."""
+    ep: int = 1
+    """Ranks that share the experts of each layer (expert parallelism), of the fsdp x cp ranks; no factor of its own."""
     ranks: int | None = None
     """World size this layout is meant for, checked against the product of the sizes; None: the product."""
     schedule: str = "1f1b"
@@ -39,11 +41,9 @@ class ParallelConfig:
     """Stages that a rank of the pipeline holds; None: as few as the schedule can have (zb-v has always two)."""
     microbatches: int = 1
     """Pieces a pipeline cuts its batch into."""
-    reshard_after_forward: bool = True
-    """FSDP frees gathered parameters between forward and backward; pipelines never do."""
 
     def __post_init__(self) -> None:
-        for name in (*AXES, "microbatches"):
+        for name in (*AXES, "ep", "microbatches"):
             positive(getattr(self, name), key=f"parallel.{name}")
         require(
             self.schedule in SCHEDULES,
@@ -63,6 +63,11 @@ class ParallelConfig:
             self.dp_replicate == 1 or self.fsdp * self.cp > 1,
             f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1 or cp > 1; for replicas that are not sharded "
             "set dp",
+        )
+        require(
+            self.fsdp * self.cp % self.ep == 0,
+            f"parallel.ep = {self.ep} does not divide fsdp x cp = {self.fsdp * self.cp}, the ranks that experts are "
+            "spread over; change one of them",
         )
         require(
             self.pp > 1 or self.microbatches == 1,

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from traincope.engine.checks import require
 from traincope.engine.config.data import DataConfig
+from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import ParallelConfig
+from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.train import OptimizerConfig, TrainConfig
 
 
@@ -16,8 +18,13 @@ class Config:
     """A whole configuration file."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
+    experts: ExpertsConfig | None = None
+    """None: every token passes the same feed-forward."""
     data: DataConfig = field(default_factory=DataConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    ddp: DDPConfig = field(default_factory=DDPConfig)
+    fsdp: FSDPConfig = field(default_factory=FSDPConfig)
+    offload: OffloadConfig = field(default_factory=OffloadConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
@@ -36,8 +43,12 @@ class Config:
             f"{self.train.accumulation} accumulation x {self.parallel.microbatches} microbatches = {pieces} pieces; "
             f"use a multiple of {pieces}",
         )
+        self.ddp.check(self.parallel)
+        self.fsdp.check(self.parallel)
+        self.offload.check(self.parallel, self.ddp)
         self._check_heads()
         self._check_sequence()
+        self._check_experts()
         require(
             self.model.vocabulary >= VOCABULARY or self.token_file,
             f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
@@ -61,6 +72,14 @@ class Config:
             f"model.ffn = {self.model.ffn} does not split over parallel.tp = {tp} ranks; use a multiple of {tp}, or "
             "fewer ranks",
         )
+
+    def _check_experts(self) -> None:
+        require(
+            self.parallel.ep == 1 or self.experts is not None,
+            f"parallel.ep = {self.parallel.ep} needs experts to spread; add a table [experts]",
+        )
+        if self.experts is not None:
+            self.experts.check(self.parallel, self.fsdp, hidden=self.model.hidden)
 
     def _check_sequence(self) -> None:
         """A ring gives every rank one early and one late piece; sequence parallelism cuts a rank's part again."""

@@ -1,0 +1,47 @@
+"""The form in which DDP's gradients travel: fewer bytes a number, or fewer numbers.
+
+bf16 and fp16 halve the bytes of an all-reduce, whose sum then is rounded as often as there are ranks. PowerSGD (Vogels
+et al. 2019, arXiv:1905.13727) sends of each (n, m) matrix two factors of width r, (n + m) r numbers, where that is at
+most half of it; what they miss is added to the next step's gradient, and the first steps go out whole.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # public, but not in torch's __all__
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from traincope.engine.config import DDPConfig
+
+
+def compress_gradients(replicas: DistributedDataParallel, settings: DDPConfig, *, group: dist.ProcessGroup) -> None:
+    """Have the replicas' gradients travel as `settings` says; in fp32 that is DDP's own way."""
+    match settings.compression:
+        case "bf16":
+            # torch's own asks for NCCL, though nothing in it needs that.
+            on_gpus = dist.get_backend(group) == "nccl"
+            replicas.register_comm_hook(group, default_hooks.bf16_compress_hook if on_gpus else bf16_hook)
+        case "fp16":
+            replicas.register_comm_hook(group, default_hooks.fp16_compress_hook)
+        case "powersgd":
+            state = powerSGD_hook.PowerSGDState(
+                group,
+                matrix_approximation_rank=settings.powersgd_rank,
+                start_powerSGD_iter=settings.powersgd_start,
+            )
+            replicas.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def bf16_hook(state: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """The mean over the group `state`, in bf16; DDP asks for these names."""
+    compressed = bucket.buffer().to(torch.bfloat16).div_(state.size())
+
+    def decompress(reduced: torch.futures.Future[list[Tensor]]) -> Tensor:
+        buffer: Tensor = bucket.buffer()
+        return buffer.copy_(reduced.value()[0])
+
+    work = dist.all_reduce(compressed, group=state, async_op=True)
+    assert work is not None
+    future: torch.futures.Future[Tensor] = work.get_future().then(decompress)
+    return future

@@ -1,0 +1,127 @@
+"""`[ddp]`, `[fsdp]` and `[offload]`: what replicas and shards exchange, in which form, and where the rest lies.
+
+The stages are those of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054): 1 shares the optimizer state, 2 gradients
+too, 3 parameters too.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from traincope.engine.checks import divides, positive, require
+from traincope.engine.config.parallel import ParallelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDPConfig:
+    """`[ddp]`: replicas of the whole model, `parallel.dp` of them."""
+
+    shard_optimizer: bool = False
+    """ZeRO stage 1: each replica keeps the optimizer state of a part of the parameters, updates it, and sends it."""
+    compression: Literal["none", "bf16", "fp16", "powersgd"] = "none"
+    """Form in which gradients travel; powersgd sends two thin factors of each matrix instead of it."""
+    powersgd_rank: int = 4
+    """Width of those factors."""
+    powersgd_start: int = 10
+    """Backward passes whose gradients still travel whole, at least 2; the factors of noise are not worth keeping."""
+    bucket_mib: float = 25.0
+    """Gradients that are reduced at once."""
+
+    def __post_init__(self) -> None:
+        positive(self.powersgd_rank, key="ddp.powersgd_rank")
+        require(self.powersgd_start >= 2, f"ddp.powersgd_start = {self.powersgd_start} must be at least 2")
+        positive(self.bucket_mib, key="ddp.bucket_mib")
+
+    def check(self, parallel: ParallelConfig) -> None:
+        """Raise ConfigError if a setting needs replicas that there are not."""
+        for name in ("shard_optimizer", "compression"):
+            asked = getattr(self, name) != getattr(DDPConfig(), name)
+            require(
+                not asked or parallel.dp > 1,
+                f"ddp.{name} = {_toml(getattr(self, name))} needs parallel.dp > 1; without replicas leave it out",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FSDPConfig:
+    """`[fsdp]`: shards of the model, over `parallel.fsdp` x `parallel.cp` ranks."""
+
+    stage: Literal[2, 3] = 3
+    """ZeRO stage. 3 frees gathered parameters after each use, 2 keeps them until the last microbatch's backward and
+    reduces gradients after each; pipelines always keep them."""
+    unit_blocks: int = 1
+    """Blocks gathered as one; as many as the model has, and the whole of it is one unit."""
+    prefetch: int | None = None
+    """Units gathered ahead of the one that computes, in forward and backward; None: as torch does (1 in backward)."""
+    node_ranks: int | None = None
+    """Ranks of a node (ZeRO++'s hpZ): each node keeps a copy of the parameters from forward to backward, so that
+    backward gathers within it; None: no such copy."""
+    quantize_weights: bool = False
+    """ZeRO++'s qwZ: parameters are gathered as blocks of int8."""
+    quantize_gradients: bool = False
+    """ZeRO++'s qgZ: gradients are exchanged as blocks of int8 and summed in fp32, instead of reduce-scattered."""
+    quantization_block: int = 256
+    """Numbers that share a scale."""
+
+    def __post_init__(self) -> None:
+        positive(self.unit_blocks, key="fsdp.unit_blocks")
+        positive(self.quantization_block, key="fsdp.quantization_block")
+        divides(4, self.quantization_block, divisor="the 4 bytes of a scale", dividend="fsdp.quantization_block")
+        if self.prefetch is not None:
+            positive(self.prefetch, key="fsdp.prefetch")
+        if self.node_ranks is not None:
+            positive(self.node_ranks, key="fsdp.node_ranks")
+            require(
+                self.stage == 3,
+                f"fsdp.node_ranks = {self.node_ranks} needs fsdp.stage = 3; stage 2 gathers nothing in backward",
+            )
+
+    def check(self, parallel: ParallelConfig) -> None:
+        """Raise ConfigError if a setting needs shards that there are not."""
+        ranks = parallel.fsdp * parallel.cp
+        for name in ("stage", "prefetch", "node_ranks", "quantize_weights", "quantize_gradients"):
+            asked = getattr(self, name) != getattr(FSDPConfig(), name)
+            require(
+                not asked or ranks > 1,
+                f"fsdp.{name} = {_toml(getattr(self, name))} needs parallel.fsdp > 1; without shards leave it out",
+            )
+        if self.node_ranks is not None:
+            require(
+                1 < self.node_ranks < ranks and ranks % self.node_ranks == 0 and parallel.pp == 1,
+                f"fsdp.node_ranks = {self.node_ranks} does not divide the {ranks} ranks of a shard group (pp = "
+                f"{parallel.pp}) into several nodes; use a divisor between 1 and {ranks}, and no pipeline",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadConfig:
+    """`[offload]`: what lies off the device (ZeRO-Infinity, Rajbhandari et al. 2021, arXiv:2104.07857)."""
+
+    parameters: Literal["none", "cpu", "file"] = "none"
+    """Where FSDP's shards of parameters lie, and with them gradients and optimizer state in the CPU's memory."""
+    optimizer: Literal["none", "file"] = "none"
+    """Where AdamW's state lies; from a file it passes through memory one block at a time."""
+    directory: str | None = None
+    """Folder for those files, on a fast local disk; they vanish with the process. None: the system's temporary one."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.directory is None or Path(self.directory).is_dir(),
+            f"offload.directory = {self.directory!r} is no folder; make it, or name another",
+        )
+
+    def check(self, parallel: ParallelConfig, ddp: DDPConfig) -> None:
+        """Raise ConfigError if there is nothing that could lie elsewhere."""
+        require(
+            self.parameters == "none" or parallel.fsdp * parallel.cp > 1,
+            f"offload.parameters = {self.parameters!r} needs parallel.fsdp > 1: it is FSDP that fetches them",
+        )
+        require(
+            self.optimizer == "none" or not ddp.shard_optimizer,
+            f"offload.optimizer = {self.optimizer!r} cannot be combined with ddp.shard_optimizer; use parallel.fsdp, "
+            "or one of the two",
+        )
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
