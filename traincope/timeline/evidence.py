@@ -5,7 +5,8 @@ begun; of a message, not the receiver before the sender. So on each host only tw
 instance matter: the latest start there, and the earliest end. That holds whoever was late, however
 long it took, and however late an end was seen; where nobody is late, it binds most.
 
-Of work that was queued on a GPU the end that the host saw is not when it was complete: it says nothing.
+Of work that was queued on a GPU the end that the host saw is not when it was complete, so that
+collectives of a job on GPUs say nothing.
 """
 
 from collections import defaultdict
@@ -25,6 +26,10 @@ FROM_ALL_TO_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barr
 """Each rank's result needs each rank's part. An all-to-all may send nothing to somebody."""
 CARRY_NOTHING = frozenset({"barrier"})
 """Operations that synchronise without bytes; others without bytes may return at once."""
+NO_DEVICE = "not used"
+"""NCCL's version, where torch found no GPU."""
+OTHER_DEVICES = ("rocm", "xpu", "hpu")
+"""Parts of the version of a torch for one of these."""
 NEVER, ALWAYS = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
@@ -72,7 +77,7 @@ def meetings(timeline: Timeline, host_of: Mapping[int, int]) -> Meetings:
     hosts = np.zeros(max(host_of, default=0) + 1, dtype=np.int64)
     hosts[list(host_of)] = list(host_of.values())
     host = hosts[parts.rank]
-    gives, takes = _gives_and_takes(instances)
+    gives, takes = _gives_and_takes(instances, told=waits_on_the_host(timeline.run.info.versions))
     met = (gives | takes) & _on_several(number, host, count=len(instances))
     codes = number[met].astype(np.int64) * len(hosts) + host[met]
     distinct, place = np.unique(codes, return_inverse=True)
@@ -89,6 +94,12 @@ def meetings(timeline: Timeline, host_of: Mapping[int, int]) -> Meetings:
     )
 
 
+def waits_on_the_host(versions: Mapping[str, str]) -> bool:
+    """Whether this torch had no device on which a wait only queues; by `versions` of the run."""
+    on_cuda = "cuda" in versions and versions.get("nccl") != NO_DEVICE
+    return not on_cuda and not any(name in versions.get("torch", "") for name in OTHER_DEVICES)
+
+
 def _on_several(number: NDArray[np.int32], host: Ints, *, count: int) -> NDArray[np.bool_]:
     """Parts of instances that ranks of several hosts took part in."""
     lowest, highest = np.full(count, ALWAYS), np.full(count, NEVER)
@@ -97,11 +108,11 @@ def _on_several(number: NDArray[np.int32], host: Ints, *, count: int) -> NDArray
     return np.asarray(lowest < highest)[number]
 
 
-def _gives_and_takes(instances: Instances) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _gives_and_takes(instances: Instances, *, told: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Whether others could not end before a part's start, and whether it could not end before others' start."""
     parts, names = instances.parts, instances.operations
     bytes_needed = ~_any_of(names, CARRY_NOTHING)[parts.operation_code]
-    counts = (parts.num_bytes > 0) | ~bytes_needed
+    counts = told & ((parts.num_bytes > 0) | ~bytes_needed)
     symmetric = _any_of(names, FROM_ALL_TO_ALL)[parts.operation_code]
     sends, receives = (_any_of(names, one)[parts.operation_code] for one in (SEND_OPERATIONS, RECEIVE_OPERATIONS))
     return counts & (symmetric | sends), counts & (symmetric | receives)

@@ -1,0 +1,150 @@
+"""Hosts that met are put on one axis by what they sent each other, directly or over others."""
+
+import numpy as np
+import pytest
+
+from tests.timeline.build import Row, clock, collective, group, message, rank, run, step, timeline
+from traincope.store import RankRecords
+from traincope.timeline import RankClock, build_timeline, error_between_ns
+
+DAY = 86_400_000_000_000
+MS = 1_000_000
+ROUNDED = 200
+"""What 1,000 ppm are in the time between the start and the end of a collective here."""
+WORLD = group("world", 0, 1)
+
+
+def shifted(by_ns: int, *rows: Row) -> list[Row]:
+    """The same on a clock that is so much ahead."""
+    return [Row(**{**_fields(row), "start_ns": row.start_ns + by_ns, "end_ns": row.end_ns + by_ns}) for row in rows]
+
+
+def _fields(row: Row) -> dict[str, object]:
+    return {name: getattr(row, name) for name in Row.__slots__}
+
+
+def met(start_ns: int, end_ns: int, *, name: str = "all_reduce", sequence: int = 0, num_bytes: int = 4) -> Row:
+    return collective(start_ns, end_ns, name=name, sequence=sequence, num_bytes=num_bytes)
+
+
+def pair(first: list[Row], second: list[Row], *, behind_ns: int = 0) -> tuple[RankClock, ...]:
+    """Clocks of two ranks on two hosts, the second's wall clock `behind_ns` behind."""
+    one = rank(0, clock(0, DAY), *first, groups=[WORLD], boot_id="a")
+    other = rank(1, clock(0, DAY - behind_ns), *second, groups=[WORLD], boot_id="b")
+    return timeline(one, other).clocks
+
+
+def test_an_all_reduce_says_that_each_ended_after_the_other_began() -> None:
+    """On clocks that agree: ends 100 us after the common start bound the error by 100 us, for 250 ns of bending."""
+    rows = [met(0, MS // 10)]
+    clocks = pair(rows, rows)
+    assert [clock.source for clock in clocks] == ["same host", "messages"]
+    assert clocks[0].bound_ns == 0
+    assert clocks[1].bounds_ns(np.array([DAY])) == pytest.approx([100_000], rel=0.01)
+
+
+@pytest.mark.parametrize("behind_ns", [0, 3_000 * MS])
+def test_the_first_hosts_wall_clock_is_the_axis_however_wrong_the_others(behind_ns: int) -> None:
+    clocks = pair([met(0, MS // 10)], [met(0, MS // 10)], behind_ns=behind_ns)
+    assert [clock.offset_ns for clock in clocks] == pytest.approx([DAY, DAY], abs=ROUNDED)
+
+
+def test_a_late_rank_loosens_the_bound_on_one_side_only() -> None:
+    """The second begins 900 us late and both end 100 us later: between -1 ms and +100 us."""
+    clocks = pair([met(0, MS)], [met(9 * MS // 10, MS)])
+    assert clocks[1].offset_ns == pytest.approx(DAY - 450_000, abs=ROUNDED)
+    assert clocks[1].bounds_ns(np.array([DAY])) == pytest.approx([550_000], rel=0.01)
+
+
+def test_a_message_there_and_one_back_are_an_exchange() -> None:
+    """Sent at 0, there by 300 us; sent back at 300 us, here by 400 us: between -100 us and +300 us."""
+    first = [message("send", 0, 10, peer=1, num_bytes=4), message("recv", 10, 400_000, peer=1, num_bytes=4)]
+    second = [message("recv", 0, 300_000, peer=0, num_bytes=4), message("send", 300_000, 300_010, peer=0, num_bytes=4)]
+    clocks = pair(first, second)
+    assert clocks[1].offset_ns == pytest.approx(DAY - 100_000, abs=1_000)
+    assert clocks[1].bounds_ns(np.array([DAY])) == pytest.approx([200_000], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [met(0, MS, name="broadcast")],
+        [met(0, MS, name="all_to_all")],
+        [met(0, MS, num_bytes=0)],
+        [message("send", 0, 10, peer=1, num_bytes=4)],
+    ],
+    ids=["nothing", "from the root alone", "perhaps nothing", "no bytes", "only there"],
+)
+def test_what_may_not_have_waited_for_the_other_side_is_no_evidence(rows: list[Row]) -> None:
+    answers = [message("recv", 0, 9, peer=0, num_bytes=4)] if rows and rows[0].name == "send" else rows
+    clocks = pair(rows, answers)
+    assert [(clock.bound_ns, clock.source) for clock in clocks] == [(0, "same host"), (None, "wall clocks")]
+
+
+def test_a_barrier_carries_nothing_and_is_evidence() -> None:
+    rows = [met(0, MS // 10, name="barrier", num_bytes=0)]
+    assert pair(rows, rows)[1].bound_ns is not None
+
+
+@pytest.mark.parametrize(
+    ("versions", "known"),
+    [
+        ({"torch": "2.13.0+cpu"}, True),
+        ({"torch": "2.13.0", "cuda": "12.8", "nccl": "not used"}, True),
+        ({"torch": "2.13.0", "cuda": "12.8", "nccl": "2.27.3"}, False),
+        ({"torch": "2.13.0+rocm6.4"}, False),
+    ],
+)
+def test_on_gpus_an_end_that_the_host_saw_is_no_evidence(versions: dict[str, str], known: bool) -> None:
+    ranks = [rank(number, met(0, MS), groups=[WORLD], boot_id=str(number)) for number in (0, 1)]
+    made = run(*ranks)
+    made.info.versions.clear()
+    made.info.versions.update(versions)
+    assert (build_timeline(made).clocks[1].bound_ns is not None) is known
+
+
+def chain() -> list[RankRecords]:
+    """Three hosts, of which the second met both others: 100 us with the first, 30 us with the third."""
+    to_first, to_third = group("pp", 0, 1), group("pp", 1, 2)
+    near, far = met(0, MS // 10), collective(0, 30_000, name="all_reduce", num_bytes=4)
+    both = [near, Row(**{**_fields(far), "group": 1})]
+    return [
+        rank(0, near, groups=[to_first], boot_id="a"),
+        rank(1, *both, groups=[to_first, to_third], boot_id="b"),
+        rank(2, *shifted(7 * DAY, far), groups=[to_third], boot_id="c"),
+    ]
+
+
+def test_bounds_add_up_along_the_way() -> None:
+    """The third met the first only through the second; between those two the ways to the first add up, too."""
+    clocks = timeline(*chain()).clocks
+    assert clocks[2].offset_ns == pytest.approx(-7 * DAY, abs=ROUNDED)
+    at = np.array([0])
+    assert clocks[1].bounds_ns(at) == pytest.approx([100_000], rel=0.01)
+    assert clocks[2].bounds_ns(at) == pytest.approx([130_000], rel=0.01)
+    bounds = [clock.bound_ns or 0 for clock in clocks]
+    assert error_between_ns(clocks) == bounds[1] + bounds[2]
+    assert error_between_ns(clocks[:2]) == bounds[1]
+
+
+def test_ranks_of_one_host_share_its_way() -> None:
+    world = group("world", 0, 1, 2)
+    hosts = ("a", "b", "b")
+    ranks = [rank(number, met(0, MS // 10), groups=[world], boot_id=host) for number, host in enumerate(hosts)]
+    _, second, third = timeline(*ranks).clocks
+    assert second.bound_ns == third.bound_ns
+    assert error_between_ns([second, third]) == 0
+
+
+def test_a_drifting_clock_ends_on_the_axis_too() -> None:
+    """100 ppm fast: after 10 s it shows 1 ms more, and a step that it dates there is dated right."""
+    at = range(0, 10_001, 1_000)
+    first = [met(ms * MS, ms * MS + 50_000, sequence=ms) for ms in at]
+    second = [met(ms * 1_000_100, ms * 1_000_100 + 50_000, sequence=ms) for ms in at]
+    one = rank(0, *first, step(0, 0, 10_000 * MS), groups=[WORLD], boot_id="a")
+    other = rank(1, *second, step(0, 0, 10_000 * 1_000_100), groups=[WORLD], boot_id="b")
+    made = timeline(one, other)
+    assert made.clocks[1].drift_ppm == pytest.approx(-100, abs=1)
+    assert made.ranks[1].steps[0].end_ns == pytest.approx(10_000 * MS, abs=1_000)
+    assert made.clocks[1].bound_ns == pytest.approx(50_000 + 7_500, rel=0.02)

@@ -1,0 +1,92 @@
+"""python -m tests.truth.clocks: where hosts' clocks are, where traincope says they are, and how far off it may be.
+
+200 made runs of 2 to 5 hosts (`hosts.py`). Told of each is the host, and the time of the run, at which
+the error takes most of the bound: by how much its wall clock was behind the first host's when the
+run began, and its monotonic clock has fallen behind since. More than the bound is a failure.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tests.truth.hosts import Trial, make_trial
+from traincope.timeline import RankClock, build_timeline
+
+TRIALS = 200
+INSTANTS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one host of a trial, at the time when it is nearest to being wrong."""
+
+    host: int
+    truth_ns: int
+    measured_ns: int
+    bound_ns: int | None
+    """None: unknown."""
+
+    @property
+    def error_ns(self) -> int:
+        return self.measured_ns - self.truth_ns
+
+    @property
+    def share(self) -> float:
+        """Of the bound, that the error takes."""
+        return 0.0 if self.bound_ns is None else abs(self.error_ns) / self.bound_ns
+
+
+def outcomes(trial: Trial) -> list[Outcome]:
+    """One a host but the first, whose clock is the axis."""
+    clocks = build_timeline(trial.run).clocks[:: trial.ranks_per_host]
+    return [_outcome(trial, clocks, host) for host in range(1, len(trial.clocks))]
+
+
+def _outcome(trial: Trial, clocks: tuple[RankClock, ...], host: int) -> Outcome:
+    """The first host's wall clock is right by definition, and its monotonic one runs as the axis does."""
+    at = np.linspace(0, trial.length_ns, INSTANTS)
+    own, first = trial.clocks[host].monotonic(at), trial.clocks[0].monotonic(at)
+    wall = own + trial.clocks[host].wall_ns - trial.clocks[host].booted_ns
+    truth, measured = clocks[0].on_axis(first) - wall, clocks[host].on_axis(own) - wall
+    bounds = clocks[host].bounds_ns(measured + wall)
+    if bounds is None:
+        return Outcome(host=host, truth_ns=int(truth[0]), measured_ns=int(measured[0]), bound_ns=None)
+    worst = int(np.argmax(np.abs(measured - truth) / bounds))
+    return Outcome(host=host, truth_ns=int(truth[worst]), measured_ns=int(measured[worst]), bound_ns=int(bounds[worst]))
+
+
+def main() -> int:
+    rows = Table(title="How far clocks are behind the first host's: truth | measured | bound")
+    for head in ("run", "hosts", "meet in", "drift ppm", "truth s", "measured s", "error us", "bound us"):
+        rows.add_column(head, justify="left" if head == "meet in" else "right", no_wrap=True)
+    shares = []
+    for seed in range(TRIALS):
+        trial = make_trial(seed)
+        worst = max(outcomes(trial), key=lambda one: one.share)
+        shares.append(worst.share)
+        rows.add_row(*_cells(trial, worst))
+    Console(width=120).print(rows)
+    outside = sum(share > 1 for share in shares)
+    print(f"{outside} of {TRIALS} runs outside the bound; the error took {max(shares):.0%} of it at most")
+    return int(outside > 0)
+
+
+def _cells(trial: Trial, worst: Outcome) -> tuple[str, ...]:
+    drift = trial.clocks[0].drift - trial.clocks[worst.host].drift
+    return (
+        str(trial.seed),
+        str(len(trial.clocks)),
+        "messages" if trial.chain else "collectives",
+        f"{1e6 * drift:.1f}",
+        f"{worst.truth_ns / 1e9:.6f}",
+        f"{worst.measured_ns / 1e9:.6f}",
+        f"{worst.error_ns / 1e3:.1f}",
+        "unknown" if worst.bound_ns is None else f"{worst.bound_ns / 1e3:.1f}",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Made runs of several hosts whose clocks are known, their records delayed as on a real network.
+
+Clocks are seconds apart, up to 100 ppm too fast or slow and never quite steady; wall clocks are wrong
+by seconds, and some are stepped. Ranks come late and wake late, mostly a little, sometimes very.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.timeline.build import Row, clock, collective, group, message, rank, run, step
+from traincope.store import RunRecords
+
+SECOND = 1_000_000_000
+EPOCH_NS = 1_760_000_000 * SECOND
+SWING, SWING_NS = 1e-7, 40 * SECOND
+"""Rates swing by so much either way, in so long: 0.2 ppm in 20 s, twice what a free oscillator's do."""
+KINDS = 3
+"""Collectives, or messages each way, a step."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostClock:
+    """True time, ns since the run began -> what the host shows."""
+
+    booted_ns: int
+    drift: float
+    phase: float
+    """Of its swing."""
+    wall_ns: int
+    """Wall time when the run began, and by how much somebody stepped it when."""
+    stepped_ns: int
+    stepped_at_ns: int
+
+    @classmethod
+    def draw(cls, random: np.random.Generator) -> "HostClock":
+        return cls(
+            booted_ns=int(random.integers(0, 10_000_000)) * SECOND,
+            drift=float(random.uniform(-100e-6, 100e-6)),
+            phase=float(random.uniform(0, 2 * np.pi)),
+            wall_ns=EPOCH_NS + int(random.uniform(-3, 3) * SECOND),
+            stepped_ns=int(random.uniform(-2, 2) * SECOND) if random.integers(2) else 0,
+            stepped_at_ns=int(random.uniform(0, 30) * SECOND),
+        )
+
+    def monotonic(self, true_ns: Ints | Floats) -> Ints:
+        turn = 2 * np.pi * true_ns / SWING_NS + self.phase
+        swung = SWING * SWING_NS / (2 * np.pi) * (np.sin(turn) - np.sin(self.phase))
+        return self.booted_ns + np.rint(true_ns * (1 + self.drift) + swung).astype(np.int64)
+
+    def wall(self, true_ns: int) -> int:
+        return self.wall_ns + true_ns + (self.stepped_ns if true_ns >= self.stepped_at_ns else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A made run, and the truth about it."""
+
+    seed: int
+    chain: bool
+    """Each rank sends to the next one only, and back, as pipelines do; else collectives of all."""
+    clocks: tuple[HostClock, ...]
+    ranks_per_host: int
+    length_ns: int
+    run: RunRecords
+
+
+def make_trial(seed: int, *, with_evidence: int | None = None) -> Trial:
+    """Everything is drawn from the seed; `with_evidence`: only in so many of its steps anybody meets."""
+    random = np.random.default_rng(seed)
+    clocks = tuple(HostClock.draw(random) for _ in range(int(random.integers(2, 6))))
+    ranks_per_host, chain = int(random.integers(1, 3)), bool(random.integers(2))
+    wire_ns = float(random.uniform(5_000, 200_000))
+    steps = random.uniform(0.05, 0.5) * random.uniform(0.9, 1.3, int(random.integers(20, 120)))
+    borders = SECOND * (random.uniform(0, 5) + np.cumsum([0, *steps]))
+    size = len(clocks) * ranks_per_host
+    rows: list[list[Row]] = [_steps(clocks[number // ranks_per_host], borders) for number in range(size)]
+    begins = borders[:-1]
+    known = len(begins) if with_evidence is None else with_evidence
+    for kind in range(KINDS):
+        meet = _messages if chain else _collectives
+        for number, true_row in meet(random, begins + kind * 0.03 * SECOND, wire_ns, size=size, kind=kind):
+            if true_row.sequence < known * KINDS:
+                rows[number].append(_shown(true_row, clocks[number // ranks_per_host]))
+    world = group("world", *range(size))
+    hosts = [f"host {number // ranks_per_host}" for number in range(size)]
+    ranks = [rank(number, *rows[number], groups=[world], boot_id=hosts[number]) for number in range(size)]
+    return Trial(
+        seed=seed,
+        chain=chain,
+        clocks=clocks,
+        ranks_per_host=ranks_per_host,
+        length_ns=int(borders[-1]),
+        run=run(*ranks),
+    )
+
+
+def _late(random: np.random.Generator, shape: Sequence[int], usual_ns: float, *, seldom_ns: float) -> Floats:
+    """Mostly little, one time in twenty much."""
+    much = random.random(shape) < 0.05
+    return random.exponential(usual_ns, shape) + much * random.exponential(seldom_ns, shape)
+
+
+TrueRow = tuple[int, Row]
+"""A rank, and its record in true time."""
+
+
+def _collectives(
+    random: np.random.Generator, begins: Floats, wire_ns: float, *, size: int, kind: int
+) -> Iterator[TrueRow]:
+    """All end once the last has begun, each when the wire and its own scheduler let it."""
+    shape = size, len(begins)
+    starts = begins + _late(random, shape, 1e6, seldom_ns=1e8)
+    ends = starts.max(axis=0) + wire_ns + _late(random, shape, 1e5, seldom_ns=2e7)
+    for (number, at), start in np.ndenumerate(starts):
+        sequence = at * KINDS + kind
+        yield number, collective(int(start), int(ends[number, at]), name="all_reduce", sequence=sequence, num_bytes=4)
+
+
+def _messages(
+    random: np.random.Generator, begins: Floats, wire_ns: float, *, size: int, kind: int
+) -> Iterator[TrueRow]:
+    """From each rank to the next, and back: a receive may be posted before or after, and ends when it has come."""
+    for sender, receiver in [pair for at in range(size - 1) for pair in ((at, at + 1), (at + 1, at))]:
+        sends = begins + _late(random, (len(begins),), 1e6, seldom_ns=1e8)
+        receives = begins + _late(random, (len(begins),), 1e6, seldom_ns=1e8)
+        there = np.maximum(sends + wire_ns, receives) + _late(random, (len(begins),), 1e5, seldom_ns=2e7)
+        for at, (sent, posted, come) in enumerate(zip(sends, receives, there, strict=True)):
+            sequence = at * KINDS + kind
+            yield sender, message("send", int(sent), int(sent) + 9_000, peer=receiver, sequence=sequence, num_bytes=4)
+            yield receiver, message("recv", int(posted), int(come), peer=sender, sequence=sequence, num_bytes=4)
+
+
+def _steps(host: HostClock, borders: Floats) -> list[Row]:
+    """Steps, and a pair of clocks each second."""
+    shown = host.monotonic(borders).tolist()
+    pairs = [(int(host.monotonic(np.float64(at))), host.wall(at)) for at in range(0, int(borders[-1]), SECOND)]
+    return [
+        *(step(at, begin, end) for at, (begin, end) in enumerate(pairwise(shown))),
+        *(clock(*pair) for pair in pairs),
+    ]
+
+
+def _shown(row: Row, host: HostClock) -> Row:
+    """The record as the host's clock dates it."""
+    start_ns, end_ns = host.monotonic(np.array([row.start_ns, row.end_ns])).tolist()
+    return replace(row, start_ns=start_ns, end_ns=end_ns)
