@@ -42,3 +42,57 @@ def test_wider_numbers_are_never_quicker() -> None:
         order = [spec.peak(dtype) for dtype in ("float8_e5m2", "float16", "tf32", "float32")]
         known = [peak for peak in order if peak is not None]
         assert known == sorted(known, reverse=True)
+
+
+UNITS = {
+    "V100 SXM": (80, 1.53, {"float16": 1024}),
+    "V100 PCIe": (80, 1.38, {"float16": 1024, "float32": 128}),
+    "V100S PCIe": (80, 1.597, {"float16": 1024, "float32": 128}),
+    "T4": (40, 1.59, {"float16": 1024, "float32": 128}),
+    "A100": (108, 1.41, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
+    "A30": (56, 1.44, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
+    "A10": (72, 1.695, {"bfloat16": 1024, "tf32": 512, "float32": 256}),
+    "A10G": (80, 1.71, {"bfloat16": 512, "tf32": 256, "float32": 256}),
+    "A40": (84, 1.74, {"bfloat16": 1024, "tf32": 512, "float32": 256}),
+    "RTX A6000": (84, 1.8, {"bfloat16": 1024, "tf32": 512, "float32": 256}),
+    "L4": (58, 2.04, {"bfloat16": 1024, "tf32": 512, "float32": 256, "float8": 2048}),
+    "L40": (142, 2.49, {"bfloat16": 512, "tf32": 256, "float32": 256, "float8": 1024}),
+    "L40S": (142, 2.52, {"bfloat16": 1024, "tf32": 512, "float32": 256, "float8": 2048}),
+    "H100 SXM": (132, 1.83, {"bfloat16": 4096, "tf32": 2048, "float8": 8192}),
+    "H100 PCIe": (114, 1.62, {"bfloat16": 4096, "tf32": 2048, "float8": 8192}),
+    "H100 NVL": (132, 1.545, {"bfloat16": 4096, "tf32": 2048, "float8": 8192}),
+    "H200 SXM": (132, 1.83, {"bfloat16": 4096, "tf32": 2048, "float8": 8192}),
+    "H200 NVL": (132, 1.545, {"bfloat16": 4096, "tf32": 2048, "float8": 8192}),
+    "GH200": (132, 1.83, {"bfloat16": 4096, "tf32": 2048, "float8": 8192}),
+    "RTX 3090": (82, 1.695, {"bfloat16": 512, "tf32": 256, "float32": 256}),
+    "RTX 4090": (128, 2.52, {"bfloat16": 512, "tf32": 256, "float32": 256, "float8": 1024}),
+    "RTX 5090": (170, 2.407, {"bfloat16": 512, "tf32": 256, "float32": 256, "float8": 1024}),
+    "MI250X (one die)": (110, 1.7, {"bfloat16": 1024, "float32": 256}),
+    "MI300X": (304, 2.1, {"bfloat16": 2048, "tf32": 1024, "float32": 256, "float8": 4096}),
+    "MI325X": (304, 2.1, {"bfloat16": 2048, "tf32": 1024, "float32": 256, "float8": 4096}),
+    "MI355X": (256, 2.4, {"bfloat16": 4096, "float32": 256, "float8": 8192}),
+}
+"""Multiprocessors or compute units, boost clock of the rates in GHz, FLOPs of each a clock."""
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_peak_is_what_the_units_can_do_at_the_boost_clock(name: str) -> None:
+    """Within 1.5 %: data sheets round."""
+    spec = next(spec for _, spec in SPECS if spec.name == name)
+    units, clock, flops = UNITS[name]
+    assert {dtype: spec.tflops[dtype] for dtype in flops} == pytest.approx(
+        {dtype: units * clock * each / 1000 for dtype, each in flops.items()}, rel=0.015
+    )
+
+
+@pytest.mark.parametrize("name", ["H20", "B200", "GB200", "H100 SXM", "MI300X"])
+def test_tensor_units_do_twice_as_much_with_half_the_bits(name: str) -> None:
+    """All that is left to hold H20, B200 and GB200 to: no data sheet tells the clock of their rates."""
+    tflops = next(spec for _, spec in SPECS if spec.name == name).tflops
+    assert [tflops["float8"], tflops["tf32"]] == pytest.approx(
+        [2 * tflops["bfloat16"], tflops["bfloat16"] / 2], rel=1e-3
+    )
+
+
+def test_every_peak_is_multiplied_or_said_to_have_no_clock() -> None:
+    assert {spec.name for _, spec in SPECS} == UNITS.keys() | {"H20", "B200", "GB200"}

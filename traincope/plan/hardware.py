@@ -1,7 +1,8 @@
 """Dense peak FLOP/s of accelerators, exact to the SKU: an H100 PCIe is no H100 SXM.
 
 Products as training runs them: no sparsity, fp32 accumulation where that has a rate of its own
-(GeForce). Numbers are the vendors' data sheets', in TFLOP/s, a sheet's sparse figures halved.
+(GeForce). Numbers are the vendors' data sheets', in TFLOP/s, a sheet's sparse figures halved; and
+they are units x products a clock x boost clock, which tests/plan/test_hardware.py multiplies.
 """
 
 import re
@@ -15,6 +16,8 @@ class HardwareSpec:
     name: str
     tflops: dict[str, float]
     """dtype of the factors -> dense TFLOP/s."""
+    source: str
+    """Where they are printed."""
 
     def peak(self, dtype: str) -> float | None:
         """FLOP/s of matrix products of a torch dtype by its name, `tf32` for fp32 on TF32 units; None: not told."""
@@ -22,55 +25,71 @@ class HardwareSpec:
         return None if tflops is None else tflops * 1e12
 
 
-def _spec(name: str, half: float, *, tf32: float | None = None, fp32: float, fp8: float | None = None) -> HardwareSpec:
+V100 = "Tesla V100 and V100S data sheets"
+T4 = "T4 data sheet"
+AMPERE = "A100, A30, A10 and A40 data sheets; A800: only its links are slower"
+A10G = "A10G product brief"
+RTX_A6000 = "RTX A6000 data sheet"
+ADA = "L4, L40 and L40S data sheets"
+HOPPER = "H100 architecture white paper, table 2; H800: only its links and fp64 are slower"
+NVL = "H100 and H200 data sheets, columns NVL"
+H200 = "H200 and GH200 data sheets"
+H20 = "H20 data sheet"
+BLACKWELL = (
+    "HGX B200 and GB200 NVL72 data sheets; B200's TF32 is printed as 2.2 PFLOP/s sparse, a quarter of fp8's is 2.25"
+)
+GEFORCE = "GA102, Ada and RTX Blackwell architecture white papers, appendix A: fp32 accumulation"
+CDNA = "AMD Instinct MI250X, MI300X, MI325X and MI355X data sheets, matrix rates"
+
+
+def _spec(
+    name: str, source: str, half: float, *, fp32: float, tf32: float | None = None, fp8: float | None = None
+) -> HardwareSpec:
     """`half`: bfloat16 and float16 run alike."""
     tflops = {"bfloat16": half, "float16": half, "tf32": tf32, "float32": fp32, "float8": fp8}
-    return HardwareSpec(name=name, tflops={dtype: value for dtype, value in tflops.items() if value is not None})
+    known = {dtype: value for dtype, value in tflops.items() if value is not None}
+    return HardwareSpec(name=name, tflops=known, source=source)
 
 
-def _volta(name: str, half: float, *, fp32: float) -> HardwareSpec:
+def _before_ampere(name: str, source: str, half: float, *, fp32: float) -> HardwareSpec:
     """No bfloat16, no TF32."""
-    return HardwareSpec(name=name, tflops={"float16": half, "float32": fp32})
+    return HardwareSpec(name=name, tflops={"float16": half, "float32": fp32}, source=source)
 
-
-H100_SXM = _spec("H100 SXM", 989.4, tf32=494.7, fp32=66.9, fp8=1978.9)  # H100 architecture white paper, table 2
 
 SPECS: tuple[tuple[str, HardwareSpec], ...] = (
-    # Tesla V100 and T4 data sheets
-    (r"Tesla V100-SXM.*", _volta("V100 SXM", 125, fp32=15.7)),
-    (r"Tesla V100-PCIE.*", _volta("V100 PCIe", 112, fp32=14)),
-    (r"Tesla V100S-PCIE.*", _volta("V100S PCIe", 130, fp32=16.4)),
-    (r"(Tesla|NVIDIA) T4", _volta("T4", 65, fp32=8.1)),
-    # A100, A800 (its links are slower), A30, A10, A40, RTX A6000 data sheets; A10G: NVIDIA's product brief
-    (r"(NVIDIA )?A[18]00(-SXM4|-PCIE| SXM4| PCIe)?[- ](40|80)GB( PCIe)?", _spec("A100", 312, tf32=156, fp32=19.5)),
-    (r"(NVIDIA )?A30", _spec("A30", 165, tf32=82, fp32=10.3)),
-    (r"(NVIDIA )?A10", _spec("A10", 125, tf32=62.5, fp32=31.2)),
-    (r"(NVIDIA )?A10G", _spec("A10G", 70, tf32=35, fp32=35)),
-    (r"(NVIDIA )?A40", _spec("A40", 149.7, tf32=74.8, fp32=37.4)),
-    (r"(NVIDIA )?RTX A6000", _spec("RTX A6000", 154.8, tf32=77.4, fp32=38.7)),
-    # L4, L40, L40S data sheets
-    (r"NVIDIA L4", _spec("L4", 121, tf32=60, fp32=30.3, fp8=242.5)),
-    (r"NVIDIA L40", _spec("L40", 181.05, tf32=90.5, fp32=90.5, fp8=362.1)),
-    (r"NVIDIA L40S", _spec("L40S", 362.05, tf32=183, fp32=91.6, fp8=733)),
-    # H100, H200, H800 (its links and fp64 are slower), H20 and GH200 data sheets
-    (r"NVIDIA H[18]00( 80GB HBM3)?", H100_SXM),
-    (r"NVIDIA H100 PCIe", _spec("H100 PCIe", 756, tf32=378, fp32=51, fp8=1513)),
-    (r"NVIDIA H100 NVL", _spec("H100 NVL", 835.5, tf32=417.5, fp32=60, fp8=1670.5)),
-    (r"NVIDIA H200", _spec("H200 SXM", 989.4, tf32=494.7, fp32=66.9, fp8=1978.9)),
-    (r"NVIDIA H200 NVL", _spec("H200 NVL", 835.5, tf32=417.5, fp32=60, fp8=1670.5)),
-    (r"NVIDIA GH200.*GB", _spec("GH200", 989.4, tf32=494.7, fp32=66.9, fp8=1978.9)),
-    (r"NVIDIA H20", _spec("H20", 148, tf32=74, fp32=44, fp8=296)),
-    # HGX B200 and GB200 NVL72 data sheets
-    (r"NVIDIA B200", _spec("B200", 2250, tf32=1125, fp32=75, fp8=4500)),
-    (r"NVIDIA GB200", _spec("GB200", 2500, tf32=1250, fp32=80, fp8=5000)),
-    # GeForce: Ada and Blackwell architecture white papers, appendix A, rates with fp32 accumulation
-    (r"NVIDIA GeForce RTX 3090", _spec("RTX 3090", 71, tf32=35.6, fp32=35.6)),
-    (r"NVIDIA GeForce RTX 4090", _spec("RTX 4090", 165.2, tf32=82.6, fp32=82.6, fp8=330.3)),
-    (r"NVIDIA GeForce RTX 5090", _spec("RTX 5090", 209.5, tf32=104.8, fp32=104.8, fp8=419)),
-    # AMD Instinct data sheets, matrix rates; a MI250X is two devices
-    (r"AMD Instinct MI250X.*", _spec("MI250X (one die)", 191.5, fp32=47.9)),
-    (r"AMD Instinct MI300X.*", _spec("MI300X", 1307.4, tf32=653.7, fp32=163.4, fp8=2614.9)),
-    (r"AMD Instinct MI325X.*", _spec("MI325X", 1307.4, tf32=653.7, fp32=163.4, fp8=2614.9)),
+    (r"Tesla V100-SXM.*", _before_ampere("V100 SXM", V100, 125, fp32=15.7)),
+    (r"Tesla V100-PCIE.*", _before_ampere("V100 PCIe", V100, 112, fp32=14)),
+    (r"Tesla V100S-PCIE.*", _before_ampere("V100S PCIe", V100, 130, fp32=16.4)),
+    (r"(Tesla|NVIDIA) T4", _before_ampere("T4", T4, 65, fp32=8.1)),
+    (
+        r"(NVIDIA )?A[18]00(-SXM4|-PCIE| SXM4| PCIe)?[- ](40|80)GB( PCIe)?",
+        _spec("A100", AMPERE, 312, tf32=156, fp32=19.5),
+    ),
+    (r"(NVIDIA )?A30", _spec("A30", AMPERE, 165, tf32=82, fp32=10.3)),
+    (r"(NVIDIA )?A10", _spec("A10", AMPERE, 125, tf32=62.5, fp32=31.2)),
+    (r"(NVIDIA )?A10G", _spec("A10G", A10G, 70, tf32=35, fp32=35)),
+    (r"(NVIDIA )?A40", _spec("A40", AMPERE, 149.7, tf32=74.8, fp32=37.4)),
+    (r"(NVIDIA )?RTX A6000", _spec("RTX A6000", RTX_A6000, 154.8, tf32=77.4, fp32=38.7)),
+    (r"NVIDIA L4", _spec("L4", ADA, 121, tf32=60, fp32=30.3, fp8=242.5)),
+    (r"NVIDIA L40", _spec("L40", ADA, 181.05, tf32=90.5, fp32=90.5, fp8=362.1)),
+    (r"NVIDIA L40S", _spec("L40S", ADA, 362.05, tf32=183, fp32=91.6, fp8=733)),
+    (r"NVIDIA H[18]00( 80GB HBM3)?", _spec("H100 SXM", HOPPER, 989.4, tf32=494.7, fp32=66.9, fp8=1978.9)),
+    (r"NVIDIA H100 PCIe", _spec("H100 PCIe", HOPPER, 756, tf32=378, fp32=51.2, fp8=1513)),
+    (r"NVIDIA H100 NVL", _spec("H100 NVL", NVL, 835.5, tf32=417.5, fp32=60, fp8=1670.5)),
+    (r"NVIDIA H200", _spec("H200 SXM", H200, 989.4, tf32=494.7, fp32=66.9, fp8=1978.9)),
+    (r"NVIDIA H200 NVL", _spec("H200 NVL", NVL, 835.5, tf32=417.5, fp32=60, fp8=1670.5)),
+    (r"NVIDIA GH200.*GB", _spec("GH200", H200, 989.4, tf32=494.7, fp32=66.9, fp8=1978.9)),
+    (r"NVIDIA H20", _spec("H20", H20, 148, tf32=74, fp32=44, fp8=296)),
+    (r"NVIDIA B200", _spec("B200", BLACKWELL, 2250, tf32=1125, fp32=75, fp8=4500)),
+    (r"NVIDIA GB200", _spec("GB200", BLACKWELL, 2500, tf32=1250, fp32=80, fp8=5000)),
+    (r"NVIDIA GeForce RTX 3090", _spec("RTX 3090", GEFORCE, 71, tf32=35.6, fp32=35.6)),
+    (r"NVIDIA GeForce RTX 4090", _spec("RTX 4090", GEFORCE, 165.2, tf32=82.6, fp32=82.6, fp8=330.3)),
+    (r"NVIDIA GeForce RTX 5090", _spec("RTX 5090", GEFORCE, 209.5, tf32=104.8, fp32=104.8, fp8=419)),
+    # A MI250X is two devices.
+    (r"AMD Instinct MI250X.*", _spec("MI250X (one die)", CDNA, 191.5, fp32=47.9)),
+    (r"AMD Instinct MI300X.*", _spec("MI300X", CDNA, 1307.4, tf32=653.7, fp32=163.4, fp8=2614.9)),
+    (r"AMD Instinct MI325X.*", _spec("MI325X", CDNA, 1307.4, tf32=653.7, fp32=163.4, fp8=2614.9)),
+    (r"AMD Instinct MI355X.*", _spec("MI355X", CDNA, 2516.6, fp32=157.3, fp8=5033.2)),
 )
 """Pattern of the whole name that torch gives a device -> what it can do: adding one is one line.
 
