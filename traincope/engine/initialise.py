@@ -12,6 +12,13 @@ from traincope.engine.config import ModelConfig
 STANDARD_DEVIATION = 0.02
 """Of every matrix (GPT-2); those that write to the residual stream divide it by sqrt(2 layers)."""
 
+INTO_RESIDUAL = (
+    "attention.out.weight",
+    "feed_forward.down.weight",
+    "feed_forward.shared.down.weight",
+    "feed_forward.experts.down",
+)
+
 
 @torch.no_grad()
 def initialise(model: nn.Module, config: ModelConfig, *, seed: int) -> None:
@@ -27,7 +34,7 @@ def _starting_value(name: str, shape: torch.Size, *, config: ModelConfig, seed: 
         return torch.ones(shape)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
+    into_residual = name.endswith(INTO_RESIDUAL)
     scale = STANDARD_DEVIATION / math.sqrt(2 * config.layers) if into_residual else STANDARD_DEVIATION
     return torch.normal(0.0, scale, shape, generator=generator)
 

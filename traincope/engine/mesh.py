@@ -15,6 +15,9 @@ BATCH_AXES = ("dp_replicate", "fsdp", "dp")
 SHARDS_AND_CONTEXT = "fsdp_cp"
 """The axes `fsdp` and `cp` as one."""
 
+SHARD_AXES = ("fsdp", SHARDS_AND_CONTEXT)
+"""Either of which may be the axis that parameters are sharded over."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -24,6 +27,8 @@ class Layout:
     folded: DeviceMesh | None = None
     """With a `cp` axis: the same ranks with `fsdp` and `cp` as one axis, `fsdp_cp`, in a group of its own. Parameters
     travel there, while keys and values travel along `cp`."""
+    experts: DeviceMesh | None = None
+    """With experts spread over ranks: the same ranks with those that share shards as `efsdp` and `ep`."""
 
     def size(self, axis: str) -> int:
         """Ranks along an axis; 1 for an axis that the mesh does not have."""
@@ -61,7 +66,7 @@ class Layout:
 
     def _with(self, axis: str) -> DeviceMesh | None:
         """The mesh that has an axis."""
-        meshes = [mesh for mesh in (self.mesh, self.folded) if mesh is not None]
+        meshes = [mesh for mesh in (self.mesh, self.folded, self.experts) if mesh is not None]
         return next((mesh for mesh in meshes if axis in (mesh.mesh_dim_names or ())), None)
 
 
@@ -75,12 +80,21 @@ def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
     if not sizes:
         return Layout(mesh=None)
     if config.cp == 1:
-        return Layout(mesh=_mesh(sizes, device=device))
+        mesh = _mesh(sizes, device=device)
+        return Layout(mesh=mesh, experts=_experts_mesh(mesh, "fsdp", config))
     within = {axis: size for axis, size in sizes.items() if axis in ("fsdp", "cp")}
     outer = {axis: size for axis, size in sizes.items() if axis in ("pp", "dp_replicate")}
     inner = {axis: size for axis, size in sizes.items() if axis == "tp"}
     folded = _mesh({**outer, SHARDS_AND_CONTEXT: config.fsdp * config.cp, **inner}, device=device)
-    return Layout(mesh=unfold(folded, SHARDS_AND_CONTEXT, sizes=within), folded=folded)
+    mesh = unfold(folded, SHARDS_AND_CONTEXT, sizes=within)
+    return Layout(mesh=mesh, folded=folded, experts=_experts_mesh(folded, SHARDS_AND_CONTEXT, config))
+
+
+def _experts_mesh(mesh: DeviceMesh, axis: str, config: ParallelConfig) -> DeviceMesh | None:
+    """`ep` is the inner axis: tokens travel between neighbours. `efsdp` is there even with one rank."""
+    if config.ep == 1:
+        return None
+    return unfold(mesh, axis, sizes={"efsdp": mesh[axis].size() // config.ep, "ep": config.ep})
 
 
 def _mesh(sizes: dict[str, int], *, device: torch.device) -> DeviceMesh:

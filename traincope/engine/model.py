@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
-from traincope.engine.config import ModelConfig
+from traincope.engine.config import ExpertsConfig, ModelConfig
+from traincope.engine.moe import MixtureOfExperts
 
 Positions = tuple[range, ...]
 """Places of tokens in their sequence, piece after piece."""
@@ -22,13 +23,20 @@ Positions = tuple[range, ...]
 class GPT(nn.Module):
     """Blocks `layers` of the model; the first stage embeds tokens, the last one predicts them."""
 
-    def __init__(self, config: ModelConfig, *, layers: range | None = None, autocast: bool = False) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        experts: ExpertsConfig | None = None,
+        layers: range | None = None,
+        autocast: bool = False,
+    ) -> None:
         """`layers` None is the whole model; `autocast` computes matrix products in bf16."""
         super().__init__()
         layers = range(config.layers) if layers is None else layers
         self.autocast = autocast
         self.embedding = nn.Embedding(config.vocabulary, config.hidden) if layers.start == 0 else None
-        self.blocks = nn.ModuleDict({str(layer): Block(config) for layer in layers})
+        self.blocks = nn.ModuleDict({str(layer): Block(config, experts=experts) for layer in layers})
         last = layers.stop == config.layers
         self.norm = nn.RMSNorm(config.hidden) if last else None
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if last else None
@@ -56,17 +64,24 @@ def straight(block: nn.Module, x: Tensor) -> Tensor:
 class Block(nn.Module):
     """Pre-norm attention and feed-forward, each added to the residual stream."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, experts: ExpertsConfig | None = None) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.hidden)
         self.attention = Attention(config)
         self.feed_forward_norm = nn.RMSNorm(config.hidden)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = _feed_forward(config, experts)
 
     def forward(self, x: Tensor) -> Tensor:
         for norm, part in ((self.attention_norm, self.attention), (self.feed_forward_norm, self.feed_forward)):
             x = x + part(norm(x))
         return x
+
+
+def _feed_forward(config: ModelConfig, experts: ExpertsConfig | None) -> nn.Module:
+    if experts is None:
+        return FeedForward(config)
+    shared = FeedForward(config) if experts.shared else None
+    return MixtureOfExperts(experts, hidden=config.hidden, shared=shared)
 
 
 class Attention(nn.Module):

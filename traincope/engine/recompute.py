@@ -11,6 +11,7 @@ from typing import Literal
 
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
+from traincope.engine.expert_parallel import OPERATOR as EXPERTS
 from traincope.engine.model import GPT
 from traincope.engine.ring_attention import OPERATOR as RING
 from traincope.engine.torch_private import dear_operators
@@ -23,6 +24,6 @@ def recompute(model: GPT, mode: Literal["none", "selective", "full"]) -> None:
         return
     repeated = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     if mode == "selective":
-        keep = functools.partial(create_selective_checkpoint_contexts, dear_operators(RING, EXCHANGE))
+        keep = functools.partial(create_selective_checkpoint_contexts, dear_operators(RING, EXCHANGE, EXPERTS))
         repeated = functools.partial(repeated, context_fn=keep)
     model.through = repeated

@@ -1,0 +1,117 @@
+"""Experts spread over ranks train as on one: tokens go to them and come back, gradients are those of the whole batch.
+
+The tolerance is that of `test_equality.py`; 1e-6 was seen. What a capacity drops is decided sequence by
+sequence, so one process drops the same choices, whatever ranks and microbatches cut the batch into.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.distributed.layouts import Outcome, small_config, train
+from tests.distributed.pool import Pool
+from tests.distributed.test_equality import BF16, FP32, assert_equal, assert_same_weights
+from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
+from traincope.engine.expert_load import ExpertLoad
+from traincope.engine.trainer import Trainer
+
+UNCAPPED = ExpertsConfig(number=8, top_k=2, ffn=24)
+CAPPED = replace(UNCAPPED, capacity_factor=1.0, shared=True)
+HOT = replace(UNCAPPED, hot_expert=3, number=4)
+
+TWO_RANKS = {
+    "ep": (ParallelConfig(fsdp=2, ep=2), UNCAPPED),
+    "ep that drops": (ParallelConfig(fsdp=2, ep=2), CAPPED),
+    "ep with a hot expert": (ParallelConfig(fsdp=2, ep=2), HOT),
+    "fsdp of experts": (ParallelConfig(fsdp=2), UNCAPPED),
+}
+FOUR_RANKS = {
+    "ep": (ParallelConfig(fsdp=4, ep=4), HOT),
+    "ep x efsdp that drops": (ParallelConfig(fsdp=4, ep=2), CAPPED),
+    "ep over cp": (ParallelConfig(fsdp=2, cp=2, ep=4), UNCAPPED),
+    "ep in hsdp": (ParallelConfig(dp_replicate=2, fsdp=2, ep=2), CAPPED),
+    "pp 1f1b x ep": (ParallelConfig(pp=2, fsdp=2, ep=2, microbatches=4), UNCAPPED),
+    "pp zb-v x ep that drops": (ParallelConfig(pp=2, fsdp=2, ep=2, schedule="zb-v", microbatches=4), CAPPED),
+}
+
+
+def config_of(text: str, parallel: ParallelConfig, experts: ExpertsConfig, **settings: object) -> Config:
+    return replace(small_config(text, ParallelConfig(), **settings), parallel=parallel, experts=experts)
+
+
+@pytest.fixture(scope="session")
+def alone(text: str) -> dict[ExpertsConfig, Outcome]:
+    return {experts: train(config_of(text, ParallelConfig(), experts)) for experts in (UNCAPPED, CAPPED, HOT)}
+
+
+def test_the_references_differ_and_learn(alone: dict[ExpertsConfig, Outcome]) -> None:
+    assert len({outcome.losses[-1] for outcome in alone.values()}) == len(alone)
+    assert all(outcome.losses[-1] < outcome.losses[0] - 0.2 for outcome in alone.values())
+
+
+@pytest.mark.parametrize("layout", TWO_RANKS)
+def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: dict[ExpertsConfig, Outcome], layout: str) -> None:
+    parallel, experts = TWO_RANKS[layout]
+    outcomes = two_ranks.run(train, config_of(text, parallel, experts))
+    assert_equal(outcomes, alone[experts], tolerance=FP32)
+    assert_same_weights(outcomes, alone[experts])
+
+
+@pytest.mark.parametrize("layout", FOUR_RANKS)
+def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: dict[ExpertsConfig, Outcome], layout: str) -> None:
+    parallel, experts = FOUR_RANKS[layout]
+    outcomes = four_ranks.run(train, config_of(text, parallel, experts))
+    assert_equal(outcomes, alone[experts], tolerance=FP32)
+    assert_same_weights(outcomes, alone[experts])
+
+
+@pytest.mark.parametrize("settings", [{"accumulation": 2, "recompute": "selective"}, {"recompute": "full"}], ids=str)
+def test_neither_accumulation_nor_recomputation_changes_anything(
+    two_ranks: Pool, text: str, alone: dict[ExpertsConfig, Outcome], settings: dict[str, object]
+) -> None:
+    parallel, experts = TWO_RANKS["ep that drops"]
+    outcomes = two_ranks.run(train, config_of(text, parallel, experts, **settings))
+    assert_equal(outcomes, alone[experts], tolerance=FP32)
+
+
+def test_in_bf16_too(two_ranks: Pool, text: str) -> None:
+    """Experts of FSDP, gathered and multiplied in bf16, on one rank each or on both."""
+    parallel, experts = TWO_RANKS["ep"]
+    outcomes = two_ranks.run(train, config_of(text, parallel, experts, precision="bf16"))
+    reference = train(config_of(text, ParallelConfig(), experts, precision="bf16"))
+    assert_equal(outcomes, reference, tolerance=BF16)
+
+
+def loads_of_a_step(config: Config) -> tuple[ExpertLoad, ...]:
+    """What this rank's experts got in the second step."""
+    trainer = Trainer(config, device=torch.device("cpu"))
+    steps = trainer.steps()
+    next(steps)
+    trainer.expert_loads()
+    next(steps)
+    return trainer.expert_loads()
+
+
+def test_each_rank_knows_what_its_own_experts_got_from_all(two_ranks: Pool, text: str) -> None:
+    """The hot expert 3 gets each of the 16 x 16 tokens, in every layer, once a step; it lives on rank 1."""
+    first, second = two_ranks.run(loads_of_a_step, config_of(text, *TWO_RANKS["ep with a hot expert"]))
+    assert [(load.layer, list(load.tokens)) for load in first] == [(layer, [0, 1]) for layer in range(4)]
+    assert [(load.layer, list(load.tokens)) for load in second] == [(layer, [2, 3]) for layer in range(4)]
+    assert [load.tokens[3] for load in second] == [256] * 4
+    for one, other in zip(first, second, strict=True):
+        assert sum(one.tokens.values()) + sum(other.tokens.values()) == 2 * 256
+        assert (one.padding, one.dropped) == (other.padding, other.dropped) == (0, 0)
+
+
+def test_rows_are_taken_padding_or_dropped(four_ranks: Pool, text: str) -> None:
+    """16 sequences x 16 tokens x 2 choices a layer, 8 experts x 16 x 4 rows; stage 0 has layers 0 and 1."""
+    config = config_of(text, *FOUR_RANKS["pp 1f1b x ep"])
+    ranks = four_ranks.run(loads_of_a_step, replace(config, experts=CAPPED))
+    assert [[load.layer for load in rank] for rank in ranks] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    for stage in (ranks[:2], ranks[2:]):
+        for layer in zip(*stage, strict=True):
+            tokens = sum(sum(load.tokens.values()) for load in layer)
+            assert tokens + sum(load.dropped for load in layer) == 16 * 16 * 2
+            assert tokens + sum(load.padding for load in layer) == 8 * 16 * 4
+            assert 0 < sum(load.dropped for load in layer) < 16 * 16
