@@ -1,5 +1,7 @@
 """Hosts that met are put on one axis by what they sent each other, directly or over others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,11 +18,7 @@ WORLD = group("world", 0, 1)
 
 def shifted(by_ns: int, *rows: Row) -> list[Row]:
     """The same on a clock that is so much ahead."""
-    return [Row(**{**_fields(row), "start_ns": row.start_ns + by_ns, "end_ns": row.end_ns + by_ns}) for row in rows]
-
-
-def _fields(row: Row) -> dict[str, object]:
-    return {name: getattr(row, name) for name in Row.__slots__}
+    return [replace(row, start_ns=row.start_ns + by_ns, end_ns=row.end_ns + by_ns) for row in rows]
 
 
 def met(start_ns: int, end_ns: int, *, name: str = "all_reduce", sequence: int = 0, num_bytes: int = 4) -> Row:
@@ -108,7 +106,7 @@ def chain() -> list[RankRecords]:
     """Three hosts, of which the second met both others: 100 us with the first, 30 us with the third."""
     to_first, to_third = group("pp", 0, 1), group("pp", 1, 2)
     near, far = met(0, MS // 10), collective(0, 30_000, name="all_reduce", num_bytes=4)
-    both = [near, Row(**{**_fields(far), "group": 1})]
+    both = [near, replace(far, group=1)]
     return [
         rank(0, near, groups=[to_first], boot_id="a"),
         rank(1, *both, groups=[to_first, to_third], boot_id="b"),
