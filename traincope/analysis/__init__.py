@@ -2,9 +2,9 @@
 
 `host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer, `pipeline`,
 `schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `ledger` sums, `comm`,
-`stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it. `counted`, `work` and
-`peaks` make `utilization`.
-`endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory` and `goodput` stand alone.
+`uneven`, `hot_experts`, `stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it.
+`counted`, `work` and `peaks` make `utilization`.
+`endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory`, `experts` and `goodput` stand alone.
 `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
 
@@ -12,6 +12,7 @@ from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
+from traincope.analysis.experts import ExpertLoads, LayerLoad
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.goodput import Goodput
@@ -19,17 +20,20 @@ from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.memory import MemoryUse
 from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
+from traincope.analysis.uneven import Uneven
 from traincope.analysis.utilization import Utilization
 
 __all__ = [
     "Analysis",
     "AxisOperation",
     "Bubble",
+    "ExpertLoads",
     "Fault",
     "FaultKind",
     "Finding",
     "FindingKind",
     "Goodput",
+    "LayerLoad",
     "Ledger",
     "MemoryUse",
     "OwnTime",
@@ -39,6 +43,7 @@ __all__ = [
     "StageBubble",
     "Straggler",
     "Stragglers",
+    "Uneven",
     "Utilization",
     "analyze",
     "dropped_steps",

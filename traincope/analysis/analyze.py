@@ -17,6 +17,7 @@ from traincope.analysis.bubble import (
 )
 from traincope.analysis.comm import AxisOperation, communication
 from traincope.analysis.endings import endings
+from traincope.analysis.experts import ExpertLoads, expert_loads
 from traincope.analysis.fault_stream import fault_stream
 from traincope.analysis.faults import Fault
 from traincope.analysis.findings import Finding
@@ -58,6 +59,8 @@ class Analysis:
     faults: tuple[Fault, ...] = ()
     """By time; marks (checkpoints, evaluations, events) among them."""
     memory: tuple[MemoryUse, ...] = ()
+    experts: ExpertLoads | None = None
+    """None: the training logged nothing of experts."""
     goodput: Goodput | None = None
     """None: no step was begun."""
     verdict: tuple[Finding, ...]
@@ -116,6 +119,7 @@ def _analysis(
     bubble = _bubble(timeline, ledger, counted)
     late = stragglers(timeline, ledger, stood_still)
     faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
+    experts = expert_loads(timeline)
     return Analysis(
         timeline=timeline,
         ledger=ledger,
@@ -126,8 +130,9 @@ def _analysis(
         utilization=utilization(timeline, ledger),
         faults=faults,
         memory=used,
+        experts=experts,
         goodput=goodput(timeline),
-        verdict=verdict(timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used),
+        verdict=verdict(timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used, experts=experts),
     )
 
 

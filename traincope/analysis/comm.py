@@ -10,6 +10,7 @@ from traincope.analysis.host import Bools, Ints
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stalls import Standstill
 from traincope.analysis.transfers import Transfers
+from traincope.analysis.uneven import Uneven, unevenness
 from traincope.plan.bus import bus_factor
 from traincope.timeline import Instances
 from traincope.timeline.numbering import UNKNOWN, Numbering
@@ -33,6 +34,8 @@ class AxisOperation:
     """Time the training thread stood still for it, waiting and transfer together."""
     bus_bandwidth: float | None
     """Bytes a second; None where no transfer is exactly known."""
+    uneven: Uneven | None = None
+    """Of an all-to-all in which some ranks send more than others."""
 
 
 def communication(
@@ -77,6 +80,7 @@ def _row(
         wait_ns=exposed.wait_ns,
         exposed_ns=exposed.total_ns,
         bus_bandwidth=_bus_bandwidth(instances, chosen, wire, operation),
+        uneven=unevenness(instances, chosen, operation=operation),
     )
 
 

@@ -26,6 +26,8 @@ class FindingKind(StrEnum):
     EXPOSED_TRANSFER = "exposed_transfer"
     EXPOSED_COMMUNICATION = "exposed_communication"
     STRAGGLER = "straggler"
+    HOT_EXPERT = "hot_expert"
+    """Experts of some ranks get more tokens than those of others."""
     DATA_BOUND = "data_bound"
     CHECKPOINT_STALL = "checkpoint_stall"
     GC = "gc"

@@ -1,8 +1,12 @@
 """Ledger terms that cost more than they must, each with what to do: the largest first."""
 
+from dataclasses import replace
+
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
+from traincope.analysis.experts import ExpertLoads
 from traincope.analysis.findings import MEDIUM, UNKNOWN, WORTH_SAYING, Finding, FindingKind, Weighted, percent
+from traincope.analysis.hot_experts import HotAxis, hot_axes
 from traincope.analysis.idling import Cause, find_cause, idling
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.roots import Root
@@ -32,8 +36,11 @@ def losses(
     comm: tuple[AxisOperation, ...],
     stragglers: Stragglers,
     roots: tuple[Root, ...] = (),
+    experts: ExpertLoads | None = None,
 ) -> list[Finding]:
     """Findings about the counted steps, ordered by their share of step time."""
+    hot = tuple(hot_axes(ledger, comm, stragglers, experts))
+    stragglers = _otherwise_late(stragglers, hot)
     cause = find_cause(ledger, roots)
     late = {straggler.cause for straggler in stragglers.named}
     own = [
@@ -45,7 +52,8 @@ def losses(
     weighted = [
         *own,
         *idling(ledger, bubble, cause, told=cause is not None and cause.term in told),
-        *_exposed(ledger, comm, stragglers),
+        *_exposed(ledger, comm, stragglers, hot),
+        *((one.share, one.finding) for one in hot),
         *_evaluation(ledger),
         *(_unattributed(ledger) if UNATTRIBUTED not in late else ()),
     ]
@@ -56,9 +64,17 @@ def _share(ledger: Ledger, term: str) -> float:
     return ledger.share(term) or 0.0
 
 
-def _exposed(ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers) -> Weighted:
+def _otherwise_late(stragglers: Stragglers, hot: tuple[HotAxis, ...]) -> Stragglers:
+    """Those whose lateness no hot expert explains."""
+    told = [one.late for one in hot]
+    return replace(stragglers, named=tuple(one for one in stragglers.named if one not in told))
+
+
+def _exposed(
+    ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers, hot: tuple[HotAxis, ...]
+) -> Weighted:
     """Waiting for a rank that is named is that rank's finding, and not told twice."""
-    blamed = {axis for straggler in stragglers.named for axis in straggler.axes}
+    blamed = {axis for straggler in stragglers.named for axis in straggler.axes} | {a for one in hot for a in one.axes}
     unsplit = sum(int(rank.unsplit_ns[rank.counted].sum()) for rank in ledger.ranks) / ledger.wall_ns
     for term in ledger.order:
         family, _, rest = term.partition("[")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from traincope.analysis.bubble import Bubble
 from traincope.analysis.comm import AxisOperation
 from traincope.analysis.deaths import deaths
+from traincope.analysis.experts import ExpertLoads
 from traincope.analysis.faults import Fault
 from traincope.analysis.findings import MEDIUM, UNKNOWN, WORTH_SAYING, Finding, FindingKind, percent
 from traincope.analysis.ledger import Ledger
@@ -26,12 +27,13 @@ def verdict(
     *,
     faults: Sequence[Fault] = (),
     memory: Sequence[MemoryUse] = (),
+    experts: ExpertLoads | None = None,
 ) -> tuple[Finding, ...]:
-    """Ordered findings, the gravest first; never empty. `faults` and `memory`: of the same timeline."""
+    """Ordered findings, the gravest first; never empty. `faults`, `memory` and `experts`: of the same timeline."""
     found = list(deaths(timeline, faults))
     if not ledger.wall_ns:
         return (*found, _no_steps())
-    found += losses(ledger, bubble, comm, stragglers, roots)
+    found += losses(ledger, bubble, comm, stragglers, roots, experts)
     found += _growth([use for use in memory if use.leak])
     told = [fault for fault in faults if fault.is_fault]
     return tuple(found) or (_beside_time(told) if told else _healthy(ledger),)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from traincope.analysis.counted import CountedFlops, counted_flops
+from traincope.analysis.experts import logged_means
 from traincope.timeline import Timeline
 
 ENOUGH_COVERAGE = 0.98
@@ -17,6 +18,8 @@ NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted, the run was over within its first two"
 COUNTED = "as counted, causal attention halved"
 TOLD = "as the training told"
+REDUNDANT = "redundant_flops"
+"""What a training logs of its products that no token needed, a rank and step: padding."""
 TOLD_DTYPE = "bfloat16"
 """What a training multiplies in that tells its FLOPs, where none was counted and it told no `flops_dtype`."""
 
@@ -37,8 +40,8 @@ class RankWork:
     def redundant(self) -> Mapping[str, float] | None:
         """Executed beyond model and recomputation: what fused attention computes again in its kernel.
 
-        And, where the training told its model FLOPs, products that several ranks repeat, and padding:
-        counts take what ran for what was needed.
+        And what the training logs as such (`run.log(redundant_flops=...)`), as padding; where it told its model
+        FLOPs, products that several ranks repeat: counts take what ran for what was needed.
         """
         if self.executed is None or self.recomputed is None:
             return None
@@ -88,7 +91,8 @@ def job_work(timeline: Timeline) -> JobWork:
     known = (each.coverage_ratio for each in counted.values())
     coverage = min((ratio for ratio in known if ratio is not None), default=None)
     reason = _why_uncounted(timeline, counted, coverage)
-    ranks = {rank: _counted(each) for rank, each in counted.items()} if reason is None else {}
+    vain = {rank.rank: logged_means(rank).get(REDUNDANT, 0.0) for rank in timeline.ranks}
+    ranks = {rank: _counted(each, vain=vain[rank]) for rank, each in counted.items()} if reason is None else {}
     told = positive(settings.get("model_flops_per_step"))
     if told is None:
         return JobWork(ranks=ranks, convention=None if reason else COUNTED, reason=reason, coverage_ratio=coverage)
@@ -103,13 +107,22 @@ def positive(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def _counted(flops: CountedFlops) -> RankWork:
+def _counted(flops: CountedFlops, *, vain: float) -> RankWork:
+    """`vain`: of what was counted, the FLOPs that no token needed."""
     return RankWork(
-        model=flops.model(causal_half=True),
-        paper=flops.model(causal_half=False),
+        model=_without(vain, flops.model(causal_half=True)),
+        paper=_without(vain, flops.model(causal_half=False)),
         executed=flops.executed(),
         recomputed=flops.recomputed(),
     )
+
+
+def _without(vain: float, model: Mapping[str, float]) -> Mapping[str, float]:
+    """Taken from the dtype that multiplies most: a router's few products may be in another."""
+    if not vain or not model:
+        return model
+    most = max(model, key=lambda dtype: model[dtype])
+    return {**model, most: max(model[most] - vain, 0.0)}
 
 
 def _told(flops: float, counted: RankWork | None, *, dtype: str) -> RankWork:
