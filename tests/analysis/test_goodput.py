@@ -1,8 +1,11 @@
 """What became of a job's time, over attempts whose every second is known."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis.goodput import Goodput, goodput
@@ -37,7 +40,18 @@ def load(start_s: int) -> Row:
 def job(*earlier: Attempt, last: list[Row]) -> Goodput:
     whole = goodput(build_timeline(replace(run(replace(rank(0, *last), attempt=len(earlier))), earlier=earlier)))
     assert whole is not None
+    assert_a_partition(whole)
     return whole
+
+
+def assert_a_partition(whole: Goodput) -> None:
+    """The parts are what elapsed, and none is negative."""
+    beside = (whole.startup_ns, whole.restart_ns, whole.checkpoint_stall_ns, whole.evaluation_ns, whole.other_ns)
+    assert whole.elapsed_ns == whole.steps_ns + sum(beside)
+    assert min(whole.steps_ns, *beside) >= 0
+    if whole.productive_ns is not None and whole.lost_ns is not None:
+        assert whole.steps_ns == whole.productive_ns + whole.lost_ns
+        assert min(whole.productive_ns, whole.lost_ns) >= 0
 
 
 def started(at_s: int) -> Row:
@@ -67,9 +81,72 @@ def test_steps_after_the_last_checkpoint_are_lost_at_a_restart_that_loads_it() -
     assert [one.number for one in whole.attempts] == [0, 1]
 
 
-def test_without_any_checkpoint_all_of_an_attempt_is_lost() -> None:
+def test_one_that_loads_what_an_earlier_attempt_saved_loses_all_steps_of_those_that_saved_nothing() -> None:
+    """Attempt 0 saves after 2 of 4 steps, attempt 1 goes on from there and saves nothing, so does attempt 2."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    second = attempt(1, started(50), load(50), *steps(52, 3))
+    whole = job(first, second, last=[started(90), load(90), *steps(92, 1)])
+    assert (whole.steps_lost, whole.lost_ns, whole.productive_ns) == (2 + 3, (19 + 30) * S, (20 + 10) * S)
+    assert whole.restart_ns == (52 - 40 + 92 - 82) * S
+
+
+def test_where_nothing_was_seen_saved_or_loaded_it_is_unknown_what_was_lost() -> None:
+    """Another library may have saved it; steps are numbered from 0 in every attempt."""
     whole = job(attempt(0, started(0), *steps(0, 4)), last=[started(50), *steps(51, 2)])
-    assert (whole.steps_lost, whole.lost_ns, whole.productive_ns) == (4, 40 * S, 20 * S)
+    assert (whole.steps_lost, whole.lost_ns, whole.productive_ns) == (None, None, None)
+    assert (whole.steps_done, whole.steps_ns) == (6, 60 * S)
+    assert whole.reason == (
+        "attempt 1 loaded no checkpoint that was seen, so nothing tells whether it went on from the steps of attempt 0"
+    )
+
+
+def test_an_attempt_that_came_to_no_step_loses_none_and_is_startup_or_restart() -> None:
+    """10 s of attempt 0, 5 s of nothing, 20 s of attempt 1, 3 s of nothing, 2 s until the first step of attempt 2."""
+    dead = attempt(0, started(0), phase(Phase.FORWARD, 9 * S, 10 * S))
+    dead_again = attempt(1, started(15), load(20), phase(Phase.FORWARD, 34 * S, 35 * S))
+    whole = job(dead, dead_again, last=[started(38), *steps(40, 2)])
+    assert (whole.startup_ns, whole.restart_ns, whole.checkpoint_stall_ns) == (10 * S, 30 * S, 0)
+    assert (whole.elapsed_ns, whole.productive_ns, whole.steps_lost) == (60 * S, 20 * S, 0)
+
+
+def test_at_the_end_of_a_job_that_nothing_went_on_from_nothing_is_lost() -> None:
+    whole = job(attempt(0, started(0), *steps(0, 4)), last=[started(50), phase(Phase.FORWARD, 55 * S, 56 * S)])
+    assert (whole.steps_lost, whole.productive_ns, whole.restart_ns) == (0, 40 * S, 16 * S)
+
+
+def test_what_lies_before_the_first_step_is_startup_and_counts_once() -> None:
+    """10 s of startup with a load of 2 s and an evaluation of 3 s, then two steps and 4 s of nothing."""
+    rows = [started(0), load(1), phase(Phase.EVALUATION, 5 * S, 8 * S), *steps(10, 2), phase(Phase.GC, 33 * S, 34 * S)]
+    whole = job(last=rows)
+    assert (whole.startup_ns, whole.checkpoint_stall_ns, whole.evaluation_ns) == (10 * S, 0, 0)
+    assert (whole.productive_ns, whole.other_ns) == (20 * S, 4 * S)
+
+
+def test_a_checkpoint_within_an_evaluation_is_evaluation() -> None:
+    rows = [started(0), *steps(0, 3), phase(Phase.EVALUATION, 12 * S, 18 * S, at=1), save(14, step_number=1)]
+    whole = job(last=rows)
+    assert (whole.checkpoint_stall_ns, whole.evaluation_ns, whole.productive_ns) == (0, 6 * S, 24 * S)
+
+
+def test_a_step_that_was_not_completed_is_no_step_but_what_it_saved_is_a_stall() -> None:
+    """Killed at 27 s, 7 s into the third step and 2 s into a save."""
+    rows = [started(0), *steps(0, 2), step(2, 20 * S, OPEN), replace(save(25), end_ns=OPEN)]
+    whole = job(last=[*rows, phase(Phase.GC, 26 * S, 27 * S)])
+    assert (whole.steps_done, whole.productive_ns) == (2, 20 * S)
+    assert (whole.checkpoint_stall_ns, whole.other_ns) == (2 * S, 5 * S)
+
+
+def test_steps_whose_records_were_dropped_were_made_all_the_same() -> None:
+    """Of steps 0 to 5 the records of 2, 3 and 4 are gone."""
+    kept = [row for row in steps(0, 6) if row.step not in (2, 3, 4)]
+    whole = job(last=[started(0), *kept])
+    assert (whole.steps_done, whole.productive_ns, whole.other_ns) == (6, 60 * S, 0)
+
+
+def test_an_attempt_whose_clock_says_it_began_before_the_last_one_ended_took_no_negative_time() -> None:
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    whole = job(first, last=[started(35), load(36), *steps(38, 2)])
+    assert (whole.restart_ns, whole.elapsed_ns) == (3 * S, (40 + 23) * S)
 
 
 def test_where_an_attempt_went_on_is_unknown_if_it_loaded_nothing_that_was_seen() -> None:
@@ -86,6 +163,37 @@ def test_a_checkpoint_that_was_not_finished_keeps_nothing() -> None:
 def test_of_an_attempt_that_ended_well_nothing_is_lost() -> None:
     whole = job(attempt(0, started(0), *steps(0, 4), ending="clean"), last=[started(50), *steps(51, 2)])
     assert whole.steps_lost == 0
+
+
+spans = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda drawn: (drawn[0], sum(drawn)))
+
+
+@st.composite
+def attempts(draw: st.DrawFn, begin_s: int) -> list[Row]:
+    """An attempt's records in any disorder: steps one after the other, the rest wherever it falls."""
+    rows = [started(begin_s)]
+    borders = sorted(draw(st.lists(st.integers(0, 80), max_size=6, unique=True)))
+    for number, (start, end) in enumerate(pairwise(borders)):
+        if draw(st.booleans()):
+            rows.append(step(number, (begin_s + start) * S, (begin_s + end) * S))
+    for start, end in draw(st.lists(spans, max_size=5)):
+        of, name = draw(st.sampled_from([(Phase.EVALUATION, "e"), (Phase.CHECKPOINT_STALL, "save"), (Phase.GC, "g")]))
+        end_ns = draw(st.sampled_from([(begin_s + end) * S, OPEN]))
+        rows.append(replace(phase(of, (begin_s + start) * S, end_ns), name=name))
+    rows += [load(begin_s + draw(st.integers(0, 60)))] if draw(st.booleans()) else []
+    return sorted(rows, key=lambda row: row.start_ns)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_every_instant_of_a_job_is_in_one_part(data: st.DataObject) -> None:
+    """Three attempts whose times may overlap, as clocks that are set back make them."""
+    begins = [0, data.draw(st.integers(0, 120)), data.draw(st.integers(60, 240))]
+    first, second, last = (data.draw(attempts(begin)) for begin in begins)
+    earlier = (attempt(0, *first), attempt(1, *second, ending=data.draw(st.sampled_from(["clean", None]))))
+    whole = goodput(build_timeline(replace(run(replace(rank(0, *last), attempt=2)), earlier=earlier)))
+    if whole is not None:
+        assert_a_partition(whole)
 
 
 def test_without_a_step_there_is_no_goodput() -> None:

@@ -240,20 +240,25 @@ def test_goodput_is_one_line_and_admits_what_is_not_known() -> None:
         "attempts": [],
         "elapsed_ns": 100_000 * MS,
         "steps_done": 70,
+        "steps_ns": 88_000 * MS,
         "steps_lost": 5,
         "lost_ns": 10_000 * MS,
+        "reason": None,
         "startup_ns": 2_000 * MS,
         "restart_ns": 8_000 * MS,
         "checkpoint_stall_ns": 0,
-        "evaluation_ns": 0,
-        "productive_ns": 80_000 * MS,
-        "productive_ratio": 0.8,
+        "evaluation_ns": 50 * MS,
+        "other_ns": 1_950 * MS,
+        "productive_ns": 78_000 * MS,
+        "productive_ratio": 0.78,
     }
     assert (
-        "GOODPUT  80.0 % of 100 s was steps that last; startup 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s\n"
-    ) in shown(job, width=120)
-    job["goodput"].update(steps_lost=None, lost_ns=None, productive_ns=None, productive_ratio=None)
-    assert "GOODPUT  unknown, for it is not known how many of 70 steps were lost at restarts; " in shown(job, width=120)
+        "GOODPUT  78.0 % of 100 s was steps that last; startup 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s; "
+        "outside of complete steps 1.95 s\n"
+    ) in shown(job, width=150)
+    why = "attempt 1 loaded no checkpoint that was seen"
+    job["goodput"].update(steps_lost=None, lost_ns=None, reason=why, productive_ns=None, productive_ratio=None)
+    assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s; startup 2.00 s; " in shown(job, width=150)
 
 
 def test_everything_that_makes_the_report_doubtful_is_named() -> None:

@@ -215,15 +215,21 @@ class Attempt(TypedDict):
 class Goodput(TypedDict):
     attempts: list[Attempt]
     elapsed_ns: int
-    """Of the job, from its first record to its last; so are all below."""
+    """Of the job: the sum of productive, lost, startup, restart, checkpoint_stall, evaluation and other."""
     steps_done: int
+    steps_ns: int
+    """What they took: productive and lost."""
     steps_lost: int | None
     """Made after the last checkpoint before a restart; null: not known where it went on."""
     lost_ns: int | None
+    reason: str | None
+    """Why steps_lost is null."""
     startup_ns: int
     restart_ns: int
     checkpoint_stall_ns: int
     evaluation_ns: int
+    other_ns: int
+    """Between steps, and in those that were not completed."""
     productive_ns: int | None
     productive_ratio: float | None
 

@@ -33,7 +33,7 @@ class Attempt:
     last_ns: int
     """The last instant that any rank recorded."""
     num_steps: int
-    """Complete steps."""
+    """Complete steps, those whose records were dropped included: numbers count on."""
     steps_ns: int
     """What they took, without the checkpoint stalls and evaluations in them."""
     kept_steps: int | None
@@ -42,7 +42,9 @@ class Attempt:
     loaded: bool
     """Whether a checkpoint was loaded."""
     checkpoint_stall_ns: int
+    """Since the first step began, outside of evaluations."""
     evaluation_ns: int
+    """Since the first step began."""
     endings: Mapping[int, str | None] = field(default_factory=dict)
     """Rank -> `clean`, the exception that left its run, or None: no end was recorded."""
 
@@ -50,6 +52,17 @@ class Attempt:
     """Rank -> when it wrote that ending."""
     noted: bool = False
     """Whether the launcher noted that a rank did not end well: it may have seen nothing wrong itself."""
+
+    @property
+    def startup_ns(self) -> int:
+        """Until its first step began, or all of it where it came to none."""
+        return (self.last_ns if self.first_step_ns is None else self.first_step_ns) - self.began_ns
+
+    @property
+    def other_ns(self) -> int:
+        """In nothing that is named above: between steps, or in the one that was not completed."""
+        named_ns = self.startup_ns + self.steps_ns + self.checkpoint_stall_ns + self.evaluation_ns
+        return self.last_ns - self.began_ns - named_ns
 
     @property
     def clean(self) -> bool:
@@ -86,24 +99,26 @@ def summarise(
     """`main`: the training thread's records (RECORD_DTYPE, at least one), on its own clock; `last_ns`: wall time."""
     offset = wall_offset_ns(main)
     steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)]
-    whole = steps[steps["end_ns"] != OPEN]
+    began = int(steps["start_ns"][0]) if len(steps) else _last_ns(main)
+    done = _done(steps[steps["end_ns"] != OPEN])
     stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
     saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
-    kept = whole[whole["end_ns"] <= saved_ns.max(initial=0)]
-    evaluated = main[(main["phase"] == Phase.EVALUATION) & (main["flags"] & Flag.DEVICE == 0)]
+    kept = done[done["end_ns"] <= saved_ns.max(initial=0)]
+    layers = [_evaluated(main), stalls]
+    evaluation_ns, checkpoint_stall_ns, kept_ns, rest_ns = _layers_ns(*layers, kept, done, since=began, main=main)
     return Attempt(
         number=number,
         began_ns=int(main["start_ns"].min()) + offset,
-        first_step_ns=int(steps["start_ns"][0]) + offset if len(steps) else None,
+        first_step_ns=began + offset if len(steps) else None,
         last_ns=max(last_ns, _last_ns(main) + offset),
-        num_steps=len(whole),
-        steps_ns=_without(whole, stalls, evaluated),
-        kept_steps=len(kept) if len(saved_ns) else None,
-        kept_ns=_without(kept, stalls, evaluated),
+        num_steps=int(done["count"].sum()),
+        steps_ns=kept_ns + rest_ns,
+        kept_steps=int(kept["count"].sum()) if len(saved_ns) else None,
+        kept_ns=kept_ns,
         loaded=bool((kinds == LOADING).any()),
-        checkpoint_stall_ns=_length_ns(stalls),
-        evaluation_ns=_covered_ns(evaluated),
+        checkpoint_stall_ns=checkpoint_stall_ns,
+        evaluation_ns=evaluation_ns,
         endings=dict(endings),
         ended_ns=dict(ended_ns or {}),
     )
@@ -128,22 +143,46 @@ def _is_saved(names: tuple[str, ...], number: int) -> bool:
     return number < len(names) and names[number] == SAVED
 
 
-def _without(steps: NDArray[np.void], *beside: NDArray[np.void]) -> int:
-    """Time of the steps less that of what else lay in them."""
-    return _length_ns(steps) - sum(_covered_ns(records[np.isin(records["step"], steps["step"])]) for records in beside)
+DONE = np.dtype([("start_ns", np.int64), ("end_ns", np.int64), ("count", np.int64)])
+"""A complete step; or several, whose records were dropped between two that are there."""
 
 
-def _length_ns(records: NDArray[np.void]) -> int:
-    ended = records[records["end_ns"] != OPEN]
-    return int((ended["end_ns"] - ended["start_ns"]).sum())
+def _done(whole: NDArray[np.void]) -> NDArray[np.void]:
+    """Steps follow each other, so what lies between two whose numbers do not, was steps."""
+    dropped = np.flatnonzero(np.diff(whole["step"]) > 1)
+    done = np.zeros(len(whole) + len(dropped), dtype=DONE)
+    done["start_ns"] = np.append(whole["start_ns"], whole["end_ns"][dropped])
+    done["end_ns"] = np.append(whole["end_ns"], whole["start_ns"][dropped + 1])
+    done["count"] = np.append(np.ones(len(whole)), np.diff(whole["step"])[dropped] - 1)
+    return done
 
 
-def _covered_ns(records: NDArray[np.void]) -> int:
-    """As above, where they may lie in each other; by start."""
-    ended = records[records["end_ns"] != OPEN]
-    reach = np.maximum.accumulate(ended["end_ns"])
-    begins = np.maximum(ended["start_ns"], np.append(ended["start_ns"][:1], reach[:-1]))
-    return int(np.maximum(ended["end_ns"] - begins, 0).sum())
+def _evaluated(main: NDArray[np.void]) -> NDArray[np.void]:
+    marked: NDArray[np.bool_] = (main["phase"] == Phase.EVALUATION) & (main["flags"] & Flag.DEVICE == 0)
+    evaluated: NDArray[np.void] = main[marked & np.isin(main["kind"], (Kind.PHASE, Kind.ACTION))]
+    return evaluated
+
+
+def _layers_ns(*layers: NDArray[np.void], since: int, main: NDArray[np.void]) -> list[int]:
+    """Time of each layer since an instant that no layer before it has: so they sum to what they cover together.
+
+    What was under way when the records ended lasted until then.
+    """
+    spans = np.empty((0, 2), dtype=np.int64)
+    covered = [0]
+    for layer in layers:
+        ends = np.where(layer["end_ns"] == OPEN, _last_ns(main), layer["end_ns"])
+        spans = np.concatenate([spans, np.stack([layer["start_ns"], ends], axis=1).clip(min=since)])
+        covered.append(_covered_ns(spans))
+    return np.diff(covered).tolist()
+
+
+def _covered_ns(spans: NDArray[np.int64]) -> int:
+    """Time in any of the (start, end)."""
+    starts, ends = spans[np.argsort(spans[:, 0], kind="stable")].T
+    reach = np.maximum.accumulate(ends)
+    begins = np.maximum(starts, np.append(starts[:1], reach[:-1]))
+    return int(np.maximum(ends - begins, 0).sum())
 
 
 def _last_ns(records: NDArray[np.void]) -> int:
