@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
 from traincope.engine.config import Config, OptimizerConfig
 from traincope.engine.mesh import Layout
 from traincope.engine.model import Block
 from traincope.engine.streamed_adamw import StreamedAdamW
+from traincope.engine.torch_private import zero_redundancy_optimizer
 
 
 def place_optimizer(modules: Iterable[nn.Module], config: Config, *, layout: Layout) -> torch.optim.Optimizer:
@@ -24,7 +24,7 @@ def place_optimizer(modules: Iterable[nn.Module], config: Config, *, layout: Lay
     parameters = [parameter for module in modules for parameter in module.parameters()]
     settings = config.optimizer
     if config.ddp.shard_optimizer:
-        return ZeroRedundancyOptimizer(
+        return zero_redundancy_optimizer()(
             parameter_groups(parameters, settings),
             optimizer_class=torch.optim.AdamW,
             process_group=layout.group("dp"),

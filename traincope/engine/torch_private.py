@@ -5,8 +5,9 @@ every schedule the same observable actions. A test holds each name against the i
 """
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,9 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as _schedules
 
 from traincope.plan.actions import FORWARD, Action, Orders
+
+if TYPE_CHECKING:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
 PRIVATE_NAMES = (
     "_PipelineScheduleRuntime",
@@ -161,3 +165,11 @@ def move_shards(module: FSDPModule, new: Callable[[Tensor], Tensor]) -> None:
             local = parameter._local_tensor
             parameter._local_tensor = whole[: local.numel()].view(local.shape)
             shard._sharded_param_data = whole
+
+
+def zero_redundancy_optimizer() -> "type[ZeroRedundancyOptimizer]":
+    """Public, but its package compiles optimizers with a `torch.jit` that warns that it is going, as it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    return ZeroRedundancyOptimizer
