@@ -140,12 +140,21 @@ def test_bubbles_of_all_schedules_in_both_conventions(capsys: pytest.CaptureFixt
     assert ratios["dualpipev"] == (None, None)
     for one in answers:
         assert one["bubble_ratio"] in (None, pytest.approx(one["played_out_ratio"]))
+        assert one["bubble_over_ideal"] in (None, pytest.approx(one["played_out_over_ideal"]))
+
+
+def test_transfers_lengthen_a_bubble_as_its_paper_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """Qi et al. 2023, arXiv:2401.10241, its table of bubble rates: the 1.5 B model, 8 ranks, 24 microbatches."""
+    times = "--forward 18.522 --backward-input 18.086 --backward-weight 9.337 --transfer 0.601"
+    answers = json.loads(said(capsys, *shlex.split(f"plan bubble --pp 8 --microbatches 24 {times} --format json")))
+    ratios = {one["schedule"]: one["played_out_ratio"] for one in answers}
+    assert (round(ratios["1f1b"], 4), round(ratios["zb-1p"], 4)) == (0.2431, 0.1585)
 
 
 def test_a_size_that_a_schedule_cannot_have_is_said_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, *shlex.split("plan bubble --pp 4 --microbatches 6"))
     assert "    interleaved  needs a multiple of 4 microbatches, one for each rank, not 6\n" in text
-    assert "    1f1b                     1    33.3 %    50.0 %      33.3 %\n" in text
+    assert "    1f1b                     1    33.3 %    50.0 %      33.3 %    50.0 %\n" in text
 
 
 @pytest.mark.parametrize(

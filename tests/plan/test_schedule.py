@@ -29,6 +29,18 @@ def test_a_weight_gradient_runs_while_a_rank_would_wait() -> None:
     }  # fmt: skip
 
 
+def test_a_message_between_ranks_takes_its_time() -> None:
+    """F = 1, B = 2, half a unit each way: rank 1 begins at 1.5 and rank 0's backward at 5; 6 of 14 rank-units work."""
+    made = timetable(orders("1f1b", Shape(ranks=2, microbatches=1)), transfer=0.5)
+    starts = {str(ran.action): ran.start / TICKS for row in made.rows.values() for ran in row}
+    assert starts == {"0F0": 0, "1F0": 1.5, "1B0": 2.5, "0B0": 5}
+    assert (made.idle_ratio, made.idle_over_ideal) == (8 / 14, 8 / 6)
+    turned = timetable(orders("zb-v", Shape(ranks=1, microbatches=2, chunks=2)), transfer=0.5)
+    assert turned.idle_ratio == 0
+    with pytest.raises(UsageError, match="transfer = -1 must be at least 0"):
+        timetable({}, transfer=-1)
+
+
 def test_its_span_ends_with_the_last_action_and_the_rest_of_every_rank_is_idle() -> None:
     made = timetable(orders("1f1b", Shape(ranks=4, microbatches=8)))
     assert made.span == 33 * TICKS

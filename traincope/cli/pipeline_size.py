@@ -19,6 +19,13 @@ def add_size(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", type=float, default=1.0, metavar="T", help=f"time of {what}, of one stage (default: 1)"
         )
+    parser.add_argument(
+        "--transfer",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="time of a message between ranks, played out but in no formula (default: 0)",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
 
 

@@ -14,9 +14,9 @@ from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.schedule import timetable
 from traincope.report.tables import indented, table
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import MISSING, share
+from traincope.report.units import share
 
-HEADS = ("schedule", "stages a rank", "of total", "of ideal", "played out")
+HEADS = ("schedule", "stages a rank", "of total", "of ideal", "played out", "of ideal")
 
 
 class Answer(TypedDict):
@@ -29,7 +29,8 @@ class Answer(TypedDict):
     bubble_over_ideal: float | None
     """Idle over bubble-free time, by formula."""
     played_out_ratio: float | None
-    """Idle share of total time of its order with these times."""
+    """Idle share of total time of its order with these times, transfers included."""
+    played_out_over_ideal: float | None
     formula: str | None
     """A rank's idle time."""
     source: str | None
@@ -48,7 +49,7 @@ class PlanBubble:
     def run(self, arguments: argparse.Namespace) -> int:
         size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=arguments.virtual or 1)
         durations = times(arguments)
-        answers = [_answer(name, size, durations) for name in SCHEDULES]
+        answers = [_answer(name, size, durations, arguments.transfer) for name in SCHEDULES]
         if arguments.format == "json":
             print(json.dumps(answers, indent=2))
         else:
@@ -56,7 +57,7 @@ class PlanBubble:
         return 0
 
 
-def _answer(name: str, size: Shape, durations: Times) -> Answer:
+def _answer(name: str, size: Shape, durations: Times, transfer: float) -> Answer:
     """Each with as many stages a rank as asked for, if it can have them."""
     schedule = SCHEDULES[name]
     chunks = max(size.chunks, schedule.least_chunks)
@@ -64,12 +65,14 @@ def _answer(name: str, size: Shape, durations: Times) -> Answer:
     shape = Shape(ranks=size.ranks, microbatches=size.microbatches, chunks=chunks)
     refusal = schedule.refusal(shape)
     formula = FORMULAS.get(name)
+    played_out = None if refusal else timetable(orders(name, shape), durations, transfer=transfer)
     return Answer(
         schedule=name,
         virtual=chunks,
         bubble_ratio=None if refusal else bubble_ratio(name, shape, durations),
         bubble_over_ideal=None if refusal else bubble_over_ideal(name, shape, durations),
-        played_out_ratio=None if refusal else timetable(orders(name, shape), durations).idle_ratio,
+        played_out_ratio=played_out.idle_ratio if played_out else None,
+        played_out_over_ideal=played_out.idle_over_ideal if played_out else None,
         formula=formula.text if formula else None,
         source=formula.source if formula else None,
         refusal=refusal,
@@ -77,11 +80,12 @@ def _answer(name: str, size: Shape, durations: Times) -> Answer:
 
 
 def _show(answers: list[Answer], console: Console) -> None:
-    console.print("BUBBLE  of total and of ideal time by formula; of total, its order played out", style="bold")
+    console.print("BUBBLE  of total and of ideal time, by formula and with its order played out", style="bold")
     rows = table(*HEADS)
     for answer in answers:
-        ratios = (answer["bubble_ratio"], answer["bubble_over_ideal"], answer["played_out_ratio"])
-        rows.add_row(f"    {answer['schedule']}", str(answer["virtual"]), *map(share, ratios))
+        by_formula = answer["bubble_ratio"], answer["bubble_over_ideal"]
+        played_out = answer["played_out_ratio"], answer["played_out_over_ideal"]
+        rows.add_row(f"    {answer['schedule']}", str(answer["virtual"]), *map(share, (*by_formula, *played_out)))
     console.print(Trimmed(rows), end="")
     lines = (Text(f"{answer['schedule']:<12} {_told(answer)}") for answer in answers)
     console.print("\nIDLE TIME OF A RANK  F, I, W of one stage, B = I + W; P ranks, M microbatches", style="bold")
@@ -91,4 +95,8 @@ def _show(answers: list[Answer], console: Console) -> None:
 def _told(answer: Answer) -> str:
     if answer["refusal"] is not None:
         return answer["refusal"]
-    return MISSING if answer["formula"] is None else f"{answer['formula']}  [{answer['source']}]"
+    return (
+        "no formula; its order is played out"
+        if answer["formula"] is None
+        else f"{answer['formula']}  [{answer['source']}]"
+    )

@@ -59,7 +59,7 @@ class PlanSchedule:
         name, chunks = find(arguments.schedule, chunks=arguments.virtual)
         shape = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=chunks)
         durations = times(arguments)
-        planned = timetable(orders(name, shape), durations)
+        planned = timetable(orders(name, shape), durations, transfer=arguments.transfer)
         if arguments.format == "json":
             print(json.dumps(_answer(name, shape, durations, planned), indent=2))
         else:
@@ -68,15 +68,14 @@ class PlanSchedule:
 
 
 def _answer(name: str, shape: Shape, durations: Times, planned: Timetable) -> Answer:
-    idle = planned.idle_ratio
     return Answer(
         schedule=name,
         ranks=shape.ranks,
         microbatches=shape.microbatches,
         virtual=shape.chunks,
         span=planned.span / TICKS,
-        bubble_ratio=idle,
-        bubble_over_ideal=idle / (1 - idle),
+        bubble_ratio=planned.idle_ratio,
+        bubble_over_ideal=planned.idle_over_ideal,
         formula_ratio=bubble_ratio(name, shape, durations),
         timetable=[
             PlannedRank(
@@ -109,8 +108,7 @@ def _draw(name: str, shape: Shape, durations: Times, planned: Timetable, *, cons
     size = f"{count(shape.ranks, 'rank')}{spread}, {shape.microbatches} microbatch{'es' * (shape.microbatches > 1)}"
     console.print(f"{SCHEDULES[name].title}: {size}", highlight=False, style="bold")
     console.print(Trimmed(drawing), end="")
-    idle = planned.idle_ratio
-    line = f"bubble: {share(idle)} of total time, {share(idle / (1 - idle))} of ideal time"
+    line = f"bubble: {share(planned.idle_ratio)} of total time, {share(planned.idle_over_ideal)} of ideal time"
     console.print(f"{line}; {_formula(name, shape, durations)}", highlight=False, markup=False, soft_wrap=True)
 
 

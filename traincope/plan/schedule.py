@@ -60,18 +60,37 @@ class Timetable:
     @property
     def idle_ratio(self) -> float:
         """Idle share of total time, mean over the ranks."""
-        work = sum(ran.end - ran.start for row in self.rows.values() for ran in row)
-        return 1 - work / (self.span * len(self.rows)) if self.span else 0.0
+        return self._idle / (self._idle + self._work) if self.span else 0.0
+
+    @property
+    def idle_over_ideal(self) -> float:
+        """Idle over ideal (bubble-free) time."""
+        return self._idle / self._work if self.span else 0.0
+
+    @property
+    def _work(self) -> int:
+        return sum(ran.end - ran.start for row in self.rows.values() for ran in row)
+
+    @property
+    def _idle(self) -> int:
+        return self.span * len(self.rows) - self._work
 
 
-def timetable(orders: Orders, times: Times = EQUAL) -> Timetable:
-    """Every stage takes `times`, transfers nothing; in ticks. Raises UsageError where the orders cannot run."""
+def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) -> Timetable:
+    """Every stage takes `times`, every message between ranks `transfer`; in ticks.
+
+    Raises UsageError where the orders cannot run or `transfer` is negative.
+    """
+    if not transfer >= 0:
+        raise UsageError(f"transfer = {transfer:g} must be at least 0")
     durations = {
         (action.kind, action.stage): round(times.of(action.kind) * TICKS)
         for order in orders.values()
         for action in order
     }
-    ends = finish(orders, durations, {})
+    stages = {stage for _, stage in durations}
+    messages = {(stage, stage + way): round(transfer * TICKS) for stage in stages for way in (1, -1)}
+    ends = finish(orders, durations, messages)
     if ends is None:
         raise UsageError("these orders cannot run: each waits for what another does only later")
     rows = {
