@@ -109,3 +109,40 @@ def test_a_picture_is_not_drawn_on_clocks_that_nothing_ties() -> None:
     assert bubble is not None
     assert not bubble.one_clock
     assert bubble.timetable is None
+
+
+def failed(*, later_ns: int, apart_ns: int | None = 100_000, boot_ids: tuple[str, str] = ("a", "b")) -> Analysis:
+    """Rank 1 left its run by an exception at 10 ms, rank 0 so much later; they had met once."""
+    met = [] if apart_ns is None else [collective(0, apart_ns, name="all_reduce", num_bytes=4)]
+    ends = [10_000_000 + later_ns, 10_000_000]
+    ranks = [
+        rank(number, step(0, 0, at), *met, groups=[WORLD], boot_id=boot_id, ending="ValueError")
+        for number, (at, boot_id) in enumerate(zip(ends, boot_ids, strict=True))
+    ]
+    return analyze(timeline(*ranks))
+
+
+@pytest.mark.parametrize(
+    ("later_ns", "decided"), [(50_000, False), (1_000_000, True)], ids=["within the error", "beyond it"]
+)
+def test_which_of_two_hosts_failed_first_is_asserted_only_beyond_the_error(later_ns: int, decided: bool) -> None:
+    """Clocks agree within 100 us, and 20 us for a drift that nothing bounds over 10 ms."""
+    analysis = failed(later_ns=later_ns)
+    assert [fault.follows for fault in analysis.faults] == [False, decided]
+    finding = analysis.verdict[0]
+    assert finding.ranks == ((1,) if decided else (0, 1))
+    assert finding.confidence == ("medium" if decided else "unknown")
+    if not decided:
+        assert finding.evidence == (
+            "rank 1 (ValueError) or rank 0 (ValueError) went first: 0.050 ms apart, and so may be their hosts' clocks"
+        )
+
+
+def test_on_one_host_any_time_between_two_failures_decides() -> None:
+    analysis = failed(later_ns=1_000, boot_ids=("a", "a"))
+    assert (analysis.verdict[0].ranks, analysis.faults[1].follows) == ((1,), True)
+
+
+@pytest.mark.parametrize(("later_ns", "ranks"), [(SECOND - 1, (0, 1)), (SECOND, (1,))])
+def test_wall_clocks_alone_are_trusted_with_a_second(later_ns: int, ranks: tuple[int, ...]) -> None:
+    assert failed(later_ns=later_ns, apart_ns=None).verdict[0].ranks == ranks

@@ -16,7 +16,10 @@ def deaths(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
     """The first rank to go, if any went; then the ranks that left nothing at all. `faults`: of the same timeline."""
     ends = [fault for fault in faults if fault.kind in ENDS]
     first = first_end(fault for fault in faults if fault.kind in ENDS or fault.kind == FaultKind.STOPPED)
-    if first is not None and first.kind == FaultKind.STOPPED:
+    firsts = [end for end in ends if end.is_fault and not end.follows]
+    if len(firsts) > 1:
+        yield _undecided(firsts)
+    elif first is not None and first.kind == FaultKind.STOPPED:
         yield _stopped(first)
     elif first is not None:
         yield _first_gone(timeline, first)
@@ -53,12 +56,29 @@ def _no_end(ranks: list[int]) -> Finding:
     )
 
 
+def _undecided(firsts: list[Fault]) -> Finding:
+    apart_ns = max(end.at_ns for end in firsts) - min(end.at_ns for end in firsts)
+    who = " or ".join(f"rank {end.ranks[0]} ({end.what})" for end in firsts)
+    return Finding(
+        kind=FindingKind.FAILED_RANK if all(map(_raised, firsts)) else FindingKind.KILLED_RANK,
+        ranks=tuple(sorted(end.ranks[0] for end in firsts)),
+        steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
+        confidence=UNKNOWN,
+        evidence=f"{who} went first: {apart_ns / 1e6:.3f} ms apart, and so may be their hosts' clocks",
+        advice="read what each of them left; the errors of one follow from the other's",
+    )
+
+
+def _raised(end: Fault) -> bool:
+    return end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+
+
 def _first_gone(timeline: Timeline, first: Fault) -> Finding:
     gone = [rank for rank in timeline.ranks if rank.ending != CLEAN]
     mine = next((rank for rank in gone if rank.rank == first.ranks[0]), None)
-    lead_ns = lead(gone) if mine is not None and mine.last_ns == min(rank.last_ns for rank in gone) else None
+    lead_ns = lead(timeline, gone) if mine is not None and mine.last_ns == min(rank.last_ns for rank in gone) else None
     sure = first.confidence == HIGH or len(gone) <= 1 or (lead_ns or 0) >= CLEARLY_EARLIER_NS
-    raised = first.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+    raised = _raised(first)
     return Finding(
         kind=FindingKind.FAILED_RANK if raised or first.kind == FaultKind.EXIT else FindingKind.KILLED_RANK,
         ranks=first.ranks,
@@ -71,7 +91,7 @@ def _first_gone(timeline: Timeline, first: Fault) -> Finding:
 
 def _evidence(first: Fault, mine: RankTimeline | None, *, lead_ns: int | None) -> str:
     told = [f"rank {first.ranks[0]} went first: {_how(first, mine)}"]
-    if lead_ns:
+    if lead_ns is not None and lead_ns > 0:
         told[0] += f", {lead_ns / 1e6:.0f} ms before any other rank's end"
     told += [f"it was in {_doing(mine)}"] if mine is not None else []
     return "; ".join([*told, *([first.evidence] if first.evidence else [])])

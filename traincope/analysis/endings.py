@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.memory import host_share
+from traincope.analysis.order import doubt_ns
 from traincope.analysis.stacks import fatal_error, place
 from traincope.events import CLEAN, Kind
 from traincope.store import LauncherNote, RankRecords
@@ -44,7 +45,8 @@ class _Witness:
 def endings(timeline: Timeline) -> tuple[Fault, ...]:
     """One fault a rank that came to no clean end; and one of the job, where that was stopped.
 
-    All but the first are marked as following it.
+    All but the first are marked as following it; and but those that may have been first themselves, for the
+    clocks of their hosts do not tell.
     """
     notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
     ends = [end for witness in _witnesses(timeline, notes) if (end := _end(witness)) is not None]
@@ -52,8 +54,13 @@ def endings(timeline: Timeline) -> tuple[Fault, ...]:
     stop = _stop(timeline, ends)
     if stop is not None:
         return (stop, *(_following(end, stop) for end in ends))
-    first = _first(ends, notes)
-    return tuple(end if first is None or end is first else _following(end, first) for end in ends)
+    first, rivals = _first(ends, notes, timeline)
+    if first is None:
+        return tuple(ends)
+    return tuple(
+        _undecided(end) if rivals and end in (first, *rivals) else end if end is first else _following(end, first)
+        for end in ends
+    )
 
 
 def first_end(ends: Iterable[Fault]) -> Fault | None:
@@ -173,15 +180,20 @@ def _settled(ends: list[Fault], *, timeline: Timeline, notes: Mapping[int | None
     over = bool(notes) and len(ends) == 1
     if over or any(rank is not None for rank in notes) or not silent:
         return ends
-    lead_ns = lead(timeline.ranks)
+    lead_ns = lead(timeline, timeline.ranks)
     first = min(ends, key=lambda end: end.at_ns) if lead_ns is not None and lead_ns >= CLEARLY_EARLIER_NS else None
     return [end if end is first else _no_end(end) for end in ends]
 
 
-def lead(ranks: Iterable[RankTimeline]) -> int | None:
-    """By how much the records of one end before those of all others; None where it is the only one."""
-    lasts = sorted(rank.last_ns for rank in ranks)
-    return lasts[1] - lasts[0] if len(lasts) > 1 else None
+def lead(timeline: Timeline, ranks: Iterable[RankTimeline]) -> int | None:
+    """By how much at least the records of one end before those of all others; None where it is the only one.
+
+    Not positive where the clocks of their hosts do not tell.
+    """
+    first, *others = sorted(ranks, key=lambda rank: rank.last_ns)
+    return min(
+        (other.last_ns - first.last_ns - doubt_ns(timeline, first.rank, other.rank) for other in others), default=None
+    )
 
 
 def _no_end(end: Fault) -> Fault:
@@ -231,11 +243,13 @@ def _from_outside(end: Fault) -> bool:
     return end.kind == FaultKind.SIGNAL and end.what.startswith("SIG")
 
 
-def _first(ends: list[Fault], notes: Mapping[int | None, LauncherNote]) -> Fault | None:
+def _first(
+    ends: list[Fault], notes: Mapping[int | None, LauncherNote], timeline: Timeline
+) -> tuple[Fault | None, list[Fault]]:
     """By the launcher, where it saw a rank killed or knows alone; else by time, as the ranks wrote it.
 
     Of ranks that exited in the same second the launcher cannot tell which was first; those it ended itself
-    came after.
+    came after. Beside it those that may have been first as well, by their hosts' clocks.
     """
     told = [end for end in ends if end.is_fault]
     of_ranks = [note for note in notes.values() if note.rank is not None]
@@ -243,7 +257,16 @@ def _first(ends: list[Fault], notes: Mapping[int | None, LauncherNote]) -> Fault
     sure = {note.rank for note in of_ranks if note.first and (note.exit_code < 0 or unasked == [note])}
     noted = [end for end in told if end.ranks[0] in sure]
     own = [end for end in told if not _from_outside(end) and not _unseen_by_us(end)]
-    return min(noted or own or told, key=lambda end: end.at_ns, default=None)
+    first = min(noted or own or told, key=lambda end: end.at_ns, default=None)
+    if first is None or noted:
+        return first, []
+    others = [end for end in own or told if end is not first]
+    return first, [end for end in others if end.at_ns - first.at_ns < doubt_ns(timeline, first.ranks[0], end.ranks[0])]
+
+
+def _undecided(end: Fault) -> Fault:
+    doubt = "whether it was the first its host's clock does not tell"
+    return replace(end, evidence="; ".join([*([end.evidence] if end.evidence else []), doubt]), confidence=UNKNOWN)
 
 
 def _unseen_by_us(end: Fault) -> bool:
