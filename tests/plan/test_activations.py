@@ -32,18 +32,6 @@ def test_a_block_keeps_what_table_2_says(layout: Layout, recompute: Recompute, f
     assert block_bytes(SHAPE, layout=layout, keeping=Keeping(recompute=recompute)) == STREAM * factor
 
 
-@pytest.mark.parametrize(("heads", "hidden", "saved"), [(96, 12288, 0.70), (128, 20480, 0.65)])
-def test_selective_recomputation_saves_what_section_5_says_of_gpt_3_and_mt_nlg(
-    heads: int, hidden: int, saved: float
-) -> None:
-    shape = Transformer(layers=1, hidden=hidden, heads=heads, vocabulary=51200, sequence=2048)
-    none, selective = (
-        block_bytes(shape, layout=Layout(tp=8), keeping=Keeping(recompute=recompute))
-        for recompute in (Recompute.NONE, Recompute.SELECTIVE)
-    )
-    assert round(1 - selective / none, 2) == saved
-
-
 def test_one_stage_adds_what_section_4_3_says() -> None:
     """s b h L / t (1 / L + 4 / L (1 + v / h)): dropout behind the embedding, the last norm, the output, fp32 logits."""
     layout = Layout(micro_batch=B, tp=T)

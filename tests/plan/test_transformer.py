@@ -1,66 +1,9 @@
-"""Weights of published models, from nothing but their published shapes."""
+"""Weights by hand; those of published models in test_published.py."""
 
 import pytest
 
 from traincope.errors import UsageError
 from traincope.plan.transformer import Experts, Transformer
-
-GPT3 = Transformer(layers=96, hidden=12288, heads=96, vocabulary=50257, sequence=2048)
-PALM = Transformer(
-    layers=118, hidden=18432, heads=48, kv_heads=1, head_dim=256, gated_mlp=True, vocabulary=256_000, sequence=2048
-)
-LLAMA3_405B = Transformer(
-    layers=126,
-    hidden=16384,
-    heads=128,
-    kv_heads=8,
-    ffn=53248,
-    gated_mlp=True,
-    untied=True,
-    vocabulary=128_256,
-    sequence=8192,
-)
-MIXTRAL = Transformer(
-    layers=32,
-    hidden=4096,
-    heads=32,
-    kv_heads=8,
-    ffn=14336,
-    gated_mlp=True,
-    untied=True,
-    vocabulary=32_000,
-    sequence=32_768,
-    experts=Experts(count=8, top_k=2, ffn=14336),
-)
-DEEPSEEK_MOE = Transformer(
-    layers=28,
-    hidden=2048,
-    heads=16,
-    ffn=10944,
-    gated_mlp=True,
-    untied=True,
-    vocabulary=102_400,
-    sequence=4096,
-    experts=Experts(count=64, top_k=6, ffn=1408, shared=2, dense_layers=1),
-)
-
-
-@pytest.mark.parametrize(
-    ("model", "billions", "active"),
-    [
-        (PALM, 540.35, 540.35),  # Chowdhery et al. 2022, arXiv:2204.02311, table 1
-        (MIXTRAL, 46.7, 12.9),  # Jiang et al. 2024, arXiv:2401.04088, of "47B" and "13B": mistral.ai's 46.7B, 12.9B
-        (DEEPSEEK_MOE, 16.4, 2.8),  # Dai et al. 2024, arXiv:2401.06066, table 1
-    ],
-)
-def test_parameters_are_the_published_ones(model: Transformer, billions: float, active: float) -> None:
-    assert round(model.parameters / 1e9, 2 if model is PALM else 1) == billions
-    assert round(model.active_parameters / 1e9, 2 if model is PALM else 1) == active
-
-
-@pytest.mark.parametrize(("model", "billions"), [(GPT3, 175), (LLAMA3_405B, 405)])
-def test_what_is_called_by_its_size_has_that_size(model: Transformer, billions: float) -> None:
-    assert model.parameters / 1e9 == pytest.approx(billions, rel=0.005)
 
 
 def test_experts_by_hand() -> None:
