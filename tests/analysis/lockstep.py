@@ -7,15 +7,17 @@ from traincope.events import Phase
 from traincope.store import RankRecords
 
 
-def lockstep(work_ns: Sequence[Sequence[int]], *, transfer_ns: int, of: Phase = Phase.FORWARD) -> list[RankRecords]:
-    """`work_ns[step][rank]`; all are fully busy with a forward of the shortest rank's length, the rest is `of`."""
+def lockstep(
+    work_ns: Sequence[Sequence[int]], *, transfer_ns: int, of: Phase = Phase.FORWARD, all_ns: int = 0
+) -> list[RankRecords]:
+    """`work_ns[step][rank]`; all have a forward, `all_ns` shorter than the shortest rank's work, the rest is `of`."""
     ranks = range(len(work_ns[0]))
     rows: dict[int, list[Row]] = {number: [] for number in ranks}
     begin = 0
     for number, work in enumerate(work_ns):
         end = begin + max(work) + transfer_ns
         for one in ranks:
-            rows[one] += _step(number, begin, end, busy=min(work), work=work[one], of=of)
+            rows[one] += _step(number, begin, end, busy=min(work) - all_ns, work=work[one], of=of)
         begin = end
     everyone = group("dp", *ranks)
     return [rank(one, *rows[one], groups=[everyone], coords={"dp": one}) for one in ranks]

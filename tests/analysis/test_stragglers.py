@@ -34,7 +34,7 @@ def test_a_rank_that_computes_longer_is_named_with_two_kinds_of_evidence() -> No
     assert (named.caused_share, named.excess_ratio) == pytest.approx((0.3, 0.5))
 
 
-@pytest.mark.parametrize("why", [Phase.DATA_WAIT, Phase.GC, Phase.NONE])
+@pytest.mark.parametrize("why", [Phase.DATA_WAIT, Phase.GC, Phase.CHECKPOINT_STALL, Phase.COMPILE, Phase.NONE])
 def test_what_makes_it_late_need_not_be_compute(why: Phase) -> None:
     (named,) = found(lockstep([[60, 90, 60]] * 3, transfer_ns=10, of=why)).named
     assert (named.rank, named.confidence) == (1, "high")

@@ -7,6 +7,9 @@ from tests.analysis.orders import gpipe
 from tests.analysis.pipelines import Pipeline
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from traincope.analysis import Finding, analyze
+from traincope.analysis.losses import CAUSES
+from traincope.analysis.stragglers import OWN_WORK
+from traincope.analysis.terms import PHASE_TERMS
 from traincope.events import OPEN, Phase
 from traincope.store import RankRecords
 
@@ -85,6 +88,54 @@ def test_waiting_for_one_rank_is_told_once_and_names_it() -> None:
     assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
     assert "rank 1 arrives last" in finding.evidence
     assert "1.50 times its peers'" in finding.evidence
+
+
+@pytest.mark.parametrize("term", OWN_WORK)
+def test_a_rank_that_is_late_for_a_reason_is_told_it_once_and_not_to_be_replaced(term: str) -> None:
+    """Rank 1 takes 90 instead of 60, for one reason."""
+    of = next((phase for phase, name in PHASE_TERMS.items() if name == term), Phase.NONE)
+    (finding,) = verdict(*lockstep([[60, 90, 60]] * 3, transfer_ns=1, of=of))
+    assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
+    assert finding.evidence.endswith(f"1.50 times its peers': {CAUSES[term][0]}")
+    assert "replace it" not in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("of", "kind", "evidence"),
+    [
+        (Phase.DATA_WAIT, "data_bound", "all other ranks wait 30.0 % of a step for the next batch"),
+        (
+            Phase.GC,
+            "gc",
+            "Python's garbage collector stops the training thread for 30.0 % of a step on the other ranks",
+        ),
+        (Phase.NONE, "unattributed", "30.0 % of a step is in nothing that is watched on the other ranks too"),
+    ],
+)
+def test_what_the_peers_of_a_late_rank_lose_to_the_same_is_told_of_them(of: Phase, kind: str, evidence: str) -> None:
+    """Of 60 all lose 30, rank 1 another 30."""
+    found = {
+        finding.kind: finding for finding in verdict(*lockstep([[60, 90, 60]] * 3, transfer_ns=10, of=of, all_ns=30))
+    }
+    assert sorted(found) == sorted(["straggler", kind, "exposed_transfer"])
+    assert found["straggler"].estimated_gain_ratio == pytest.approx(0.3)
+    assert (found[kind].ranks, found[kind].estimated_gain_ratio) == ((0, 2), pytest.approx(0.3))
+    assert found[kind].evidence.startswith(evidence)
+
+
+def test_what_is_hidden_beside_compute_holds_up_nobody() -> None:
+    """An all-gather of 40 runs beside the forward; a reduce-scatter of 12 is stood still for."""
+    hidden = collective(10, 50, name="all_gather", num_bytes=1_000)
+    late = collective(88, 100, name="reduce_scatter", sequence=1, num_bytes=1_000)
+    ranks = [
+        rank(number, step(0, 0, 100), phase(Phase.FORWARD, 0, 88), hidden, late, stall(late, 88, 100), groups=[DP])
+        for number in (0, 1)
+    ]
+    (finding,) = verdict(*ranks)
+    assert finding.kind == "exposed_transfer"
+    assert finding.evidence.startswith(
+        "transfers on dp hold up compute for 12.0 % of a step, mostly reduce_scatter at "
+    )
 
 
 def test_a_bubble_is_held_against_theory_and_more_microbatches() -> None:

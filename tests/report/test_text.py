@@ -102,6 +102,14 @@ def test_a_recorded_step_is_drawn_below_its_bubble_where_it_fits() -> None:
     assert "step 3, of median length" not in shown(drawn_step(), width=24)
 
 
+def test_an_end_is_in_one_step_or_in_none_and_never_in_all() -> None:
+    ended = document()
+    ended["verdict"][0].update(kind="killed_rank", ranks=[1], steps=[])
+    assert " 1. killed rank  rank 1; confidence high" in shown(ended)
+    ended["verdict"][0].update(steps=[17])
+    assert " 1. killed rank  rank 1, step 17; confidence high" in shown(ended)
+
+
 def test_the_verdict_comes_before_every_number() -> None:
     assert REPORT.index("VERDICT") < REPORT.index("WHERE THE TIME WENT") < REPORT.index("RANKS")
 

@@ -1,8 +1,11 @@
 """Records of each rank -> steps, threads and what was left open."""
 
-import numpy as np
+from dataclasses import replace
 
-from tests.timeline.build import Row, action, collective, group, phase, rank, stall, step, timeline
+import numpy as np
+import pytest
+
+from tests.timeline.build import Row, action, collective, group, message, phase, rank, stall, step, timeline
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.timeline import OpenRecord, RankTimeline, Step
 
@@ -49,6 +52,34 @@ def test_a_collectives_own_call_holds_the_thread_until_something_begins_after_it
 def test_a_collective_that_nobody_waited_for_is_not_what_the_rank_hung_in() -> None:
     found = only(collective(0, OPEN, sequence=0), collective(10, 20, sequence=1), ending=None)
     assert found.open_records == ()
+
+
+RECEIVE = message("recv", 0, OPEN, peer=1, tag=5)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        message("recv", 10, 20, peer=2, tag=5),
+        message("recv", 10, 20, peer=1, tag=6),
+        message("send", 10, 20, peer=1, tag=5),
+        collective(10, 20, name="all_reduce"),
+        message("recv", 10, 20, peer=1, tag=5, flags=Flag.RAISED),
+    ],
+    ids=["of another peer", "of another tag", "the other way", "of the group", "ended by an exception"],
+)
+def test_a_receive_that_hangs_is_not_overtaken_by_what_is_not_behind_it(later: Row) -> None:
+    (hung,) = only(RECEIVE, later, ending=None).open_records
+    assert (hung.what, hung.start_ns) == ("recv", 0)
+
+
+def test_a_receive_is_overtaken_by_the_next_from_the_same_peer_under_the_same_tag() -> None:
+    assert only(RECEIVE, replace(RECEIVE, start_ns=10, end_ns=20, sequence=1), ending=None).open_records == ()
+
+
+def test_a_collective_that_hangs_is_not_overtaken_by_a_message_on_its_group() -> None:
+    hung = collective(0, OPEN, name="all_reduce")
+    assert len(only(hung, message("recv", 10, 20, peer=1), ending=None).open_records) == 1
 
 
 def test_after_a_clean_end_nothing_was_under_way() -> None:

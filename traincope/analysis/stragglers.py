@@ -22,7 +22,7 @@ from traincope.topology import PIPELINE_AXIS
 
 MATERIAL = 0.02
 """Share of a peer's step that its waiting for the rank must take."""
-OWN_WORK = ("data_wait", "gc", "checkpoint_stall", UNATTRIBUTED)
+OWN_WORK = ("data_wait", "gc", "checkpoint_stall", "compile", UNATTRIBUTED)
 """Besides compute: what delays a rank on its own."""
 
 

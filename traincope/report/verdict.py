@@ -43,9 +43,22 @@ def _facts(finding: Finding) -> Iterator[str]:
         yield f"saves {share(finding['estimated_gain_ratio'])}"
 
 
+ENDINGS = (
+    FindingKind.KILLED_RANK,
+    FindingKind.FAILED_RANK,
+    FindingKind.STOPPED_JOB,
+    FindingKind.NO_END_RECORDED,
+    FindingKind.MISSING_RANK,
+)
+"""Findings about one moment: without a step they lie in none, and not in all."""
+
+
 def where(finding: Finding) -> str:
     """The ranks and steps of a finding, e.g. "rank 2, steps 17-40"."""
-    return f"{_some('rank', finding['ranks'])}, {_some('step', finding['steps'])}"
+    ranks = _some("rank", finding["ranks"])
+    if finding["kind"] in ENDINGS and not finding["steps"]:
+        return ranks
+    return f"{ranks}, {_some('step', finding['steps'])}"
 
 
 def _some(noun: str, values: list[int]) -> str:

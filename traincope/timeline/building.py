@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind
+from traincope.events import CLEAN, NO_STEP, OPEN, SEND_OPERATIONS, Flag, Kind
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.timeline.alignment import align
 from traincope.timeline.clocks import RankClock, wall_clocks
@@ -81,17 +81,36 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
 
 
 def _open_records(rank: RankRecords, main: NDArray[np.void]) -> tuple[OpenRecord, ...]:
-    """What was under way; a collective that later ones on its group have overtaken is not."""
+    """What was under way; a collective that later ones on its channel have overtaken is not."""
     still_open = main[(main["end_ns"] == OPEN) & np.isin(main["kind"], INTERVALS)]
     last_ns = int(main["start_ns"].max(initial=0))
-    return tuple(_open_record(rank, record, last_ns=last_ns) for record in still_open if not _overtaken(record, main))
+    overtaken = _overtaken(rank, still_open, main)
+    return tuple(_open_record(rank, record, last_ns=last_ns) for record in still_open[~overtaken])
 
 
-def _overtaken(record: np.void, main: NDArray[np.void]) -> bool:
-    if record["kind"] != Kind.COLLECTIVE:
-        return False
-    later = (main["kind"] == Kind.COLLECTIVE) & (main["group"] == record["group"])
-    return bool(np.any(later & (main["start_ns"] > record["start_ns"]) & (main["end_ns"] != OPEN)))
+def _overtaken(rank: RankRecords, still_open: NDArray[np.void], main: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether a later one of the same group, between two ranks also of the same peer, tag and side, has ended.
+
+    One that ended by an exception says nothing of those before it.
+    """
+    overtaken = np.zeros(len(still_open), dtype=bool)
+    called = np.flatnonzero(still_open["kind"] == Kind.COLLECTIVE)
+    ended = main[(main["kind"] == Kind.COLLECTIVE) & (main["end_ns"] != OPEN) & (main["flags"] & Flag.RAISED == 0)]
+    channels, of = np.unique(_channels(rank, still_open[called]), axis=0, return_inverse=True)
+    there = _channels(rank, ended)
+    for number, channel in enumerate(channels):
+        latest_ns = ended["start_ns"][(there == channel).all(axis=1)].max(initial=0)
+        own = called[of.reshape(-1) == number]
+        overtaken[own] = still_open["start_ns"][own] < latest_ns
+    return overtaken
+
+
+def _channels(rank: RankRecords, records: NDArray[np.void]) -> NDArray[np.int64]:
+    """What each collective is counted on by this rank, a row each: its group; of a message also peer, tag and side."""
+    sends = [number for number, name in enumerate(rank.names) if name in SEND_OPERATIONS]
+    direct = records["flags"] & Flag.POINT_TO_POINT > 0
+    message = np.stack([records["peer"], records["tag"], np.isin(records["name"], sends)], axis=1, dtype=np.int64)
+    return np.column_stack([records["group"], direct, np.where(direct[:, None], message, 0)]).astype(np.int64)
 
 
 def _open_record(rank: RankRecords, record: np.void, *, last_ns: int) -> OpenRecord:
