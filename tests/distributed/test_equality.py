@@ -28,7 +28,6 @@ TWO_RANKS = {
 FOUR_RANKS = {
     "ddp": ParallelConfig(dp=4),
     "fsdp": ParallelConfig(fsdp=4),
-    "fsdp that keeps its parameters": ParallelConfig(fsdp=4, reshard_after_forward=False),
     "hsdp": ParallelConfig(dp_replicate=2, fsdp=2),
     "pp gpipe": ParallelConfig(pp=4, schedule="gpipe", microbatches=4),
     "pp 1f1b": ParallelConfig(pp=4, schedule="1f1b", microbatches=4),

@@ -36,12 +36,14 @@ def train(directory: str, config: Config) -> None:
             run.step()
 
 
-def recorded(pool: Pool, directory: Path, parallel: ParallelConfig, **settings: Any) -> Table:
+def recorded(
+    pool: Pool, directory: Path, parallel: ParallelConfig, *, tables: dict[str, Any] | None = None, **settings: Any
+) -> Table:
     """Of a training that never looks at its loss: to sum it takes the world's group, which has no axis."""
     text = directory / "text"
     text.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
     config = small_config(str(text), parallel, log_every=STEPS + 1, **settings)
-    config = replace(config, model=replace(config.model, vocabulary=V))
+    config = replace(config, model=replace(config.model, vocabulary=V), **(tables or {}))
     pool.run(train, str(directory / "run"), config)
     rows = traincope.analyze(traincope.open_run(directory / "run")).comm
     rank_steps = pool.size * (STEPS - 1)
