@@ -87,7 +87,8 @@ def transit_ns() -> int:
     library.define(TRIAL_OPERATOR)
     library.impl("nothing", lambda tensors, *_: tensors, "CPU")
     group = ProcessGroup(HashStore(), 0, 1).boxed()
-    call = functools.partial(torch.ops.traincope.nothing.default, [torch.empty(0)], group, None, True, -1)
+    tensors = [torch.empty(0, device="cpu")]  # whatever the training's default device is
+    call = functools.partial(torch.ops.traincope.nothing.default, tensors, group, None, True, -1)
     bare_ns = trial_ns(call)
     ours = Interposed()
     ours.put("traincope", "nothing", lambda proceed, below: lambda keys, *args: proceed(keys & below, *args))

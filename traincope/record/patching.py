@@ -1,5 +1,6 @@
 """Replacing attributes of torch, and putting back exactly what was there."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,14 @@ class Patches:
     def __init__(self) -> None:
         self._patches: list[_Patch] = []
 
+    def __bool__(self) -> bool:
+        """Whether anything is replaced."""
+        return bool(self._patches)
+
     def replace(self, owner: Any, name: str, ours: Any) -> None:
         original = vars(owner).get(name, _ABSENT)
-        hide_from_compiler(ours, calls_too=False)
+        if sys.modules.get("torch") is not None:  # without torch nothing compiles
+            hide_from_compiler(ours, calls_too=False)
         setattr(owner, name, ours)
         self._patches.append(_Patch(owner, name, original, ours))
 

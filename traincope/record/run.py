@@ -265,6 +265,7 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
         if slot is not None:
             words, index = slot
             words[index] = monotonic_ns()
+            self._slot = None  # the record is finished, also where the span is used again without a run
 
 
 def _trial_of_a_span() -> int:
@@ -318,7 +319,7 @@ def _after_fork() -> None:
     global _active, _recording
     if _active is not None and _active._recorder is not None:
         _active._recorder.abandon()
-        _active._recorder = None
+        _active._recorder = _active._scalars = None
     _active = _recording = None
 
 

@@ -67,7 +67,7 @@ class Scalars:
         if len(self._copies) >= MAX_UNDER_WAY or _is_capturing():
             self.left_out += 1
             return
-        memory = torch.empty((), dtype=value.dtype, pin_memory=True)
+        memory = torch.empty((), dtype=value.dtype, device="cpu", pin_memory=True)
         memory.copy_(value.reshape(()), non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
