@@ -71,6 +71,7 @@ def test_documents_packed_into_sequences_attend_within_themselves(capsys: pytest
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
+        ("--experts 4 --expert-ffn 0", "experts: ffn = 0 must be at least 1"),
         ("--top-k 2", "--top-k says nothing without --experts; give their number"),
         (
             "--convention palm --causal-half",

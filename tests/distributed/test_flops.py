@@ -18,7 +18,8 @@ from traincope.analysis.counted import CountedFlops, counted_flops
 from traincope.engine.config import Config, ParallelConfig
 from traincope.engine.trainer import Trainer
 from traincope.events import Phase
-from traincope.plan.flops import Transformer, attention_forward, step_flops
+from traincope.plan.flops import attention_forward, step_flops
+from traincope.plan.transformer import Transformer
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 200
 

@@ -82,6 +82,7 @@ def test_the_first_rank_of_1f1b_holds_as_many_microbatches_as_there_are_ranks() 
     ("layout", "sentence"),
     [
         ({"tp": 3}, "tp = 3 must divide the 2 heads"),
+        ({"tp": 2, "cp": 4}, "tp = 2 must divide the 1 tokens that a cp rank has of a sequence"),
         ({"cp": 3}, "cp = 3 must divide the 4 tokens of a sequence"),
         ({"cp": 4, "cp_method": "ulysses"}, "cp = 4 must divide the 2 key and value heads of a tp rank"),
         ({"pp": 8}, "5 layers are too few for 8 stages; use less pp"),

@@ -20,7 +20,8 @@ from traincope.analysis.work import REMEDY as READ_REMEDY
 from traincope.engine.config import ModelConfig
 from traincope.engine.model import GPT, next_token_loss
 from traincope.events import Kind, Phase, Work
-from traincope.plan.flops import Transformer, attention_forward, blocks_forward, step_flops
+from traincope.plan.flops import attention_forward, blocks_forward, step_flops
+from traincope.plan.transformer import Transformer
 from traincope.record.flops import REMEDY, is_due
 from traincope.record.products import FORMULAS
 from traincope.record.torch_private import fp32_runs_as_tf32

@@ -58,10 +58,11 @@ def _experts(arguments: argparse.Namespace) -> Experts | None:
             if getattr(arguments, name) is not None:
                 raise UsageError(f"--{name.replace('_', '-')} says nothing without --experts; give their number")
         return None
+    ffn = 4 * arguments.hidden if arguments.ffn is None else arguments.ffn
     return Experts(
         count=arguments.experts,
         top_k=2 if arguments.top_k is None else arguments.top_k,
-        ffn=arguments.expert_ffn or arguments.ffn or 4 * arguments.hidden,
+        ffn=ffn if arguments.expert_ffn is None else arguments.expert_ffn,
         shared=arguments.shared_experts or 0,
         dense_layers=arguments.dense_layers or 0,
     )

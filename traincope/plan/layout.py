@@ -120,7 +120,10 @@ def _cuts(layout: Layout, shape: Transformer) -> Iterator[tuple[str, str, int]]:
     """(axis, what it cuts, how many there are)."""
     yield "tp", "heads", shape.heads
     yield "tp", "key and value heads", shape.kv_heads or shape.heads
+    yield "tp", "inner channels of a feed-forward", shape.ffn_width if shape.experts is None else shape.experts.ffn
     yield "cp", "tokens of a sequence", shape.sequence
+    if layout.sequence_parallel:
+        yield "tp", "tokens that a cp rank has of a sequence", shape.sequence // layout.cp
     if layout.cp_method == ULYSSES:
         yield "cp", "key and value heads of a tp rank", (shape.kv_heads or shape.heads) // layout.tp
     if shape.experts is not None:
