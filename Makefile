@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-plan clean
+.PHONY: demo test test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-clocks truth-plan clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -68,6 +68,9 @@ bench-report: setup
 
 truth-bubble: setup
 	$(BIN)/python -m tests.truth.bubble
+
+truth-clocks: setup
+	$(BIN)/python -m tests.truth.clocks
 
 truth-plan: setup
 	$(BIN)/python -m tests.truth.published

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincope.timeline.bounds import MOST_RATE, WANDER, Evidence, bounded_offsets
@@ -94,6 +94,7 @@ def clocks(draw: st.DrawFn) -> tuple[int, float, Points, Points]:
 AT = np.linspace(0, 30 * SECOND, 50).astype(np.int64)
 
 
+@settings(deadline=None)
 @given(drawn=clocks())
 def test_the_truth_is_inside_the_bound(drawn: tuple[int, float, Points, Points]) -> None:
     offset, drift, most, least = drawn
@@ -103,6 +104,7 @@ def test_the_truth_is_inside_the_bound(drawn: tuple[int, float, Points, Points])
     assert (np.abs(found.convert(AT) - truth) <= found.bounds_ns(AT)).all()
 
 
+@settings(deadline=None)
 @given(drawn=clocks(), kept=st.integers(1, 20))
 def test_more_evidence_never_widens_the_bound(drawn: tuple[int, float, Points, Points], kept: int) -> None:
     _, _, most, least = drawn
@@ -113,6 +115,7 @@ def test_more_evidence_never_widens_the_bound(drawn: tuple[int, float, Points, P
     assert (every.bound_ns <= some.bound_ns + ROUNDED).all()
 
 
+@settings(deadline=None)
 @given(drawn=clocks())
 def test_the_bound_is_what_the_lines_leave_and_no_more(drawn: tuple[int, float, Points, Points]) -> None:
     """Both ends of the interval at 0 are reached by a line: moved by the bending, no point forbids its slope there."""

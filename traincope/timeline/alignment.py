@@ -56,13 +56,12 @@ def _ends(records: NDArray[np.void]) -> tuple[int, ...]:
 
 def _ways(met: Meetings, *, spans: Mapping[int, tuple[int, int]]) -> dict[int, Way]:
     """From every host that the reference, host 0, can be reached from."""
-    neighbours = met.neighbours()
     ways: dict[int, Way] = {0: ()}
     newest = {0}
     while newest:
         found: dict[int, Way] = {}
         for via in sorted(newest):
-            for host in sorted(neighbours.get(via, frozenset()) - ways.keys()):
+            for host in sorted(met.neighbours(via) - ways.keys()):
                 begin_ns, end_ns = spans[host]
                 offsets = bounded_offsets(met.between(host, via), begin_ns=begin_ns, end_ns=end_ns)
                 if offsets is not None:

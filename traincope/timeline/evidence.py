@@ -9,7 +9,6 @@ Of work that was queued on a GPU the end that the host saw is not when it was co
 collectives of a job on GPUs say nothing.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -57,17 +56,11 @@ class Meetings:
             least_ns=(others_starts - ends)[needing],
         )
 
-    def neighbours(self) -> Mapping[int, frozenset[int]]:
-        """Host -> hosts that it has met."""
-        hosts = np.concatenate([np.full(len(at), host) for host, at in self.instance.items()] or [np.empty(0, int)])
-        instances = np.concatenate([*self.instance.values()] or [np.empty(0, int)])
-        order = np.lexsort((hosts, instances))
-        together: dict[int, set[int]] = defaultdict(set)
-        borders = np.flatnonzero(np.diff(instances[order])) + 1
-        for members in {tuple(one.tolist()) for one in np.split(hosts[order], borders)}:
-            for host in members:
-                together[host].update(members)
-        return {host: frozenset(met - {host}) for host, met in together.items()}
+    def neighbours(self, host: int) -> set[int]:
+        """The hosts that it has met."""
+        shared = np.zeros(max((int(at[-1]) for at in self.instance.values() if len(at)), default=0) + 1, dtype=bool)
+        shared[self.instance[host]] = True
+        return {other for other, at in self.instance.items() if other != host and shared[at].any()}
 
 
 def meetings(timeline: Timeline, host_of: Mapping[int, int]) -> Meetings:
