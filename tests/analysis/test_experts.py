@@ -70,7 +70,7 @@ def test_a_rank_that_sends_more_and_comes_later_has_hot_experts_and_is_no_stragg
     assert (finding.kind, finding.ranks, finding.confidence) == ("hot_expert", (1,), "high")
     assert finding.evidence == (
         "rank 1 sends 1.33 times the mean of its group in all_to_all on ep; "
-        "others wait 20.0 % of a step for it, its longer messages take 2.5 %"
+        "others wait 20.0 % of a step, the longer messages take 2.5 %"
     )
     assert finding.estimated_gain_ratio == pytest.approx(0.225)
     assert [other.kind for other in others] == ["exposed_transfer"]

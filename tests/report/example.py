@@ -289,6 +289,7 @@ def document() -> schema.Document:
             "waterfall": None,
             "peak_flops": None,
             "peak_source": None,
+            "experts": None,
         },
         "comm": [
             {
@@ -300,6 +301,7 @@ def document() -> schema.Document:
                 "wait_ns": 0,
                 "exposed_ns": 18 * MS,
                 "bus_bandwidth_bytes_per_second": 1.398e9,
+                "uneven": None,
             },
             {
                 "axis": "fsdp",
@@ -310,6 +312,7 @@ def document() -> schema.Document:
                 "wait_ns": 15 * MS,
                 "exposed_ns": 15 * MS,
                 "bus_bandwidth_bytes_per_second": None,
+                "uneven": None,
             },
         ],
         "bubble": {

@@ -23,6 +23,7 @@ KNOWN = Utilization(
     waterfall={"ideal": 0.412, "redundant": 0.003, "kernel_inefficiency": 0.2605, "optimizer": 0.02},
     peak_flops={"float32": 31.2e9},
     peak_source="Some CPU: measured",
+    experts=None,
 )
 
 

@@ -65,7 +65,7 @@ def _finding(row: AxisOperation, uneven: Uneven, *, waiting: float, longer: floa
         confidence=MEDIUM,
         evidence=(
             f"{who} {uneven.ratio:.2f} times the mean of its group in {row.operation} on {row.axis}{which}; "
-            f"others wait {percent(waiting)} of a step for it, its longer messages take {percent(longer)}"
+            f"others wait {percent(waiting)} of a step, the longer messages take {percent(longer)}"
         ),
         advice=ADVICE,
         estimated_gain_ratio=waiting + longer,

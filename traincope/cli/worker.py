@@ -48,7 +48,7 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
         run.describe(**_settings(config), **peak)
         trainer = Trainer(config, device=device)
         for result in trainer.steps():
-            run.log(**_logged(result))
+            run.log(**_logged(result), **expert_values(trainer, config, result))
             run.step()
             _report(progress, attempt=environment.attempt, **asdict(result))
             every = config.train.evaluate_every
@@ -74,6 +74,20 @@ def _measured_peak(config: Config, device: torch.device) -> dict[str, object]:
 def _logged(result: StepResult) -> dict[str, float]:
     values = {"loss": result.loss, "grad_norm": result.grad_norm}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[str, int]:
+    """What this rank's experts got, by layer and number; what of it was padding, and dropped of its own tokens."""
+    if config.experts is None or result.step % config.train.log_every:
+        return {}
+    loads = trainer.expert_loads()
+    tokens = {f"expert_tokens[{load.layer}.{expert}]": rows for load in loads for expert, rows in load.tokens.items()}
+    padding = sum(load.padding for load in loads)
+    return tokens | {
+        "expert_padding": padding,
+        "expert_dropped": sum(load.dropped for load in loads),
+        "redundant_flops": padding * config.experts.row_flops(config.model.hidden),
+    }
 
 
 def _report(progress: TextIO | None, **values: object) -> None:

@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.report.plain import text
-from traincope.report.schema import Operation
+from traincope.report.schema import Operation, Uneven
 from traincope.report.tables import table
-from traincope.report.units import gigabytes_per_second, milliseconds, size
+from traincope.report.units import gigabytes_per_second, milliseconds, numbers, size
 
 
 def communication(operations: list[Operation], *, rank_steps: int) -> Iterator[RenderableType]:
@@ -19,6 +19,15 @@ def communication(operations: list[Operation], *, rank_steps: int) -> Iterator[R
     for operation in operations:
         rows.add_row(text(f"    {operation['axis']} {operation['op']}"), *_cells(operation, rank_steps=rank_steps))
     yield rows
+    for operation in operations:
+        if operation["uneven"] is not None:
+            yield _uneven(operation, operation["uneven"], rank_steps=rank_steps)
+
+
+def _uneven(operation: Operation, uneven: Uneven, *, rank_steps: int) -> Text:
+    most = f"{numbers(uneven['ranks'], 'rank')} {'sends' if len(uneven['ranks']) == 1 else 'send'}"
+    excess = f"{most} {uneven['ratio']:.2f} x the mean; the excess takes {milliseconds(uneven['cost_ns'] / rank_steps)}"
+    return text(f"    {operation['axis']} {operation['op']}: {excess}", style="dim")
 
 
 def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from traincope.analysis import (
     Analysis,
     Bubble,
+    ExpertLoads,
     Fault,
     Finding,
     Goodput,
@@ -14,6 +15,7 @@ from traincope.analysis import (
     MemoryUse,
     RankLedger,
     Stragglers,
+    Uneven,
     Utilization,
     dropped_steps,
     guessed_steps,
@@ -43,7 +45,7 @@ def to_document(analysis: Analysis) -> schema.Document:
         run=_run(analysis),
         verdict=[_finding(finding) for finding in analysis.verdict],
         ledger=_ledger(ledger) if counted else None,
-        utilization=_utilization(analysis.utilization),
+        utilization=_utilization(analysis.utilization, analysis.experts),
         comm=_comm(analysis) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers) if counted else None,
@@ -121,7 +123,7 @@ def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedg
     )
 
 
-def _utilization(utilization: Utilization) -> schema.Utilization:
+def _utilization(utilization: Utilization, experts: ExpertLoads | None) -> schema.Utilization:
     ratios, work, peak = utilization.ratios, utilization.work, utilization.peak
     return schema.Utilization(
         mfu=ratios.mfu,
@@ -140,6 +142,20 @@ def _utilization(utilization: Utilization) -> schema.Utilization:
         waterfall=None if ratios.waterfall is None else dict(ratios.waterfall),
         peak_flops=None if peak is None else dict(peak.flops),
         peak_source=None if peak is None else f"{peak.device}: {peak.source}",
+        experts=None if experts is None else _experts(experts),
+    )
+
+
+def _experts(experts: ExpertLoads) -> schema.Experts:
+    return schema.Experts(
+        layers=[
+            schema.ExpertLayer(
+                layer=layer.layer, tokens=list(layer.tokens), hottest=layer.hottest, hottest_ratio=layer.ratio
+            )
+            for layer in experts.layers
+        ],
+        dropped_ratio=experts.dropped_ratio,
+        padding_ratio=experts.padding_ratio,
     )
 
 
@@ -154,9 +170,14 @@ def _comm(analysis: Analysis) -> list[schema.Operation]:
             wait_ns=row.wait_ns,
             exposed_ns=row.exposed_ns,
             bus_bandwidth_bytes_per_second=row.bus_bandwidth,
+            uneven=None if row.uneven is None else _uneven(row.uneven),
         )
         for row in analysis.comm
     ]
+
+
+def _uneven(uneven: Uneven) -> schema.Uneven:
+    return schema.Uneven(ranks=list(uneven.ranks), ratio=uneven.ratio, cost_ns=uneven.cost_ns)
 
 
 def _bubble(bubble: Bubble) -> schema.Bubble:

@@ -69,6 +69,23 @@ class Ledger(TypedDict):
     """Its share of the time that was recorded."""
 
 
+class ExpertLayer(TypedDict):
+    layer: int
+    tokens: list[float]
+    """Rows of each expert in a step, over all ranks, padding not among them."""
+    hottest: int
+    hottest_ratio: float
+    """Its rows over the mean."""
+
+
+class Experts(TypedDict):
+    layers: list[ExpertLayer]
+    dropped_ratio: float
+    """Of the tokens' choices, those for which an expert had no room."""
+    padding_ratio: float
+    """Of the rows that experts multiplied, those that no token took."""
+
+
 class Utilization(TypedDict):
     mfu: float | None
     mfu_paper: float | None
@@ -84,7 +101,7 @@ class Utilization(TypedDict):
     recomputed_flops_per_step: float | None
     redundant_flops_per_step: float | None
     """Executed beyond model and recomputation: scores that fused attention computes again in its backward; where the
-    training told its model FLOPs also products that several ranks repeat, and padding."""
+    training told its model FLOPs also products that several ranks repeat; and padding that it logs."""
     coverage_ratio: float | None
     """Share of what the parameters imply that was counted; below 0.98 mfu is null."""
     ideal_ns: dict[str, float] | None
@@ -95,6 +112,17 @@ class Utilization(TypedDict):
     peak_flops: dict[str, float] | None
     """dtype -> FLOP/s of a rank (the first one's)."""
     peak_source: str | None
+    experts: Experts | None
+    """What the experts of a mixture got, where the training logs it."""
+
+
+class Uneven(TypedDict):
+    ranks: list[int]
+    """Those that send most of their group."""
+    ratio: float
+    """What such a rank sends over its group's mean."""
+    cost_ns: int
+    """(max - mean bytes) / bandwidth, summed as `transfer_ns` is and part of it."""
 
 
 class Operation(TypedDict):
@@ -107,6 +135,8 @@ class Operation(TypedDict):
     wait_ns: int
     exposed_ns: int
     bus_bandwidth_bytes_per_second: float | None
+    uneven: Uneven | None
+    """Of an all-to-all in which some ranks send more than others."""
 
 
 class Stage(TypedDict):

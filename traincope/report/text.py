@@ -11,6 +11,7 @@ from rich.text import Text
 from traincope.analysis import Analysis
 from traincope.report.communication import communication
 from traincope.report.document import to_document
+from traincope.report.experts import experts
 from traincope.report.faults import faults
 from traincope.report.goodput import goodput
 from traincope.report.memory import memory
@@ -58,6 +59,8 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
 def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
     yield waterfall(ledger)
     yield utilization(document["utilization"])
+    if document["utilization"]["experts"] is not None:
+        yield experts(document["utilization"]["experts"])
     if document["goodput"] is not None:
         yield goodput(document["goodput"])
     if document["bubble"] is not None:
@@ -68,7 +71,7 @@ def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableT
 
 
 def _head(run: Run) -> Iterator[RenderableType]:
-    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items())
+    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     facts = [count(run["world_size"], "rank") + (f" ({mesh})" if mesh else ""), count(run["steps"], "step")]
     if run["step_ns"] is not None:
         facts.append(f"median step {duration(run['step_ns'])}")

@@ -29,14 +29,16 @@ def _evidence(found: Utilization) -> Iterator[str]:
     yield f"of {peaks} a rank, {found['peak_source']}"
     yield f"{flops(found['model_flops_per_step'])} a step {found['flops_convention']}"
     if found["waterfall"] is not None:
-        yield _kernels(found["waterfall"])
+        yield _kernels(
+            found["waterfall"], padded=found["experts"] is not None and found["experts"]["padding_ratio"] > 0
+        )
     unhalved = "" if found["mfu_paper"] is None else f"not halved: {share(found['mfu_paper'])}; "
     yield f"{unhalved}over the whole run: {share(found['mfu_job'])}"
 
 
-def _kernels(waterfall: Mapping[str, float | None]) -> str:
+def _kernels(waterfall: Mapping[str, float | None], *, padded: bool) -> str:
     """Why forward and backward take longer than the model's mathematics must."""
     again = waterfall["redundant"]
-    redundant = f"{share(again)} is computed twice, " if again else ""
+    redundant = f"{share(again)} is {'padding or ' if padded else ''}computed twice, " if again else ""
     lost = share(waterfall["kernel_inefficiency"])
     return f"of forward and backward {share(waterfall['ideal'])} is the model at peak, {redundant}{lost} below peak"
