@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincope.plan.actions import Action
 from traincope.plan.activations import Keeping, block_bytes, stage_bytes
 from traincope.plan.flops import Recompute
 from traincope.plan.in_flight import most_held
@@ -52,6 +53,13 @@ def test_interleaving_holds_more_by_the_factor_of_section_4_3(ranks: int, chunks
     )
     whole = Shape(ranks=ranks, microbatches=ranks * rounds)
     assert most_held(orders("1f1b", whole)[0], dict.fromkeys(range(ranks), layers // ranks)) == layers
+
+
+def test_what_a_weight_gradient_needs_is_held_until_it_is_done() -> None:
+    """F0 F1 I0 W0 F2 ...: after I0 both are still held, after W0 one; whole backwards free at once."""
+    split = (Action("F", 0, 0), Action("I", 0, 0), Action("F", 0, 1), Action("W", 0, 0), Action("F", 0, 2))
+    assert most_held(split, {0: 5}) == 10
+    assert most_held((Action("F", 0, 0), Action("B", 0, 0), Action("F", 0, 1)), {0: 5}) == 5
 
 
 def test_a_modern_block_by_hand() -> None:

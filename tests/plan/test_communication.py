@@ -124,6 +124,30 @@ EXPERTS = Transformer(
 )
 
 
+def test_shared_experts_are_one_stream_more() -> None:
+    shared = Transformer(
+        layers=2, hidden=H, heads=HEADS, vocabulary=V, sequence=S, experts=Experts(count=4, top_k=2, ffn=F, shared=3)
+    )
+    rows = sent(Layout(tp=2, micro_batch=B), shape=shared)
+    assert rows["tp", "all_gather", "activations"][0] == 2 * 2 * (1 + 2 + 1) + 2
+
+
+@pytest.mark.parametrize(("recompute", "passes"), [(Recompute.NONE, 2), (Recompute.SELECTIVE, 2), (Recompute.FULL, 3)])
+def test_a_forward_that_runs_again_exchanges_heads_and_tokens_again(recompute: Recompute, passes: int) -> None:
+    rows = sent(Layout(cp=2, cp_method="ulysses", micro_batch=B), recompute=recompute)
+    assert rows["cp", "all_to_all", "heads"][0] == passes * 2 * L
+    rows = sent(Layout(dp=4, ep=4, micro_batch=B), shape=EXPERTS, recompute=recompute)
+    assert rows["ep", "all_to_all", "tokens"][0] == passes * 2 * 2
+
+
+def test_cut_along_the_sequence_a_tp_rank_sends_its_part_to_the_next_stage() -> None:
+    parts, whole = (
+        sent(Layout(pp=2, tp=2, microbatches=B, sequence_parallel=cut))["pp", "send", "activations"]
+        for cut in (True, False)
+    )
+    assert (parts, whole) == ((B, STREAM // 2), (B, STREAM))
+
+
 def test_tokens_go_to_their_experts_and_back_in_both_passes() -> None:
     """Tokens x top_k x hidden, there and back, forward and backward, in each of two blocks."""
     rows = sent(Layout(dp=4, ep=4, micro_batch=B), shape=EXPERTS)
@@ -143,6 +167,7 @@ def test_beside_tensor_parallelism_the_tokens_of_experts_are_gathered() -> None:
     rows = sent(Layout(tp=2, dp=2, ep=2, micro_batch=B), shape=EXPERTS)
     streams = 2 * (2 + 2 * 3) + 2
     assert rows["tp", "all_gather", "activations"] == (streams, streams * STREAM)
+    assert rows["ep", "all_to_all", "tokens"] == (2 * 4, 2 * 4 * 2 * STREAM // 2)
     with pytest.raises(UsageError, match="experts beside tp need sequence parallelism"):
         sent(Layout(tp=2, sequence_parallel=False), shape=EXPERTS)
 

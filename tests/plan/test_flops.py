@@ -51,6 +51,13 @@ def test_a_token_pays_for_the_experts_that_it_takes() -> None:
     assert step_flops(shape, batch=2).model == 3 * (2 * 6 * (256 + 32 + 2 * 160 + 40) + scores)
 
 
+def test_heads_wider_than_the_stream_score_by_their_own_width() -> None:
+    """Two heads of 8 on a stream of 4, one sequence of 3: 4 x 9 x 16; Q and out 2 x 64, K and V 2 x 64, 128 inside."""
+    shape = Transformer(layers=1, hidden=4, heads=2, head_dim=8, vocabulary=5, sequence=3)
+    assert attention_forward(shape, batch=1) == 4 * 9 * 16
+    assert step_flops(shape, batch=1).model == 3 * (2 * 3 * (4 * 64 + 128 + 20) + 4 * 9 * 16)
+
+
 def test_attention_within_documents_goes_with_their_squares() -> None:
     """Two sequences of 8 as documents of 8, 5 and 3 tokens: 64 + 25 + 9."""
     shape = Transformer(layers=3, hidden=4, heads=2, vocabulary=5, sequence=8)
