@@ -6,6 +6,10 @@ all other steps the products are torch's alone; only the wrappers of modules and
 for taking them off would make torch.compile compile again what it compiled meanwhile. What a
 compiled graph or a CUDA graph runs cannot be seen so: then nothing is counted, and the probe's state
 says why.
+
+Taking a kernel away is a race in torch: a thread that calls the operator meanwhile may read half of what its table
+says, and raise or crash (tried: actor threads beside a training died of it within seconds). So nothing is counted
+while another thread lives that calls modules; where one began to in a counted step, ours stay, and pass everything on.
 """
 
 import functools
@@ -19,7 +23,7 @@ from traincope.events import Kind, Phase, Work
 from traincope.record.dispatcher import KEY, Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
-from traincope.record.phases import NO_GRAPH_TASK
+from traincope.record.phases import NO_GRAPH_TASK, Phases
 from traincope.record.products import FLOAT32_CONVOLUTION, FORMULAS, implied_flops
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import compiled_graphs, fp32_runs_as_tf32, graph_task_reader, keys_below
@@ -36,6 +40,7 @@ CREATE_GRAPH_AT = {"backward": 3, "grad": 4}
 REMEDY = "tell run.describe(model_flops_per_step=...)"
 COMPILED = f"off: what torch.compile compiled cannot be counted; {REMEDY}"
 CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
+SHARED = f"off: another thread of the training multiplies, too, and must not be disturbed; {REMEDY}"
 UNKNOWN = f"off: attention over packed documents has FLOPs that only the device knows; {REMEDY}"
 
 
@@ -64,7 +69,8 @@ class Flops:
     name = "flops"
     level = 1
 
-    def __init__(self) -> None:
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
         self._interposed = Interposed()
         self._patches = Patches()
         self._here = _Here()
@@ -102,11 +108,11 @@ class Flops:
     def _between_steps(self) -> None:
         counted = self._counting
         if counted is not None:
-            self._unseen = self._unseen or self._compiled()
+            self._unseen = self._unseen or self._reason_not_to()
             self._stop()
             self._write(counted)
         if self._on and self._unseen is None and is_due(self._recorder_there.shared.step):
-            self._unseen = self._compiled()
+            self._unseen = self._reason_not_to()
             if self._unseen is None:
                 self._start()
         if self._unseen is not None:
@@ -118,7 +124,9 @@ class Flops:
         assert self._recorder is not None
         return self._recorder
 
-    def _compiled(self) -> str | None:
+    def _reason_not_to(self) -> str | None:
+        if self._phases.others_call_modules():
+            return SHARED
         return COMPILED if compiled_graphs() else None
 
     def _tell(self, state: str) -> None:
@@ -131,12 +139,14 @@ class Flops:
     def _start(self) -> None:
         self._counting = self._recorder_there.shared.step
         self._here, self._tallies = _Here(), []
+        self._interposed.remove()  # of a step in which they could not be taken away
         for operator in FORMULAS:
             guard(self._put)(operator)
 
     def _stop(self) -> None:
         self._counting = None
-        self._interposed.remove()
+        if not self._phases.others_call_modules():
+            self._interposed.remove()
 
     def _write(self, step: int) -> None:
         """One record for each phase, kind of work and dtype, at the step's end."""
@@ -179,7 +189,7 @@ class Flops:
         here, recorder, see = self._here, self._recorder_there, guard(self._see)
 
         def product(keys: Any, *arguments: Any, **named: Any) -> Any:
-            if here.within or not recorder.active:
+            if here.within or self._counting is None or not recorder.active:
                 return proceed(keys & below, *arguments, **named)
             see(operator, names, arguments, named)
             here.within = True

@@ -6,6 +6,7 @@ from traincope.record.checkpoints import Checkpoints
 from traincope.record.collectives import Collectives
 from traincope.record.data import DataLoading
 from traincope.record.ddp import DistributedDataParallelStall
+from traincope.record.fallback import CollectivesFallback
 from traincope.record.flops import Flops
 from traincope.record.garbage import GarbageCollection
 from traincope.record.hardware import Hardware
@@ -48,6 +49,7 @@ def make_hooks() -> tuple[Hook, ...]:
     return (
         meshes,
         collectives,
+        CollectivesFallback(collectives),
         waits,
         Streams(collectives, waits),
         phases,
@@ -62,5 +64,5 @@ def make_hooks() -> tuple[Hook, ...]:
         Memory(phases),
         Modules(phases),
         KernelWindows(),
-        Flops(),
+        Flops(phases),
     )

@@ -5,6 +5,7 @@ A module that runs inside a backward with gradients enabled is being recomputed.
 """
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +43,8 @@ class Phases:
         self._open_optimizers: dict[int, Slot] = {}
         self._after_backward: list[Callable[[], None]] = []
         self._after_phase: list[Callable[[Phase], None]] = []
+        self._callers: set[int] = set()
+        """Threads that have called a root module; not autograd's, which recompute."""
 
     @property
     def in_backward(self) -> bool:
@@ -52,6 +55,11 @@ class Phases:
     def in_forward(self) -> bool:
         """Whether the calling thread is inside a module's call."""
         return self._depth.forward > 0
+
+    def others_call_modules(self) -> bool:
+        """Whether a thread beside the calling one has called root modules, and goes on living."""
+        alive = sys._current_frames().keys()
+        return any(caller in alive for caller in self._callers if caller != threading.get_ident())
 
     def after_backward(self, listener: Callable[[], None]) -> None:
         """Call `listener` at the end of every backward, before its span closes; once, however often it is asked for."""
@@ -77,6 +85,7 @@ class Phases:
         self._handles.clear()
         self._after_backward.clear()
         self._after_phase.clear()
+        self._callers.clear()
 
     def _patch_forward(self) -> None:
         from torch.compiler import is_compiling
@@ -111,6 +120,8 @@ class Phases:
             recorder.before_work()
         else:
             phase = Phase.EVALUATION
+        if phase is not Phase.RECOMPUTE:
+            self._callers.add(threading.get_ident())
         return recorder.writer().begin(Kind.PHASE, phase, recorder.names.intern(type(module).__name__))
 
     def _end_forward(self, slot: Slot) -> None:
