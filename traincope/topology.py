@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-KNOWN_AXES = ("pp", "dp_replicate", "dp", "fsdp", "dp_cp", "cp", "tp", "ep")
+KNOWN_AXES = ("pp", "dp_replicate", "dp", "fsdp", "efsdp", "dp_cp", "cp", "tp", "ep")
 """Mesh axes in the order tables show them; axis names are open, others follow alphabetically."""
 
 PIPELINE_AXIS = "pp"

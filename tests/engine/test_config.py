@@ -7,6 +7,8 @@ import pytest
 from traincope.engine.config import (
     Config,
     DataConfig,
+    ExpertsConfig,
+    FSDPConfig,
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
@@ -122,6 +124,56 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(parallel=ParallelConfig(pp=2, fsdp=2, microbatches=8), train=TrainConfig(batch=24)),
         "train.batch = 24 does not split into 2 replicas x 1 accumulation x 8 microbatches = 16 pieces; "
         "use a multiple of 16",
+    ),
+    "more choices than experts": (
+        lambda: ExpertsConfig(number=4, top_k=5),
+        "experts.top_k = 5 is more than experts.number = 4; use at most that many",
+    ),
+    "a hot expert that is not there": (
+        lambda: ExpertsConfig(number=4, hot_expert=4),
+        "experts.hot_expert = 4 is none of the 4 experts, which are counted from 0",
+    ),
+    "experts without room": (
+        lambda: ExpertsConfig(capacity_factor=0.0),
+        "experts.capacity_factor = 0.0 must be greater than 0",
+    ),
+    "a reward for crowds": (
+        lambda: ExpertsConfig(balance=-0.1),
+        "experts.balance = -0.1 is negative; 0 switches it off",
+    ),
+    "experts over too few ranks": (
+        lambda: ParallelConfig(dp=4, ep=2),
+        "parallel.ep = 2 does not divide fsdp x cp = 1, the ranks that experts are spread over; change one of them",
+    ),
+    "no experts to spread": (
+        lambda: Config(parallel=ParallelConfig(fsdp=2, ep=2)),
+        "parallel.ep = 2 needs experts to spread; add a table [experts]",
+    ),
+    "uneven experts": (
+        lambda: Config(experts=ExpertsConfig(number=6), parallel=ParallelConfig(fsdp=4, ep=4)),
+        "experts.number = 6 does not split over parallel.ep = 4 ranks; use a multiple of 4, or fewer ranks",
+    ),
+    "cut experts": (
+        lambda: Config(experts=ExpertsConfig(), parallel=ParallelConfig(tp=2)),
+        "parallel.tp = 2 does not cut experts; spread them with parallel.ep instead, and set tp = 1",
+    ),
+    "a capacity of half sequences": (
+        lambda: Config(experts=ExpertsConfig(capacity_factor=1.25), parallel=ParallelConfig(cp=2)),
+        "experts.capacity_factor = 1.25 is of whole sequences, which cp = 2 cuts; leave it out, or set cp = 1",
+    ),
+    "uneven shards of experts": (
+        lambda: Config(
+            experts=ExpertsConfig(ffn=99), parallel=ParallelConfig(fsdp=4, ep=2), train=TrainConfig(batch=32)
+        ),
+        "experts.ffn = 99 does not split over the fsdp x cp / ep = 2 ranks that have the same experts; "
+        "use a multiple of 2",
+    ),
+    "quantised experts": (
+        lambda: Config(
+            experts=ExpertsConfig(), parallel=ParallelConfig(fsdp=4, ep=2), fsdp=FSDPConfig(quantize_weights=True)
+        ),
+        "fsdp.quantize_weights is for parameters that all ranks share, not for spread experts; leave it out, or "
+        "parallel.ep",
     ),
     "small vocabulary": (
         lambda: Config(model=ModelConfig(vocabulary=256)),

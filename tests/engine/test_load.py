@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from traincope.engine.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from traincope.engine.config import Config, ExpertsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from traincope.engine.load import load_config
 from traincope.errors import ConfigError
 
@@ -64,6 +64,16 @@ def test_overrides_win_over_the_file_and_the_last_one_over_the_first(tmp_path: P
     assert load_config(path, overrides=overrides) == Config(
         train=TrainConfig(steps=7, precision="bf16"), optimizer=OptimizerConfig(lr=1e-2)
     )
+
+
+def test_a_table_that_may_be_missing_is_made_by_its_first_key(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, "")).experts is None
+    assert load_config(write(tmp_path, "[experts]\nnumber = 4\n")).experts == ExpertsConfig(number=4)
+    assert load_config(write(tmp_path, ""), overrides=["experts.hot_expert=3"]).experts == ExpertsConfig(hot_expert=3)
+    with pytest.raises(ConfigError, match=r"\[experts\] has no key topk; the closest is top_k"):
+        load_config(write(tmp_path, "[experts]\ntopk = 1\n"))
+    with pytest.raises(ConfigError, match=r"experts.ffn = 1.5 is not a whole number"):
+        load_config(write(tmp_path, "[experts]\nffn = 1.5\n"))
 
 
 @pytest.mark.parametrize("override", ["train.steps", "steps=3", "train.=3", ".steps=3"])

@@ -43,6 +43,16 @@ def test_every_number_stays(tmp_path: Path, sample: Path) -> None:
     assert [finding["kind"] for finding in after["verdict"]] == [finding["kind"] for finding in before["verdict"]]
 
 
+def test_what_experts_got_stays(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "run") as run:
+        run.log(**{"expert_tokens[2.1]": 30, "expert_tokens[2.0]": 10, "expert_padding": 8, "expert_dropped": 4})
+        run.step()
+    redact(tmp_path / "run", tmp_path / "shown")
+    loads = traincope.analyze(traincope.open_run(tmp_path / "shown")).experts
+    assert loads is not None
+    assert (loads.layers[0].tokens, loads.padding, loads.dropped) == ((10, 30), 8, 4)
+
+
 def test_what_the_recorder_says_of_an_end_stays(tmp_path: Path) -> None:
     def fail() -> None:
         with traincope.run(tmp_path / "run") as run:

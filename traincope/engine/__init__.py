@@ -12,6 +12,11 @@
     context_parallel   sequences cut over ranks, whose attention is one of
     ring_attention     keys and values go round
     ulysses            heads are exchanged for tokens
+    router             which experts a token passes
+    slots              which rows it takes for them, and what a capacity drops
+    moe                the experts, in place of a feed-forward
+    expert_parallel    experts spread over ranks, tokens sent to them and back
+    expert_load        what every expert got
     recompute          what backward computes again instead of keeping it
     data_parallel      DDP
     sharded            FSDP2 and HSDP

@@ -39,6 +39,7 @@ OWN_NAMES = re.compile(
     r"exception|recorder level|checkpoint (saved|failed)|kernel window( left out)?|gpu [a-z ]+"
     r"|backward|gc|DataLoader|zero_grad|(async_)?(save|load) checkpoint|<other names>|[FBIW]|\w*[Ss]chedule\w*"
     r"|clip_grad_(norm|value)_|get_total_norm|clip_grads_with_norm_|loss|grad_norm"
+    r"|expert_tokens\[\d+\.\d+\]|expert_padding|expert_dropped|redundant_flops"
 )
 """Names of other kinds that are traincope's or torch's own."""
 
