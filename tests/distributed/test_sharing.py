@@ -6,15 +6,21 @@ third of what is allowed was seen. Weights are not compared there: Adam turns a 
 whole step of the other direction.
 """
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
+from torch.distributed.tensor import DTensor
 
 from tests.distributed.layouts import Outcome, small_config, train
 from tests.distributed.pool import Pool
 from tests.distributed.test_equality import FP32, assert_equal, assert_same_weights, differences
+from tests.distributed.test_recorded_axes import BLOCK, NORMS, H, L
+from tests.engine.test_mapped import file_of
 from traincope.engine.config import Config, DDPConfig, FSDPConfig, OffloadConfig, ParallelConfig
+from traincope.engine.trainer import Trainer
 
 Tables = dict[str, Any]
 
@@ -98,3 +104,55 @@ def test_recomputation_in_units_of_several_blocks(two_ranks: Pool, text: str, al
     assert_equal(
         two_ranks.run(train, settings(text, ParallelConfig(fsdp=2), tables, recompute="full")), alone, tolerance=FP32
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a rank's tensors lie between two steps: bytes in memory and in files, of parameters and of the state."""
+
+    parameters: tuple[int, int]
+    state: tuple[int, int]
+
+
+def places(config: Config) -> Places:
+    trainer = Trainer(config, device=torch.device("cpu"))
+    list(trainer.steps())
+    optimizer = trainer.optimizer
+    inner = getattr(optimizer, "optim", optimizer)
+    parameters = [parameter for module in trainer.modules.values() for parameter in module.parameters()]
+    moments = [state[name] for state in inner.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    return Places(parameters=_bytes(parameters), state=_bytes(moments))
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> tuple[int, int]:
+    """In memory and in files; each storage once, shards with the padding that torch gives them."""
+    storages = {}
+    for tensor in tensors:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        storages[local.untyped_storage().data_ptr()] = (local.untyped_storage().nbytes(), file_of(local) != "")
+    in_memory, in_files = (sum(n for n, on_file in storages.values() if on_file is kind) for kind in (False, True))
+    return in_memory, in_files
+
+
+def test_where_parameters_and_optimizer_state_lie(four_ranks: Pool, text: str) -> None:
+    """N numbers of 4 bytes, and two moments each: a whole of them, or a quarter. The last rank's shards of the 257 rows
+    of embedding and output have 62 rows where the others have 65, and lie in as much storage."""
+    rows, padded = 257 * H, 4 * 65 * H
+    whole = L * BLOCK + 2 * rows + NORMS
+    shard = (L * BLOCK + 2 * padded + NORMS) // 4
+
+    def of(parallel: ParallelConfig, **tables: Any) -> list[Places]:
+        return four_ranks.run(places, settings(text, parallel, tables, steps=2))
+
+    replicas = of(REPLICAS)
+    assert {each.parameters for each in replicas} == {(4 * whole, 0)}
+    assert {each.state for each in replicas} == {(8 * whole, 0)}
+
+    zero_1 = of(REPLICAS, ddp=DDPConfig(shard_optimizer=True))
+    assert sum(each.state[0] for each in zero_1) == 8 * whole
+    assert max(each.state[0] for each in zero_1) < 8 * whole * 0.3
+
+    in_files = of(SHARDS, offload=IN_FILES)
+    assert {each.parameters for each in in_files} == {(0, 4 * shard)}
+    assert sum(each.state[1] for each in in_files) == 8 * whole
+    assert {each.state[0] for each in in_files} == {0}

@@ -1,5 +1,6 @@
 """The private names of torch that the engine stands on are there, in the torch that is installed."""
 
+import inspect
 import operator
 
 import pytest
@@ -8,7 +9,18 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import schedules
 
-from traincope.engine.torch_private import DEAR_OPERATORS, PRIVATE_NAMES, dear_operators, flash_backward, flash_forward
+from traincope.engine.torch_private import (
+    DEAR_OPERATORS,
+    PRIVATE_NAMES,
+    DefaultAllGather,
+    DefaultAllocMixin,
+    ReduceScatter,
+    dear_operators,
+    flash_backward,
+    flash_forward,
+    in_backward,
+    zero_redundancy_optimizer,
+)
 
 
 @pytest.mark.parametrize("name", PRIVATE_NAMES)
@@ -69,3 +81,25 @@ def test_the_gpu_kernels_still_take_what_we_give_them() -> None:
 @pytest.mark.parametrize(("owner", "name"), [(DeviceMesh, "_unflatten"), (distributed_c10d, "_resolve_process_group")])
 def test_torch_still_unfolds_meshes_and_knows_groups_by_name(owner: object, name: str) -> None:
     assert callable(getattr(owner, name))
+
+
+def test_backward_is_told_from_forward() -> None:
+    seen = []
+    x = torch.ones(1, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda _: seen.append(in_backward()))
+    y.backward()
+    assert (in_backward(), seen) == (False, [True])
+
+
+def test_fsdp_still_takes_communication_of_ones_own() -> None:
+    """By these names: `output_tensor`, `input_tensor`, `group`, and `op`."""
+    gather = inspect.signature(DefaultAllGather.__call__).parameters
+    assert list(gather) == ["self", "output_tensor", "input_tensor", "group", "async_op"]
+    reduce = inspect.signature(ReduceScatter.__call__).parameters
+    assert list(reduce) == ["self", "output_tensor", "input_tensor", "group", "op", "async_op"]
+    assert callable(DefaultAllocMixin.allocate)
+
+
+def test_the_optimizer_that_shards_its_state_comes_in_without_a_warning() -> None:
+    assert zero_redundancy_optimizer().__name__ == "ZeroRedundancyOptimizer"

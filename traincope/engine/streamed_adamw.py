@@ -4,7 +4,7 @@ Each block's moments are read to where its parameters are, updated there by torc
 Reading and updating take turns; nothing is fetched ahead.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,12 +48,16 @@ class StreamedAdamW(torch.optim.Optimizer):
         assert closure is None
         settings = {parameter: group for group in self.param_groups for parameter in group["params"]}
         for block in self._blocks:
-            in_memory = block.file.tensor.to(block.device, copy=True)
-            for parameter, moments in zip(block.parameters, block.split(in_memory), strict=True):
-                if parameter.grad is not None:
-                    _update(parameter, moments, step=self.state[parameter]["step"], settings=settings[parameter])
-            block.file.tensor.copy_(in_memory)
+            self._update_block(block, settings)
             block.file.let_go()
+
+    def _update_block(self, block: "_Block", settings: Mapping[nn.Parameter, dict[str, Any]]) -> None:
+        """Its moments are in memory until this returns."""
+        in_memory = block.file.tensor.to(block.device, copy=True)
+        for parameter, moments in zip(block.parameters, block.split(in_memory), strict=True):
+            if parameter.grad is not None:
+                _update(parameter, moments, step=self.state[parameter]["step"], settings=settings[parameter])
+        block.file.tensor.copy_(in_memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

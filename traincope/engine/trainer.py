@@ -74,7 +74,7 @@ class Trainer:
         }
         self._passes = _passes(self.modules, config, layout=self.layout, device=device)
         self._parameters = [parameter for module in self.modules.values() for parameter in module.parameters()]
-        self._optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
+        self.optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
 
     def steps(self) -> Iterator[StepResult]:
         """Train to the end, one result after each optimizer step."""
@@ -111,9 +111,9 @@ class Trainer:
         norm = gradient_norm(self._parameters, layout=self.layout)
         if self.config.optimizer.clip_norm is not None:
             clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
-        set_learning_rate(self._optimizer, self.config.optimizer, step=step)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        set_learning_rate(self.optimizer, self.config.optimizer, step=step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         return norm
 
     def _global_mean(self, loss: Tensor) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from traincope.engine.checks import divides, positive, require
+from traincope.engine.checks import positive, require
 from traincope.engine.config.parallel import ParallelConfig
 
 
@@ -66,7 +66,11 @@ class FSDPConfig:
     def __post_init__(self) -> None:
         positive(self.unit_blocks, key="fsdp.unit_blocks")
         positive(self.quantization_block, key="fsdp.quantization_block")
-        divides(4, self.quantization_block, divisor="the 4 bytes of a scale", dividend="fsdp.quantization_block")
+        require(
+            self.quantization_block % 4 == 0,
+            f"fsdp.quantization_block = {self.quantization_block} is no multiple of 4, the bytes of a scale; "
+            "make it one",
+        )
         if self.prefetch is not None:
             positive(self.prefetch, key="fsdp.prefetch")
         if self.node_ranks is not None:

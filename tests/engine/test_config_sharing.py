@@ -1,0 +1,70 @@
+"""A setting of `[ddp]`, `[fsdp]` or `[offload]` that could do nothing, or cannot work, is refused in one sentence."""
+
+from collections.abc import Callable
+
+import pytest
+
+from traincope.engine.config import Config, DDPConfig, FSDPConfig, OffloadConfig, ParallelConfig
+from traincope.errors import ConfigError
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "zero-1 of nothing": (
+        lambda: Config(ddp=DDPConfig(shard_optimizer=True)),
+        "ddp.shard_optimizer = true needs parallel.dp > 1; without replicas leave it out",
+    ),
+    "compression of shards": (
+        lambda: Config(parallel=ParallelConfig(fsdp=2), ddp=DDPConfig(compression="bf16")),
+        "ddp.compression = 'bf16' needs parallel.dp > 1; without replicas leave it out",
+    ),
+    "factors from the first step on": (
+        lambda: DDPConfig(powersgd_start=1),
+        "ddp.powersgd_start = 1 must be at least 2",
+    ),
+    "zero-2 of replicas": (
+        lambda: Config(parallel=ParallelConfig(dp=2), fsdp=FSDPConfig(stage=2)),
+        "fsdp.stage = 2 needs parallel.fsdp > 1; without shards leave it out",
+    ),
+    "a node of no shards": (
+        lambda: Config(fsdp=FSDPConfig(node_ranks=2)),
+        "fsdp.node_ranks = 2 needs parallel.fsdp > 1; without shards leave it out",
+    ),
+    "one node": (
+        lambda: Config(parallel=ParallelConfig(fsdp=4), fsdp=FSDPConfig(node_ranks=4)),
+        "fsdp.node_ranks = 4 does not divide the 4 ranks of a shard group (pp = 1) into several nodes; use a divisor "
+        "between 1 and 4, and no pipeline",
+    ),
+    "a node's copy that nobody reads": (
+        lambda: FSDPConfig(stage=2, node_ranks=2),
+        "fsdp.node_ranks = 2 needs fsdp.stage = 3; stage 2 gathers nothing in backward",
+    ),
+    "a crooked block": (
+        lambda: FSDPConfig(quantization_block=30),
+        "fsdp.quantization_block = 30 is no multiple of 4, the bytes of a scale; make it one",
+    ),
+    "offload of replicas": (
+        lambda: Config(parallel=ParallelConfig(dp=2), offload=OffloadConfig(parameters="cpu")),
+        "offload.parameters = 'cpu' needs parallel.fsdp > 1: it is FSDP that fetches them",
+    ),
+    "two ways to place a state": (
+        lambda: Config(
+            parallel=ParallelConfig(dp=2), ddp=DDPConfig(shard_optimizer=True), offload=OffloadConfig(optimizer="file")
+        ),
+        "offload.optimizer = 'file' cannot be combined with ddp.shard_optimizer; use parallel.fsdp, or one of the two",
+    ),
+    "no folder": (
+        lambda: OffloadConfig(directory="/nowhere/at/all"),
+        "offload.directory = '/nowhere/at/all' is no folder; make it, or name another",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_with_the_remedy(case: str) -> None:
+    make, sentence = REFUSED[case]
+    with pytest.raises(ConfigError) as refused:
+        make()
+    assert str(refused.value) == sentence
+
+
+def test_shards_over_context_are_shards_too() -> None:
+    Config(parallel=ParallelConfig(cp=4), fsdp=FSDPConfig(stage=3, node_ranks=2, quantize_weights=True))
