@@ -146,3 +146,13 @@ def test_a_drifting_clock_ends_on_the_axis_too() -> None:
     assert made.clocks[1].drift_ppm == pytest.approx(-100, abs=1)
     assert made.ranks[1].steps[0].end_ns == pytest.approx(10_000 * MS, abs=1_000)
     assert made.clocks[1].bound_ns == pytest.approx(50_000 + 7_500, rel=0.02)
+
+
+@pytest.mark.parametrize("at_ns", [1 << 62, -(1 << 62), 3 * DAY])
+def test_nonsense_in_one_record_costs_no_more_than_the_bound(at_ns: int) -> None:
+    """A damaged step, and a damaged collective: what is said is either nothing, or bounded by the time it spans."""
+    rows = [met(0, MS // 10)]
+    assert pair([*rows, step(0, 0, MS)], [*rows, step(0, at_ns, at_ns + 1)])[1].source == "messages"
+    other = [*rows, met(at_ns, at_ns + MS // 10, sequence=1)]
+    bound_ns = pair([*rows, met(MS, 2 * MS, sequence=1)], other)[1].bound_ns
+    assert bound_ns is None or bound_ns > MS

@@ -30,6 +30,8 @@ WANDER = 1e-6
 difference clocks over networks", ToN 2009), for a daemon corrects it meanwhile."""
 PIECE_NS = 20_000_000_000
 HALVINGS = 4
+MOST_PIECES = 1 << 18
+"""Two months; more is nonsense in a damaged record."""
 NO_BOUND = math.inf
 ROUNDING_NS = 1e-3
 """More than floats lose on some seconds."""
@@ -44,8 +46,15 @@ class Evidence:
     least_at_ns: Ints
     least_ns: Ints
 
-    def __len__(self) -> int:
-        return len(self.most_ns) + len(self.least_ns)
+    def in_order(self) -> "Evidence":
+        """The same, each side by time."""
+        most, least = np.argsort(self.most_at_ns, kind="stable"), np.argsort(self.least_at_ns, kind="stable")
+        return Evidence(
+            most_at_ns=self.most_at_ns[most],
+            most_ns=self.most_ns[most],
+            least_at_ns=self.least_at_ns[least],
+            least_ns=self.least_ns[least],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +73,35 @@ def bounded_offsets(evidence: Evidence, *, begin_ns: int, end_ns: int) -> Offset
     """The offset from `begin_ns` to `end_ns`; None where nothing bounds it on both sides, or all is contradiction."""
     if not len(evidence.most_ns) or not len(evidence.least_ns):
         return None
-    base = int(evidence.least_ns[0])
-    count = max(math.ceil((end_ns - begin_ns) / PIECE_NS), 1)
-    ends = [begin_ns + (end_ns - begin_ns) * number // count for number in range(count + 1)]
+    evidence, base = evidence.in_order(), int(evidence.least_ns[0])
+    borders = _borders(evidence, begin_ns, end_ns)
+    if borders is None:
+        return None
     pieces = [
-        piece for begin, end in pairwise(ends) for piece in _pieces(evidence, begin, end, base=base, halvings=HALVINGS)
+        piece
+        for begin, end in pairwise(borders)
+        for piece in _pieces(evidence, begin, end, base=base, halvings=HALVINGS)
     ]
+    if begin_ns < borders[0]:
+        pieces.insert(0, _any_rate(begin_ns, borders[0]))
+    if borders[-1] < end_ns:
+        pieces.append(_any_rate(borders[-1], end_ns))
     return _joined(pieces, base=base)
+
+
+def _borders(evidence: Evidence, begin_ns: int, end_ns: int) -> list[int] | None:
+    """Of equal pieces. Of more time than any run takes only what is near the evidence; None: that is as much."""
+    if end_ns - begin_ns > MOST_PIECES * PIECE_NS:
+        begin_ns = max(begin_ns, int(min(evidence.most_at_ns[0], evidence.least_at_ns[0])) - PIECE_NS)
+        end_ns = min(end_ns, int(max(evidence.most_at_ns[-1], evidence.least_at_ns[-1])) + PIECE_NS)
+    length_ns = end_ns - begin_ns
+    count = max(math.ceil(length_ns / PIECE_NS), 1)
+    return None if count > MOST_PIECES else [begin_ns + length_ns * number // count for number in range(count + 1)]
+
+
+def _any_rate(begin_ns: int, end_ns: int) -> _Piece:
+    """Only the most extreme rates are known."""
+    return _Piece(begin_ns=begin_ns, end_ns=end_ns, bend_ns=MOST_RATE * (end_ns - begin_ns) / 2)
 
 
 def _pieces(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, halvings: int) -> list[_Piece]:
@@ -79,6 +110,8 @@ def _pieces(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, halvin
     bend_ns = WANDER * length_ns / 4
     uppers = _points(evidence.most_at_ns, evidence.most_ns, begin_ns, end_ns, base=base)
     lowers = _points(evidence.least_at_ns, evidence.least_ns, begin_ns, end_ns, base=base)
+    if not len(uppers[0]) and not len(lowers[0]):
+        return [_Piece(begin_ns=begin_ns, end_ns=end_ns, bend_ns=bend_ns)]
     lines = _Lines.between((uppers[0], uppers[1] + bend_ns), (lowers[0], lowers[1] - bend_ns))
     if lines is not None:
         (low, high), (last_low, last_high) = lines.at(0.0), lines.at(float(length_ns))
@@ -92,7 +125,7 @@ def _pieces(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, halvin
             )
         ]
     if not halvings:
-        return [_Piece(begin_ns=begin_ns, end_ns=end_ns, bend_ns=MOST_RATE * length_ns / 2)]
+        return [_any_rate(begin_ns, end_ns)]
     middle_ns = (begin_ns + end_ns) // 2
     return [
         *_pieces(evidence, begin_ns, middle_ns, base=base, halvings=halvings - 1),
@@ -101,7 +134,7 @@ def _pieces(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, halvin
 
 
 def _points(at_ns: Ints, values_ns: Ints, begin_ns: int, end_ns: int, *, base: int) -> tuple[Floats, Floats]:
-    inside = (at_ns >= begin_ns) & (at_ns <= end_ns)
+    inside = slice(np.searchsorted(at_ns, begin_ns), np.searchsorted(at_ns, end_ns, side="right"))
     return (at_ns[inside] - begin_ns).astype(float), (values_ns[inside] - base).astype(float)
 
 
