@@ -14,13 +14,16 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-clocks truth-plan clean
+.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-clocks truth-plan clean
 
 demo: setup
 	@$(BIN)/traincope demo
 
 test: setup
 	@$(BIN)/python -m pytest -q tests
+
+test-engine: setup
+	@$(BIN)/python -m tests.distributed.sweep
 
 # BIN=/path/to/venv/bin takes that environment as it is: nothing is installed.
 test-gpu: $(if $(filter command line,$(origin BIN)),,setup)

@@ -1,0 +1,43 @@
+"""The layouts of `make test-engine`, one line each: a name, and the tables of the configuration that make it."""
+
+from collections.abc import Mapping
+
+from traincope.engine.config import ParallelConfig
+
+Tables = Mapping[str, object]
+"""Field of Config -> its value."""
+
+
+def of(**sizes: object) -> Tables:
+    """A layout that `[parallel]` alone makes."""
+    return {"parallel": ParallelConfig(**sizes)}  # type: ignore[arg-type]
+
+
+FOUR_RANKS: Mapping[str, Tables] = {
+    "ddp 4": of(dp=4),
+    "fsdp 4": of(fsdp=4),
+    "hsdp 2 x 2": of(dp_replicate=2, fsdp=2),
+    "fsdp 2 x tp 2": of(fsdp=2, tp=2),
+    "fsdp 2 x tp 2 without sequence parallelism": of(fsdp=2, tp=2, sequence_parallel=False),
+    "tp 4": of(tp=4),
+    "cp 2 x tp 2": of(cp=2, tp=2),
+    "fsdp 2 x cp 2 ulysses": of(fsdp=2, cp=2, cp_method="ulysses"),
+    "pp 2 gpipe x ddp 2": of(pp=2, dp=2, schedule="gpipe", microbatches=4),
+    "pp 2 1f1b x tp 2": of(pp=2, tp=2, schedule="1f1b", microbatches=4),
+    "pp 2 zb-v x cp 2": of(pp=2, cp=2, schedule="zb-v", microbatches=4),
+    "pp 4 zb-1p": of(pp=4, schedule="zb-1p", microbatches=8),
+}
+EIGHT_RANKS: Mapping[str, Tables] = {
+    "hsdp 2 x 2 x tp 2": of(dp_replicate=2, fsdp=2, tp=2),
+    "fsdp 2 x cp 2 x tp 2": of(fsdp=2, cp=2, tp=2),
+    "hsdp 2 x cp 4": of(dp_replicate=2, cp=4),
+    "pp 2 1f1b x fsdp 2 x tp 2": of(pp=2, fsdp=2, tp=2, schedule="1f1b", microbatches=4),
+    "pp 2 1f1b x hsdp 2 x 2": of(pp=2, dp_replicate=2, fsdp=2, schedule="1f1b", microbatches=4),
+    "pp 2 interleaved x ddp 4": of(pp=2, dp=4, schedule="interleaved", microbatches=4),
+    "pp 2 zb-v x fsdp 2 x cp 2": of(pp=2, fsdp=2, cp=2, schedule="zb-v", microbatches=4),
+    "pp 2 gpipe x cp 2 ulysses x tp 2": of(pp=2, cp=2, tp=2, cp_method="ulysses", schedule="gpipe", microbatches=4),
+    "pp 4 zb-1p x fsdp 2": of(pp=4, fsdp=2, schedule="zb-1p", microbatches=4),
+    "pp 4 interleaved x tp 2": of(pp=4, tp=2, schedule="interleaved", microbatches=4),
+    "pp 4 dualpipev x cp 2": of(pp=4, cp=2, schedule="dualpipev", microbatches=8),
+}
+LAYOUTS: Mapping[str, Tables] = {**FOUR_RANKS, **EIGHT_RANKS}

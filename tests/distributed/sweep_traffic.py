@@ -1,0 +1,202 @@
+"""What a layout must send, by axis and operation, from the shapes alone: all ranks together.
+
+Bytes are counted as nccl-tests do: the whole tensor of a gather or reduction, what one rank sends otherwise.
+Every function below is one axis' share; `make test-engine` holds their sum to what was recorded.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traincope.engine.config import Config
+from traincope.plan.orders import SCHEDULES, Shape, orders
+
+FLOAT = INT = 4
+WORLD = "world"
+
+Key = tuple[str, str]
+"""Axis and operation."""
+Traffic = dict[Key, tuple[int, int]]
+"""Times and bytes of all ranks."""
+Sent = Iterator[tuple[Key, int, int]]
+"""Axis and operation, times, bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """A layout's numbers. A column is the ranks of the pipeline that hold one model: sums over layers are its sums."""
+
+    config: Config
+
+    @property
+    def columns(self) -> int:
+        return self.config.parallel.world_size // self.config.parallel.pp
+
+    @property
+    def shards(self) -> int:
+        return self.config.parallel.fsdp * self.config.parallel.cp
+
+    @property
+    def sequences(self) -> int:
+        """Of one rank in one step."""
+        return self.config.train.batch // self.config.parallel.replicas
+
+    @property
+    def tokens(self) -> int:
+        """Of one rank in one step; tensor parallelism may cut them once more."""
+        return self.sequences * self.config.model.sequence // self.config.parallel.cp
+
+    @property
+    def norms(self) -> int:
+        return (2 * self.config.model.layers + 1) * self.config.model.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Of one column, as its ranks hold them before anything is sharded: norms are whole on every tp rank."""
+        model = self.config.model
+        attention = 2 * model.hidden**2 * (1 + model.kv_heads / model.heads)
+        block = int(attention) + 3 * model.hidden * model.ffn
+        matrices = model.layers * block + 2 * model.vocabulary * model.hidden
+        return matrices // self.config.parallel.tp + self.norms
+
+    @property
+    def units(self) -> int:
+        """What FSDP wraps in one column: each block, and what is left of each stage, where there is anything."""
+        return self.config.model.layers + (1 if self.config.parallel.pp == 1 else 2)
+
+    @property
+    def shard_axis(self) -> str:
+        return "fsdp" if self.config.parallel.cp == 1 else "fsdp_cp"
+
+
+def traffic(config: Config, *, steps: int) -> Traffic:
+    """The sum over the axes, of so many steps from the second on."""
+    sizes = Sizes(config=config)
+    total: dict[Key, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    every_step = [sent for part in (tensor, context, shards, replicas, stages, scalars) for sent in part(sizes)]
+    for key, times, num_bytes in [*every_step * steps, *once(sizes)]:
+        total[key] = total[key][0] + times, total[key][1] + num_bytes
+    return dict(total)
+
+
+def tensor(sizes: Sizes) -> Sent:
+    """Two gathers and two reductions of the stream a block, each way, one at either end of the model; or all-reduces.
+
+    The loss sums three numbers a token over the vocabulary's parts. Norms have parts of their gradients where the
+    sequence is cut: FSDP sums each as it reduces it, else one sum a rank does for all.
+    """
+    config, columns = sizes.config, sizes.columns
+    parallel, layers = config.parallel, config.model.layers
+    if parallel.tp == 1:
+        return
+    times = (4 * layers + 2) * parallel.microbatches * columns
+    num_bytes = (4 * layers + 2) * sizes.tokens * config.model.hidden * FLOAT * columns
+    for operation in ("all_gather", "reduce_scatter") if parallel.sequence_parallel else ("all_reduce",):
+        yield ("tp", operation), times, num_bytes
+    yield ("tp", "all_reduce"), 3 * parallel.microbatches * columns, 3 * sizes.tokens * FLOAT * columns
+    if parallel.sequence_parallel:
+        sums = (2 * layers + 1) * columns if sizes.shards > 1 else parallel.world_size
+        yield ("tp", "all_reduce"), sums, sizes.norms * FLOAT * columns
+
+
+def context(sizes: Sizes) -> Sent:
+    """Ring: c - 1 hops of keys and values each way, and c of their gradients. Ulysses: two exchanges each way."""
+    parallel, model = sizes.config.parallel, sizes.config.model
+    if parallel.cp == 1:
+        return
+    calls = model.layers * parallel.microbatches * sizes.columns
+    head = sizes.tokens * (model.hidden // model.heads) * FLOAT // parallel.tp
+    if parallel.cp_method == "ulysses":
+        exchanged = (2 * model.heads + 2 * model.kv_heads) * head
+        yield ("cp", "all_to_all"), 4 * calls, 2 * model.layers * sizes.columns * exchanged
+        return
+    hops, keys_and_values = 3 * parallel.cp - 2, 2 * model.kv_heads * head
+    for operation in ("send", "recv"):
+        yield ("cp", operation), hops * calls, hops * model.layers * sizes.columns * keys_and_values
+
+
+def shards(sizes: Sizes) -> Sent:
+    """Each unit gathered for forward and for backward, in a pipeline once a step for both; reduced once."""
+    if sizes.shards == 1:
+        return
+    config = sizes.config
+    gathers = 1 if config.parallel.pp > 1 else 2
+    times, num_bytes = sizes.units * sizes.columns, sizes.parameters * FLOAT * sizes.columns
+    yield (sizes.shard_axis, "all_gather"), gathers * times, gathers * num_bytes
+    yield (sizes.shard_axis, "reduce_scatter"), times, num_bytes
+    if config.parallel.dp_replicate > 1:
+        yield ("dp_replicate", "all_reduce"), times, num_bytes // sizes.shards
+
+
+def replicas(sizes: Sizes) -> Sent:
+    """DDP: the gradients of a stage are one bucket, they are small."""
+    parallel = sizes.config.parallel
+    if parallel.dp > 1:
+        yield (
+            ("dp", "all_reduce"),
+            parallel.pipeline.chunks * parallel.world_size,
+            sizes.parameters * FLOAT * sizes.columns,
+        )
+
+
+def once(sizes: Sizes) -> Sent:
+    """DDP orders its buckets as gradients came in the first step; in the second the ranks agree on them.
+
+    For each stage a place for every parameter and how many there are, then how many each bucket has.
+    """
+    parallel = sizes.config.parallel
+    if parallel.dp > 1:
+        stages = parallel.pipeline.chunks * parallel.world_size
+        tensors = (9 * sizes.config.model.layers + 3) * sizes.columns
+        yield ("dp", "broadcast"), 2 * stages, (tensors + 2 * stages) * INT
+
+
+def stages(sizes: Sizes) -> Sent:
+    """A message for each action whose input another rank of the pipeline makes."""
+    config, parallel = sizes.config, sizes.config.parallel
+    if parallel.pp == 1:
+        return
+    times = messages(parallel.order_name, parallel.pipeline) * sizes.columns
+    sequences = sizes.sequences // parallel.microbatches
+    num_bytes = sequences * config.stream_tokens * config.model.hidden * FLOAT
+    for operation in ("send", "recv"):
+        yield ("pp", operation), times, times * num_bytes
+
+
+def messages(schedule: str, shape: Shape) -> int:
+    """Between the ranks of one pipeline in one step: activations to the next stage, their gradients back."""
+    placement = SCHEDULES[schedule].placement
+    rank_of = {stage: rank for rank in range(shape.ranks) for stage in placement(rank, shape)}
+    feeds = {"F": -1, "B": 1, "I": 1}
+    sources = [
+        (rank, rank_of.get(action.stage + feeds[action.kind]))
+        for rank, order in orders(schedule, shape).items()
+        for action in order
+        if action.kind in feeds
+    ]
+    return sum(source is not None and source != rank for rank, source in sources)
+
+
+def scalars(sizes: Sizes) -> Sent:
+    """The gradient's norm is one number along each axis that cuts parameters; the logged loss is one for the world."""
+    parallel, ranks = sizes.config.parallel, sizes.config.parallel.world_size
+    axes = [
+        axis for axis, size in ((sizes.shard_axis, sizes.shards), ("tp", parallel.tp), ("pp", parallel.pp)) if size > 1
+    ]
+    for axis in axes:
+        yield (axis, "all_reduce"), ranks, FLOAT * ranks
+    yield (world_axis(sizes.config), "all_reduce"), ranks, FLOAT * ranks
+
+
+def world_axis(config: Config) -> str:
+    """What the group of all ranks is recorded as: torch gives it to the only axis of a mesh."""
+    parallel, sizes = config.parallel, Sizes(config=config)
+    used = {
+        "pp": parallel.pp,
+        "dp_replicate": parallel.dp_replicate,
+        sizes.shard_axis: sizes.shards,
+        "dp": parallel.dp,
+        "tp": parallel.tp,
+    }
+    axes = [axis for axis, size in used.items() if size > 1]
+    return axes[0] if len(axes) == 1 else WORLD

@@ -1,0 +1,74 @@
+"""The sweep of `make test-engine`: its table, its verdict, and one of its layouts for real."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.pool import Pool
+from tests.distributed.sweep import STEPS, Verdict, configuration, judge, train, write_text
+from tests.distributed.sweep_layouts import EIGHT_RANKS, FOUR_RANKS, LAYOUTS
+from tests.distributed.sweep_traffic import traffic
+from traincope.engine.config import ParallelConfig
+
+GOOD = Verdict(
+    error=0.0, weight_error=0.0, seen={("tp", "send"): (2, 8)}, expected={("tp", "send"): (2, 8)}, disordered=()
+)
+
+
+def test_every_layout_of_the_table_is_one_of_four_or_eight_ranks() -> None:
+    sizes = {name: configuration("text", tables).parallel.world_size for name, tables in LAYOUTS.items()}
+    assert sizes == dict.fromkeys(FOUR_RANKS, 4) | dict.fromkeys(EIGHT_RANKS, 8)
+    assert len(FOUR_RANKS) + len(EIGHT_RANKS) == len(LAYOUTS) >= 16
+
+
+def test_whatever_differs_fails() -> None:
+    assert GOOD.passed
+    assert not replace(GOOD, error=1e-5).passed
+    assert not replace(GOOD, weight_error=1e-4).passed
+    assert not replace(GOOD, seen={("cp", "send"): (2, 8)}).passed
+    assert not replace(GOOD, seen={("tp", "send"): (2, 4)}).passed
+    assert not replace(GOOD, disordered=("rank 1",)).passed
+
+
+def test_traffic_of_a_pipeline_of_rings_is_that_on_paper() -> None:
+    """pp 2 zb-v x cp 2: 4 stages in a V, of 2 layers each; stages 0 and 3 on one rank, 1 and 2 on the other.
+
+    Of the 6 inputs from other stages 4 come from the other rank, for each of 4 microbatches of 4 sequences, 8 tokens
+    of 32 channels: 16 messages of 4 KiB a step, on each of 2 columns. Keys and values of 4 sequences, 8 tokens and 4
+    heads of 4 channels are 4 KiB, and go 4 hops in each of 8 layers, for 4 microbatches and 2 columns.
+    """
+    expected = traffic(configuration("text", FOUR_RANKS["pp 2 zb-v x cp 2"]), steps=1)
+    assert expected["pp", "send"] == expected["pp", "recv"] == (2 * 16, 2 * 16 * 4096)
+    assert expected["cp", "send"] == expected["cp", "recv"] == (4 * 8 * 4 * 2, 4 * 8 * 4 * 2 * 4096)
+    assert expected["world", "all_reduce"] == (4, 16)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """Of its own: meshes of other trainings, kept by torch's caches, would name the world's group."""
+    pool = Pool(4)
+    yield pool
+    pool.stop()
+
+
+def test_a_layout_trains_as_one_process_and_is_recorded_right(pool: Pool, tmp_path: Path) -> None:
+    text = write_text(tmp_path)
+    config = configuration(text, FOUR_RANKS["pp 2 zb-v x cp 2"])
+    alone = train(replace(config, parallel=ParallelConfig()))
+    assert len(alone.losses) == STEPS
+    verdict = judge(pool, config, alone, tmp_path / "run")
+    assert (verdict.seen, verdict.disordered) == (verdict.expected, ())
+    assert verdict.passed, verdict
+
+
+def test_another_training_is_told_apart(pool: Pool, tmp_path: Path) -> None:
+    """One of another seed."""
+    text = write_text(tmp_path)
+    config = configuration(text, FOUR_RANKS["pp 2 gpipe x ddp 2"])
+    alone = train(replace(config, parallel=ParallelConfig()))
+    other = replace(config, train=replace(config.train, seed=1))
+    verdict = judge(pool, other, alone, tmp_path / "run")
+    assert verdict.error > 1e-3
+    assert verdict.weight_error > 1e-3
