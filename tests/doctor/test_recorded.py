@@ -1,12 +1,15 @@
 """What doctor says of a run: recorded here, then damaged by hand."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 import traincope
 from traincope.doctor import Finding, State, examine_run
+
+DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"
 
 
 @pytest.fixture
@@ -72,3 +75,20 @@ def test_what_the_recorder_lost_and_what_was_damaged_is_counted(run: Path) -> No
         "1,200 names on rank 0",
         f"{segment} is cut off in the middle of a record; 48 bytes of it are lost",
     ]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 3), (0, 1)], ids=["whole", "of one host"])
+def test_hosts_that_met_agree_within_their_bound(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    """The sample as if its stages had been on two hosts."""
+    copy = tmp_path / "demo"
+    shutil.copytree(DEMO, copy)
+    for number in range(4):
+        directory = copy / "attempt-000" / f"rank-{number:05d}"
+        card = directory / "rank.json"
+        card.write_text(json.dumps(json.loads(card.read_text()) | {"boot_id": f"boot {number // 2}"}))
+        if number not in ranks:
+            shutil.rmtree(directory)
+    (clocks,) = [finding for finding in examine_run(copy).findings if finding.name == "clocks"]
+    assert clocks.state is State.OK
+    expected = "2 hosts; by what they sent each other they agree within" if len(ranks) == 4 else "one for all ranks"
+    assert clocks.said.startswith(expected)

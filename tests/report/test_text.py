@@ -302,6 +302,15 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
     )
 
 
+def test_how_far_the_clocks_of_hosts_may_be_apart_is_said() -> None:
+    hosts = document()
+    hosts["clock"][1].update(offset_ns=5, bound_ns=80_000, drift_ppm=-3.5, source="messages")
+    assert shown(hosts).endswith(
+        "    the hosts' clocks agree within 80.0 us with that of rank 0, by what they\n"
+        "    sent; nothing finer is compared across hosts\n"
+    )
+
+
 def test_markup_and_terminal_commands_in_names_are_only_characters() -> None:
     name = "[red]x[/red]\x1b[31m\n"
     hostile = document()
@@ -356,7 +365,9 @@ def test_transfer_that_may_be_wait_is_admitted() -> None:
     unsplit = document()
     assert unsplit["ledger"] is not None
     unsplit["ledger"]["unsplit_ns"] = 6 * MS
-    assert "    1.00 ms a step of transfer may be wait: records of the peers are missing\n" in shown(unsplit)
+    assert "    1.00 ms a step of transfer may be wait: peers' records, or clocks, do not tell\n" in shown(
+        unsplit, width=90
+    )
 
 
 def test_evaluation_stands_beside_the_steps() -> None:

@@ -36,7 +36,7 @@ class RankLedger:
     terms: dict[str, Ints | None]
     """Term -> ns, in ledger order; None: this source cannot see it. The rest sums to wall_ns."""
     unsplit_ns: Ints
-    """Part of exposed_transfer that may be waiting: records of the peers are missing."""
+    """Part of exposed_transfer that may be waiting: the peers' records are missing, or their clocks too far apart."""
     counted: Bools
     """Steps that enter the sums; the first of a run is warm-up."""
     evaluation_ns: int = 0

@@ -70,4 +70,4 @@ def _notes(ledger: Ledger) -> Iterator[Text]:
         yield text(f"not visible here, so within unattributed: {', '.join(unseen)}", style="dim")
     if ledger["unsplit_ns"]:
         per_step = duration(ledger["unsplit_ns"] / ledger["rank_steps"])
-        yield text(f"{per_step} a step of transfer may be wait: records of the peers are missing", style="dim")
+        yield text(f"{per_step} a step of transfer may be wait: peers' records, or clocks, do not tell", style="dim")
