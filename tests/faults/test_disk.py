@@ -207,6 +207,23 @@ def test_a_run_directory_that_is_removed_is_not_made_anew(victims: Victims, bare
     assert not (tmp_path / "run").exists()
 
 
+def train_where_the_run_directory_is_removed_before_the_first_step(out: str) -> Outcome:
+    """Where the rank belongs is only known at that step, so its records are to be moved once more."""
+    writer.CAPACITY = SMALL_SEGMENT
+    with traincope.run(out, throttle=None):
+        shutil.rmtree(out)
+        return train()
+
+
+def test_a_run_directory_that_is_removed_before_the_first_step_is_not_made_anew_at_every_step(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.train(train_where_the_run_directory_is_removed_before_the_first_step, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, bare)
+    assert ended.err.count("recorder.Recorder.settle failed, training goes on: [Errno 2] No such file") == 1
+    assert not (tmp_path / "run").exists()
+
+
 def train_while_a_segment_is_cut(out: str) -> Outcome:
     def fault() -> None:
         os.truncate(segments(out)[-1], 0)

@@ -1,7 +1,9 @@
 """Device brackets on a pretended stream: its events happen when the test says so."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import thread_time_ns
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from traincope.record import guard as guarding
 from traincope.record.collectives import Issued
 from traincope.record.device import DeviceStalls
 from traincope.record.groups import KnownGroup
+from traincope.record.guard import meter
 from traincope.record.identity import Identity
 from traincope.record.recorder import Recorder
 from traincope.record.streams import Streams
@@ -178,6 +181,26 @@ def test_the_thread_resolves_and_stops(recorder: Recorder, stalls_on: MakeStalls
     stalls.stop()
     threads = [path.name for path in recorder.directory.glob("thread-*.seg")]
     assert len(threads) == 1
+
+
+def test_what_the_thread_costs_is_known_while_it_runs(monkeypatch: pytest.MonkeyPatch, stalls_on: MakeStalls) -> None:
+    """Each look by itself: two have begun, so the first has been counted."""
+    monkeypatch.setattr(devices, "POLL_SECONDS", 0.001)
+    stalls, looks = stalls_on(FakeDevice(Clock())), threading.Semaphore(0)
+
+    def look_for_a_millisecond() -> int:
+        looks.release()
+        until = thread_time_ns() + 1_000_000
+        while thread_time_ns() < until:
+            pass
+        return 0
+
+    monkeypatch.setattr(stalls, "resolve", look_for_a_millisecond)
+    before_ns = meter.own_ns
+    stalls.give_back(stalls.mark())
+    assert looks.acquire(timeout=20)
+    assert looks.acquire(timeout=20)
+    assert meter.own_ns - before_ns >= 900_000
 
 
 def test_a_wait_of_another_stream_is_no_stall_until_that_one_computes(stalls_on: MakeStalls) -> None:

@@ -89,6 +89,30 @@ def test_a_rank_without_its_card_is_named_and_the_others_open(run: Path) -> None
     assert "rank-00001/rank.json cannot be read" in records.problems[0]
 
 
+@pytest.mark.parametrize("capacity", ["1e99999", "[1]", "null", '"x"', "1.5", "[" * 3000])
+def test_a_capacity_that_is_no_number_is_named_and_costs_only_its_segment(run: Path, capacity: str) -> None:
+    path = rank(run, 1) / "main-00000.seg"
+    raw = path.read_bytes()
+    magic, header = raw[:8], f'{{"version": 2, "record_bytes": 56, "capacity": {capacity}}}'.encode()
+    path.write_bytes((magic + len(header).to_bytes(4, "little") + header).ljust(4096, b"\0") + raw[4096:])
+    damaged = read_run(run).ranks[1]
+    assert damaged.segments == ()
+    assert "main-00000.seg has a damaged header" in damaged.problems[0]
+
+
+def test_segments_are_in_the_order_they_were_begun_also_where_their_number_grows_a_digit(run: Path) -> None:
+    """100000 comes before 99999 in a dictionary; so does attempt 1000 before 999."""
+    first = rank(run, 0) / "main-00000.seg"
+    for number in (99999, 100000):
+        shutil.copy(first, first.with_name(f"main-{number}.seg"))
+    segments = read_run(run).ranks[0].segments
+    assert [segment.index for segment in segments] == [0, 99999, 100000]
+    for number in (999, 1000):
+        shutil.copytree(run / "attempt-000", run / f"attempt-{number}")
+    whole = read_run(run)
+    assert (whole.last_attempt, [attempt.number for attempt in whole.earlier]) == (1000, [0, 999])
+
+
 @pytest.mark.parametrize("cut", [1, RECORD_BYTES - 1, 3 * RECORD_BYTES + 7])
 def test_a_truncated_segment_costs_only_its_tail(run: Path, cut: int) -> None:
     path = rank(run, 1) / "main-00000.seg"

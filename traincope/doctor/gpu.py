@@ -2,17 +2,14 @@
 
 import ctypes
 import importlib.util
-from pathlib import Path
 
 from traincope.doctor.finding import Finding, bad, note, ok
+from traincope.record.nvml import DRIVER, LIBRARY, has_driver
 from traincope.report.units import count
 
-NVML = "libnvidia-ml.so.1"
 NVML_SUCCESS = 0
 VERSION_BYTES = 96
 """NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE is 80."""
-
-KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def examine_gpu() -> tuple[Finding, ...]:
@@ -28,7 +25,7 @@ def _torch() -> Finding:
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         shown = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         return ok("torch sees", f"{shown}; CUDA {torch.version.cuda or 'unknown'}")
-    if torch.version.cuda is None and KERNEL_DRIVER.exists():
+    if torch.version.cuda is None and DRIVER.exists():
         return bad(
             "torch sees",
             "no GPU: this torch is built for the CPU, but the machine has an NVIDIA driver",
@@ -40,15 +37,12 @@ def _torch() -> Finding:
 
 def _nvml() -> Finding:
     try:
-        nvml = ctypes.CDLL(NVML)
-    except OSError:
-        if not KERNEL_DRIVER.exists():
+        if not has_driver():
             return note("NVML", "not there, as there is no NVIDIA driver")
-        return note(
-            "NVML",
-            f"{NVML} is missing beside a loaded NVIDIA driver",
-            do="in a container start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-        )
+    except FileNotFoundError as error:
+        missing, _, remedy = str(error).partition("; ")
+        return note("NVML", missing, do=remedy)
+    nvml = ctypes.CDLL(LIBRARY)
     answer = nvml.nvmlInit_v2()
     if answer != NVML_SUCCESS:
         return note("NVML", f"is there but does not start (error {answer})", do="see what nvidia-smi says")

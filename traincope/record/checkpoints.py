@@ -12,9 +12,8 @@ from traincope.record.late import WhenImported
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, end
+from traincope.store.attempts import SAVED
 
-SAVED = "checkpoint saved"
-"""Name of the event at the end of an asynchronous save."""
 FAILED = "checkpoint failed"
 
 

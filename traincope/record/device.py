@@ -101,7 +101,7 @@ class DeviceStalls:
         self._capturing = False
         self._anchor: _Anchor | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=guard(self._run), name="traincope-device", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
 
     def stop(self) -> None:
         """Resolve what has happened by now; what the device has not done yet is lost."""
@@ -164,15 +164,22 @@ class DeviceStalls:
         return written
 
     def _run(self) -> None:
+        """Every look passes a guard of its own: what it costs is then its step's, and not the run's last one's."""
+        if not guard(self._enter)():
+            self._off = True
+            return
+        resolve = guard(self.resolve)
+        while not self._stopped.wait(POLL_SECONDS):
+            resolve()
+        resolve()
+
+    def _enter(self) -> bool:
         try:
             self._device.enter_thread()
         except (OSError, AttributeError, RuntimeError) as error:
-            self._off = True
             self._recorder.probes["device stalls"] = f"absent: {error}"
-            return
-        while not self._stopped.wait(POLL_SECONDS):
-            self.resolve()
-        self.resolve()
+            return False
+        return True
 
     def _keep_anchor(self) -> None:
         now = monotonic_ns()

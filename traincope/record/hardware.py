@@ -141,7 +141,7 @@ class _Watch:
         self._told: Counter[str] = Counter()
         self._stopped = threading.Event()
         self._left_behind = False
-        self._thread = threading.Thread(target=guard(self._run), name="traincope-hardware", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="traincope-hardware", daemon=True)
         self.state = "on"
         """What the probe says."""
 
@@ -156,24 +156,33 @@ class _Watch:
         self._left_behind = True
 
     def _run(self) -> None:
+        """Every turn passes a guard of its own: what it costs is then its step's, and not the run's last one's."""
+        gpu = guard(self._open)()
+        if gpu is None:
+            return
+        last, looked_ns, turn = False, None, guard(self._turn)
+        while (self._measures or self._listens) and not last:
+            last = self._stopped.is_set()
+            looked_ns = turn(gpu, looked_ns)
+            if looked_ns is None:
+                break
+        guard(gpu.close)()
+
+    def _open(self) -> Gpu | None:
         try:
             gpu = Gpu.open(self._nvml, self._uuid)
         except Refusal as refusal:
             self.state = f"absent: NVML refuses: {refusal}"
-            return
-        try:
-            self._look_until_stopped(gpu)
-        finally:
-            gpu.close()
-
-    def _look_until_stopped(self, gpu: Gpu) -> None:
+            return None
         self._attempt(gpu, XIDS, gpu.listen)
-        last, looked_ns = False, None
-        while (self._measures or self._listens) and not last:
-            last = self._stopped.is_set()
-            looked_ns = self._look(gpu, looked_ns)
-            while self._wait(gpu) and monotonic_ns() - looked_ns < LOOK_SECONDS * 1e9:
-                pass
+        return gpu
+
+    def _turn(self, gpu: Gpu, before_ns: int | None) -> int:
+        """Look, and wait for XIDs until it is time to look again; returns when it looked."""
+        looked_ns = self._look(gpu, before_ns)
+        while self._wait(gpu) and monotonic_ns() - looked_ns < LOOK_SECONDS * 1e9:
+            pass
+        return looked_ns
 
     def _look(self, gpu: Gpu, before_ns: int | None) -> int:
         """Returns when. Nothing says how long ago that began which the first look finds."""

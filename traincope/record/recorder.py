@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -43,6 +44,10 @@ class Recorder:
         self._meeting = Meeting(out=out, root=root, identity=identity)
         self.place: Place | None = None
         """Where the records belong; None while they are in the provisional directory."""
+        self._displaced = False
+        """Whether the provisional directory could not be moved to its place: most likely somebody has removed it."""
+        self.values_left_out = 0
+        """Of `run.log()`, those that had not come from the GPU when the run ended, or were too many at once."""
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
@@ -135,7 +140,7 @@ class Recorder:
     @guard
     def settle(self, without_group: bool = False, last_chance: bool = False) -> None:
         """Move from the provisional directory to the rank's own, if it is known by now which that is."""
-        if self.place is not None or not self.active:
+        if self.place is not None or self._displaced or not self.active:
             return
         place = self._meeting.look(without_group=without_group)
         if place is None and last_chance:
@@ -144,7 +149,12 @@ class Recorder:
             self._move(place)
 
     def _move(self, place: Place) -> None:
-        os.replace(self.directory, place.directory)
+        try:
+            os.replace(self.directory, place.directory)
+        except OSError:
+            self._displaced = True
+            _remove_empty(place.directory, place.directory.parent, place.run)
+            raise
         self.directory = self.shared.directory = place.directory
         self.place = place
         self.note()
@@ -217,6 +227,7 @@ class Recorder:
             "lost_lines": sum(file.lost for file in self._side_files),
             "names_refused": self.names.refused,
             "details_refused": self._details.refused,
+            "values_left_out": self.values_left_out,
         }
 
     def abandon(self) -> None:
@@ -279,6 +290,13 @@ class _Lease:
     def __del__(self) -> None:
         self.writer.latest = None
         self._idle.append(self.writer)
+
+
+def _remove_empty(*directories: Path) -> None:
+    """From the innermost on, as far as they are."""
+    with suppress(OSError):
+        for directory in directories:
+            directory.rmdir()
 
 
 @guard

@@ -88,9 +88,8 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered -= 1
-        if self._entered:
-            return
-        guard(self._stop)(kind, error, False)
+        if not self._entered:
+            guard(self._stop)(kind, error, False)
 
     def end_with_the_process(self, error: BaseException | None) -> None:
         """As if left by `error`, or by nothing; the exit code of the process is not known here."""
@@ -158,8 +157,7 @@ class Run:
         if self._options.flops is not None:
             recorder.settings["model_flops_per_step"] = float(self._options.flops)
         meter.span_ns = _trial_of_a_span()
-        self._recorder, self._scalars = recorder, Scalars(recorder)
-        _active, _recording = self, recorder
+        self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
         throttle = Throttle(self._options.throttle)
         self._probes = Probes(recorder, make_hooks(), level=_level(self._options), throttle=throttle)
@@ -170,8 +168,8 @@ class Run:
 
     def _stop(self, kind: type[BaseException] | None, error: BaseException | None, with_process: bool) -> None:
         global _active, _recording
-        recorder, self._recorder, self._scalars = self._recorder, None, None
-        if recorder is None:
+        recorder, scalars, self._recorder, self._scalars = self._recorder, self._scalars, None, None
+        if recorder is None or scalars is None:
             return
         _active = _recording = None
         self._not_at_exit()
@@ -180,6 +178,7 @@ class Run:
         ending = ending_of(kind, error)
         if ending.details:
             _write_event(recorder, "exception", dict(ending.details))
+        guard(scalars.finish)()
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=ending.name, with_process=with_process)
 

@@ -36,7 +36,6 @@ class Scalars:
     def __init__(self, recorder: "Recorder") -> None:
         self._recorder = recorder
         self._copies: deque[_Copy] = deque()
-        self.left_out = 0
         recorder.between_steps(self.resolve)
 
     def log(self, name: str, value: Any) -> None:
@@ -60,12 +59,19 @@ class Scalars:
             copy = self._copies.popleft()
             self._write(copy.name, float(copy.memory), step=copy.step, at_ns=copy.at_ns)
 
+    def finish(self) -> None:
+        """What has arrived is written, the rest counted: waiting for it would be waiting for the device."""
+        try:
+            self.resolve()
+        finally:  # a device that is broken answers with an error
+            self._recorder.values_left_out += len(self._copies)
+
     def _fetch(self, number: int, value: Any, *, at_ns: int) -> None:
         """Into pinned memory behind everything queued; nothing on a stream that is being captured."""
         import torch
 
         if len(self._copies) >= MAX_UNDER_WAY or _is_capturing():
-            self.left_out += 1
+            self._recorder.values_left_out += 1
             return
         memory = torch.empty((), dtype=value.dtype, device="cpu", pin_memory=True)
         memory.copy_(value.reshape(()), non_blocking=True)

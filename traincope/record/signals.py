@@ -93,7 +93,7 @@ class Signals:
         self._patches.replace(faulthandler, "register", registering)
         self._patches.replace(faulthandler, "enable", enabling)
 
-    def _leave(self, number: signal.Signals) -> None:
+    def _leave(self, number: Any) -> None:
         self._registered.pop(number, None)
 
     def _open(self, directory: Path, name: str) -> TextIO:
@@ -109,7 +109,7 @@ def _caught() -> int:
 
 
 def _is_free(number: signal.Signals, caught: int) -> bool:
-    """Whether Python handles it, or nobody; what else is caught is C's, most likely a `faulthandler` of the training."""
+    """Whether Python handles it, or nobody; what else is caught is C's, most likely the training's `faulthandler`."""
     handler = signal.getsignal(number)
     if handler is signal.SIG_DFL:
         return not caught >> (number - 1) & 1

@@ -1,6 +1,7 @@
 """Names of the files in a run directory, in one place."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 RUN_FILE = "run.json"
@@ -28,6 +29,16 @@ def rank_directory(run: Path, *, attempt: int, rank: int) -> Path:
 
 def segment_path(directory: Path, *, thread: str, index: int) -> Path:
     return directory / f"{thread}-{index:05d}.seg"
+
+
+def in_order(segments: Iterable[Path]) -> list[Path]:
+    """Thread by thread, as they were begun: the one after 99999 has a digit more. What is no segment comes first."""
+    return sorted(segments, key=_thread_and_index)
+
+
+def _thread_and_index(path: Path) -> tuple[str, int]:
+    thread, _, index = path.stem.rpartition("-")
+    return thread, int(index) if index.isdecimal() else -1
 
 
 def signal_file(name: str) -> str:

@@ -22,6 +22,7 @@ from traincope.store.layout import (
     RANK_FILE,
     RUN_FILE,
     attempt_number,
+    in_order,
     rank_number,
 )
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
@@ -105,8 +106,8 @@ def read_run(path: str | Path) -> RunRecords:
     """
     root = find_run(Path(path))
     info = read_run_info(root)
-    attempts = sorted(p for p in root.glob("attempt-*") if p.is_dir() and attempt_number(p) is not None)
-    number = (attempt_number(attempts[-1]) or 0) if attempts else 0
+    numbered = {n: p for p in root.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
+    number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
     ranks, problems = _read_ranks(sorted(attempts[-1].glob("rank-*")) if attempts else [], attempt=number)
     ranks = _with_provisional(root, ranks, problems, attempt=number)
     if not attempts and not ranks:
@@ -188,7 +189,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
             f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
         )
     segments = []
-    for path in sorted(directory.glob("*.seg")):
+    for path in in_order(directory.glob("*.seg")):
         try:
             segment = read_segment(path)
         except VersionError:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Kind, Phase, Work
+from traincope.store.lines import parse
 
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
@@ -125,14 +126,14 @@ def _read_header(raw: bytes, path: Path) -> int:
     if raw[: len(MAGIC)] != MAGIC:
         raise RunDirectoryError(f"{path} is no traincope segment, or its header is gone; the other ranks still open")
     length = int.from_bytes(raw[len(MAGIC) : len(MAGIC) + 4], "little")
-    try:
-        header = json.loads(raw[len(MAGIC) + 4 : len(MAGIC) + 4 + length])
-        version, record_bytes, capacity = header["version"], header["record_bytes"], header["capacity"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open") from error
+    header = parse(raw[len(MAGIC) + 4 : len(MAGIC) + 4 + length].decode(errors="replace"))
+    fields = header if isinstance(header, dict) else {}
+    version, record_bytes, capacity = (fields.get(name) for name in ("version", "record_bytes", "capacity"))
+    if type(version) is not int or type(capacity) is not int:
+        raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open")
     if version not in READABLE_VERSIONS or record_bytes != RECORD_BYTES:
         raise VersionError(
             f"{path} is of format {version}, this traincope reads format {FORMAT_VERSION} and older; "
             "open it with the traincope that wrote it, or a newer one"
         )
-    return int(capacity)
+    return capacity
