@@ -9,7 +9,7 @@ import platform
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,8 @@ LATE_RANK = 1
 COMMON = ("all_reduce", "all_reduce", "broadcast", "reduce", "all_gather", "all_gather", "gather", "scatter")
 EXPECTED = {rank: [*COMMON, "all_reduce", direct, "barrier"] for rank, direct in enumerate(("send", "recv"))}
 """What `every_operation` calls, by rank."""
+FROM_PYTHON = {rank: [*COMMON, direct, "barrier"] for rank, direct in enumerate(("send", "recv"))}
+"""Those of them that the fallback can see: all but the functional one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,27 +50,42 @@ class Check:
 
 def every_operation(directory: str) -> None:
     """Synchronous, asynchronous, functional and point to point."""
+    with traincope.run(directory) as run:
+        run.step()
+        call_every_operation()
+
+
+def every_operation_without_the_hook(directory: str) -> None:
+    """As a torch would be watched that lacks what the hook on the dispatcher stands on."""
+    name = torch._C._dispatch_keyset_full_after
+    with ExitStack() as leaving:
+        del torch._C._dispatch_keyset_full_after
+        run = leaving.enter_context(traincope.run(directory))
+        torch._C._dispatch_keyset_full_after = name
+        run.step()
+        call_every_operation()
+
+
+def call_every_operation() -> None:
     import torch.distributed._functional_collectives as functional
 
     rank, size = dist.get_rank(), dist.get_world_size()
     gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    with traincope.run(directory) as run:
-        run.step()
-        one, many = torch.ones(8), [torch.empty(8) for _ in range(size)]
-        dist.all_reduce(one)
-        dist.all_reduce(one, async_op=True).wait()
-        dist.broadcast(one, src=1)
-        dist.reduce(one, dst=0)
-        dist.all_gather(many, one)
-        gather_single(torch.empty(8 * size), one)
-        dist.gather(one, many if rank == 0 else None, dst=0)
-        dist.scatter(one, many if rank == 0 else None, src=0)
-        functional.wait_tensor(functional.all_reduce(one, "sum", dist.group.WORLD))
-        if rank == 0:
-            dist.send(one, dst=1, tag=3)
-        else:
-            dist.recv(one, src=0, tag=3)
-        dist.barrier()
+    one, many = torch.ones(8), [torch.empty(8) for _ in range(size)]
+    dist.all_reduce(one)
+    dist.all_reduce(one, async_op=True).wait()
+    dist.broadcast(one, src=1)
+    dist.reduce(one, dst=0)
+    dist.all_gather(many, one)
+    gather_single(torch.empty(8 * size), one)
+    dist.gather(one, many if rank == 0 else None, dst=0)
+    dist.scatter(one, many if rank == 0 else None, src=0)
+    functional.wait_tensor(functional.all_reduce(one, "sum", dist.group.WORLD))
+    if rank == 0:
+        dist.send(one, dst=1, tag=3)
+    else:
+        dist.recv(one, src=0, tag=3)
+    dist.barrier()
 
 
 def train(directory: str | None) -> list[float]:
@@ -128,6 +145,13 @@ def names(rank: RankTimeline, kind: Kind) -> list[str]:
     return [rank.name(int(record["name"])) for record in rank.of_kind(kind)]
 
 
+def look_at_fallback(timeline: Timeline) -> Check:
+    seen, waited = ({rank.rank: names(rank, kind) for rank in timeline.ranks} for kind in (Kind.COLLECTIVE, Kind.STALL))
+    complete = bool(match_instances(timeline).complete.all())
+    passed = seen == waited == FROM_PYTHON and complete
+    return Check(what="without the dispatcher", passed=passed, seen=_counted(seen, FROM_PYTHON))
+
+
 def look_at_operations(timeline: Timeline) -> list[Check]:
     seen = {rank.rank: names(rank, Kind.COLLECTIVE) for rank in timeline.ranks}
     waited = {rank.rank: names(rank, Kind.STALL) for rank in timeline.ranks}
@@ -170,6 +194,8 @@ def examine(pool: Pool, root: Path) -> tuple[list[Check], dict[str, str]]:
     """The checks, and the state of every probe."""
     pool.run(every_operation, str(root / "operations"))
     checks = look_at_operations(traincope.open_run(root / "operations"))
+    pool.run(every_operation_without_the_hook, str(root / "fallback"))
+    checks.append(look_at_fallback(traincope.open_run(root / "fallback")))
     bare, observed = pool.run(train, None), pool.run(train, str(root / "training"))
     training = traincope.open_run(root / "training")
     checks += look_at_training(training)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -152,6 +153,7 @@ def test_every_operation_is_seen_waited_for_and_matched(two_ranks: Pool, tmp_pat
         assert [rank.name(int(r["name"])) for r in collectives] == [*common, direct, "barrier"]
         assert [rank.name(int(r["name"])) for r in stalls] == [*common, direct, "barrier"]
         assert (collectives["end_ns"] != OPEN).all()
+        assert np.flatnonzero(collectives["flags"] & Flag.ASYNC).tolist() == [1, common.index("all_reduce", 2)]
         message = collectives[collectives["flags"] & Flag.POINT_TO_POINT > 0]
         assert (message["peer"].tolist(), message["tag"].tolist()) == ([1 - rank.rank], [3])
     assert match_instances(timeline).complete.all()

@@ -23,6 +23,8 @@ from traincope.record.writer import ThreadWriter
 from traincope.store import RankRecords, read_run
 from traincope.timeline import open_run
 
+COLLECTIVES = 2 * 4 * STEPS
+"""Two of each parameter's gradient in a step of `trainings.train`."""
 HOOKS = [hook.name for hook in hooks.make_hooks() if hook.level <= 2]
 
 
@@ -168,9 +170,9 @@ def test_a_wall_clock_that_is_set_back_moves_no_record_against_another(
 
 
 PRIVATE = {
-    "torch._C._dispatch_keyset_full_after": {"collectives", "waits", "flops"},
-    "torch._C._dispatch_has_kernel_for_dispatch_key": {"collectives", "waits"},
-    "torch.library.Library._destroy": {"collectives", "waits"},
+    "torch._C._dispatch_keyset_full_after": {"collectives", "flops"},
+    "torch._C._dispatch_has_kernel_for_dispatch_key": {"collectives"},
+    "torch.library.Library._destroy": {"collectives"},
     "torch._C._current_graph_task_id": {"phases", "flops"},
     "torch.utils.data.dataloader._BaseDataLoaderIter": {"data"},
     "torch.distributed.pipelining.stage._PipelineStageBase": {"pipeline"},
@@ -219,6 +221,9 @@ def test_a_torch_that_lacks_a_private_name_costs_what_stands_on_it(
         absent = {probe for probe, state in rank.info.probes.items() if state.startswith("absent: ")}
         assert {probe for probe in absent if because in rank.info.probes[probe]} == expected, name
         assert not (absent - expected) & TORCH_HAS, name
+        fallen_back = rank.info.probes["collectives_fallback"].startswith("on, in place of collectives")
+        assert fallen_back == ("collectives" in expected), name
+        assert of_kind(rank, Kind.COLLECTIVE) == of_kind(rank, Kind.STALL) == COLLECTIVES, name
         assert of_kind(rank, Kind.SPAN) >= STEPS
 
 

@@ -7,6 +7,7 @@ errors untouched.
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from traincope.record.guard import SAMPLED, guard
 from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.recorder import Recorder
+from traincope.record.torch_private import async_position
 from traincope.record.writer import Slot, ThreadWriter, add_flag, end, end_bounded, is_open
 
 COLLECTIVE = int(Kind.COLLECTIVE)
@@ -48,6 +50,23 @@ class Issued:
         """The event before it on the compute stream, while its call lasts."""
         self.returned_ns = 0
         """When its call came back, where DDP's reducer waits for it; else 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbox:
+    """How a call's group, and the work it returns, become what Python knows them by."""
+
+    group: Callable[[Any], Any]
+    work: Callable[[Any], Any]
+
+
+Watched = tuple[
+    Callable[[tuple[Any, ...]], Issued | None],
+    Callable[[Issued | None, tuple[Any, ...], Any], None],
+    Callable[[Issued | None], None],
+]
+"""What is called before a collective, with its operator's arguments; after it, with its result too; and where it
+raised."""
 
 
 class OnDevice(Protocol):
@@ -144,21 +163,29 @@ class Collectives:
         self._interposed = Interposed()
         self._listeners: list[Callable[[Issued], None]] = []
         self.on_device: OnDevice | None = None
+        self.sees_all = False
+        """Whether our kernels stand in front of every operator."""
 
     def install(self, recorder: Recorder) -> None:
+        self.prepare(recorder)
+        for operation in OPERATIONS:
+            self._interposed.put("c10d", operation.op, self._around(operation))
+        self.sees_all = True
+
+    def prepare(self, recorder: Recorder) -> None:
+        """What `watched` needs, wherever it is called from. Raises RuntimeError where there is nothing to watch."""
         import torch
 
         if not torch.distributed.is_available():
             raise RuntimeError("this torch is built without torch.distributed")
         self._recorder = recorder
         self.groups = Groups(recorder, self._meshes)
-        for operation in OPERATIONS:
-            self._interposed.put("c10d", operation.op, self._around(operation))
 
     def remove(self) -> None:
         guard(self._tell_what_was_hidden)()
         self._interposed.remove()
         self.pending.clear()
+        self.sees_all = False
 
     def _tell_what_was_hidden(self) -> None:
         hidden = self._interposed.hidden()
@@ -170,10 +197,20 @@ class Collectives:
         if listener not in self._listeners:
             self._listeners.append(listener)
 
+    def watched(self, operation: Operation, *, unbox: Unbox, around_ns: int = 0) -> Watched:
+        """The hooks around a call of one operator; `around_ns`: what the way to them costs."""
+        return (
+            guard(self._beginner(operation, unbox), every=SAMPLED, around_ns=around_ns),
+            guard(self._returner(operation, unbox), every=SAMPLED),
+            guard(self._raised),
+        )
+
     def _around(self, operation: Operation) -> Callable[[Kernel, Any], Kernel]:
-        begin = guard(self._beginner(operation), every=SAMPLED, around_ns=transit_ns())
-        returned = guard(self._returner(operation), every=SAMPLED)
-        raised = guard(self._raised)
+        from torch.distributed import ProcessGroup, Work
+
+        operation = replace(operation, async_op=async_position(operation.op))
+        unbox = Unbox(group=ProcessGroup.unbox, work=Work.unbox)
+        begin, returned, raised = self.watched(operation, unbox=unbox, around_ns=transit_ns())
 
         def around(proceed: Kernel, below: Any) -> Kernel:
             def collective(keys: Any, *arguments: Any) -> Any:
@@ -190,13 +227,13 @@ class Collectives:
 
         return around
 
-    def _beginner(self, operation: Operation) -> Callable[[tuple[Any, ...]], Issued | None]:
+    def _beginner(self, operation: Operation, boxes: Unbox) -> Callable[[tuple[Any, ...]], Issued | None]:
         """Opens the record. A closure, so that the hot path looks up nothing it can know beforehand."""
         import torch
 
         recorder, find, num_bytes = self._recorder, self.groups.find, operation.num_bytes
         threads, known_groups = recorder.threads, self.groups.known
-        unbox = torch.distributed.ProcessGroup.unbox
+        unbox = boxes.group
         name = recorder.names.intern(operation.name)
         group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
         may_be_on_device, plain_tensor = torch.backends.cuda.is_built(), torch.Tensor
@@ -215,8 +252,8 @@ class Collectives:
             if tag_at is None:
                 tag, sequence, flags = 0, known.count, 0
                 known.count = sequence + 1
-                if async_at is not None and len(arguments) > async_at and arguments[async_at]:
-                    flags = ASYNC
+                if async_at is not None and (len(arguments) <= async_at or arguments[async_at]):
+                    flags = ASYNC  # the operator's default, which the dispatcher leaves out
             else:
                 peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
                 sequence = known.next_sequence(operation.name, peer, tag)
@@ -229,11 +266,9 @@ class Collectives:
 
         return begin
 
-    def _returner(self, operation: Operation) -> Callable[[Issued | None, tuple[Any, ...], Any], None]:
+    def _returner(self, operation: Operation, boxes: Unbox) -> Callable[[Issued | None, tuple[Any, ...], Any], None]:
         """Remembers the work to be waited for, or closes the record of an operator that blocks."""
-        import torch
-
-        unbox, output = torch.distributed.Work.unbox, operation.fills
+        unbox, output = boxes.work, operation.fills
         add_work, add_tensor, listeners = self.pending.add_work, self.pending.add_tensor, self._listeners
         threads, blocking = self._recorder.threads, operation.blocking
         fills_list, fills_tensor = output is Output.LIST, output is Output.TENSOR

@@ -32,7 +32,7 @@ class Operation:
     tag: int | None = None
     """Position of the tag; only point-to-point operations have one."""
     async_op: int | None = None
-    """Position of `async_op`."""
+    """Position of `async_op`, as torch 2.7 and later have it."""
     blocking: bool = False
     """The operator itself blocks; there is no work to wait for."""
     fills: Output | None = None

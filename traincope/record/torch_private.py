@@ -4,6 +4,7 @@ A torch that lacks one makes the function raise AttributeError or ImportError: t
 needs it is absent and says so, and nothing else changes.
 """
 
+import json
 import sys
 from datetime import timedelta
 from typing import Any
@@ -61,6 +62,41 @@ def live_kernel(operator: str, key: str) -> str:
     dump = getattr(torch._C, "_dispatch_dump_table", str)
     lines = dump(operator).splitlines()
     return next((line for line in lines if line.startswith(f"{key}:")), "")
+
+
+def single_tensor_methods() -> dict[str, str]:
+    """`ProcessGroup`'s gather into and scatter from one tensor, and their operators, in a torch before 2.13.
+
+    Later ones have public methods beside them, and call those.
+    """
+    from torch.distributed import ProcessGroup
+
+    methods = {"_allgather_base": "_allgather_base_", "_reduce_scatter_base": "_reduce_scatter_base_"}
+    return {method: operator for method, operator in methods.items() if hasattr(ProcessGroup, method)}
+
+
+def flight_recorded() -> tuple[int, bool] | None:
+    """How many collectives torch's flight recorder has numbered in this process, and whether messages are among them.
+
+    None where it has none. Takes some 40 ms. (Its numbers by group, which are quicker to get, count a barrier
+    twice on gloo.)
+    """
+    from torch._C import _distributed_c10d
+
+    dump = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+    entries = [] if dump is None else json.loads(dump()).get("entries", [])
+    if not entries:
+        return None
+    return max(int(entry["record_id"]) for entry in entries) + 1, any(entry["is_p2p"] for entry in entries)
+
+
+def async_position(operator: str) -> int | None:
+    """Where a c10d operator has whether its caller goes on without waiting; None where this torch does not tell it."""
+    import torch
+
+    arguments = getattr(torch.ops.c10d, operator).default._schema.arguments
+    names = [argument.name for argument in arguments]
+    return next((at for at, name in enumerate(names) if name in ("async_op", "asyncOp")), None)
 
 
 def graph_task_reader() -> Any:

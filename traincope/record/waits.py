@@ -44,7 +44,10 @@ class Waits:
             self.device = DeviceStalls(recorder, CudaDevice())
             recorder.between_steps(self._between_steps)
         self._patch_work()
-        self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
+        try:
+            self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
+        except (AttributeError, RuntimeError) as error:
+            recorder.probes[self.name] = f"on, but not for functional collectives: {type(error).__name__}: {error}"
 
     def remove(self) -> None:
         self._patches.restore()

@@ -108,9 +108,10 @@ def _as_asked(probe: Probe) -> bool:
 
 def _probe(probe: Probe) -> Text:
     ranks = numbers(tuple(probe["ranks"]))
-    return text(
-        f"probe {probe['name']} is off on rank{'s' if len(probe['ranks']) > 1 else ''} {ranks}: {probe['state']}"
-    )
+    where = f"on rank{'s' if len(probe['ranks']) > 1 else ''} {ranks}"
+    if probe["state"].startswith(f"{ON}, "):
+        return text(f"probe {probe['name']} {where}: {probe['state']}")
+    return text(f"probe {probe['name']} is off {where}: {probe['state']}")
 
 
 def _guessed(run: Run) -> Iterator[Text]:
