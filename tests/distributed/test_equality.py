@@ -34,6 +34,7 @@ FOUR_RANKS = {
     "pp 1f1b with fewer microbatches than stages": ParallelConfig(pp=4, schedule="1f1b", microbatches=2),
     "pp x fsdp": ParallelConfig(pp=2, fsdp=2, schedule="1f1b", microbatches=4),
     "pp x ddp": ParallelConfig(pp=2, dp=2, schedule="1f1b", microbatches=4),
+    "dp x tp": ParallelConfig(dp=2, tp=2),
     "fsdp x tp": ParallelConfig(fsdp=2, tp=2),
     "fsdp x tp that repeats the norms": ParallelConfig(fsdp=2, tp=2, sequence_parallel=False),
     "pp x tp": ParallelConfig(pp=2, tp=2, schedule="1f1b", microbatches=4),
@@ -112,7 +113,7 @@ def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, a
     assert_equal(two_ranks.run(train, config), alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp", "cp x tp"])
+@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp", "dp x tp", "cp x tp"])
 def test_accumulation_changes_nothing_on_four_ranks(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], accumulation=2)
     assert_equal(four_ranks.run(train, config), alone, tolerance=FP32)
@@ -122,7 +123,7 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
     assert_equal([train(small_config(text, ParallelConfig(), accumulation=4))], alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["ddp", "hsdp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
+@pytest.mark.parametrize("layout", ["ddp", "hsdp", "dp x tp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], precision="bf16")
     assert_equal(four_ranks.run(train, config), alone_in_bf16, tolerance=BF16)

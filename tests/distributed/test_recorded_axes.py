@@ -122,6 +122,15 @@ def test_shards_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> No
     }
 
 
+def test_replicas_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> None:
+    """Each block's gradients, and those of the ends, are summed over `dp` as they appear; nothing is gathered there."""
+    table = recorded(four_ranks, tmp_path, ParallelConfig(dp=2, tp=2))
+    weights = (L * BLOCK + 2 * V * H) // 2 + NORMS
+    assert {key: row for key, row in table.items() if key[0] != "tp"} == {
+        ("dp", "all_reduce"): (L + 1, weights * FLOAT),
+    }
+
+
 def test_stages_of_context_parallel_ranks(four_ranks: Pool, tmp_path: Path) -> None:
     """The ring is `cp` and what stages send is `pp`; a stage sends its part of the stream, and gets its gradient."""
     table = recorded(four_ranks, tmp_path, ParallelConfig(pp=2, cp=2, microbatches=4))

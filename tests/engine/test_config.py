@@ -79,9 +79,9 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "pp 2 x fsdp 2 = 4 ranks, but there are 8; change a size in [parallel] or the number of ranks",
     ),
     "ddp of parts": (
-        lambda: ParallelConfig(dp=2, tp=2),
-        "parallel.dp = 2 (DDP) cannot be combined with cp = 1 and tp = 2, whose ranks hold parts of parameters and "
-        "sequences; set fsdp instead",
+        lambda: ParallelConfig(dp=2, cp=2),
+        "parallel.dp = 2 cannot be combined with cp = 2, over whose ranks parameters are sharded; for replicas of "
+        "those shards set dp_replicate, and dp = 1",
     ),
     "too few heads": (
         lambda: Config(parallel=ParallelConfig(tp=16)),

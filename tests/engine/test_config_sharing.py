@@ -16,6 +16,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(parallel=ParallelConfig(fsdp=2), ddp=DDPConfig(compression="bf16")),
         "ddp.compression = 'bf16' needs parallel.dp > 1; without replicas leave it out",
     ),
+    "compression of parts": (
+        lambda: Config(parallel=ParallelConfig(dp=2, tp=2), ddp=DDPConfig(compression="fp16")),
+        "ddp.compression = 'fp16' needs whole parameters, but parallel.tp = 2 cuts them; leave one of the two out",
+    ),
     "factors from the first step on": (
         lambda: DDPConfig(powersgd_start=1),
         "ddp.powersgd_start = 1 must be at least 2",

@@ -24,7 +24,7 @@ def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tens
         squares = squares.to(layout.mesh.device_type)
     for axis in _partitioning_axes(layout):
         group = layout.group(axis)
-        if group is not None:
+        if group is not None and group.size() > 1:
             dist.all_reduce(squares, group=group)
     return squares.sqrt()
 

@@ -10,9 +10,9 @@ from traincope.engine.mesh import Layout
 
 
 def replicate(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: torch.device) -> nn.Module:
-    """Wrap an initialised model; unchanged without a `dp` axis."""
+    """Wrap an initialised model; unchanged without a `dp` axis, and where FSDP has its parameters."""
     group = layout.group("dp")
-    if group is None:
+    if group is None or layout.sharded:
         return model
     replicas = DistributedDataParallel(
         model,

@@ -57,6 +57,11 @@ class Layout:
         return "fsdp" if self.folded is None else SHARDS_AND_CONTEXT
 
     @property
+    def sharded(self) -> bool:
+        """Whether FSDP has the parameters."""
+        return self.group(self.shard_axis) is not None
+
+    @property
     def replica(self) -> int:
         """Which slice of every global batch this rank trains on."""
         index = 0
@@ -73,6 +78,8 @@ class Layout:
 def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
     """Stages are outermost: the ranks that talk most, those of a tensor-parallel group, are neighbours.
 
+    Replicas of what tensor parallelism cuts have shards of one rank: see `sharded`.
+
     Raises ConfigError unless the layout fills the process group (one rank without a group).
     """
     config.check_world_size(dist.get_world_size() if dist.is_initialized() else 1)
@@ -81,6 +88,8 @@ def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
         return Layout(mesh=None)
     if config.cp == 1:
         mesh = _mesh(sizes, device=device)
+        if config.dp > 1 and config.tp > 1:
+            mesh = unfold(mesh, "dp", sizes={"dp": config.dp, "fsdp": 1})
         return Layout(mesh=mesh, experts=_experts_mesh(mesh, "fsdp", config))
     within = {axis: size for axis, size in sizes.items() if axis in ("fsdp", "cp")}
     outer = {axis: size for axis, size in sizes.items() if axis in ("pp", "dp_replicate")}

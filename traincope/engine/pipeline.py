@@ -88,7 +88,7 @@ def _stage(module: nn.Module, config: Config, *, stage: int, layout: Layout, dev
     stages = config.parallel.pipeline.stages
     pieces = config.parallel.replicas * config.train.accumulation * config.parallel.microbatches
     sequences, tokens = config.train.batch // pieces, config.model.sequence // config.parallel.cp
-    sharded_bf16 = config.train.precision == "bf16" and config.parallel.fsdp * config.parallel.cp > 1
+    sharded_bf16 = config.train.precision == "bf16" and layout.sharded
     dtype = torch.bfloat16 if sharded_bf16 else torch.float32
 
     def activations(tokens: int, channels: int, dtype: torch.dtype) -> Tensor:

@@ -4,7 +4,9 @@ Stage 3 of ZeRO gathers a unit's parameters when they are needed, in forward and
 gradients with the last microbatch. Stage 2 gathers once a step and keeps parameters until that last backward; it
 reduces gradients after each microbatch, so that no rank ever holds all of them. Between steps both keep shards only,
 where the paper's stage 2 keeps whole parameters: as many bytes travel, before forward instead of after the update.
-With a `dp_replicate` axis the shards are replicated along it (HSDP).
+With a `dp_replicate` axis the shards are replicated along it (HSDP). Replicas (`dp`) of what tensor parallelism cuts
+are that too, with shards of one rank: DDP does not take DTensors, and torch's way around it replaces parameters at
+every forward.
 """
 
 from collections.abc import Sequence
@@ -27,12 +29,12 @@ def shard(model: GPT, config: Config, *, layout: Layout) -> None:
 
     In bf16, parameters are gathered in bf16 and gradients reduced in fp32.
     """
-    if layout.group(layout.shard_axis) is None:
+    if not layout.sharded:
         return
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = bf16 if config.train.precision == "bf16" else MixedPrecisionPolicy()
-    mesh = layout.submesh("dp_replicate", layout.shard_axis)
-    reshard = config.fsdp.stage == 3 and config.parallel.pp == 1
+    mesh = layout.submesh("dp_replicate", "dp", layout.shard_axis)
+    reshard = config.fsdp.stage == 3 and config.parallel.pp == 1 and layout.size(layout.shard_axis) > 1
     for experts in spread_experts(model, layout=layout):
         fully_shard(
             experts,

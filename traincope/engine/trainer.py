@@ -130,10 +130,9 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     initialised ones.
     """
     bf16 = config.train.precision == "bf16"
-    sharded = layout.size(layout.shard_axis) > 1
     layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
-        model = GPT(config.model, experts=config.experts, layers=layers, autocast=bf16 and not sharded)
+        model = GPT(config.model, experts=config.experts, layers=layers, autocast=bf16 and not layout.sharded)
     split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
     share_sequences(model, config, layout=layout)
     place_experts(model, config, layout=layout)

@@ -98,7 +98,7 @@ class QuantizedReduceScatter(DefaultAllocMixin, ReduceScatter):
 
 def compress(model: nn.Module, settings: FSDPConfig, *, layout: Layout) -> None:
     """Give every unit of a sharded model what `settings` asks for; nothing without shards."""
-    if layout.group(layout.shard_axis) is None:
+    if not layout.sharded:
         return
     node = _node(settings, layout=layout)
     block = settings.quantization_block

@@ -22,7 +22,7 @@ class ParallelConfig:
     fsdp: int = 1
     """Ranks that share one copy of parameters, gradients and optimizer state (FSDP2)."""
     dp: int = 1
-    """Replicas of the whole model (DDP); a pipeline may be beside it, nothing else."""
+    """Replicas of the whole model (DDP), or of what tp leaves of it; a pipeline may be beside."""
     cp: int = 1
     """Ranks that share each sequence (context parallelism); parameters are sharded over fsdp x cp."""
     cp_method: Literal["ring", "ulysses"] = "ring"
@@ -55,9 +55,9 @@ class ParallelConfig:
             f"{self.dp_replicate}; for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
         )
         require(
-            self.dp == 1 or (self.cp == 1 and self.tp == 1),
-            f"parallel.dp = {self.dp} (DDP) cannot be combined with cp = {self.cp} and tp = {self.tp}, whose ranks "
-            "hold parts of parameters and sequences; set fsdp instead",
+            self.dp == 1 or self.cp == 1,
+            f"parallel.dp = {self.dp} cannot be combined with cp = {self.cp}, over whose ranks parameters are sharded; "
+            "for replicas of those shards set dp_replicate, and dp = 1",
         )
         require(
             self.dp_replicate == 1 or self.fsdp * self.cp > 1,

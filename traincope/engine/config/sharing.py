@@ -40,6 +40,11 @@ class DDPConfig:
                 not asked or parallel.dp > 1,
                 f"ddp.{name} = {_toml(getattr(self, name))} needs parallel.dp > 1; without replicas leave it out",
             )
+            require(
+                not asked or parallel.tp == 1,
+                f"ddp.{name} = {_toml(getattr(self, name))} needs whole parameters, but parallel.tp = {parallel.tp} "
+                "cuts them; leave one of the two out",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
