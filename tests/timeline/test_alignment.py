@@ -148,7 +148,7 @@ def test_a_drifting_clock_ends_on_the_axis_too() -> None:
     assert made.clocks[1].bound_ns == pytest.approx(50_000 + 7_500, rel=0.02)
 
 
-@pytest.mark.parametrize("at_ns", [1 << 62, -(1 << 62), 3 * DAY])
+@pytest.mark.parametrize("at_ns", [1 << 62, -(1 << 62), DAY // 8])
 def test_nonsense_in_one_record_costs_no_more_than_the_bound(at_ns: int) -> None:
     """A damaged step, and a damaged collective: what is said is either nothing, or bounded by the time it spans."""
     rows = [met(0, MS // 10)]

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traincope.timeline.bounds import MOST_RATE, WANDER, Evidence, bounded_offsets
+from traincope.timeline.bounds import WANDER, Evidence, bounded_offsets
+from traincope.timeline.lines import MOST_RATE
 from traincope.timeline.offsets import Ints, Offsets
 
 SECOND = 1_000_000_000
@@ -79,6 +80,31 @@ def test_a_clock_that_was_slewed_in_between_costs_precision_only_there() -> None
     error = np.abs(found.convert(at) - at - true)
     assert (error <= found.bounds_ns(at)).all()
     assert found.bounds_ns(at[at < 10 * SECOND]).max() < 50_000
+
+
+APART = np.concatenate([np.arange(0, 40), np.arange(160, 200)]) * SECOND
+"""Nobody met for two minutes."""
+
+
+@pytest.mark.parametrize("wander", [0.0, WANDER], ids=["steady", "wandering"])
+def test_over_a_time_in_which_nobody_met_the_rate_of_before_and_after_leads(wander: float) -> None:
+    """At any rate the offset could go 60 ms in a minute; at one that wanders by 1 ppm in 20 s it cannot.
+
+    The true rate is 50 ppm, or rises from there as fast as it may.
+    """
+
+    def true(at: Ints) -> Ints:
+        return np.rint(50e-6 * at + wander / (20 * SECOND) * at.astype(float) ** 2 / 2).astype(np.int64)
+
+    found = bounded_offsets(
+        Evidence(most_at_ns=APART, most_ns=true(APART) + 20_000, least_at_ns=APART, least_ns=true(APART) - 20_000),
+        begin_ns=0,
+        end_ns=200 * SECOND,
+    )
+    assert found is not None
+    at = np.arange(0, 200 * SECOND, SECOND // 3)
+    assert (np.abs(found.convert(at) - at - true(at)) <= found.bounds_ns(at)).all()
+    assert found.worst_ns < 3_000_000
 
 
 @st.composite

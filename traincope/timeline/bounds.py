@@ -10,31 +10,29 @@ its lowest and its highest corner: that is the bound, and no estimate.
 
 Assumed is no more than this: rates are within MOST_RATE of each other, and within PIECE_NS they
 stay within WANDER. Where the points leave no line, the piece is halved, for somebody slewed a clock.
+Over times in which nobody met longer lines lead, of 2, 4, ... pieces, in which rates may wander as
+many times as far.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traincope.timeline.lines import ANY, MOST_RATE, NO_BOUND, Floats, Lines, Points, least_before, lower_hull
 from traincope.timeline.offsets import Ints, Offsets
 
-Floats = NDArray[np.float64]
-
-MOST_RATE = 1e-3
-"""Two clocks, each within the 500 ppm that adjtimex(2) lets a kernel correct."""
 WANDER = 1e-6
 """Ten times the 0.1 ppm of a free oscillator (Veitch, Ridoux and Korada, "Robust synchronization of absolute and
 difference clocks over networks", ToN 2009), for a daemon corrects it meanwhile."""
 PIECE_NS = 20_000_000_000
 HALVINGS = 4
+LONGEST = 64
+"""Pieces of the longest lines, some 20 minutes."""
 MOST_PIECES = 1 << 18
 """Two months; more is nonsense in a damaged record."""
-NO_BOUND = math.inf
-ROUNDING_NS = 1e-3
-"""More than floats lose on some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +61,9 @@ class _Piece:
 
     begin_ns: int
     end_ns: int
-    lows: tuple[float, float] = (-NO_BOUND, -NO_BOUND)
-    highs: tuple[float, float] = (NO_BOUND, NO_BOUND)
+    low: Floats
+    high: Floats
+    """Of the offset at begin and end."""
     bend_ns: float
     """How far the offset can be from a straight line between its ends."""
 
@@ -86,7 +85,7 @@ def bounded_offsets(evidence: Evidence, *, begin_ns: int, end_ns: int) -> Offset
         pieces.insert(0, _any_rate(begin_ns, borders[0]))
     if borders[-1] < end_ns:
         pieces.append(_any_rate(borders[-1], end_ns))
-    return _joined(pieces, base=base)
+    return _joined(pieces, _longer(evidence, borders, base=base), base=base)
 
 
 def _borders(evidence: Evidence, begin_ns: int, end_ns: int) -> list[int] | None:
@@ -101,29 +100,18 @@ def _borders(evidence: Evidence, begin_ns: int, end_ns: int) -> list[int] | None
 
 def _any_rate(begin_ns: int, end_ns: int) -> _Piece:
     """Only the most extreme rates are known."""
-    return _Piece(begin_ns=begin_ns, end_ns=end_ns, bend_ns=MOST_RATE * (end_ns - begin_ns) / 2)
+    anything = np.array([NO_BOUND, NO_BOUND])
+    bend_ns = MOST_RATE * (end_ns - begin_ns) / 2
+    return _Piece(begin_ns=begin_ns, end_ns=end_ns, low=-anything, high=anything, bend_ns=bend_ns)
 
 
 def _pieces(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, halvings: int) -> list[_Piece]:
     """One, if one line holds; else its halves; in the end one of which only the most extreme rates are known."""
-    length_ns = end_ns - begin_ns
-    bend_ns = WANDER * length_ns / 4
-    uppers = _points(evidence.most_at_ns, evidence.most_ns, begin_ns, end_ns, base=base)
-    lowers = _points(evidence.least_at_ns, evidence.least_ns, begin_ns, end_ns, base=base)
-    if not len(uppers[0]) and not len(lowers[0]):
-        return [_Piece(begin_ns=begin_ns, end_ns=end_ns, bend_ns=bend_ns)]
-    lines = _Lines.between((uppers[0], uppers[1] + bend_ns), (lowers[0], lowers[1] - bend_ns))
+    bend_ns = WANDER * (end_ns - begin_ns) / 4
+    lines = _lines(evidence, begin_ns, end_ns, base=base, bend_ns=bend_ns)
     if lines is not None:
-        (low, high), (last_low, last_high) = lines.at(0.0), lines.at(float(length_ns))
-        return [
-            _Piece(
-                begin_ns=begin_ns,
-                end_ns=end_ns,
-                lows=(low - bend_ns, last_low - bend_ns),
-                highs=(high + bend_ns, last_high + bend_ns),
-                bend_ns=bend_ns,
-            )
-        ]
+        low, high = lines.at(np.array([0.0, end_ns - begin_ns]))
+        return [_Piece(begin_ns=begin_ns, end_ns=end_ns, low=low - bend_ns, high=high + bend_ns, bend_ns=bend_ns)]
     if not halvings:
         return [_any_rate(begin_ns, end_ns)]
     middle_ns = (begin_ns + end_ns) // 2
@@ -133,111 +121,81 @@ def _pieces(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, halvin
     ]
 
 
-def _points(at_ns: Ints, values_ns: Ints, begin_ns: int, end_ns: int, *, base: int) -> tuple[Floats, Floats]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Longer:
+    """A line over several pieces."""
+
+    begin_ns: int
+    end_ns: int
+    lines: Lines
+    bend_ns: float
+
+
+def _longer(evidence: Evidence, borders: list[int], *, base: int) -> Iterator[_Longer]:
+    """Where there is one. Only corners of the pieces can be corners of more of them."""
+    corners = _corners(evidence, borders, base=base)
+    size, count = 2, len(borders) - 1
+    while size < 2 * count and size <= LONGEST:
+        for first in range(0, count, size):
+            begin_ns, end_ns = borders[first], borders[min(first + size, count)]
+            bend_ns = WANDER * size * (end_ns - begin_ns) / 4
+            lines = _lines(corners, begin_ns, end_ns, base=base, bend_ns=bend_ns)
+            if lines is not None and lines is not ANY:
+                yield _Longer(begin_ns=begin_ns, end_ns=end_ns, lines=lines, bend_ns=bend_ns)
+        size *= 2
+
+
+def _corners(evidence: Evidence, borders: list[int], *, base: int) -> Evidence:
+    """What is left of it when every piece keeps its hulls alone."""
+    most_at, most = _hulls(evidence.most_at_ns, evidence.most_ns - base, borders)
+    least_at, least = _hulls(evidence.least_at_ns, base - evidence.least_ns, borders)
+    return Evidence(most_at_ns=most_at, most_ns=most + base, least_at_ns=least_at, least_ns=base - least)
+
+
+def _hulls(at_ns: Ints, values_ns: Ints, borders: list[int]) -> tuple[Ints, Ints]:
+    """Corners of the lower hull of each piece's points, which are in order."""
+    firsts = np.flatnonzero(np.diff(np.searchsorted(borders[1:-1], at_ns, side="right"), prepend=-1)).tolist()
+    corners = []
+    for first, last in pairwise([*firsts, len(at_ns)]):
+        at, values = lower_hull((at_ns[first:last] - at_ns[first]).astype(float), values_ns[first:last].astype(float))
+        corners.append((at.astype(np.int64) + at_ns[first], values.astype(np.int64)))
+    return np.concatenate([at for at, _ in corners]), np.concatenate([values for _, values in corners])
+
+
+def _lines(evidence: Evidence, begin_ns: int, end_ns: int, *, base: int, bend_ns: float) -> Lines | None:
+    """Those that the evidence of that time leaves, instants counted from its begin."""
+    uppers = _points(evidence.most_at_ns, evidence.most_ns, begin_ns, end_ns, base=base)
+    lowers = _points(evidence.least_at_ns, evidence.least_ns, begin_ns, end_ns, base=base)
+    if not len(uppers[0]) and not len(lowers[0]):
+        return ANY
+    return Lines.between((uppers[0], uppers[1] + bend_ns), (lowers[0], lowers[1] - bend_ns))
+
+
+def _points(at_ns: Ints, values_ns: Ints, begin_ns: int, end_ns: int, *, base: int) -> Points:
     inside = slice(np.searchsorted(at_ns, begin_ns), np.searchsorted(at_ns, end_ns, side="right"))
     return (at_ns[inside] - begin_ns).astype(float), (values_ns[inside] - base).astype(float)
 
 
-def _joined(pieces: list[_Piece], *, base: int) -> Offsets | None:
+def _joined(pieces: list[_Piece], longer: Iterable[_Longer], *, base: int) -> Offsets | None:
     """Pieces agree where they meet; and none changes faster than rates do."""
     at = np.array([pieces[0].begin_ns, *(piece.end_ns for piece in pieces)], dtype=np.int64)
     low, high = np.full(len(at), -NO_BOUND), np.full(len(at), NO_BOUND)
     bend = np.zeros(len(at))
     for number, piece in enumerate(pieces):
         ends = slice(number, number + 2)
-        low[ends] = np.maximum(low[ends], piece.lows)
-        high[ends] = np.minimum(high[ends], piece.highs)
+        low[ends] = np.maximum(low[ends], piece.low)
+        high[ends] = np.minimum(high[ends], piece.high)
         bend[ends] = np.maximum(bend[ends], piece.bend_ns)
+    for line in longer:
+        inside = slice(np.searchsorted(at, line.begin_ns), np.searchsorted(at, line.end_ns, side="right"))
+        least, most = line.lines.at((at[inside] - line.begin_ns).astype(float))
+        low[inside] = np.maximum(low[inside], least - line.bend_ns)
+        high[inside] = np.minimum(high[inside], most + line.bend_ns)
     slack = MOST_RATE * (at - at[0])
-    high = np.minimum(_least_before(high - slack) + slack, _least_before((high + slack)[::-1])[::-1] - slack)
-    low = -np.minimum(_least_before(-low - slack) + slack, _least_before((slack - low)[::-1])[::-1] - slack)
+    high = np.minimum(least_before(high - slack) + slack, least_before((high + slack)[::-1])[::-1] - slack)
+    low = -np.minimum(least_before(-low - slack) + slack, least_before((slack - low)[::-1])[::-1] - slack)
     if not np.all(np.isfinite(low) & np.isfinite(high)) or np.any(low > high + 1):
         return None
     offset = np.rint((low + high) / 2).astype(np.int64)
     bound = np.ceil(np.maximum(high - low, 0) / 2 + bend).astype(np.int64) + 1
     return Offsets(at_ns=at, offset_ns=base + offset, bound_ns=bound)
-
-
-def _least_before(values: Floats) -> Floats:
-    least: Floats = np.minimum.accumulate(values)
-    return least
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lines:
-    """All lines that are possible: for some slopes, which include every corner's, the least and most they begin at."""
-
-    slopes: Floats
-    least: Floats
-    most: Floats
-
-    @classmethod
-    def between(cls, uppers: tuple[Floats, Floats], lowers: tuple[Floats, Floats]) -> "_Lines | None":
-        """Below the upper points (instants, values) and above the lower ones; None: there is no such line."""
-        upper_at, upper = _lower_hull(*uppers)
-        lower_at, lower = _lower_hull(lowers[0], -lowers[1])
-        corners = np.concatenate([[-MOST_RATE, MOST_RATE], _slopes(upper_at, upper), -_slopes(lower_at, lower)])
-        slopes = np.unique(np.clip(corners, -MOST_RATE, MOST_RATE))
-        most = (upper - np.outer(slopes, upper_at)).min(axis=1, initial=NO_BOUND)
-        least = (-lower - np.outer(slopes, lower_at)).max(axis=1, initial=-NO_BOUND)
-        room = most - least
-        if room.max() < 0:
-            return None
-        if np.all(np.isfinite(room)):
-            slopes, least, most = _cut_where_room_ends(slopes, least, most)
-        return cls(slopes=slopes, least=least, most=most)
-
-    def at(self, instant_ns: float) -> tuple[float, float]:
-        """The least and the most that any of them is there."""
-        return float((self.least + self.slopes * instant_ns).min()), float((self.most + self.slopes * instant_ns).max())
-
-
-def _cut_where_room_ends(slopes: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats, Floats]:
-    """Only slopes that leave room between least and most, to the very ones where there is none left.
-
-    Both are straight between two neighbours, so that the cut is exact.
-    """
-    room = most - least
-    turns = np.flatnonzero((room[:-1] < 0) != (room[1:] < 0))
-    share = room[turns] / (room[turns] - room[turns + 1])
-    kept = room >= 0
-    cut = [
-        np.concatenate([values[kept], values[turns] + share * (values[turns + 1] - values[turns])])
-        for values in (slopes, least, most)
-    ]
-    return cut[0], cut[1], cut[2]
-
-
-def _slopes(at: Floats, values: Floats) -> Floats:
-    slopes: Floats = np.diff(values) / np.diff(at)
-    return slopes
-
-
-def _lower_hull(at: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """The corners of the lower convex hull (Andrew's monotone chain), for slopes up to MOST_RATE."""
-    order = np.lexsort((values, at))
-    at, values = at[order], values[order]
-    near = _reachable(at, values)
-    hull: list[tuple[float, float]] = []
-    for point in zip(at[near].tolist(), values[near].tolist(), strict=True):
-        while len(hull) > 1 and not _turns_up(hull[-2], hull[-1], point):
-            hull.pop()
-        if not hull or hull[-1][0] < point[0]:
-            hull.append(point)
-    corners = np.array(hull, dtype=float).reshape(-1, 2)
-    return corners[:, 0], corners[:, 1]
-
-
-def _turns_up(first: tuple[float, float], second: tuple[float, float], third: tuple[float, float]) -> bool:
-    return (second[0] - first[0]) * (third[1] - first[1]) > (second[1] - first[1]) * (third[0] - first[0])
-
-
-def _reachable(at: Floats, values: Floats) -> NDArray[np.bool_]:
-    """Without the points that others make needless at every slope: most of them, and the hull's loop is Python."""
-    if not len(at):
-        return np.zeros(0, dtype=bool)
-    slack = MOST_RATE * at
-    before = _least_before(values - slack) + slack
-    after = _least_before((values + slack)[::-1])[::-1] - slack
-    needed: NDArray[np.bool_] = values <= np.minimum(before, after) + ROUNDING_NS
-    return needed
