@@ -1,6 +1,7 @@
 """Pipeline idle time split into schedule, imbalance, transfer and jitter: each case has one cause."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,7 +10,8 @@ from tests.analysis.orders import Orders, gpipe, one_forward_one_backward
 from tests.analysis.pipelines import Pipeline
 from tests.timeline.build import Row, action, collective, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, Bubble, analyze
-from traincope.events import Phase
+from traincope.analysis.unsplit import Unsplit
+from traincope.events import OPEN, Kind, Phase
 from traincope.plan.actions import Action
 from traincope.plan.bubble import bubble_ratio
 from traincope.plan.orders import Shape, orders
@@ -260,7 +262,46 @@ def test_a_run_without_a_pipeline_has_no_bubble() -> None:
     assert not any(term.startswith("bubble") for term in found.ledger.order)
 
 
-def test_when_another_stage_left_nothing_the_rest_is_still_exact() -> None:
-    """Rank 0 is gone: rank 1 alone is replayed, and all its waiting is jitter, for nothing explains it."""
+def test_what_a_stage_waits_for_one_that_left_nothing_is_told_as_what_cannot_be_told() -> None:
+    """It may be the schedule, a slow stage or a late one: without the other stage there is no replay to say so."""
     alone = Pipeline(orders=gpipe(2, 4), durations=lengths(2, forward=10, backward=20)).ranks()[1:]
-    assert parts(analyzed(alone)) == [(0, 0, 0, 10)]
+    found = analyzed(alone)
+    assert parts(found) == [(None, None, 10, None)]
+    assert found.ledger.unsplit() == {("pp", Unsplit.NOT_REPLAYED): 10}
+    assert found.bubble is None
+
+
+def several(pipeline: Pipeline, rank: int, count: int) -> list[Row]:
+    """So many steps one after the other, and the rank's actions and messages in each."""
+    rows = []
+    for number in range(count):
+        begin = number * pipeline.end()
+        rows.append(step(number, begin, begin + pipeline.end()))
+        for row in pipeline.rows(rank):
+            sequence = row.sequence + (0 if row.kind == Kind.ACTION else 10_000 * number)
+            times = {"start_ns": row.start_ns + begin, "end_ns": row.end_ns + begin}
+            rows.append(replace(row, **times, step=number, sequence=sequence))
+    return rows
+
+
+def test_a_step_that_one_stage_did_not_complete_has_no_jitter(even: Pipeline) -> None:
+    """Rank 0 is killed in step 2: there rank 1 stands still for 10 and is in nothing for 20, whyever."""
+    killed, survivor = several(even, 0, 3), several(even, 1, 3)
+    killed = [replace(row, end_ns=OPEN) if row.kind == Kind.STEP and row.step == 2 else row for row in killed]
+    groups = even.groups()
+    found = analyzed(
+        [rank(0, *killed, groups=groups, coords={"pp": 0}, ending=None), rank(1, *survivor, groups=groups)]
+    )
+    assert [ledger.numbers[ledger.counted].tolist() for ledger in found.ledger.ranks] == [[1], [1, 2]]
+    assert parts(found) == [(30, 0, 0, 0), (30, 0, 10, 0)]
+    assert found.ledger.ranks[1].total("unattributed") == 20
+    assert found.ledger.unsplit() == {("pp", Unsplit.NOT_REPLAYED): 10}
+    assert [stage.fraction_ratio for stage in bubble_of(found).stages] == pytest.approx([1 / 5, 1 / 5])
+
+
+def test_of_a_ranks_stages_the_one_that_computes_longest_is_known() -> None:
+    uneven = made("interleaved", Shape(ranks=2, microbatches=4, chunks=2), slow=2)
+    assert [(one.stage, one.others, one.slowest) for one in bubble_of(analyzed(uneven.ranks())).stages] == [
+        (0, (2,), 2),
+        (1, (3,), 1),
+    ]

@@ -114,6 +114,18 @@ def test_the_first_of_several_steps_is_left_out_of_sums() -> None:
     assert (found.ledger.excluded_steps, found.ledger.wall_ns, found.ledger.rank_steps) == ((0,), 30, 2)
 
 
+def test_a_step_that_one_rank_dropped_counts_on_no_rank() -> None:
+    """Rank 1 lacks step 2 between others; that rank 0 made one more at the end is no drop."""
+    first = [step(at, 10 * at, 10 * at + 10) for at in range(6)]
+    second = [one for one in first[:5] if one.step != 2]
+    gathers = [collective(10 * at, 10 * at + 5, sequence=at, at=at) for at in range(5)]
+    found = analyze(timeline(rank(0, *first, *gathers, groups=GROUPS), rank(1, *second, *gathers, groups=GROUPS)))
+    assert (found.ledger.excluded_steps, found.ledger.dropped_steps) == ((0,), (2,))
+    assert [ledger.numbers[ledger.counted].tolist() for ledger in found.ledger.ranks] == [[1, 3, 4, 5], [1, 3, 4]]
+    assert (found.ledger.wall_ns, found.ledger.rank_steps) == (70, 7)
+    assert [row.count for row in found.comm] == [6]
+
+
 def test_the_only_step_of_a_run_is_counted() -> None:
     found = analyze(timeline(rank(0, step(0, 0, 90))))
     assert (found.ledger.excluded_steps, found.ledger.wall_ns) == ((), 90)

@@ -5,12 +5,13 @@ import pytest
 from tests.analysis.lockstep import lockstep
 from tests.analysis.orders import gpipe
 from tests.analysis.pipelines import Pipeline
-from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
+from tests.timeline.build import Row, collective, group, message, phase, rank, stall, step, timeline
 from traincope.analysis import Finding, analyze
 from traincope.analysis.losses import CAUSES
 from traincope.analysis.stragglers import OWN_WORK
 from traincope.analysis.terms import PHASE_TERMS
-from traincope.events import OPEN, Phase
+from traincope.events import OPEN, Flag, Phase
+from traincope.plan.orders import Shape, orders
 from traincope.store import RankRecords
 
 MS = 1_000_000
@@ -121,6 +122,51 @@ def test_what_the_peers_of_a_late_rank_lose_to_the_same_is_told_of_them(of: Phas
     assert (found[kind].ranks, found[kind].evidence) == ((0, 2), evidence)
 
 
+def test_what_cannot_be_told_on_one_axis_is_told_on_another() -> None:
+    """Of the all-gather on fsdp rank 1 has no record; on dp both wait 12 for the wire."""
+    lost, sent = collective(0, 40, name="all_gather", group=1), collective(88, 100, name="all_reduce", num_bytes=1_000)
+    groups = [DP, group("fsdp", 0, 1)]
+    both = [step(0, 0, 100), phase(Phase.FORWARD, 0, 88), sent, stall(sent, 88, 100)]
+    found = verdict(rank(0, *both, lost, stall(lost, 0, 40), groups=groups), rank(1, *both, groups=groups))
+    assert [(finding.kind, finding.confidence) for finding in found] == [
+        ("exposed_communication", "unknown"),
+        ("exposed_transfer", "medium"),
+    ]
+    assert found[0].evidence == (
+        "ranks stand still 20.0 % of a step for fsdp; whether for the wire or for a late rank cannot be told, "
+        "for records of their peers are missing"
+    )
+
+
+def unsplit(theirs: Row, *, boot_id: str = "boot") -> Finding:
+    """Rank 0 stands still for 40 of 100 for a message; the sender's record is `theirs`."""
+    receive = message("recv", 0, 40, peer=1, flags=Flag.DONE_BEFORE_WAIT)
+    rows = (step(0, 0, 100), receive, stall(receive, 0, 40), phase(Phase.FORWARD, 40, 100))
+    found = verdict(rank(0, *rows, groups=[DP]), rank(1, step(0, 0, 100), theirs, groups=[DP], boot_id=boot_id))
+    return next(finding for finding in found if finding.kind == "exposed_communication")
+
+
+def test_a_message_whose_sender_never_looked_back_cannot_be_split_and_says_so() -> None:
+    finding = unsplit(message("send", 30, OPEN, peer=0))
+    assert finding.evidence.endswith("for a peer never waited for its part, so nobody knows when that was done")
+    assert finding.advice.startswith("wait for what is sent")
+
+
+def test_between_hosts_whose_clocks_nothing_ties_it_is_the_clocks_that_forbid_it() -> None:
+    finding = unsplit(message("send", 30, 80, peer=0, flags=Flag.DONE_BEFORE_WAIT), boot_id="another")
+    assert finding.evidence.endswith("for the clocks of their hosts are not known well enough")
+
+
+def test_a_stage_that_is_alone_waits_for_what_cannot_be_told() -> None:
+    lengths = {(kind, s): ns for s in (0, 1) for kind, ns in (("F", 10), ("B", 20))}
+    found = verdict(*Pipeline(orders=gpipe(2, 4), durations=lengths).ranks()[1:])
+    finding = next(finding for finding in found if finding.kind == "exposed_communication")
+    assert finding.evidence == (
+        "ranks stand still 6.7 % of a step for pp; whether for the wire, for the schedule or for a late stage cannot "
+        "be told, for some stage has no actions recorded in these steps"
+    )
+
+
 def test_what_is_hidden_beside_compute_holds_up_nobody() -> None:
     """An all-gather of 40 runs beside the forward; a reduce-scatter of 12 is stood still for."""
     hidden = collective(10, 50, name="all_gather", num_bytes=1_000)
@@ -155,6 +201,14 @@ def test_uneven_stages_are_to_be_evened_out() -> None:
     assert finding.kind == "pipeline_bubble"
     assert "move layers away from it" in finding.advice
     assert "stage 1" in finding.advice
+
+
+def test_of_several_stages_of_a_rank_the_one_to_lighten_is_named() -> None:
+    """Rank 0 has stages 0 and 2, and it is stage 2 that takes three times as long."""
+    lengths = {(kind, s): ns * (3 if s == 2 else 1) for s in range(4) for kind, ns in (("F", 10), ("B", 20))}
+    interleaved = orders("interleaved", Shape(ranks=2, microbatches=8, chunks=2))
+    finding = verdict(*Pipeline(orders=interleaved, durations=lengths).ranks())[0]
+    assert finding.advice == "even out the stages: stage 2 computes longest, move layers away from it"
 
 
 def killed(number: int, *, last_ns: int, ending: str | None = None) -> RankRecords:

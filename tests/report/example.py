@@ -186,7 +186,7 @@ def _rank_ledger(rank: int, step: dict[str, int | None]) -> results.RankLedger:
         numbers=np.arange(4, dtype=np.int64),
         wall_ns=100 * MS * scale,
         terms={term: None if ns is None else ns * scale for term, ns in step.items()},
-        unsplit_ns=np.zeros(4, dtype=np.int64),
+        unsplit={},
         counted=np.array([False, True, True, True]),
     )
 
@@ -194,6 +194,7 @@ def _rank_ledger(rank: int, step: dict[str, int | None]) -> results.RankLedger:
 def _stage(stage: int) -> results.StageBubble:
     return results.StageBubble(
         stage=stage,
+        slowest=stage,
         ranks=(stage,),
         schedule_ns=60 * MS,
         imbalance_ns=12 * MS,
@@ -254,6 +255,7 @@ def document() -> schema.Document:
             },
             "rank_steps": 6,
             "unsplit_ns": 0,
+            "unsplit": [],
             "waterfall": {
                 "forward": 0.275,
                 "backward": 0.4,

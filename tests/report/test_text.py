@@ -288,7 +288,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    rank 1 was in nothing that is watched when its records end\n"
         "    ranks 2, 3 of 4 left nothing to read; what happened there is unknown\n"
         "    7 events, 3 dropped, own cost not measured\n"
-        "    dropped, on some rank at least, and in no number above: steps 61-1361, 1400\n"
+        "    left out of all shares, for some rank dropped them: steps 61-1361, 1400\n"
         "    segment 0 is damaged\n"
         "    segment 1 is damaged\n"
         "    segment 2 is damaged\n"
@@ -364,10 +364,14 @@ def test_among_many_ranks_those_the_others_waited_for_are_shown() -> None:
 def test_transfer_that_may_be_wait_is_admitted() -> None:
     unsplit = document()
     assert unsplit["ledger"] is not None
-    unsplit["ledger"]["unsplit_ns"] = 6 * MS
-    assert "    1.00 ms a step of transfer may be wait: peers' records, or clocks, do not tell\n" in shown(
-        unsplit, width=90
-    )
+    unsplit["ledger"]["unsplit"] = [
+        {"axis": "fsdp", "reason": "records_missing", "ns": 6 * MS},
+        {"axis": "pp", "reason": "not_replayed", "ns": 12 * MS},
+    ]
+    assert (
+        "    1.00 ms a step of transfer on fsdp may be wait: records of their peers are missing\n"
+        "    2.00 ms a step of transfer on pp may be wait: some stage has no actions recorded in these steps\n"
+    ) in shown(unsplit, width=100)
 
 
 def test_evaluation_stands_beside_the_steps() -> None:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timeline.build import Row, collective, group, message, phase, rank, step, timeline
@@ -134,6 +134,7 @@ def test_what_is_begun_within_an_evaluation_is_marked() -> None:
 
 
 @given(durations=st.lists(st.lists(st.integers(1, 50), min_size=3, max_size=3), max_size=8))
+@settings(deadline=None)
 def test_every_instance_has_its_own_minimum(durations: list[list[int]]) -> None:
     of_three = group("fsdp", 0, 1, 2)
     ranks = [
@@ -149,6 +150,7 @@ parts = st.tuples(st.integers(0, 1), st.integers(0, 2), st.sampled_from([-7, 0, 
 
 
 @given(drawn=st.lists(parts, min_size=1, max_size=12, unique_by=lambda part: part[:3]))
+@settings(deadline=None)
 def test_any_two_keys_that_differ_are_two_instances(drawn: list[tuple[int, int, int, int]]) -> None:
     """Rank 0 sends: (group, sequence, tag) are all that tells its messages apart."""
     rows = [message("send", 0, ns, peer=1, group=at, sequence=n, tag=tag) for at, n, tag, ns in drawn]

@@ -1,8 +1,9 @@
 """Pure functions from a Timeline to frozen results; showing them is elsewhere.
 
-`host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer, `pipeline`,
-`schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `ledger` sums, `comm`,
-`uneven`, `hot_experts`, `stragglers`, `deaths`, `idling` and `losses` say what the sums mean, `verdict` orders it.
+`host` cuts a rank's thread into pieces, `stalls` splits waiting from transfer or says by `unsplit` why not,
+`pipeline`, `schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `coverage` says which steps
+count, `ledger` sums, `comm`, `uneven`, `hot_experts`, `stragglers`, `deaths`, `idling`, `exposed` and `losses` say
+what the sums mean, `verdict` orders it.
 `counted`, `work` and `peaks` make `utilization`.
 `endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory`, `experts` and `goodput` stand alone.
 `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.

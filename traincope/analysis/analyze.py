@@ -14,8 +14,10 @@ from traincope.analysis.bubble import (
     replay_idle,
     stage_transfers,
     theory,
+    usual_work_ns,
 )
 from traincope.analysis.comm import AxisOperation, communication
+from traincope.analysis.coverage import left_out
 from traincope.analysis.endings import endings
 from traincope.analysis.experts import ExpertLoads, expert_loads
 from traincope.analysis.fault_stream import fault_stream
@@ -23,7 +25,7 @@ from traincope.analysis.faults import Fault
 from traincope.analysis.findings import Finding
 from traincope.analysis.goodput import Goodput, goodput
 from traincope.analysis.host import cut
-from traincope.analysis.ledger import Ledger, assemble, rank_ledger
+from traincope.analysis.ledger import Ledger, RankLedger, assemble, rank_ledger
 from traincope.analysis.memory import MemoryUse, memory
 from traincope.analysis.pipeline import (
     NO_WINDOW,
@@ -40,6 +42,7 @@ from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
 from traincope.analysis.transfers import Transfers, transfers
 from traincope.analysis.utilization import Utilization, utilization
 from traincope.analysis.verdict import verdict
+from traincope.events import Kind
 from traincope.timeline import Instances, Timeline, match_instances
 
 
@@ -79,12 +82,12 @@ def analyze(timeline: Timeline) -> Analysis:
     Rank by rank, each reduced to its sums before the next is cut: a rank's pieces are as large as
     its records.
     """
-    excluded = _warm_up(timeline)
+    out = left_out(timeline)
     instances = match_instances(timeline)
     last = last_to_arrive(instances)
     wire = transfers(timeline, instances)
-    steps = replica_steps(timeline)
-    idle = _idle_by_rank(steps, instances, wire)
+    steps, idle = _replayed(replica_steps(timeline), instances, wire)
+    pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in timeline.ranks)
     in_pipeline = {rank for one in steps if one_clock(timeline, one) for rank in one.ranks}
     stood_still = {}
     courses = {}
@@ -93,12 +96,20 @@ def analyze(timeline: Timeline) -> Analysis:
         ends = window_ends(rank, steps)
         pieces = cut(rank, window_ends=ends[ends != NO_WINDOW])
         split = split_stalls(rank, pieces, instances=instances)
-        own = rank_ledger(rank, pieces, split, window_ends=ends, idle=idle[rank.rank], excluded=excluded)
+        own = rank_ledger(
+            rank,
+            pieces,
+            split,
+            window_ends=ends,
+            idle=idle[rank.rank],
+            pipelined=pipelined,
+            excluded=out.numbers,
+        )
         stood_still[rank.rank] = standstills(pieces, split, counted=own.counted, last=last)
         if rank.rank in in_pipeline:
             courses[rank.rank] = course(pieces, split, instances=instances)
         ledgers.append(own)
-    ledger = assemble(tuple(ledgers), excluded=excluded)
+    ledger = assemble(tuple(ledgers), left_out=out)
     roots = jitter_roots(ledger, courses)
     return _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
 
@@ -114,7 +125,7 @@ def _analysis(
     wire: Transfers,
 ) -> Analysis:
     comm = communication(instances, stood_still, wire=wire, ledger=ledger)
-    excluded = frozenset(ledger.excluded_steps)
+    excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps))
     counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
     bubble = _bubble(timeline, ledger, counted)
     late = stragglers(timeline, ledger, stood_still)
@@ -136,20 +147,20 @@ def _analysis(
     )
 
 
-def _warm_up(timeline: Timeline) -> frozenset[int]:
-    """The first step of a run that has others: connections are made in it, memory is first touched."""
-    numbers = {step.number for rank in timeline.ranks for step in rank.steps}
-    return frozenset({min(numbers)} if len(numbers) > 1 else ())
-
-
-def _idle_by_rank(steps: tuple[ReplicaSteps, ...], instances: Instances, wire: Transfers) -> Mapping[int, list[Idle]]:
-    """Rank -> what the replays say of its steps."""
+def _replayed(
+    steps: tuple[ReplicaSteps, ...], instances: Instances, wire: Transfers
+) -> tuple[tuple[ReplicaSteps, ...], Mapping[int, list[Idle]]]:
+    """The steps that can be replayed, and of each rank what the replays say of them."""
     measured = measured_transfers(instances, wire) if steps else {}
+    replayed = []
     idle: dict[int, list[Idle]] = defaultdict(list)
     for one in steps:
-        for rank, replays in replay_idle(one, stage_transfers(one, measured)).items():
+        said = replay_idle(one, stage_transfers(one, measured))
+        if said:
+            replayed.append(one)
+        for rank, replays in said.items():
             idle[rank].append(replays)
-    return idle
+    return tuple(replayed), idle
 
 
 def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...]) -> Bubble | None:
@@ -167,7 +178,7 @@ def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...])
         num_stages=len(newest.replica.stages),
         num_microbatches=expected.num_microbatches,
         chunks=expected.chunks,
-        stages=tuple(_stage(ledger, stages, ranks) for stages, ranks in sorted(ranks_of.items())),
+        stages=tuple(_stage(ledger, steps, stages, ranks) for stages, ranks in sorted(ranks_of.items())),
         theory_ratio=expected.formula_ratio,
         replay_ratio=expected.replay_ratio,
         one_clock=all(one_clock(timeline, one) for one in steps),
@@ -184,8 +195,9 @@ def _median_step(ledger: Ledger, steps: ReplicaSteps) -> int:
     return int(steps.numbers[order[(len(order) - 1) // 2]])
 
 
-def _stage(ledger: Ledger, stages: tuple[int, ...], ranks: set[int]) -> StageBubble:
+def _stage(ledger: Ledger, steps: tuple[ReplicaSteps, ...], stages: tuple[int, ...], ranks: set[int]) -> StageBubble:
     own = [rank for rank in ledger.ranks if rank.rank in ranks]
+    work_ns = {stage: usual_work_ns(steps, stage) for stage in stages}
 
     def total(part: str) -> int:
         return sum(rank.total(f"bubble.{part}") or 0 for rank in own)
@@ -193,9 +205,16 @@ def _stage(ledger: Ledger, stages: tuple[int, ...], ranks: set[int]) -> StageBub
     return StageBubble(
         stage=stages[0],
         others=stages[1:],
+        slowest=max(stages, key=lambda stage: work_ns[stage]),
         ranks=tuple(sorted(ranks)),
         schedule_ns=total("schedule"),
         imbalance_ns=total("imbalance"),
         jitter_ns=total("jitter"),
-        wall_ns=sum(rank.total_wall_ns for rank in own),
+        wall_ns=sum(_replayed_ns(rank, steps) for rank in own),
     )
+
+
+def _replayed_ns(rank: RankLedger, steps: tuple[ReplicaSteps, ...]) -> int:
+    """Wall time of its steps that are among these."""
+    numbers = np.concatenate([one.numbers for one in steps if rank.rank in one.ranks])
+    return int(rank.wall_ns[np.isin(rank.numbers, numbers)].sum())

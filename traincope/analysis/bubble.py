@@ -9,7 +9,8 @@ stage I and W instead of B: a rank is idle where none of its actions runs, and e
 has a median of its own.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +44,14 @@ class StageBubble:
     stage: int
     others: tuple[int, ...] = ()
     """Further stages of the same ranks: idle together with it, so they have no entry of their own."""
+    slowest: int
+    """Of these stages the one that computes longest."""
     ranks: tuple[int, ...]
     schedule_ns: int
     imbalance_ns: int
     jitter_ns: int
     wall_ns: int
+    """Of those of the steps that could be replayed."""
 
     @property
     def fraction_ratio(self) -> float:
@@ -138,6 +142,16 @@ def stage_transfers(
         for source_stage in source_stages
         for destination_stage in destination_stages
     }
+
+
+def usual_work_ns(steps: Sequence[ReplicaSteps], stage: int) -> int:
+    """How long the stage computes for a microbatch: of each kind of its actions the median over all steps."""
+    seen: dict[str, list[Ints]] = defaultdict(list)
+    for one in steps:
+        for action, ns in one.replica.durations_ns.items():
+            if action.stage == stage:
+                seen[action.kind].append(np.atleast_1d(ns))
+    return round(sum(float(np.median(np.concatenate(durations))) for durations in seen.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,30 @@ def guessed_steps(timeline: Timeline) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Numbers of steps that enter no sum of any rank, so that all sums are of the same steps."""
+
+    warm_up: frozenset[int]
+    """The first step of a run that has others: connections are made in it, memory is first touched."""
+    dropped: frozenset[int]
+    """Steps whose records some rank dropped between others that it has."""
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return self.warm_up | self.dropped
+
+
+def left_out(timeline: Timeline) -> LeftOut:
+    """Which of the steps that some rank completed do not count; the last of them always does."""
+    numbers = {step.number for rank in timeline.ranks for step in rank.steps}
+    gaps = dropped_steps(timeline)
+    return LeftOut(
+        warm_up=frozenset({min(numbers)} if len(numbers) > 1 else ()),
+        dropped=frozenset(number for first, last in gaps for number in range(first, last + 1) if number in numbers),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTime:
     """CPU time that the recorder itself spent in complete steps."""
 

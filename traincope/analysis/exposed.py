@@ -1,10 +1,14 @@
 """What is to be said of exposed communication: waiting for others, the wire, or that nothing tells which."""
 
+from collections.abc import Mapping
+
 from traincope.analysis.comm import AxisOperation
 from traincope.analysis.findings import MEDIUM, UNKNOWN, WORTH_SAYING, Finding, FindingKind, Weighted, percent
 from traincope.analysis.hot_experts import HotAxis
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stragglers import Stragglers
+from traincope.analysis.terms import exposed_transfer
+from traincope.analysis.unsplit import WHY, Unsplit
 from traincope.topology import PIPELINE_AXIS
 
 WORTH_A_SPEED = 10_000_000
@@ -16,7 +20,7 @@ def exposed(
 ) -> Weighted:
     """Waiting for a rank that is named is that rank's finding, and not told twice."""
     blamed = {axis for straggler in stragglers.named for axis in straggler.axes} | {a for one in hot for a in one.axes}
-    unsplit = sum(int(rank.unsplit_ns[rank.counted].sum()) for rank in ledger.ranks) / ledger.wall_ns
+    unsplit = ledger.unsplit()
     for term in ledger.order:
         family, _, rest = term.partition("[")
         axis, share = rest.rstrip("]"), ledger.share(term) or 0.0
@@ -24,8 +28,8 @@ def exposed(
             continue
         if family == "exposed_wait" and axis not in blamed:
             yield share, _wait_finding(axis, share)
-        elif family == "exposed_transfer" and unsplit > share / 2:
-            yield share, _unsplit_finding(axis, share)
+        elif family == "exposed_transfer" and (why := _mostly_unsplit(ledger, term, unsplit)) is not None:
+            yield share, _unsplit_finding(axis, share, why)
         elif family == "exposed_transfer":
             yield share, _transfer_finding(axis, share, comm)
 
@@ -43,15 +47,33 @@ def _wait_finding(axis: str, share: float) -> Finding:
     )
 
 
-def _unsplit_finding(axis: str, share: float) -> Finding:
+def _mostly_unsplit(ledger: Ledger, term: str, unsplit: Mapping[tuple[str, Unsplit], int]) -> Unsplit | None:
+    """The main reason why most of an axis' transfer may be waiting; None where most of it is transfer."""
+    causes = {cause: ns for (axis, cause), ns in unsplit.items() if exposed_transfer(axis) == term}
+    if 2 * sum(causes.values()) <= (ledger.total(term) or 0):
+        return None
+    return max(causes, key=lambda cause: causes[cause])
+
+
+REMEDIES = {
+    Unsplit.RECORDS_MISSING: "find the missing ranks' records, or why they have none",
+    Unsplit.NEVER_WAITED_FOR: "wait for what is sent (work.wait()), at the latest when the step ends",
+    Unsplit.CLOCKS: "compare ranks of one host, which share a clock; how well hosts' clocks agree stands below",
+    Unsplit.NOT_REPLAYED: "find the records of the missing stages, or why they have none",
+}
+
+
+def _unsplit_finding(axis: str, share: float, why: Unsplit) -> Finding:
+    choices = "for the wire or for a late rank"
+    if why is Unsplit.NOT_REPLAYED:
+        choices = "for the wire, for the schedule or for a late stage"
     return Finding(
         kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
         evidence=(
-            f"ranks stand still {percent(share)} of a step for {axis}; whether for the wire or for a late rank "
-            "cannot be told, for records of their peers are missing"
+            f"ranks stand still {percent(share)} of a step for {axis}; whether {choices} cannot be told, for {WHY[why]}"
         ),
-        advice="find the missing ranks' records, or why they have none",
+        advice=REMEDIES[why],
     )
 
 

@@ -118,8 +118,8 @@ def _advice(largest: str, share: float, bubble: Bubble, root: Cause | None) -> t
     if root is not None:
         return f"{DELAYS[root.term][1]}: the pipeline waits for {root.who}", root.peer_share
     if largest == "imbalance":
-        slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).stage
-        return f"even out the stages: stage {slow} waits least, move layers away from it", share
+        slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).slowest
+        return f"even out the stages: stage {slow} computes longest, move layers away from it", share
     if largest == "jitter":
         return (
             "neither schedule nor stage times explain most of it: look for late ranks, noisy hosts or slow launches",

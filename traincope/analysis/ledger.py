@@ -1,13 +1,15 @@
 """The ledger: on every rank and complete step, integer ns terms that sum exactly to its wall time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traincope.analysis.bubble import Idle
+from traincope.analysis.coverage import LeftOut
 from traincope.analysis.host import Bools, Ints, Numbers, Pieces
-from traincope.analysis.pipeline import by_number
+from traincope.analysis.pipeline import NO_WINDOW, by_number
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import (
     BUBBLE,
@@ -19,7 +21,7 @@ from traincope.analysis.terms import (
     exposed_wait,
     term_order,
 )
-from traincope.events import Kind
+from traincope.analysis.unsplit import Unsplit, code
 from traincope.timeline import RankTimeline
 from traincope.topology import PIPELINE_AXIS
 
@@ -35,14 +37,19 @@ class RankLedger:
     """From start to end without evaluation, which is no part of a step."""
     terms: dict[str, Ints | None]
     """Term -> ns, in ledger order; None: this source cannot see it. The rest sums to wall_ns."""
-    unsplit_ns: Ints
-    """Part of exposed_transfer that may be waiting: the peers' records are missing, or their clocks too far apart."""
+    unsplit: Mapping[tuple[str, Unsplit], Ints]
+    """(Axis, why) -> part of its exposed_transfer that may be waiting."""
     counted: Bools
     """Steps that enter the sums; the first of a run is warm-up."""
     evaluation_ns: int = 0
     """In steps, between them and after them."""
     recorded_ns: int = 0
     """From the rank's first record to its last instant."""
+
+    @property
+    def unsplit_ns(self) -> Ints:
+        """For whatever reason, on all axes."""
+        return sum(self.unsplit.values(), np.zeros_like(self.wall_ns))
 
     def total(self, term: str) -> int | None:
         """Ns of a term over the counted steps."""
@@ -67,6 +74,8 @@ class Ledger:
     """All terms, as tables show them."""
     excluded_steps: tuple[int, ...]
     """Left out of every sum: the first step of a run warms up."""
+    dropped_steps: tuple[int, ...] = ()
+    """Left out of every sum, for some rank dropped its records."""
 
     @property
     def wall_ns(self) -> int:
@@ -93,6 +102,14 @@ class Ledger:
         values = [value for rank in self.ranks if (value := rank.total(term)) is not None]
         return sum(values) if values else None
 
+    def unsplit(self) -> dict[tuple[str, Unsplit], int]:
+        """(Axis, why) -> ns over ranks and counted steps that are transfer and may be waiting."""
+        sums: dict[tuple[str, Unsplit], int] = defaultdict(int)
+        for rank in self.ranks:
+            for key, ns in rank.unsplit.items():
+                sums[key] += int(ns[rank.counted].sum())
+        return {key: ns for key, ns in sums.items() if ns}
+
     def share(self, term: str) -> float | None:
         """Share of wall time."""
         total = self.total(term)
@@ -106,27 +123,34 @@ def rank_ledger(
     *,
     window_ends: Ints,
     idle: Sequence[Idle],
+    pipelined: bool,
     excluded: frozenset[int],
 ) -> RankLedger:
     """Sum one rank's pieces by step and term.
 
-    `window_ends` (ns, one a step) and `idle`, what the replays say, are those of this rank's
-    pipeline; without one, the ends are before every time and `idle` is empty.
+    `window_ends` (ns, one a step, NO_WINDOW where there is none) and `idle`, what the replays say, are of
+    the steps in which this rank's pipeline could be replayed. `pipelined`: the run recorded pipeline
+    actions; then what a step without a replay stood still for its pipeline cannot be told apart.
     """
     numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
     pool = idle_pool(pieces, split, window_ends=window_ends)
+    if pipelined:
+        split = split.untold(split.on(PIPELINE_AXIS) & ~pool[split.at], Unsplit.NOT_REPLAYED)
     terms = _host_terms(pieces, pool=pool, count=len(numbers))
     evaluation_ns = terms.pop(EVALUATION)
     terms |= _exposed_terms(pieces, split, pool=pool, count=len(numbers))
-    if pool.any() or idle:
-        terms |= _bubble_terms(numbers, _by_step(pieces, np.flatnonzero(pool), len(numbers)), idle)
-    may_wait = ~split.split & ~pool[split.at]
+    if pipelined:
+        terms.pop(exposed_wait(PIPELINE_AXIS), None)
+    if idle:
+        bubble, sent_ns = _bubble_terms(numbers, _by_step(pieces, np.flatnonzero(pool), len(numbers)), idle)
+        sending = exposed_transfer(PIPELINE_AXIS)
+        terms |= bubble | {sending: sent_ns + terms.get(sending, 0)}
     return RankLedger(
         rank=rank.rank,
         numbers=numbers,
         wall_ns=np.array([step.length_ns for step in rank.steps], dtype=np.int64) - evaluation_ns,
         terms=dict(terms),
-        unsplit_ns=_summed(pieces.step[split.at[may_wait]], split.transfer_ns[may_wait], len(numbers)),
+        unsplit=_unsplit(pieces, split, outside=~pool[split.at], count=len(numbers)),
         counted=~np.isin(numbers, list(excluded)),
         evaluation_ns=int(pieces.duration_ns[pieces.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
@@ -134,14 +158,12 @@ def rank_ledger(
 
 
 def idle_pool(pieces: Pieces, split: StallSplit, *, window_ends: Ints) -> Bools:
-    """Pieces that are pipeline idle: stalls and nothing at all, outside own actions, inside the window.
+    """Pieces that are pipeline idle: stalls and nothing at all, outside own actions, inside the step's window.
 
-    A wait for the pipeline's own sends and receives is pipeline idle wherever it lies.
+    A wait for the pipeline's own sends and receives is pipeline idle wherever it lies in such a step.
     """
-    if not (pieces.intervals["kind"] == Kind.ACTION).any():
-        return np.zeros(len(pieces.step), dtype=bool)
-    in_step = pieces.step >= 0
-    in_window = in_step & (pieces.end_ns <= np.append(window_ends, 0)[pieces.step])
+    ends = np.append(window_ends, NO_WINDOW)[pieces.step]
+    in_step, in_window = ends != NO_WINDOW, pieces.end_ns <= ends
     nothing = pieces.code == HOST_TERMS.index(UNATTRIBUTED)
     pool: Bools = (pieces.stalled | nothing) & ~pieces.in_action & in_window
     on_pipeline = split.at[split.on(PIPELINE_AXIS)]
@@ -149,27 +171,19 @@ def idle_pool(pieces: Pieces, split: StallSplit, *, window_ends: Ints) -> Bools:
     return pool
 
 
-def assemble(ranks: tuple[RankLedger, ...], *, excluded: frozenset[int]) -> Ledger:
+def assemble(ranks: tuple[RankLedger, ...], *, left_out: LeftOut) -> Ledger:
     """All ranks in one ledger, every rank with every term of the run, zero where it had none."""
     found = {term for rank in ranks for term in rank.terms}
     axes = {term.partition("[")[2].rstrip("]") for term in found if "[" in term}
     order = term_order(axes, pipeline=bool(found & set(BUBBLE)))
     never_waits = exposed_wait(PIPELINE_AXIS)
     order = tuple(term for term in order if term != never_waits or term in found)
-    filled = tuple(
-        RankLedger(
-            rank=rank.rank,
-            numbers=rank.numbers,
-            wall_ns=rank.wall_ns,
-            terms={term: _filled(rank, term) for term in order},
-            unsplit_ns=rank.unsplit_ns,
-            counted=rank.counted,
-            evaluation_ns=rank.evaluation_ns,
-            recorded_ns=rank.recorded_ns,
-        )
-        for rank in ranks
+    return Ledger(
+        ranks=tuple(replace(rank, terms={term: _filled(rank, term) for term in order}) for rank in ranks),
+        order=order,
+        excluded_steps=tuple(sorted(left_out.warm_up)),
+        dropped_steps=tuple(sorted(left_out.dropped)),
     )
-    return Ledger(ranks=filled, order=order, excluded_steps=tuple(sorted(excluded)))
 
 
 def _filled(rank: RankLedger, term: str) -> Ints | None:
@@ -200,8 +214,19 @@ def _exposed_terms(pieces: Pieces, split: StallSplit, *, pool: Bools, count: int
     return terms
 
 
-def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> dict[str, Ints]:
-    """The pool by the replays; what they do not explain is jitter."""
+def _unsplit(pieces: Pieces, split: StallSplit, *, outside: Bools, count: int) -> dict[tuple[str, Unsplit], Ints]:
+    """Of the transfer outside the pool, what may be waiting."""
+    sums = {}
+    for axis in split.axes:
+        for cause in Unsplit:
+            chosen = outside & split.on(axis) & (split.cause == code(cause))
+            if chosen.any():
+                sums[axis, cause] = _summed(pieces.step[split.at[chosen]], split.transfer_ns[chosen], count)
+    return sums
+
+
+def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> tuple[dict[str, Ints], Ints]:
+    """The pool by the replays: the bubble, of which is jitter what they do not explain; and exposed transfer."""
     known = np.concatenate([replays.numbers for replays in idle] or [numbers[:0]])
 
     def explained(values: Sequence[Ints]) -> Ints:
@@ -210,12 +235,8 @@ def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> dict[st
     schedule = explained([replays.schedule_ns for replays in idle])
     imbalance = explained([replays.imbalance_ns for replays in idle])
     transfer = explained([replays.transfer_ns for replays in idle])
-    return {
-        "bubble.schedule": schedule,
-        "bubble.imbalance": imbalance,
-        exposed_transfer(PIPELINE_AXIS): transfer,
-        "bubble.jitter": pool_ns - schedule - imbalance - transfer,
-    }
+    jitter = pool_ns - schedule - imbalance - transfer
+    return {"bubble.schedule": schedule, "bubble.imbalance": imbalance, "bubble.jitter": jitter}, transfer
 
 
 def _by_step(pieces: Pieces, at: Ints, count: int) -> Ints:

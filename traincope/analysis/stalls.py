@@ -5,13 +5,14 @@ rank), [s, e - d] is waiting and [e - d, e] is transfer; a piece is what of them
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.host import Bools, Ints, Pieces
+from traincope.analysis.unsplit import SPLIT, Unsplit, causes, code
 from traincope.timeline import Instances, RankTimeline
 
 NEVER = int(np.iinfo(np.int64).min)
@@ -26,8 +27,8 @@ class StallSplit:
     """Which piece."""
     wait_ns: Ints
     transfer_ns: Ints
-    split: Bools
-    """False where peers' records are missing, or the stall is shorter than its clocks may be apart: it is transfer."""
+    cause: Ints
+    """Code of the `Unsplit` for which all of it is transfer, SPLIT where that is told from waiting."""
     axes: tuple[str, ...]
     axis_code: Ints
     """Position in `axes`."""
@@ -35,6 +36,21 @@ class StallSplit:
     operation_code: Ints
     instance: Ints
     """Number of the collective waited for, -1 if unknown."""
+
+    @property
+    def split(self) -> Bools:
+        """Which of them are waiting and transfer as told."""
+        told: Bools = self.cause == SPLIT
+        return told
+
+    def untold(self, chosen: Bools, cause: Unsplit) -> "StallSplit":
+        """The same, the chosen ones all transfer, for that cause."""
+        return replace(
+            self,
+            wait_ns=np.where(chosen, 0, self.wait_ns),
+            transfer_ns=self.transfer_ns + np.where(chosen, self.wait_ns, 0),
+            cause=np.where(chosen, code(cause), self.cause),
+        )
 
     def on(self, axis: str) -> Bools:
         """Which of them are for collectives on that axis."""
@@ -49,16 +65,17 @@ def split_stalls(rank: RankTimeline, pieces: Pieces, *, instances: Instances) ->
     records = pieces.intervals[stalls]
     instance = instances.find(rank, records)
     lengths_ns = records["end_ns"] - records["start_ns"]
-    boundary = _boundaries(rank, instance, lengths_ns, instances=instances)
+    turns = _turns(rank, instance, instances=instances)
+    cause = _causes(instance, turns, lengths_ns, instances=instances)
     start, end = pieces.start_ns[at], pieces.end_ns[at]
-    wait = np.clip(boundary[of], start, end) - start
+    wait = np.where(cause[of] == SPLIT, np.clip(turns[of], start, end) - start, 0)
     axes, axis = _told(records["group"], [group.axis for group in rank.groups], lost="group")
     operations, operation = _told(records["name"], rank.names, lost="name")
     return StallSplit(
         at=at,
         wait_ns=wait,
         transfer_ns=end - start - wait,
-        split=boundary[of] != NEVER,
+        cause=cause[of],
         axes=axes,
         axis_code=axis[of],
         operations=operations,
@@ -76,15 +93,22 @@ def _told(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) ->
     return distinct, codes[np.minimum(numbers, len(meanings))]
 
 
-def _boundaries(rank: RankTimeline, instance: Ints, lengths_ns: Ints, *, instances: Instances) -> Ints:
-    """For each stall: when its waiting turned into transfer on this rank; NEVER if that is not known."""
+def _turns(rank: RankTimeline, instance: Ints, *, instances: Instances) -> Ints:
+    """For each stall: when its waiting turned into transfer on this rank; NEVER if its own call left no record."""
     mine = instances.parts_of[rank.rank]
     number = instances.number[mine]
     turns = np.full(len(instances) + 1, NEVER)
     turns[number] = instances.parts.end_ns[mine] - instances.transfer_ns[number]
+    return turns[instance]
+
+
+def _causes(instance: Ints, turns: Ints, lengths_ns: Ints, *, instances: Instances) -> Ints:
+    """For each stall what keeps it from being split; clocks do where it is shorter than they may be apart."""
+    cause = causes(instances)[instance]
     blurred_ns = np.append(np.where(instances.by_clock, instances.clock_error_ns, 0), 0)[instance]
-    known = np.append(instances.splits, False)[instance] & ((blurred_ns == 0) | (blurred_ns < lengths_ns))
-    return np.where(known, turns[instance], NEVER)
+    cause[(cause == SPLIT) & (blurred_ns > 0) & (blurred_ns >= lengths_ns)] = code(Unsplit.CLOCKS)
+    cause[(cause == SPLIT) & (turns == NEVER)] = code(Unsplit.RECORDS_MISSING)
+    return cause
 
 
 class Standstill(NamedTuple):

@@ -90,7 +90,7 @@ def _dropped_steps(ranges: list[list[int]]) -> Iterator[Text]:
         shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_LINES])
         more = ", ..." if len(ranges) > MOST_LINES else ""
         noun = "step" if shown.isdecimal() else "steps"
-        yield text(f"dropped, on some rank at least, and in no number above: {noun} {shown}{more}")
+        yield text(f"left out of all shares, for some rank dropped them: {noun} {shown}{more}")
 
 
 def _problems(problems: list[str]) -> Iterator[Text]:

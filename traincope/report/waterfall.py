@@ -7,6 +7,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from traincope.analysis.unsplit import WHY, Unsplit
 from traincope.report.bars import bar
 from traincope.report.palette import colour
 from traincope.report.plain import text
@@ -68,6 +69,6 @@ def _notes(ledger: Ledger) -> Iterator[Text]:
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
     if unseen:
         yield text(f"not visible here, so within unattributed: {', '.join(unseen)}", style="dim")
-    if ledger["unsplit_ns"]:
-        per_step = duration(ledger["unsplit_ns"] / ledger["rank_steps"])
-        yield text(f"{per_step} a step of transfer may be wait: peers' records, or clocks, do not tell", style="dim")
+    for part in ledger["unsplit"]:
+        per_step, why = duration(part["ns"] / ledger["rank_steps"]), WHY[Unsplit(part["reason"])]
+        yield text(f"{per_step} a step of transfer on {part['axis']} may be wait: {why}", style="dim")

@@ -53,6 +53,8 @@ class Instances:
     """At least one part's end is exact."""
     complete: Bools
     """All members of the group are there."""
+    left_open: Bools
+    """Some rank began it and recorded no end: it waited for it never, or not yet."""
     splits: Bools
     """Its waiting can be told from its transfer: all parts are there, and their ends exact or comparable."""
 
@@ -90,10 +92,7 @@ class Instances:
     def find(self, rank: RankTimeline, records: NDArray[np.void]) -> Ints:
         """Number of the instance of each COLLECTIVE or STALL record of a rank, UNKNOWN where there is none."""
         known = {channel: number for number, channel in enumerate(self.channels)}
-        channels, at = channels_of(rank, records)
-        channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
-        beyond = (channel == UNKNOWN) | (records["sequence"] >= self.num_sequences)
-        return self.numbering.number(np.where(beyond, UNKNOWN, channel * self.num_sequences + records["sequence"]))
+        return _find(rank, records, known, numbering=self.numbering, num_sequences=self.num_sequences)
 
 
 def match_instances(timeline: Timeline) -> Instances:
@@ -134,6 +133,7 @@ def match_instances(timeline: Timeline) -> Instances:
         ),
         exact=exact,
         complete=complete,
+        left_open=_left_open(timeline, numbers, numbering=numbering, num_sequences=num_sequences),
         splits=complete & (comparable | ~seen_late),
         comparable=comparable,
         clock_error_ns=error_ns,
@@ -142,6 +142,31 @@ def match_instances(timeline: Timeline) -> Instances:
         numbering=numbering,
         num_sequences=num_sequences,
     )
+
+
+def _find(
+    rank: RankTimeline,
+    records: NDArray[np.void],
+    known: Mapping[Channel, int],
+    *,
+    numbering: Numbering,
+    num_sequences: int,
+) -> Ints:
+    """As `Instances.find`; `known` numbers the channels."""
+    channels, at = channels_of(rank, records)
+    channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
+    beyond = (channel == UNKNOWN) | (records["sequence"] >= num_sequences)
+    return numbering.number(np.where(beyond, UNKNOWN, channel * num_sequences + records["sequence"]))
+
+
+def _left_open(timeline: Timeline, known: Mapping[Channel, int], *, numbering: Numbering, num_sequences: int) -> Bools:
+    """Of those that some rank has closed, which another has open."""
+    left_open = np.zeros(len(numbering) + 1, dtype=bool)  # the last is for those that nobody closed
+    for rank in timeline.ranks:
+        for records in rank.threads.values():
+            begun = records[(records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] == OPEN)]
+            left_open[_find(rank, begun, known, numbering=numbering, num_sequences=num_sequences)] = True
+    return left_open[:-1]
 
 
 def _transfer(parts: Parts, number: NDArray[np.int32], *, by_meeting: Bools, error_ns: Ints, count: int) -> Ints:

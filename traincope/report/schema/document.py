@@ -1,0 +1,34 @@
+"""The one object that `report --format json` prints, as types; the text report shows the same object.
+
+Top-level keys are fixed and always present; null means that there is no evidence, never 0. Times
+are integer nanoseconds (`_ns`), ratios are floats where 1 is the whole (`_ratio`), sums are over
+the ranks and the counted steps, i.e. without `run.excluded_steps`.
+"""
+
+from typing import TypedDict
+
+from traincope.report.schema.job import Fault, Finding, Goodput, MemoryUse, RankClock, Recorder, Run
+from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
+
+SCHEMA_VERSION = 1
+
+
+class Document(TypedDict):
+    schema_version: int
+    run: Run
+    verdict: list[Finding]
+    ledger: Ledger | None
+    utilization: Utilization
+    comm: list[Operation] | None
+    bubble: Bubble | None
+    stragglers: Stragglers | None
+    faults: list[Fault]
+    goodput: Goodput | None
+    memory: list[MemoryUse] | None
+    """One entry a rank and measure."""
+    kernels: None
+    critical_path: None
+    data_order: None
+    gpu_partition: None
+    clock: list[RankClock]
+    recorder: Recorder

@@ -1,0 +1,173 @@
+"""What is said of the counted steps: sums over them and over ranks."""
+
+from typing import TypedDict
+
+Terms = dict[str, int | None]
+"""Ledger term -> ns, in ledger order; null where the source cannot see the term."""
+
+
+class RankLedger(TypedDict):
+    rank: int
+    steps: int
+    wall_ns: int
+    terms: Terms
+
+
+class Unsplit(TypedDict):
+    axis: str
+    reason: str
+    """One of `traincope.analysis.unsplit.Unsplit`."""
+    ns: int
+
+
+class Ledger(TypedDict):
+    ranks: list[RankLedger]
+    wall_ns: int
+    terms: Terms
+    rank_steps: int
+    """How many steps of single ranks the sums hold."""
+    unsplit_ns: int
+    """Part of exposed_transfer whose wait could not be told apart."""
+    unsplit: list[Unsplit]
+    """The same, by axis and reason."""
+    waterfall: dict[str, float | None]
+    """Term -> share of wall time; the shares that are not null sum to 1."""
+    evaluation_ns: int
+    """Of all ranks in the whole run; in no term and no wall time."""
+    evaluation_ratio: float
+    """Its share of the time that was recorded."""
+
+
+class ExpertLayer(TypedDict):
+    layer: int
+    tokens: list[float]
+    """Rows of each expert in a step, over all ranks, padding not among them."""
+    hottest: int
+    hottest_ratio: float
+    """Its rows over the mean."""
+
+
+class Experts(TypedDict):
+    layers: list[ExpertLayer]
+    dropped_ratio: float
+    """Of the tokens' choices, those for which an expert had no room."""
+    padding_ratio: float
+    """Of the rows that experts multiplied, those that no token took."""
+
+
+class Utilization(TypedDict):
+    mfu: float | None
+    mfu_paper: float | None
+    mfu_job: float | None
+    hfu: float | None
+    tokens_per_second: float | None
+    flops_convention: str | None
+    reason: str | None
+    """Why mfu is null."""
+    model_flops_per_step: float | None
+    """Of the whole job, what the mathematics needs."""
+    executed_flops_per_step: float | None
+    recomputed_flops_per_step: float | None
+    redundant_flops_per_step: float | None
+    """Executed beyond model and recomputation: scores that fused attention computes again in its backward; where the
+    training told its model FLOPs also products that several ranks repeat; and padding that it logs."""
+    coverage_ratio: float | None
+    """Share of what the parameters imply that was counted; below 0.98 mfu is null."""
+    ideal_ns: dict[str, float] | None
+    """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
+    waterfall: dict[str, float | None] | None
+    """Shares of wall time: ideal (= mfu), redundant at peak, kernel_inefficiency (the rest of forward and backward),
+    and the ledger's other terms; those that are not null sum to 1."""
+    peak_flops: dict[str, float] | None
+    """dtype -> FLOP/s of a rank (the first one's)."""
+    peak_source: str | None
+    experts: Experts | None
+    """What the experts of a mixture got, where the training logs it."""
+
+
+class Uneven(TypedDict):
+    ranks: list[int]
+    """Those that send most of their group."""
+    ratio: float
+    """What such a rank sends over its group's mean."""
+    cost_ns: int
+    """(max - mean bytes) / bandwidth, summed as `transfer_ns` is and part of it."""
+
+
+class Operation(TypedDict):
+    axis: str
+    op: str
+    count: int
+    """Each rank's part counts, so an all-reduce of 4 ranks counts 4."""
+    bytes: int
+    transfer_ns: int
+    wait_ns: int
+    exposed_ns: int
+    bus_bandwidth_bytes_per_second: float | None
+    uneven: Uneven | None
+    """Of an all-to-all in which some ranks send more than others."""
+
+
+class Stage(TypedDict):
+    stage: int
+    others: list[int]
+    """Further stages of the same ranks, idle together with it."""
+    ranks: list[int]
+    schedule_ns: int
+    imbalance_ns: int
+    jitter_ns: int
+    wall_ns: int
+    fraction_ratio: float
+
+
+class ActionTime(TypedDict):
+    kind: str
+    """F, B, or where backward is split I and W."""
+    stage: int
+    microbatch: int
+    start_ns: int
+    """From the step's begin."""
+    end_ns: int
+
+
+class TimetableRow(TypedDict):
+    rank: int
+    actions: list[ActionTime]
+
+
+class Bubble(TypedDict):
+    schedule: str
+    microbatches: int
+    stages_per_rank: int
+    stages: list[Stage]
+    fraction_ratio: float
+    theory_ratio: float | None
+    """Idle share of total time by the schedule's formula, for equal stages and free transfers."""
+    replay_ratio: float | None
+    """The same by replaying the recorded order."""
+    timetable_step: int | None
+    """The step of median length."""
+    timetable: list[TimetableRow] | None
+    """What one replica did in it; null for more than 16 ranks or 256 actions a rank, or without a common clock."""
+
+
+class RankWait(TypedDict):
+    rank: int
+    compute_ns: int
+    own_wait_ns: int
+    caused_wait_ns: int
+
+
+class Straggler(TypedDict):
+    rank: int
+    confidence: str
+    caused_ratio: float
+    """Share of step time lost by a rank that waited for it."""
+    excess_ratio: float
+    """Its own work over the median of its peers', less 1."""
+
+
+class Stragglers(TypedDict):
+    named: list[Straggler]
+    """Empty: nobody is to blame."""
+    ranks: list[RankWait]
