@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.timeline.build import Row, phase, rank, run, step
+from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis import Utilization, analyze
 from traincope.analysis.work import NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
-from traincope.store import RankRecords
+from traincope.store import Attempt, RankRecords
 from traincope.timeline import build_timeline
 
 A100 = {"name": "NVIDIA A100-SXM4-80GB", "count": 8}
@@ -72,6 +72,58 @@ def test_pauses_are_in_the_jobs_mfu_alone() -> None:
     ratios = found(on(rank(0, *STEPS, *COUNTED, pause))).ratios
     assert ratios.mfu == pytest.approx(6.3 / 31.2)
     assert ratios.mfu_job == pytest.approx(3 * 6.3 / (4 * 31.2))
+
+
+def attempt(*ranks: int, kept_steps: int | None = None) -> Attempt:
+    """Three steps of 100 us, of which so many were saved, and an exception."""
+    return Attempt(
+        number=0,
+        began_ns=0,
+        first_step_ns=0,
+        last_ns=300 * US,
+        num_steps=3,
+        steps_ns=300 * US,
+        kept_steps=kept_steps,
+        kept_ns=100 * US * (kept_steps or 0),
+        loaded=False,
+        checkpoint_stall_ns=0,
+        evaluation_ns=0,
+        endings=dict.fromkeys(ranks, "ValueError"),
+    )
+
+
+LOAD = replace(phase(Phase.CHECKPOINT_STALL, 0, 0), name="load checkpoint")
+
+
+def restarted(earlier: Attempt, *rows: Row) -> Utilization:
+    """After 100 us of nothing another attempt, which makes three steps too."""
+    last = replace(on(rank(0, clock(0, 400 * US), *rows, *STEPS, *COUNTED)), attempt=1)
+    return analyze(build_timeline(replace(run(last), earlier=(earlier,)))).utilization
+
+
+def test_the_jobs_mfu_is_of_the_steps_that_lasted_over_all_attempts_and_between_them() -> None:
+    """Of six steps five lasted; 300 us and 100 us and 300 us went by."""
+    result = restarted(attempt(0, kept_steps=2), LOAD)
+    assert result.ratios.mfu == pytest.approx(6.3 / 31.2)
+    assert result.ratios.mfu_job == pytest.approx(5 * 6.3 / (7 * 31.2))
+    assert (result.reason, result.job_reason) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "rows", "reason"),
+    [
+        (attempt(0, kept_steps=2), (), "attempt 1 loaded no checkpoint that was seen"),
+        (attempt(0, 1, kept_steps=2), (LOAD,), "its attempts ran on different numbers of ranks (1, 2)"),
+    ],
+)
+def test_where_it_is_not_known_what_lasted_the_jobs_mfu_alone_is_null(
+    earlier: Attempt, rows: tuple[Row, ...], reason: str
+) -> None:
+    result = restarted(earlier, *rows)
+    assert result.ratios.mfu == pytest.approx(6.3 / 31.2)
+    assert (result.reason, result.ratios.mfu_job) == (None, None)
+    assert result.job_reason is not None
+    assert result.job_reason.startswith(reason)
 
 
 def test_every_dtype_is_held_to_its_own_peak() -> None:

@@ -88,7 +88,7 @@ def analysis() -> results.Analysis:
             ),
             named=(results.Straggler(rank=1, confidence="high", caused_share=0.05, excess_ratio=0.07),),
         ),
-        utilization=utilization(timeline(), ledger),
+        utilization=utilization(timeline(), ledger, None),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.PIPELINE_BUBBLE,
@@ -110,7 +110,7 @@ def without_steps() -> results.Analysis:
         comm=(),
         bubble=None,
         stragglers=results.Stragglers(ranks=(), named=()),
-        utilization=utilization(timeline(), ledger),
+        utilization=utilization(timeline(), ledger, None),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.NO_STEPS,
@@ -278,6 +278,7 @@ def document() -> schema.Document:
             "mfu": None,
             "mfu_paper": None,
             "mfu_job": None,
+            "mfu_job_reason": "no FLOPs are recorded",
             "hfu": None,
             "tokens_per_second": None,
             "flops_convention": None,

@@ -10,6 +10,7 @@ KNOWN = Utilization(
     mfu=0.412,
     mfu_paper=0.4205,
     mfu_job=0.38,
+    mfu_job_reason=None,
     hfu=0.43,
     tokens_per_second=3970.4,
     flops_convention="as counted, causal attention halved",
@@ -44,6 +45,11 @@ def test_an_mfu_says_of_what_it_is_a_share_and_in_which_convention() -> None:
         "    not halved: 42.0 %; over the whole run: 38.0 %\n"
         "\n"
     )
+
+
+def test_what_is_not_known_of_the_whole_run_alone_says_why() -> None:
+    restarted = KNOWN | {"mfu_job": None, "mfu_job_reason": "attempt 1 loaded nothing"}
+    assert "    not halved: 42.0 %; over the whole run: unknown, attempt 1 loaded nothing\n" in shown(restarted)
 
 
 def test_an_unknown_one_says_why() -> None:

@@ -130,7 +130,7 @@ def _analysis(
     bubble = _bubble(timeline, ledger, counted)
     late = stragglers(timeline, ledger, stood_still)
     faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
-    experts = expert_loads(timeline)
+    experts, job = expert_loads(timeline), goodput(timeline)
     return Analysis(
         timeline=timeline,
         ledger=ledger,
@@ -138,11 +138,11 @@ def _analysis(
         bubble=bubble,
         stragglers=late,
         jitter_roots=roots,
-        utilization=utilization(timeline, ledger),
+        utilization=utilization(timeline, ledger, job),
         faults=faults,
         memory=used,
         experts=experts,
-        goodput=goodput(timeline),
+        goodput=job,
         verdict=verdict(timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used, experts=experts),
     )
 

@@ -9,7 +9,8 @@ of everything that was executed, recomputation included.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from traincope.analysis.ledger import Ledger, RankLedger
+from traincope.analysis.goodput import Goodput
+from traincope.analysis.ledger import Ledger
 from traincope.analysis.peaks import Peak, rank_peak, why_unknown
 from traincope.analysis.work import JobWork, RankWork, job_work, positive
 from traincope.timeline import Timeline
@@ -28,7 +29,8 @@ class Ratios:
     mfu: float | None = None
     mfu_paper: float | None = None
     mfu_job: float | None = None
-    """Over all time that the ranks recorded: warm-up, evaluation and pauses too."""
+    """Of the steps of all attempts whose result survived, over all time that elapsed: startup, restarts, evaluation,
+    lost steps and pauses too."""
     hfu: float | None = None
     ideal_ns: Mapping[str, float] | None = None
     """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
@@ -45,23 +47,27 @@ class Utilization:
     tokens_per_second: float | None
     reason: str | None
     """Why there is no MFU."""
+    job_reason: str | None = None
+    """Why there is no MFU of the whole job."""
     work: JobWork
     peak: Peak | None
     """Of the first rank."""
 
 
-def utilization(timeline: Timeline, ledger: Ledger) -> Utilization:
-    """From the FLOPs that were counted or told, the devices' peaks, and the wall time of the steps."""
+def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None) -> Utilization:
+    """From the FLOPs that were counted or told, the devices' peaks, and the wall time of the steps and of the job."""
     settings = timeline.run.info.settings
     work = job_work(timeline)
     dtypes = {dtype for each in work.ranks.values() for dtype in (*each.model, *(each.executed or ()))}
     peaks = {rank.rank: rank_peak(rank.info.device, settings, dtypes=dtypes) for rank in timeline.run.ranks}
     reason = work.reason or _why_unrated(ledger, peaks, dtypes)
     rated = _Rated(ledger=ledger, work=work, peaks=peaks)
+    job_reason = reason or _why_no_job(job)
     return Utilization(
-        ratios=Ratios() if reason else rated.ratios(),
+        ratios=Ratios() if reason else rated.ratios(None if job_reason else job),
         tokens_per_second=_tokens_per_second(ledger, settings.get("tokens_per_step")),
         reason=reason,
+        job_reason=job_reason,
         work=work,
         peak=None if reason else peaks[min(work.ranks)],
     )
@@ -75,11 +81,11 @@ class _Rated:
     work: JobWork
     peaks: Mapping[int, Peak]
 
-    def ratios(self) -> Ratios:
+    def ratios(self, job: Goodput | None) -> Ratios:
         return Ratios(
             mfu=self.over_steps(lambda rank: rank.model),
             mfu_paper=self.over_steps(lambda rank: rank.paper),
-            mfu_job=self.over_job(lambda rank: rank.model),
+            mfu_job=None if job is None else self.over_job(job),
             hfu=self.over_steps(lambda rank: rank.executed),
             ideal_ns=self.ideal_by_dtype(),
             waterfall=self.waterfall(),
@@ -98,10 +104,18 @@ class _Rated:
         }
 
     def over_steps(self, flops: Flops) -> float | None:
-        return self._ratio(flops, steps=lambda rank: rank.num_counted, ns=lambda rank: rank.total_wall_ns)
+        ideal_ns = 0.0
+        for rank in self.ledger.ranks:
+            wanted = flops(self.work.ranks[rank.rank])
+            if wanted is None:
+                return None
+            ideal_ns += rank.num_counted * sum(self._ideal_ns(rank.rank, wanted).values())
+        return ideal_ns / self.ledger.wall_ns
 
-    def over_job(self, flops: Flops) -> float | None:
-        return self._ratio(flops, steps=lambda rank: len(rank.numbers), ns=lambda rank: rank.recorded_ns)
+    def over_job(self, job: Goodput) -> float | None:
+        """Every rank did a step's work in each of the job's steps, and was there all the time."""
+        elapsed_ns = job.elapsed_ns * len(self.work.ranks)
+        return (job.steps_kept or 0) * sum(self.ideal_by_dtype().values()) / elapsed_ns if elapsed_ns else None
 
     def ideal_by_dtype(self) -> dict[str, float]:
         sums: dict[str, float] = {}
@@ -110,21 +124,18 @@ class _Rated:
                 sums[dtype] = sums.get(dtype, 0.0) + ns
         return sums
 
-    def _ratio(
-        self, flops: Flops, *, steps: Callable[[RankLedger], int], ns: Callable[[RankLedger], int]
-    ) -> float | None:
-        ideal_ns = 0.0
-        for rank in self.ledger.ranks:
-            wanted = flops(self.work.ranks[rank.rank])
-            if wanted is None:
-                return None
-            ideal_ns += steps(rank) * sum(self._ideal_ns(rank.rank, wanted).values())
-        total_ns = sum(ns(rank) for rank in self.ledger.ranks)
-        return ideal_ns / total_ns if total_ns else None
-
     def _ideal_ns(self, rank: int, flops: Mapping[str, float]) -> dict[str, float]:
         peak = self.peaks[rank].flops
         return {dtype: 1e9 * count / peak[dtype] for dtype, count in flops.items()}
+
+
+def _why_no_job(job: Goodput | None) -> str | None:
+    if job is None:
+        return NO_STEP
+    ranks = {len(one.endings) for one in job.attempts if one.num_steps}
+    if len(ranks) > 1:
+        return f"its attempts ran on different numbers of ranks ({', '.join(map(str, sorted(ranks)))})"
+    return job.reason
 
 
 def _why_unrated(ledger: Ledger, peaks: Mapping[int, Peak], dtypes: set[str]) -> str | None:

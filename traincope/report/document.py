@@ -130,6 +130,7 @@ def _utilization(utilization: Utilization, experts: ExpertLoads | None) -> schem
         mfu=ratios.mfu,
         mfu_paper=ratios.mfu_paper,
         mfu_job=ratios.mfu_job,
+        mfu_job_reason=utilization.job_reason,
         hfu=ratios.hfu,
         tokens_per_second=utilization.tokens_per_second,
         flops_convention=work.convention,

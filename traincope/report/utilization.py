@@ -33,7 +33,8 @@ def _evidence(found: Utilization) -> Iterator[str]:
             found["waterfall"], padded=found["experts"] is not None and found["experts"]["padding_ratio"] > 0
         )
     unhalved = "" if found["mfu_paper"] is None else f"not halved: {share(found['mfu_paper'])}; "
-    yield f"{unhalved}over the whole run: {share(found['mfu_job'])}"
+    job = share(found["mfu_job"]) if found["mfu_job"] is not None else f"unknown, {found['mfu_job_reason']}"
+    yield f"{unhalved}over the whole run: {job}"
 
 
 def _kernels(waterfall: Mapping[str, float | None], *, padded: bool) -> str:

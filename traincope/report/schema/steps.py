@@ -59,6 +59,9 @@ class Utilization(TypedDict):
     mfu: float | None
     mfu_paper: float | None
     mfu_job: float | None
+    """Of the steps that lasted over all time that elapsed, of all attempts."""
+    mfu_job_reason: str | None
+    """Why that is null."""
     hfu: float | None
     tokens_per_second: float | None
     flops_convention: str | None
