@@ -115,6 +115,8 @@ class Flag(IntFlag):
     """A step that was begun but had not trained when the run ended: no step at all."""
     SKIPPED = 128
     """A step whose optimizer was not run: its gradients overflowed."""
+    GIVEN = 256
+    """An event that the training named, by `traincope.event()`; the others are the recorder's own."""
 
 
 LAYOUT = struct.Struct("@qqqiIIIii4xHBB")

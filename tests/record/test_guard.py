@@ -23,7 +23,7 @@ def test_an_error_is_logged_once_and_costs_only_its_own_call(caplog: pytest.LogC
     assert len(caplog.records) == 1
     assert "training goes on: negative" in caplog.text
     (note,) = failure_notes().values()
-    assert note == "failed 2 times: ValueError: negative"
+    assert note == "failed 2 times: ValueError"  # what it said may hold data: it is the log's alone
 
 
 def test_a_hook_that_goes_on_failing_is_switched_off_until_the_next_run() -> None:
@@ -38,7 +38,7 @@ def test_a_hook_that_goes_on_failing_is_switched_off_until_the_next_run() -> Non
         hook()
     assert len(calls) == TOLERATED
     (note,) = failure_notes().values()
-    assert note == "switched off: ValueError: always"
+    assert note == "switched off: ValueError"
     guarding.begin_run()
     hook()
     assert len(calls) == TOLERATED + 1

@@ -23,15 +23,20 @@ secret = os.environ["HF_TOKEN"]
 def train(key):
     raise ValueError(f"bad key {key}")
 
+class Odd:
+    def __float__(self):
+        raise ValueError(f"no number: {secret}")
+
 with traincope.run(sys.argv[1]) as run:
     run.step()
+    run.log(loss=Odd(), lr=secret)
     with traincope.span("work"):
         train(secret)
 """
 
 
 def test_a_planted_secret_is_found_nowhere(tmp_path: Path) -> None:
-    """Not from the environment, the arguments, a local variable, or an exception's message."""
+    """Not from the environment, the arguments, a local variable, or an exception's message, be it ours."""
     command = [sys.executable, "-c", SECRETIVE, str(tmp_path / "run"), "--token", TOKEN]
     ended = subprocess.run(command, check=False, timeout=60, capture_output=True, env={"HF_TOKEN": TOKEN})
     assert ended.returncode == 1

@@ -1,36 +1,120 @@
 """A redacted run says the same in numbers and nothing in names."""
 
+import gc
 from pathlib import Path
 
 import pytest
+import torch
 
 import traincope
 from traincope.errors import UsageError
 from traincope.report import to_document
+from traincope.store import read_run
 from traincope.store.redaction import redact
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_runs").iterdir())
-SECRET = "planted-secret"
+
+
+PLANTS = (
+    "plant-setting-value",
+    "plant-setting-key",
+    "plant-nested-key",
+    "plant-nested-value",
+    "plant-peak-key",
+    "plant-peak-source",
+    "plant-span",
+    "plant_schedule",
+    "plant-event",
+    "plant-detail-key",
+    "plant-detail-value",
+    "plant-under-our-name",
+    "plant-logged",
+    "plant-failing-value",
+    "plant-axis",
+    "plant-stray",
+    "plant-level",
+    "plant-error",
+)
+"""Texts wherever a training, or whoever has the directory, can put one."""
 
 
 def record(path: Path) -> None:
     with traincope.run(path) as run:
-        run.describe(project=SECRET, tokens_per_step=64, nested={"customer": [SECRET]})
-        for step in range(3):
+        run.describe(project=PLANTS[0], tokens_per_step=64, **{PLANTS[1]: {PLANTS[2]: [PLANTS[3]]}})
+        run.describe(peak_flops={PLANTS[4]: 1e12}, peak_source=PLANTS[5], why=PLANTS[3])
+        for _ in range(3):
             run.step()
-            with traincope.span(SECRET):
-                traincope.event(f"{SECRET} event", why=SECRET, step=step)
-            run.log(**{SECRET: 1.0})
+            for span in (PLANTS[6], PLANTS[7]):
+                with traincope.span(span):
+                    traincope.event(PLANTS[8], why=PLANTS[10], **{PLANTS[9]: 1})
+            traincope.event("gpu memory", why=PLANTS[11])
+            traincope.event("gpu xid", meaning=PLANTS[11], reasons=[PLANTS[11]], xid=79)
+            traincope.event("exception", type=PLANTS[11], at=PLANTS[11])
+            run.log(**{PLANTS[12]: 1.0}, loss=PLANTS[13])
+        assert run._recorder is not None
+        run._recorder.mesh, run._recorder.coords = {PLANTS[14]: 1, "dp": 1}, {PLANTS[14]: 0, "dp": 0}
+        run._recorder.add_group(key=PLANTS[14], axis=PLANTS[14], rule="mesh", ranks=(0,))
+        run._recorder.add_group(key="1", axis="dp_shard_cp", rule="mesh", ranks=(0,))
+        run._recorder.probes["waits"] = f"absent: OSError: [Errno 30] Read-only file system: '/{PLANTS[17]}'"
+    (rank,) = path.glob("attempt-*/rank-*")
+    for stray in (rank / "notes.seg", rank / f"{PLANTS[15]}-00000.seg", rank / "signal-notes.txt", path / "notes"):
+        stray.write_text(PLANTS[15])
+    (path / "level").write_text(PLANTS[16])
+    with (path / "launcher.jsonl").open("a") as notes:
+        notes.write(f'{{"attempt": 0, "rank": 0, "exit_code": 1, "at_wall_ns": 1, "{PLANTS[15]}": "{PLANTS[15]}"}}\n')
+
+
+def plants_in(path: Path) -> set[str]:
+    files = [file for file in path.rglob("*") if file.is_file()]
+    texts = [file.read_bytes() + str(file.relative_to(path)).encode() for file in files]
+    return {plant for plant in PLANTS if any(plant.encode() in text for text in texts)}
 
 
 def test_no_name_is_left(tmp_path: Path) -> None:
     record(tmp_path / "run")
     redact(tmp_path / "run", tmp_path / "shown")
+    assert plants_in(tmp_path / "run") == {*PLANTS} - {"plant-failing-value"}  # which even the original lacks
+    assert plants_in(tmp_path / "shown") == set()
     host = Path("/proc/sys/kernel/hostname").read_text().strip()
     cards = [path.read_bytes() for path in (tmp_path / "shown").rglob("*") if path.is_file()]
-    assert not any(SECRET.encode() in content for content in cards)
     assert not any(f'"{host}"'.encode() in content for content in cards)
-    assert any(SECRET.encode() in path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+
+
+def test_numbers_types_and_what_the_field_calls_its_axes_stay(tmp_path: Path) -> None:
+    record(tmp_path / "run")
+    redact(tmp_path / "run", tmp_path / "shown")
+    before, after = read_run(tmp_path / "run"), read_run(tmp_path / "shown")
+    assert (after.info.mesh["dp"], len(after.info.mesh)) == (1, 2)
+    assert [group.axis for group in after.ranks[0].groups][1] == "dp_shard_cp"
+    assert after.ranks[0].info.probes["waits"] == "absent: OSError"
+    assert after.ranks[0].info.probes["run._log"] == "failed 3 times: ValueError"
+    assert (after.info.settings["tokens_per_step"], list(after.info.settings["peak_flops"].values())) == (64, [1e12])
+    assert after.launcher == before.launcher
+    details = [told for told in after.ranks[0].details.values() if 79 in told.values()]
+    assert len(details) == 3
+
+
+def test_what_traincope_itself_names_stays(tmp_path: Path) -> None:
+    """Of a training that names nothing, every name but those of classes."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters())
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            torch.save({}, tmp_path / "saved")
+            torch.load(tmp_path / "saved")
+            gc.collect()
+            run.log(loss=1.0, grad_norm=1.0)
+            run.step()
+    redact(tmp_path / "run", tmp_path / "shown")
+    (before,), (after,) = read_run(tmp_path / "run").ranks, read_run(tmp_path / "shown").ranks
+    used = {int(number) for thread in before.threads for number in before.thread(thread)["name"]}
+    gone = {before.name(number) for number in used if before.name(number) != after.name(number)}
+    assert gone == {"Linear", "SGD"}
+    assert len(used) > 10
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)

@@ -20,7 +20,8 @@ SAMPLED = 31
 in with no loop's rhythm."""
 
 failures: dict[str, str] = {}
-"""Hook -> its first error in this run, for `rank.json` and the report."""
+"""Hook -> the type of its first error in this run, for `rank.json` and the report; its message, which may hold data,
+goes to the log alone."""
 
 counts: dict[str, int] = {}
 """Hook -> how often it failed in this run."""
@@ -126,7 +127,6 @@ def guard(hook: Callable[P, R], *, every: int = 1, around_ns: int = 0) -> Callab
         if counts[name] == 1:
             failures[name] = type(error).__name__
             with suppress(Exception):  # an error that cannot be told, or a logging that raises itself
-                failures[name] = f"{type(error).__name__}: {error}"
                 logger.warning("traincope: %s failed, training goes on: %s", name, error, exc_info=True)
 
     return cast("Callable[P, R | None]", guarded)

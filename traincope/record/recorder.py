@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import CLEAN, FORMAT_VERSION, Kind
+from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
 from traincope.record.guard import guard
 from traincope.record.identity import Identity, this_host
 from traincope.record.meeting import Meeting, Place
@@ -87,10 +87,12 @@ class Recorder:
         """The calling thread's writer."""
         return self.threads.writer
 
-    def event(self, name: str, details: dict[str, Any]) -> None:
+    def event(self, name: str, details: dict[str, Any], *, given: bool = False) -> None:
+        """`given`: by the training."""
         now = monotonic_ns()
         number = _number_details(self._details, details) if details else 0
-        self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=number or 0)
+        flags = Flag.GIVEN if given else 0
+        self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=number or 0, flags=flags)
 
     def add_group(self, *, key: str, axis: str, rule: str, ranks: tuple[int, ...]) -> int:
         """Write down a process group; returns its number in this rank's records."""

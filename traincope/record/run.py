@@ -177,7 +177,7 @@ class Run:
             self._probes.remove()
         ending = ending_of(kind, error)
         if ending.details:
-            _write_event(recorder, "exception", dict(ending.details))
+            guard(recorder.event)("exception", dict(ending.details))
         guard(scalars.finish)()
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=ending.name, with_process=with_process)
@@ -309,7 +309,7 @@ def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
 @guard
 def _write_event(recorder: Recorder, name: str, details: dict[str, Any]) -> None:
     if recorder.active:
-        recorder.event(name, details)
+        recorder.event(name, details, given=True)
 
 
 @guard

@@ -1,53 +1,53 @@
 """A copy of a run directory that may be shown to strangers: every number stays, every name of yours goes.
 
 A name becomes a keyed hash whose key is thrown away: alike names stay alike within one copy, and
-cannot be guessed from it. What traincope itself names (operations, phases, its own events) stays, for
-the analyses read it; so do the types of exceptions, mesh axes, devices and versions of packages.
+cannot be guessed from it. What traincope and torch name by themselves (`words.py`) stays, for the
+analyses read it; so do the types of exceptions, devices and versions of packages. Of each file
+only what the format knows is written anew, and what cannot be read is left out.
 """
 
 import json
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import numpy as np
 
 from traincope.errors import RunDirectoryError, UsageError
-from traincope.events import Kind
+from traincope.events import FORMAT_VERSION, Flag, Kind
+from traincope.store import words
+from traincope.store.launcher import append_notes, notes_of, read_notes
 from traincope.store.layout import (
     DETAILS_FILE,
+    FATAL_FILE,
     GROUPS_FILE,
-    LAUNCHER_FILE,
     LEVEL_FILE,
     NAMES_FILE,
     PROVISIONAL,
     RANK_FILE,
     RUN_FILE,
+    attempt_number,
+    rank_number,
+    signal_file,
 )
 from traincope.store.lines import parse, read_numbered
 from traincope.store.reading import find_run
-from traincope.store.segments import read_segment
+from traincope.store.segments import SegmentRecords, read_segment
 
 OURS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS)
 """Kinds whose names only traincope gives."""
 
-OWN_NAMES = re.compile(
-    r"exception|recorder level|checkpoint (saved|failed)|kernel window( left out)?|gpu [a-z ]+"
-    r"|backward|gc|DataLoader|zero_grad|(async_)?(save|load) checkpoint|<other names>|[FBIW]|\w*[Ss]chedule\w*"
-    r"|clip_grad_(norm|value)_|get_total_norm|clip_grads_with_norm_|loss|grad_norm"
-    r"|expert_tokens\[\d+\.\d+\]|expert_padding|expert_dropped|redundant_flops"
-)
-"""Names of other kinds that are traincope's or torch's own."""
+STACKS = frozenset((FATAL_FILE, *map(signal_file, Signals.__members__)))
+MESSAGE = re.compile(r"(?<=: )(\w+): .*", re.DOTALL)
+"""After the type of the error that keeps a probe away: it may hold a path."""
 
-OWN_TEXTS = frozenset({"measured, every rank multiplying at once"})
-"""Texts of settings that `traincope train` writes and a report repeats."""
-
-KEPT_DETAILS = frozenset({"type", "handling", "why", "reasons", "meaning"})
-"""Keys of events' details whose text traincope wrote, in events of its own."""
+RUN_NUMBERS = ("version", "world_size", "started_wall_ns")
+RANK_NUMBERS = ("version", "rank", "world_size", "pid", "started_wall_ns", "ended_wall_ns", "with_process")
 
 Hash = Callable[[str], str]
 
@@ -75,77 +75,144 @@ def _hash() -> Hash:
 def _copy(root: Path, target: Path, hashed: Hash) -> None:
     target.mkdir(parents=True)
     _rewrite(root / RUN_FILE, target / RUN_FILE, lambda card: _run(card, hashed))
-    for plain in (LAUNCHER_FILE, LEVEL_FILE):
-        if (root / plain).is_file():
-            shutil.copyfile(root / plain, target / plain)
-    ranks = (*root.glob("attempt-*/rank-*"), *root.glob(f"{PROVISIONAL}*"))
-    for number, rank in enumerate(sorted(ranks)):
-        provisional = rank.name.startswith(PROVISIONAL)
-        _copy_rank(rank, target / (f"{PROVISIONAL}{number}" if provisional else rank.relative_to(root)), hashed)
+    append_notes(notes_of(target), read_notes(notes_of(root)))
+    level = root / LEVEL_FILE
+    if level.is_file() and level.read_text(errors="replace").strip().isdecimal():
+        shutil.copyfile(level, target / LEVEL_FILE)
+    for rank in sorted(root.glob("attempt-*/rank-*")):
+        if attempt_number(rank.parent) is not None and rank_number(rank) is not None:
+            _copy_rank(rank, target / rank.relative_to(root), hashed)
+    for number, rank in enumerate(sorted(root.glob(f"{PROVISIONAL}*"))):
+        _copy_rank(rank, target / f"{PROVISIONAL}{number}", hashed)
 
 
 def _copy_rank(rank: Path, target: Path, hashed: Hash) -> None:
     target.mkdir(parents=True)
-    version = 2
+    version = FORMAT_VERSION
     if (rank / RANK_FILE).is_file():
-        card = parse((rank / RANK_FILE).read_text(errors="replace"))
-        version = int(card.get("version", 2)) if isinstance(card, dict) else 2
         _rewrite(rank / RANK_FILE, target / RANK_FILE, lambda card: _rank(card, hashed))
-    ours: set[int] = set()
-    details_of_ours: set[int] = set()
-    names = read_numbered(rank / NAMES_FILE, version=version)
-    for segment in sorted(rank.glob("*.seg")):
-        shutil.copyfile(segment, target / segment.name)
-        _note_ours(segment, names, ours, details_of_ours)
-    kept = {n: name for n, name in names.items() if n in ours or OWN_NAMES.fullmatch(str(name))}
-    _write_lines(target / NAMES_FILE, {n: kept.get(n, hashed(str(name))) for n, name in names.items()}, version)
+        version = parse((target / RANK_FILE).read_text()).get("version", FORMAT_VERSION)
+    names = {n: str(name) for n, name in read_numbered(rank / NAMES_FILE, version=version).items()}
+    segments = _copy_segments(rank, target)
+    kept = _named_by_us(segments) | {n for n, name in names.items() if words.is_own_name(name)}
+    _write_lines(target / NAMES_FILE, {n: name if n in kept else hashed(name) for n, name in names.items()}, version)
     groups = read_numbered(rank / GROUPS_FILE, version=version)
     _write_lines(target / GROUPS_FILE, {n: _group(group, hashed) for n, group in groups.items()}, version)
+    ours = _details_by_us(segments, names)
     details = read_numbered(rank / DETAILS_FILE, version=version)
-    redacted = {n: _values(value, hashed, keep=n in details_of_ours) for n, value in details.items()}
-    _write_lines(target / DETAILS_FILE, redacted, version)
+    shown = {n: _details(value, hashed) if n in ours else _values(value, hashed) for n, value in details.items()}
+    _write_lines(target / DETAILS_FILE, shown, version)
     for stacks in rank.glob("signal-*.txt"):
-        if stacks.stat().st_size:
+        if stacks.stat().st_size and stacks.name in STACKS:
             (target / stacks.name).write_text("(stacks left out)\n")
 
 
-def _note_ours(segment: Path, names: dict[int, Any], ours: set[int], details: set[int]) -> None:
-    """Numbers of names that only traincope gives, and of details that its own events carry."""
-    try:
-        records = read_segment(segment).records
-    except RunDirectoryError:
-        return
-    ours.update(np.unique(records["name"][np.isin(records["kind"], OURS)]).tolist())
-    for event in records[records["kind"] == Kind.EVENT]:
-        if OWN_NAMES.fullmatch(str(names.get(int(event["name"]), "?"))):
-            details.add(int(event["group"]))
+def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:
+    """Those that can be read: they hold nothing but numbers."""
+    copied = []
+    for path in sorted(rank.glob("*.seg")):
+        try:
+            segment = read_segment(path)
+        except RunDirectoryError:
+            continue
+        if segment.thread == "main" or segment.thread.removeprefix("thread-").isdecimal():
+            shutil.copyfile(path, target / path.name)
+            copied.append(segment)
+    return copied
+
+
+def _named_by_us(segments: list[SegmentRecords]) -> set[int]:
+    """Numbers of the names that records of kinds of our own carry."""
+    records = (segment.records for segment in segments)
+    return {number for of in records for number in np.unique(of["name"][np.isin(of["kind"], OURS)]).tolist()}
+
+
+def _details_by_us(segments: list[SegmentRecords], names: dict[int, str]) -> set[int]:
+    """Numbers of the details that the recorder's own events carry; a training may call one of its own the same."""
+    found = set()
+    for segment in segments:
+        records = segment.records
+        events = records[(records["kind"] == Kind.EVENT) & (records["flags"] & Flag.GIVEN == 0)]
+        own = [names.get(int(number)) in words.EVENTS for number in events["name"]]
+        found.update(events["group"][np.array(own, dtype=bool)].tolist())
+    return found
 
 
 def _run(card: dict[str, Any], hashed: Hash) -> dict[str, Any]:
-    gone: dict[str, Any] = {"command": hashed(str(card.get("command"))), "environment": {}, "git_revision": None}
-    return card | gone | {"id": hashed(str(card.get("id"))), "settings": _values(card.get("settings", {}), hashed)}
+    return {
+        **_numbers(card, RUN_NUMBERS),
+        "id": hashed(str(card.get("id"))),
+        "mesh": _axes(card.get("mesh"), hashed),
+        "versions": card.get("versions"),
+        "command": hashed(str(card.get("command"))),
+        "environment": {},
+        "git_revision": None,
+        "settings": _values(card.get("settings"), hashed, known=words.SETTINGS | words.TEXTS),
+    }
 
 
 def _rank(card: dict[str, Any], hashed: Hash) -> dict[str, Any]:
-    return card | {name: hashed(str(card.get(name))) for name in ("host", "boot_id")}
+    return {
+        **_numbers(card, RANK_NUMBERS),
+        "host": hashed(str(card.get("host"))),
+        "boot_id": hashed(str(card.get("boot_id"))),
+        "coords": _axes(card.get("coords"), hashed),
+        "device": card.get("device", {}),
+        "ending": card.get("ending"),
+        "probes": {name: MESSAGE.sub(r"\1", str(state)) for name, state in _items(card.get("probes"))},
+        "recorder": {name: count for name, count in _items(card.get("recorder")) if type(count) is int},
+    }
 
 
 def _group(group: Any, hashed: Hash) -> Any:
-    return group | {"key": hashed(str(group.get("key")))} if isinstance(group, dict) else None
+    if not isinstance(group, dict):
+        return None
+    axis, ranks = str(group.get("axis")), group.get("ranks")
+    whole = isinstance(ranks, list) and all(type(rank) is int for rank in ranks)
+    return {
+        "key": hashed(str(group.get("key"))),
+        "axis": _axis(axis, hashed),
+        "rule": group.get("rule"),
+        "ranks": ranks if whole else None,
+    }
 
 
-def _values(value: Any, hashed: Hash, *, keep: bool = False, key: str = "") -> Any:
-    """The same shape and numbers; of the texts only those that traincope wrote."""
+def _axes(sizes: Any, hashed: Hash) -> dict[str, int]:
+    return {_axis(axis, hashed): size for axis, size in _items(sizes) if type(size) is int}
+
+
+def _axis(axis: str, hashed: Hash) -> str:
+    return axis if words.is_own_axis(axis) else hashed(axis)
+
+
+def _details(details: Any, hashed: Hash) -> Any:
+    """Of an event of the recorder's own."""
+    return {key: told if key in words.DETAILS else _values(told, hashed) for key, told in _items(details)}
+
+
+def _values(value: Any, hashed: Hash, *, known: frozenset[str] = frozenset()) -> Any:
+    """The same shape and numbers; of keys and texts only those that are known."""
     if isinstance(value, dict):
-        return {name: _values(inner, hashed, keep=keep, key=name) for name, inner in value.items()}
+        return {_word(key, hashed, known): _values(inner, hashed, known=known) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_values(inner, hashed, keep=keep, key=key) for inner in value]
-    if isinstance(value, str):
-        return value if value in OWN_TEXTS or (keep and key in KEPT_DETAILS) else hashed(value)
-    return value
+        return [_values(inner, hashed, known=known) for inner in value]
+    return _word(value, hashed, known) if isinstance(value, str) else value
 
 
-def _write_lines(path: Path, values: dict[int, Any], version: int) -> None:
+def _word(text: str, hashed: Hash, known: frozenset[str]) -> str:
+    return text if text in known else hashed(text)
+
+
+def _numbers(card: dict[str, Any], keys: tuple[str, ...]) -> dict[str, int]:
+    return {key: card[key] for key in keys if isinstance(card.get(key), int)}
+
+
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    """Of what should be an object; nothing of what is none."""
+    return value.items() if isinstance(value, dict) else ()
+
+
+def _write_lines(path: Path, values: Mapping[int, Any], version: int) -> None:
     numbered = version > 1
     lines = (json.dumps([number, value] if numbered else value) for number, value in sorted(values.items()))
     path.write_text("".join(f"{line}\n" for line in lines))
