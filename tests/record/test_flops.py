@@ -274,6 +274,22 @@ def test_of_packed_documents_the_shapes_do_not_tell_the_flops() -> None:
     assert FORMULAS["_flash_attention_forward"](call)[1] == ((Work.ATTENTION, 4 * 2 * 4 * 10 * 10 * 8),)
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # torch's word that it checks no invariants, and of CSR
+def test_with_sparse_products_nothing_is_counted_and_the_probe_says_why(tmp_path: Path, layout: torch.layout) -> None:
+    """Of a graph's layer: 64 edges among 1,024 nodes, so of the shapes' FLOPs one in 16,384."""
+    edges = torch.zeros(1024, 1024)
+    edges[torch.arange(64), torch.arange(64)] = 1.0
+    sparse, layer = edges.to_sparse(layout=layout), nn.Linear(8, 8)
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        for _ in range(3):
+            torch.sparse.mm(sparse, layer(torch.ones(1024, 8))).sum().backward()
+            run.step()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert rank.info.probes["flops"].startswith("off: products of sparse tensors take as many FLOPs as")
+    assert not (rank.thread("main")["kind"] == Kind.FLOPS).any()
+
+
 def test_fp32_is_told_from_tf32_by_whichever_switch_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's defaults: convolutions as TF32, products not; there is no GPU here to ask further."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv

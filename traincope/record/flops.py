@@ -24,7 +24,7 @@ from traincope.record.dispatcher import KEY, Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import NO_GRAPH_TASK, Phases
-from traincope.record.products import FLOAT32_CONVOLUTION, FORMULAS, implied_flops
+from traincope.record.products import FLOAT32_CONVOLUTION, FORMULAS, implied_flops, is_dense
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import compiled_graphs, fp32_runs_as_tf32, graph_task_reader, keys_below
 
@@ -41,6 +41,7 @@ REMEDY = "tell run.describe(model_flops_per_step=...)"
 COMPILED = f"off: what torch.compile compiled cannot be counted; {REMEDY}"
 CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
 SHARED = f"off: another thread of the training multiplies, too, and must not be disturbed; {REMEDY}"
+SPARSE = f"off: products of sparse tensors take as many FLOPs as those have elements; {REMEDY}"
 UNKNOWN = f"off: attention over packed documents has FLOPs that only the device knows; {REMEDY}"
 
 
@@ -204,7 +205,11 @@ class Flops:
         phase = self._phase()
         if phase is None or _is_imaginary(arguments[0]):
             return
-        dtype, parts = FORMULAS[operator]({**dict(zip(names, arguments, strict=False)), **named})
+        call = {**dict(zip(names, arguments, strict=False)), **named}
+        if not is_dense(call):
+            self._unseen = SPARSE
+            return
+        dtype, parts = FORMULAS[operator](call)
         if not parts:
             self._unseen = UNKNOWN
         self._here.products += 1

@@ -16,9 +16,17 @@ Arguments = dict[str, Any]
 FLOAT32_CONVOLUTION = "float32 convolution"
 """In place of its dtype: a switch of its own says whether it runs as TF32."""
 
+DENSE = "torch.strided"
+"""The layout of tensors that hold all their elements."""
+
 Parts = tuple[tuple[Work, int], ...]
 Count = tuple[Any, Parts]
 """The dtype it multiplies, and its FLOPs; no parts: its shapes do not tell."""
+
+
+def is_dense(call: Arguments) -> bool:
+    """Whether the shapes of a call's tensors tell how many elements are multiplied."""
+    return all(str(getattr(value, "layout", DENSE)) == DENSE for value in call.values())
 
 
 def _product(a: Any, b: Any) -> Count:
