@@ -19,11 +19,17 @@
     expert_load        what every expert got
     recompute          what backward computes again instead of keeping it
     data_parallel      DDP
-    sharded            FSDP2 and HSDP
+    compression        the form in which its gradients travel
+    sharded            FSDP2 and HSDP, ZeRO's stages 2 and 3
+    zeropp             less of its communication, as
+    quantized          blocks of int8
+    offload            shards in the CPU's memory, or in files
+    mapped             tensors whose memory is a file
     pipeline           a batch through this rank's stages, in an order of `plan.orders`
     whole              a batch through all layers, where there is no pipeline
     clipping           the norm of a gradient that lies on many ranks
-    optimizer          AdamW
+    optimizer          AdamW, its state here, over the replicas (ZeRO-1), or in files
+    streamed_adamw     AdamW from files, one block at a time
     trainer            all of it together: a generator of optimizer steps
     bootstrap          torchrun's environment -> process group
     launch             torchrun on this machine, and what became of it
