@@ -1,6 +1,8 @@
 """Kernel windows: the same step on every rank, traced by torch, and every other profiler goes first."""
 
 import json
+import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,35 @@ def traced(path: Path) -> dict[str, set[str]]:
     """File -> names of the events in it."""
     found = sorted(path.rglob("kernels-step-*.json"))
     return {file.name: {event["name"] for event in json.loads(file.read_text())["traceEvents"]} for file in found}
+
+
+def test_what_a_window_cost_is_told_and_nothing_of_ours_is_left_running(tmp_path: Path) -> None:
+    """torch holds the interpreter's lock while it writes: another thread stands as long as the training."""
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        train(3)
+        assert list(traced(tmp_path / "run")) == ["kernels-step-00000002.json"]  # whole, at the boundary already
+        assert not [thread for thread in threading.enumerate() if "window" in thread.name]
+    (told,) = (details for details in only_rank(tmp_path / "run").details.values() if "stood_still_seconds" in details)
+    assert told["step"] == 2
+    assert told["stood_still_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "left_out"),
+    [
+        ("LONGEST_STEP_SECONDS", [(2, "the step before took over 0 s"), (4, "the step before took over 0 s")]),
+        ("LONGEST_STANDSTILL_SECONDS", [(4, "the training stood still 0.0 s for the one before")]),
+    ],
+)
+def test_a_window_that_would_hold_the_training_up_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left_out: list[tuple[int, str]]
+) -> None:
+    monkeypatch.setattr(windows, limit, 0.0)
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        train(7)
+    assert [
+        (step, re.sub(r"\d\.\d s", "0.0 s", why)) for step, why in why_left_out(only_rank(tmp_path / "run"))
+    ] == left_out
 
 
 def why_left_out(rank: RankRecords) -> list[tuple[int, str]]:
