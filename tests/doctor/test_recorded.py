@@ -8,6 +8,7 @@ import pytest
 
 import traincope
 from traincope.doctor import Finding, State, examine_run
+from traincope.store.launcher import LauncherNote, append_notes, notes_of
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"
 
@@ -57,6 +58,18 @@ def test_an_end_that_is_not_clean_is_the_trainings_and_leaves_the_recording_heal
     change(run, ending=ending)
     assert said in [finding.said for finding in not_ok(run)]
     assert examine_run(run).healthy
+
+
+@pytest.mark.parametrize(
+    ("ending", "exit_code", "said"),
+    [("clean", 3, "rank 0 by exit code 3"), (None, -9, "rank 0 by signal 9"), ("KeyError", 1, "rank 0 by KeyError")],
+)
+def test_an_end_that_the_rank_could_not_see_is_told_as_its_launcher_saw_it(
+    run: Path, ending: str | None, exit_code: int, said: str
+) -> None:
+    change(run, ending=ending)
+    append_notes(notes_of(run), [LauncherNote(attempt=0, rank=0, exit_code=exit_code, first=True, at_wall_ns=1)])
+    assert said in [finding.said for finding in not_ok(run)]
 
 
 def test_probes_that_agree_are_one_line_and_those_that_failed_are_bad(run: Path) -> None:

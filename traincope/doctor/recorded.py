@@ -57,9 +57,12 @@ def _ranks(run: RunRecords) -> Iterator[Finding]:
 
 
 def _endings(run: RunRecords) -> Iterator[Finding]:
+    """As each rank told itself, unless whoever waited for its process knows better."""
+    noted = {note.rank: note.exit_code for note in run.launcher if note.attempt == run.last_attempt}
     by_ending: dict[str | None, list[int]] = defaultdict(list)
     for rank in run.ranks:
-        by_ending[rank.info.ending].append(rank.rank)
+        untold = rank.info.ending in (None, CLEAN) and rank.rank in noted
+        by_ending[_exit(noted[rank.rank]) if untold else rank.info.ending].append(rank.rank)
     for ending, ranks in by_ending.items():
         who = numbers(ranks, "rank")
         if ending == CLEAN:
@@ -72,6 +75,10 @@ def _endings(run: RunRecords) -> Iterator[Finding]:
             )
         else:
             yield note("ended", f"{who} by {ending}", do=f"traincope report {run.path} says which rank went first")
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _probes(run: RunRecords) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ def _watch_children() -> None:
     """Note what children ended badly: subprocess, multiprocessing and asyncio all learn it from `os.waitpid`.
 
     Which of them were ranks is known by whoever reads the notes, from the process ids that ranks write down.
+    Where something has imported subprocess even before `site` looked for us, its `poll` asks past us.
     """
     original = os.waitpid
 
