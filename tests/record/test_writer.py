@@ -1,10 +1,13 @@
 """The segment writer: what it wrote can be read, within the budget, also when space runs out."""
 
 import resource
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from traincope.events import OPEN, RECORD_BYTES, Flag, Kind, Phase
@@ -144,3 +147,58 @@ def test_memory_stays_one_segment(tmp_path: Path) -> None:
     for _ in range(20 * CAPACITY):
         end(writer.begin(Kind.SPAN, 0, 1))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4 * 1024, "KiB"
+
+
+def test_a_handler_that_fills_the_segment_under_a_record_being_begun_moves_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal comes between any two calls: every record must still end where it began."""
+    monkeypatch.setattr(writing, "CAPACITY", 16)
+    shared, writer = make_writer(tmp_path, segments=100_000)
+    begun = 8_000
+
+    def fill(*_: object) -> None:
+        nonlocal begun
+        for _ in range(20):
+            begun += 1
+            end(writer.begin(Kind.SPAN, 0, 2))
+
+    before = signal.signal(signal.SIGALRM, fill)
+    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+    try:
+        for _ in range(8_000):
+            end(writer.begin(Kind.SPAN, 0, 1))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    writer.close()
+    segments = [read_segment(path).records for path in tmp_path.glob("*.seg")]
+    spans = np.concatenate([records[records["kind"] == Kind.SPAN] for records in segments])
+    assert len(spans) + shared.dropped >= begun > 8_000  # clocks between them may be dropped as well
+    assert len(spans) > 1_000
+    assert (spans["end_ns"] >= spans["start_ns"]).all()
+
+
+def test_a_thread_whose_writer_is_closed_under_it_goes_on(tmp_path: Path) -> None:
+    """The thread that leaves the `with` closes all writers, whatever their threads are doing."""
+    interval, raised = sys.getswitchinterval(), list[BaseException]()
+    sys.setswitchinterval(1e-5)
+
+    def write(writer: ThreadWriter) -> None:
+        try:
+            for _ in range(3_000):
+                end(writer.begin(Kind.SPAN, 0, 1))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it would have been the training's
+            raised.append(error)
+
+    try:
+        for number in range(50):
+            (tmp_path / str(number)).mkdir()
+            _, writer = make_writer(tmp_path / str(number))
+            thread = threading.Thread(target=write, args=(writer,))
+            thread.start()
+            writer.close()
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert raised == []

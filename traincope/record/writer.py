@@ -38,9 +38,19 @@ SEGMENT_BYTES = 1 << 20
 CAPACITY = (SEGMENT_BYTES - HEADER_BYTES) // RECORD_BYTES
 RETRY_NS = 1_000_000_000
 """How long to write nothing after a segment could not be had, before asking again."""
+NEVER = 1 << 62
+"""As a time to ask again: this writer is closed."""
 
 Slot = tuple[memoryview, int]
 """The words of a segment and the index of a record's `end_ns` among them."""
+
+Place = tuple[mmap.mmap | bytearray, memoryview, Callable[[], int], int]
+"""Where records go: memory, its words, what takes the next record's offset, and where there is no room any more.
+
+Read in one step and used as one: the collector, a signal or the thread that ends the run may change it at any call.
+Python lets none of them in between reading it and taking an offset, so what was taken lies in what was read, and
+before the end at which the file is cut.
+"""
 
 TRIAL_RECORDS = 2
 COUNTED_BYTES = SAMPLED * RECORD_BYTES
@@ -72,16 +82,14 @@ class ThreadWriter:
         "__weakref__",
         "_current",
         "_index",
-        "_limit",
         "_lost",
-        "_map",
         "_names",
         "_owner_pid",
-        "_reserve",
+        "_place",
         "_retry_at_ns",
+        "_rolling",
         "_shared",
         "_thread",
-        "_words",
         "latest",
     )
 
@@ -93,14 +101,13 @@ class ThreadWriter:
         self._owner_pid = os.getpid()
         self._thread = thread
         self._index = 0
+        self._rolling = False
+        """Whether one segment is being exchanged for the next: a signal's handler that writes meanwhile finds none."""
         self._names: deque[str] = deque()
         """Files written so far, oldest first; only the current one is mapped."""
         self._lost = 0
         self._retry_at_ns = 0
-        self._map: mmap.mmap | bytearray
-        self._reserve: Callable[[], int]
-        """Takes the next record's offset in one step: the collector or a signal may write in between."""
-        self._limit: int
+        self._place: Place
         self._use_scratch()
 
     @classmethod
@@ -108,8 +115,7 @@ class ThreadWriter:
         """A writer into private memory, as quick as the real one: to find out what a record costs."""
         writer = cls(Shared(Path(), segments_per_thread=0), thread="")
         memory = bytearray(TRIAL_RECORDS * RECORD_BYTES)
-        writer._map, writer._words = memory, memoryview(memory).cast("q")
-        writer._reserve, writer._limit = count(RECORD_BYTES, 0).__next__, len(memory)
+        writer._place = memory, memoryview(memory).cast("q"), count(RECORD_BYTES, 0).__next__, len(memory)
         return writer
 
     def begin(
@@ -125,27 +131,29 @@ class ThreadWriter:
         flags: int = 0,
     ) -> Slot:
         """Write an open record that starts now."""
-        offset = self._reserve()
-        if offset >= self._limit:
-            offset = self._next_segment()
+        segment, words, reserve, limit = self._place
+        offset = reserve()
+        if offset >= limit:
+            segment, words, offset = self._next_segment()
         _pack_into(
-            self._map, offset, monotonic_ns(), OPEN, value,
+            segment, offset, monotonic_ns(), OPEN, value,
             self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
         )  # fmt: skip
-        return self._words, (offset >> 3) + END_WORD
+        return words, (offset >> 3) + END_WORD
 
     def begin_span(self, name: int) -> Slot:
         """As `begin` for a SPAN, without the arguments that a span does not have.
 
         It passes no guard, so its cost is counted here: every so-maniest record, at what one costs.
         """
-        offset = self._reserve()
-        if offset >= self._limit:
-            offset = self._next_segment()
+        segment, words, reserve, limit = self._place
+        offset = reserve()
+        if offset >= limit:
+            segment, words, offset = self._next_segment()
         if offset % COUNTED_BYTES == COUNTED_AT:
             meter.own_ns += SAMPLED * meter.span_ns
-        _pack_span_into(self._map, offset, monotonic_ns(), OPEN, self._shared.step, name, SPAN)
-        return self._words, (offset >> 3) + END_WORD
+        _pack_span_into(segment, offset, monotonic_ns(), OPEN, self._shared.step, name, SPAN)
+        return words, (offset >> 3) + END_WORD
 
     def write(
         self,
@@ -163,21 +171,22 @@ class ThreadWriter:
         step: int | None = None,
     ) -> Slot:
         """Write a record whose interval is known; `step` is the current one unless given."""
-        offset = self._reserve()
-        if offset >= self._limit:
-            offset = self._next_segment()
+        segment, words, reserve, limit = self._place
+        offset = reserve()
+        if offset >= limit:
+            segment, words, offset = self._next_segment()
         _pack_into(
-            self._map, offset, start_ns, end_ns, value,
+            segment, offset, start_ns, end_ns, value,
             self._shared.step if step is None else step, name, group, sequence, peer, tag, flags, phase, kind,
         )  # fmt: skip
-        return self._words, (offset >> 3) + END_WORD
+        return words, (offset >> 3) + END_WORD
 
     def close(self) -> None:
         """Give back the unused space; later writes go nowhere and are not counted."""
         if self._lost:
             self._note_drops()
+        self._retry_at_ns = NEVER
         self._seal()
-        self._retry_at_ns = 1 << 62
 
     def __del__(self) -> None:
         """The thread is gone."""
@@ -188,32 +197,43 @@ class ThreadWriter:
         """Forget the files without touching them: they belong to the process we were forked from."""
         self._current = None
         self._use_scratch()
-        self._retry_at_ns = 1 << 62
+        self._retry_at_ns = NEVER
 
-    def _next_segment(self) -> int:
-        """A fresh segment; without one the record goes into scratch memory and counts as dropped."""
+    def _next_segment(self) -> tuple[mmap.mmap | bytearray, memoryview, int]:
+        """A record's place in a fresh segment; without one it is in scratch memory and counts as dropped."""
+        if not self._rolling:
+            self._rolling = True
+            try:
+                self._roll()
+            finally:
+                self._rolling = False
+        segment, words, reserve, limit = self._place
+        offset = reserve()
+        if offset >= limit:
+            self._lost += 1
+            self._shared.dropped += 1
+            segment, words, offset = _scratch()
+        return segment, words, offset
+
+    def _roll(self) -> None:
         self._seal()
         if monotonic_ns() >= self._retry_at_ns:
             self._retry_at_ns = monotonic_ns() + RETRY_NS
             _try_open(self)
-        if self._current is None:
-            self._lost += 1
-            self._shared.dropped += 1
-            return 0
-        if self._lost:
+        if self._lost and self._current is not None:
             self._note_drops()
-        return self._reserve()
 
     def _open_segment(self) -> None:
         self._make_room()
         path = segment_path(self._shared.directory, thread=self._thread, index=self._index)
-        segment = SegmentFile(path, capacity=CAPACITY)
+        segment, reserve = SegmentFile(path, capacity=CAPACITY), count(HEADER_BYTES, RECORD_BYTES).__next__
+        if self._retry_at_ns == NEVER:  # another thread has closed this writer meanwhile
+            segment.seal(0)
+            return
         self._index += 1
         self._names.append(path.name)
         self._current = segment
-        self._map, self._words = segment.map, segment.words
-        self._reserve = count(HEADER_BYTES, RECORD_BYTES).__next__
-        self._limit = HEADER_BYTES + CAPACITY * RECORD_BYTES
+        self._place = segment.map, segment.words, reserve, HEADER_BYTES + CAPACITY * RECORD_BYTES
         self._retry_at_ns = 0
         now = monotonic_ns()
         self.write(Kind.CLOCK, now, now, value=time.time_ns())
@@ -224,7 +244,7 @@ class ThreadWriter:
         A forked child drops its copies of other threads' writers: cutting the file there would send
         the parent's next write beyond its end, and SIGBUS.
         """
-        segment, reserve = self._current, self._reserve
+        segment, (_, _, reserve, _) = self._current, self._place
         self._current = None
         self._use_scratch()
         if segment is not None and os.getpid() == self._owner_pid:
@@ -251,11 +271,15 @@ class ThreadWriter:
             self.write(Kind.DROPPED, now, now, value=lost)
 
     def _use_scratch(self) -> None:
-        """One record's worth of private memory; being full at once, every write asks for a segment."""
-        scratch = bytearray(RECORD_BYTES)
-        self._map = scratch
-        self._words = memoryview(scratch).cast("q")
-        self._reserve, self._limit = repeat(0).__next__, 0
+        """Nowhere: being full at once, every write asks for a segment."""
+        memory, words, _ = _scratch()
+        self._place = memory, words, repeat(0).__next__, 0
+
+
+def _scratch() -> tuple[bytearray, memoryview, int]:
+    """One record's worth of private memory."""
+    memory = bytearray(RECORD_BYTES)
+    return memory, memoryview(memory).cast("q"), 0
 
 
 @guard
