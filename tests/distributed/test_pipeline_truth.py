@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.pool import Pool
-from tests.truth.sleeping import SLOWER, Case, measured, run, truth
+from tests.truth.cases import SLOWER, Case, sent, truth
+from tests.truth.lateness import late_ratio
+from tests.truth.measuring import measure
 from traincope.plan.bubble import bubble_ratio
 from traincope.plan.orders import Shape
 
@@ -24,6 +26,7 @@ EQUAL = [
     Case(schedule="zb-1p", shape=TWO),
     Case(schedule="1f1b", shape=FOUR),
     Case(schedule="zb-v", shape=FOUR_TWICE, clips=True),
+    Case(schedule="1f1b", shape=TWO, ring=2),
 ]
 SLOW = [
     Case(schedule="gpipe", shape=TWO, slow_stage=1),
@@ -32,7 +35,12 @@ SLOW = [
 ]
 
 
-@pytest.mark.parametrize("case", EQUAL, ids=lambda case: f"{case.schedule}-{case.shape.ranks}")
+def named(case: Case) -> str:
+    ring = f"-ring-{case.ring}" if case.ring > 1 else ""
+    return f"{case.schedule}-{case.shape.ranks}-{case.slow_stage}{ring}"
+
+
+@pytest.mark.parametrize("case", EQUAL, ids=named)
 def test_the_truth_of_equal_stages_is_the_papers_formula(case: Case) -> None:
     assert truth(case).imbalance == pytest.approx(0)
     assert truth(case).schedule == pytest.approx(bubble_ratio(case.schedule, case.shape))
@@ -46,16 +54,29 @@ def test_the_truth_of_a_slow_stage_is_that_on_paper() -> None:
     assert shares.both == pytest.approx((2 * step - 4 * (1 + SLOWER)) / (2 * step))
 
 
-@pytest.mark.parametrize("case", EQUAL + SLOW, ids=lambda case: f"{case.schedule}-{case.shape.ranks}-{case.slow_stage}")
+def test_messages_stay_on_the_axis_they_are_sent_on() -> None:
+    """Each of 2 x 2 ranks once round in each of 4 forwards and 4 backwards; a stage to the other 4 times each way."""
+    assert sent(Case(schedule="naive", shape=TWO, ring=2)) == {"pp": 2 * 4 * 2, "cp": 2 * 2 * 8}
+
+
+def test_a_sleeper_counts_what_is_later_than_half_a_millisecond() -> None:
+    assert late_ratio([0.0001, 0.0004, 0.0006, 0.02]) == 0.5
+
+
+@pytest.mark.parametrize("case", EQUAL + SLOW, ids=named)
 def test_schedule_and_imbalance_are_measured_within_a_point(
     case: Case, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    pool: Pool = request.getfixturevalue({2: "two_ranks", 4: "four_ranks"}[case.shape.ranks])
-    analysis = run(pool, case, tmp_path / "run")
-    expected, found = truth(case), measured(analysis, case)
+    pool: Pool = request.getfixturevalue({2: "two_ranks", 4: "four_ranks"}[case.ranks])
+    measurement = measure(pool, case, tmp_path / "run")
+    expected, found = truth(case), measurement.shares
     assert found.schedule == pytest.approx(expected.schedule, abs=WITHIN)
     assert found.imbalance == pytest.approx(expected.imbalance, abs=WITHIN)
-    bubble = analysis.bubble
+    assert measurement.sent == sent(case)
+    waited, recorded = measurement.ring
+    assert recorded == pytest.approx(waited, abs=WITHIN)
+    assert (waited > 0.05) == (case.ring > 1)
+    bubble = measurement.analysis.bubble
     assert bubble is not None
     assert (bubble.schedule, bubble.shape) == (case.schedule, case.shape)
     if case.slow_stage is None:

@@ -1,17 +1,10 @@
-"""Real gloo pipelines whose every action takes a known time: it sleeps, for ranks outnumber cores.
-
-What their bubble must be is worked out here once more, by another way than the analysis goes: each
-action starts when the one before it on its rank and all its inputs have ended, tried again until
-nothing moves.
-"""
+"""Real gloo pipelines whose every action takes a known time: it sleeps, for ranks outnumber cores."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -19,139 +12,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 
 import traincope
-from tests.distributed.pool import Pool
-from traincope.analysis import Analysis
+from tests.truth.cases import UNIT_SECONDS, Case
 from traincope.engine.clipping import clip, gradient_norm
 from traincope.engine.mesh import Layout
 from traincope.engine.torch_private import Schedule
-from traincope.plan.actions import Action
-from traincope.plan.orders import SCHEDULES, Shape, orders
+from traincope.plan.orders import SCHEDULES, orders
 
-UNIT_SECONDS = 0.02
-"""F, I and W of an ordinary stage; B takes two."""
-SLOWER = 1.25
 STEPS = 4
 """The first is warm-up."""
-DISTURBED = 0.07
-"""A step that other processes made so much longer measures them. This decides, never the bubble that was found."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A pipeline to be run."""
-
-    schedule: str
-    shape: Shape
-    slow_stage: int | None = None
-    """Its actions take a quarter longer."""
-    clips: bool = False
-    """Whether the gradients' norm, over all stages, is taken at the end of every step."""
-
-    def factor(self, stage: int) -> float:
-        return SLOWER if stage == self.slow_stage else 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """Idle time, mean over the ranks, as shares of the step that these durations make.
-
-    Not of the step's wall time: what torch, gloo and other processes on the machine add has no known
-    answer. It is jitter and transfer, and beside them the answer is known.
-    """
-
-    schedule: float
-    imbalance: float
-
-    @property
-    def both(self) -> float:
-        """The bubble without its jitter."""
-        return self.schedule + self.imbalance
-
-
-def truth(case: Case) -> Shares:
-    """What the recorder and the analysis must find."""
-    made, own = orders(case.schedule, case.shape), units(case)
-    stages = range(case.shape.stages)
-    even = {(kind, stage): sum(own[kind, s] for s in stages) / len(stages) for kind, stage in own}
-    span, span_even = played_out(made, own), played_out(made, even)
-    work = sum(own[kind, stage] for order in made.values() for kind, stage, _ in order) / case.shape.ranks
-    return Shares(schedule=(span_even - work) / span, imbalance=(span - span_even) / span)
-
-
-def units(case: Case) -> dict[tuple[str, int], float]:
-    """(kind, stage) -> how long it takes."""
-    made = orders(case.schedule, case.shape)
-    return {
-        (kind, stage): (2 if kind == "B" else 1) * case.factor(stage)
-        for order in made.values()
-        for kind, stage, _ in order
-    }
-
-
-def played_out(made: dict[int, tuple[Action, ...]], durations: dict[tuple[str, int], float]) -> float:
-    """When the last action ends."""
-    before = {action: order[at - 1] for order in made.values() for at, action in enumerate(order) if at}
-    ends = dict.fromkeys((action for order in made.values() for action in order), 0.0)
-    moved = True
-    while moved:
-        moved = False
-        for action in ends:
-            needed = [before.get(action), *inputs(action)]
-            end = max(ends.get(one, 0.0) for one in needed) + durations[action.kind, action.stage]
-            moved, ends[action] = moved or end != ends[action], end
-    return max(ends.values())
-
-
-def inputs(action: Action) -> list[Action]:
-    kind, stage, microbatch = action
-    if kind == "F":
-        return [Action("F", stage - 1, microbatch)]
-    if kind == "W":
-        return [Action("I", stage, microbatch)]
-    return [Action(kind, stage + 1, microbatch), Action("F", stage, microbatch)]
-
-
-def run(pool: Pool, case: Case, directory: Path) -> Analysis:
-    """Train it on the pool, recorded; the least disturbed of three times, and once if it was not disturbed."""
-    analyses = []
-    for attempt in range(3):
-        analyses.append(_run(pool, case, directory / str(attempt)))
-        if added(analyses[-1], case) < DISTURBED:
-            break
-    return min(analyses, key=lambda analysis: added(analysis, case))
-
-
-def _run(pool: Pool, case: Case, directory: Path) -> Analysis:
-    """A sum over the terms of every step is its wall time."""
-    pool.run(train, str(directory), case)
-    analysis = traincope.analyze(traincope.open_run(directory))
-    for rank in analysis.ledger.ranks:
-        assert (sum(values for values in rank.terms.values() if values is not None) == rank.wall_ns).all()
-    return analysis
-
-
-def measured(analysis: Analysis, case: Case) -> Shares:
-    """In the median one of the counted steps."""
-    step_ns = step_seconds(case) * 1e9
-    schedule, imbalance = (_median_ns(analysis, f"bubble.{part}") / step_ns for part in ("schedule", "imbalance"))
-    return Shares(schedule=schedule, imbalance=imbalance)
-
-
-def step_seconds(case: Case) -> float:
-    """How long a step takes if nothing but its actions does."""
-    return UNIT_SECONDS * played_out(orders(case.schedule, case.shape), units(case))
-
-
-def added(analysis: Analysis, case: Case) -> float:
-    """How much longer the steps took, as a share."""
-    assert analysis.median_step_ns is not None
-    return analysis.median_step_ns / 1e9 / step_seconds(case) - 1
-
-
-def _median_ns(analysis: Analysis, term: str) -> float:
-    """Mean over the ranks of each step, median over the steps."""
-    values = [rank.terms[term][rank.counted] for rank in analysis.ledger.ranks]
-    return float(np.median(np.mean(values, axis=0)))
+RING_STARTS = (0.3, 0.6)
+"""When, in an F or the first unit of a backward, the first and the other ranks of a ring send; the first ones wait."""
 
 
 class Slow(torch.autograd.Function):
@@ -160,11 +30,13 @@ class Slow(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, stage: "Stage") -> Tensor:
         ctx.stage = stage
+        stage.go_round()
         stage.sleep_until(units=1)
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        ctx.stage.go_round()
         ctx.stage.sleep_until(units=1)
         return gradients[0], None
 
@@ -172,9 +44,12 @@ class Slow(torch.autograd.Function):
 class Stage(nn.Module):
     """A linear, then a sleep: of an action's time, what torch itself has not taken yet."""
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: float, ring: dist.ProcessGroup | None) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
+        self.ring = ring
+        self.waited_seconds = 0.0
+        """In the ring, by the stage's own watch."""
         self.unit_seconds = UNIT_SECONDS * factor
         self.began = 0.0
 
@@ -182,8 +57,26 @@ class Stage(nn.Module):
         result: Tensor = Slow.apply(self.linear(x), self)
         return result
 
-    def sleep_until(self, *, units: int) -> None:
+    def sleep_until(self, *, units: float) -> None:
         time.sleep(max(self.began + units * self.unit_seconds - time.monotonic(), 0))
+
+    def go_round(self) -> None:
+        """Each rank of the ring sends to the next, the first one earlier than the others."""
+        if self.ring is None:
+            return
+        rank, ranks = dist.get_rank(self.ring), dist.get_world_size(self.ring)
+        self.sleep_until(units=RING_STARTS[rank > 0])
+        arriving = torch.empty(64)
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, torch.ones(64), group=self.ring, group_peer=(rank + 1) % ranks),
+                dist.P2POp(dist.irecv, arriving, group=self.ring, group_peer=(rank - 1) % ranks),
+            ]
+        )
+        began = time.monotonic()
+        for work in works:
+            work.wait()
+        self.waited_seconds += time.monotonic() - began
 
 
 class TimedStage(PipelineStage):
@@ -210,12 +103,15 @@ class TimedStage(PipelineStage):
         return lambda: self.submod.sleep_until(units=self.units_of_weight)
 
 
-def train(directory: str, case: Case) -> None:
-    """Runs on every rank of a pool."""
+def train(directory: str, case: Case) -> list[float]:
+    """Runs on every rank of a pool; seconds that its stages waited in their rings, by step."""
+    waited = [0.0]
     with traincope.run(directory) as recorded:
-        mesh = init_device_mesh("cpu", (case.shape.ranks,), mesh_dim_names=("pp",))
-        held = SCHEDULES[case.schedule].placement(dist.get_rank(), case.shape)
-        modules = {stage: Stage(case.factor(stage)) for stage in held}
+        sizes = {"pp": case.shape.ranks} | ({"cp": case.ring} if case.ring > 1 else {})
+        mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        held = SCHEDULES[case.schedule].placement(mesh.get_local_rank("pp"), case.shape)
+        ring = mesh.get_group("cp") if case.ring > 1 else None
+        modules = {stage: Stage(case.factor(stage), ring) for stage in held}
         schedule = Schedule(
             [_stage(module, stage, case, mesh.get_group("pp")) for stage, module in modules.items()],
             orders=orders(case.schedule, case.shape),
@@ -233,6 +129,8 @@ def train(directory: str, case: Case) -> None:
             optimizer.step()
             optimizer.zero_grad()
             recorded.step()
+            waited.append(sum(module.waited_seconds for module in modules.values()))
+    return [after - before for before, after in pairwise(waited)]
 
 
 def _stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -> TimedStage:

@@ -1,0 +1,108 @@
+"""Pipelines whose every action takes a known time, and what their bubble must be.
+
+It is worked out here by another way than the analysis goes: each action starts when the one before it on its rank and
+all its inputs have ended, tried again until nothing moves.
+"""
+
+from dataclasses import dataclass
+
+from tests.distributed.sweep_traffic import messages
+from traincope.plan.actions import Action
+from traincope.plan.orders import Shape, orders
+
+UNIT_SECONDS = 0.02
+"""F, I and W of an ordinary stage; B takes two."""
+SLOWER = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A pipeline to be run."""
+
+    schedule: str
+    shape: Shape
+    slow_stage: int | None = None
+    """Its actions take a quarter longer."""
+    clips: bool = False
+    """Whether the gradients' norm, over all stages, is taken at the end of every step."""
+    ring: int = 1
+    """Ranks of a stage that pass something round in every forward and backward, as context parallelism does."""
+
+    @property
+    def ranks(self) -> int:
+        return self.shape.ranks * self.ring
+
+    def factor(self, stage: int) -> float:
+        return SLOWER if stage == self.slow_stage else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Mean over the ranks, as shares of the step that these durations make.
+
+    Not of the step's wall time: what torch, gloo and other processes on the machine add has no known
+    answer. It is jitter and transfer, and beside them the answer is known.
+    """
+
+    schedule: float
+    imbalance: float
+
+    @property
+    def both(self) -> float:
+        """The bubble without its jitter."""
+        return self.schedule + self.imbalance
+
+
+def truth(case: Case) -> Shares:
+    """What the recorder and the analysis must find."""
+    made, own = orders(case.schedule, case.shape), units(case)
+    stages = range(case.shape.stages)
+    even = {(kind, stage): sum(own[kind, s] for s in stages) / len(stages) for kind, stage in own}
+    span, span_even = played_out(made, own), played_out(made, even)
+    work = sum(own[kind, stage] for order in made.values() for kind, stage, _ in order) / case.shape.ranks
+    return Shares(schedule=(span_even - work) / span, imbalance=(span - span_even) / span)
+
+
+def sent(case: Case) -> dict[str, int]:
+    """Axis -> messages of all ranks in one step."""
+    rounds = 2 * case.shape.microbatches * case.shape.stages * case.ring
+    stages = messages(case.schedule, case.shape) * case.ring
+    return {"pp": stages} | ({"cp": rounds} if case.ring > 1 else {})
+
+
+def units(case: Case) -> dict[tuple[str, int], float]:
+    """(kind, stage) -> how long it takes."""
+    made = orders(case.schedule, case.shape)
+    return {
+        (kind, stage): (2 if kind == "B" else 1) * case.factor(stage)
+        for order in made.values()
+        for kind, stage, _ in order
+    }
+
+
+def step_seconds(case: Case) -> float:
+    """How long a step takes if nothing but its actions does."""
+    return UNIT_SECONDS * played_out(orders(case.schedule, case.shape), units(case))
+
+
+def played_out(made: dict[int, tuple[Action, ...]], durations: dict[tuple[str, int], float]) -> float:
+    """When the last action ends."""
+    before = {action: order[at - 1] for order in made.values() for at, action in enumerate(order) if at}
+    ends = dict.fromkeys((action for order in made.values() for action in order), 0.0)
+    moved = True
+    while moved:
+        moved = False
+        for action in ends:
+            needed = [before.get(action), *inputs(action)]
+            end = max(ends.get(one, 0.0) for one in needed) + durations[action.kind, action.stage]
+            moved, ends[action] = moved or end != ends[action], end
+    return max(ends.values())
+
+
+def inputs(action: Action) -> list[Action]:
+    kind, stage, microbatch = action
+    if kind == "F":
+        return [Action("F", stage - 1, microbatch)]
+    if kind == "W":
+        return [Action("I", stage, microbatch)]
+    return [Action(kind, stage + 1, microbatch), Action("F", stage, microbatch)]
