@@ -185,6 +185,25 @@ def test_a_throttled_gpu_an_ecc_error_a_bad_row_and_an_xid_are_told_once_and_in_
     assert played.state == "on"
 
 
+SLOW_LOOK = """
+look = hardware._Watch._look
+def slow_look(*told):
+    until = time.thread_time_ns() + 5_000_000
+    while time.thread_time_ns() < until:
+        pass
+    return look(*told)
+hardware._Watch._look = slow_look
+"""
+
+
+def test_what_looking_costs_is_in_the_step_in_which_it_looked(play: Play) -> None:
+    """Of three looks or more, each by itself; the last one of the step may not be over when that is."""
+    played = play(Line(), Line(), Line(), sets=SLOW_LOOK)
+    main = played.rank.thread("main")
+    first, _ = main[main["kind"] == Kind.STEP]
+    assert first["value"] >= 2 * 5_000_000
+
+
 def test_what_is_recorded_the_report_tells_as_faults_and_marks(play: Play) -> None:
     play(
         Line(),
