@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 import traincope
 from tests.distributed.layouts import small_config
 from tests.distributed.pool import Pool
-from traincope.engine.config import Config, ParallelConfig
+from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.trainer import Trainer
 from traincope.events import Kind
 from traincope.store import read_run
@@ -114,6 +114,15 @@ def test_the_layouts(two_ranks: Pool, tmp_path: Path, text: str, layout: str, ac
 def test_a_pipeline_of_shards(four_ranks: Pool, tmp_path: Path, text: str) -> None:
     parallel = ParallelConfig(pp=2, fsdp=2, schedule="1f1b", microbatches=4)
     same(four_ranks, tmp_path, train_engine, small_config(text, parallel, steps=STEPS))
+
+
+def test_experts(two_ranks: Pool, tmp_path: Path, text: str) -> None:
+    config = replace(
+        small_config(text, ParallelConfig(), steps=STEPS),
+        parallel=ParallelConfig(fsdp=2, ep=2),
+        experts=ExpertsConfig(number=4, ffn=24),
+    )
+    same(two_ranks, tmp_path, train_engine, config)
 
 
 # -- what people add ------------------------------------------------------------------------------

@@ -52,16 +52,9 @@ def expert_loads(
     if not counters:
         return ()
     sums = torch.stack([counter.read(device=device) for counter in counters.values()])
-    experts = sums.shape[1] // 2
     ranks, rank = (1, 0) if group is None else (dist.get_world_size(group), dist.get_rank(group))
-    sent = sums[:, : 2 * experts].view(len(counters), 2, ranks, -1).movedim(2, 0).contiguous()
-    arrived = torch.empty_like(sent)
-    if group is None:
-        arrived = sent
-    else:
-        dist.all_to_all_single(arrived, sent, group=group)
-    got, dropped = arrived.sum(dim=0).tolist(), sums[:, -1].tolist()
-    first = rank * (experts // ranks)
+    got, dropped = _arrived(sums[:, :-1], ranks=ranks, group=group).tolist(), sums[:, -1].tolist()
+    first = rank * len(got[0][0])
     return tuple(
         ExpertLoad(
             layer=layer,
@@ -71,3 +64,13 @@ def expert_loads(
         )
         for layer, (routed, rows), lost in zip(counters, got, dropped, strict=True)
     )
+
+
+def _arrived(sent: Tensor, *, ranks: int, group: dist.ProcessGroup | None) -> Tensor:
+    """Rows taken and rows there of each layer's experts, this rank's (L, 2 E) -> its experts', (L, 2, E / ranks)."""
+    by_rank: Tensor = sent.unflatten(1, (2, ranks, -1)).movedim(2, 0).contiguous()
+    if group is None:
+        return by_rank[0]
+    arrived = torch.empty_like(by_rank)
+    dist.all_to_all_single(arrived, by_rank, group=group)
+    return arrived.sum(dim=0)
