@@ -2,6 +2,7 @@
 
 from statistics import median
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,17 @@ def test_what_came_while_the_receiver_was_busy_took_the_median_of_the_others() -
 def test_where_all_came_so_the_least_bound_is_what_is_known() -> None:
     """From the send at 10 to the receiver's looks at 100, 99 and 98."""
     assert told(None, None, None) == ([88, 88, 88], [False, False, False])
+
+
+@pytest.mark.parametrize(("looked", "measured"), [(55, True), (56, False)])
+def test_who_stood_still_for_less_than_half_of_it_was_busy(looked: int, measured: bool) -> None:
+    """From the send at 10 to the end at 100 are 90, of which the receiver stood still from when it looked."""
+    sent, got = message("send", SENT, 100, peer=1), message("recv", 0, 100, peer=0)
+    run = timeline(
+        rank(0, step(0, 0, 100), sent, groups=[PP]),
+        rank(1, step(0, 0, 100), got, stall(got, looked, 100), groups=[PP]),
+    )
+    assert transfers(run, match_instances(run)).measured.tolist() == [measured]
 
 
 def test_only_messages_of_one_step_are_alike() -> None:
