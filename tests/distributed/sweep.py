@@ -26,7 +26,15 @@ from tests.distributed.sweep_layouts import LAYOUTS, Tables
 from tests.distributed.sweep_traffic import WORLD, Traffic, traffic, world_axis
 from traincope.analysis import Analysis
 from traincope.analysis.pipeline import replica_steps
-from traincope.engine.config import Config, DataConfig, ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
+from traincope.engine.config import (
+    Config,
+    DataConfig,
+    ExpertsConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    TrainConfig,
+)
 from traincope.engine.trainer import Trainer
 from traincope.plan.orders import orders
 from traincope.topology import axis_order
@@ -188,16 +196,17 @@ def main(names: list[str]) -> int:
 
 def sweep(text: str, layouts: Mapping[str, Tables], directory: Path) -> Iterator[tuple[str, Verdict]]:
     """One pool at a time, for eight processes are enough."""
-    references: dict[ModelConfig, Trained] = {}
+    references: dict[tuple[ModelConfig, ExpertsConfig | None], Trained] = {}
     pool = Pool(0)
     for number, (name, tables) in enumerate(layouts.items()):
         config = configuration(text, tables)
-        if config.model not in references:
-            references[config.model] = train(configuration(text, {**tables, "parallel": ParallelConfig()}))
+        model = config.model, config.experts
+        if model not in references:
+            references[model] = train(configuration(text, {**tables, "parallel": ParallelConfig()}))
         if pool.size != config.parallel.world_size:
             pool.stop()
             pool = Pool(config.parallel.world_size)
-        yield name, judge(pool, config, references[config.model], directory / str(number))
+        yield name, judge(pool, config, references[model], directory / str(number))
         if world_axis(config) != WORLD:
             pool.stop()  # its mesh lives on in torch's caches, and would go on naming the world's group
     pool.stop()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from traincope.engine.config import ParallelConfig
+from traincope.engine.config import ExpertsConfig, ParallelConfig
 
 Tables = Mapping[str, object]
 """Field of Config -> its value."""
@@ -11,6 +11,11 @@ Tables = Mapping[str, object]
 def of(**sizes: object) -> Tables:
     """A layout that `[parallel]` alone makes."""
     return {"parallel": ParallelConfig(**sizes)}  # type: ignore[arg-type]
+
+
+def mixture(*, capacity_factor: float | None = None, **sizes: object) -> Tables:
+    """A layout of a model with experts in place of its feed-forwards."""
+    return {**of(**sizes), "experts": ExpertsConfig(number=8, top_k=2, ffn=32, capacity_factor=capacity_factor)}
 
 
 FOUR_RANKS: Mapping[str, Tables] = {
@@ -26,6 +31,10 @@ FOUR_RANKS: Mapping[str, Tables] = {
     "pp 2 1f1b x tp 2": of(pp=2, tp=2, schedule="1f1b", microbatches=4),
     "pp 2 zb-v x cp 2": of(pp=2, cp=2, schedule="zb-v", microbatches=4),
     "pp 4 zb-1p": of(pp=4, schedule="zb-1p", microbatches=8),
+    "fsdp 4, ep 4": mixture(fsdp=4, ep=4),
+    "pp 2 1f1b x fsdp 2, ep 2, with a capacity": mixture(
+        pp=2, fsdp=2, ep=2, schedule="1f1b", microbatches=4, capacity_factor=1.0
+    ),
 }
 EIGHT_RANKS: Mapping[str, Tables] = {
     "hsdp 2 x 2 x tp 2": of(dp_replicate=2, fsdp=2, tp=2),
@@ -39,5 +48,9 @@ EIGHT_RANKS: Mapping[str, Tables] = {
     "pp 4 zb-1p x fsdp 2": of(pp=4, fsdp=2, schedule="zb-1p", microbatches=4),
     "pp 4 interleaved x tp 2": of(pp=4, tp=2, schedule="interleaved", microbatches=4),
     "pp 4 dualpipev x cp 2": of(pp=4, cp=2, schedule="dualpipev", microbatches=8),
+    "fsdp 8 of experts": mixture(fsdp=8),
+    "hsdp 2 x 4, ep 2, with a capacity": mixture(dp_replicate=2, fsdp=4, ep=2, capacity_factor=1.0),
+    "fsdp 4 x cp 2, ep 4": mixture(fsdp=4, cp=2, ep=4),
+    "pp 2 zb-v x fsdp 4, ep 2": mixture(pp=2, fsdp=4, ep=2, schedule="zb-v", microbatches=4),
 }
 LAYOUTS: Mapping[str, Tables] = {**FOUR_RANKS, **EIGHT_RANKS}

@@ -12,6 +12,7 @@ from traincope.engine.config import Config
 from traincope.plan.orders import SCHEDULES, Shape, orders
 
 FLOAT = INT = 4
+LONG = 8
 WORLD = "world"
 
 Key = tuple[str, str]
@@ -55,9 +56,23 @@ class Sizes:
         """Of one column, as its ranks hold them before anything is sharded: norms are whole on every tp rank."""
         model = self.config.model
         attention = 2 * model.hidden**2 * (1 + model.kv_heads / model.heads)
-        block = int(attention) + 3 * model.hidden * model.ffn
+        block = int(attention) + self._feed_forward
         matrices = model.layers * block + 2 * model.vocabulary * model.hidden
         return matrices // self.config.parallel.tp + self.norms
+
+    @property
+    def _feed_forward(self) -> int:
+        """Of experts that are spread over ranks the router only."""
+        model, experts = self.config.model, self.config.experts
+        if experts is None:
+            return 3 * model.hidden * model.ffn
+        return experts.number * model.hidden + (self.expert_weights if self.config.parallel.ep == 1 else 0)
+
+    @property
+    def expert_weights(self) -> int:
+        """Of one rank's experts in one layer."""
+        model, experts = self.config.model, self.config.experts
+        return 0 if experts is None else experts.number // self.config.parallel.ep * 3 * model.hidden * experts.ffn
 
     @property
     def units(self) -> int:
@@ -73,7 +88,11 @@ def traffic(config: Config, *, steps: int) -> Traffic:
     """The sum over the axes, of so many steps from the second on."""
     sizes = Sizes(config=config)
     total: dict[Key, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    every_step = [sent for part in (tensor, context, shards, replicas, stages, scalars) for sent in part(sizes)]
+    every_step = [
+        sent
+        for part in (tensor, context, shards, routers, exchanges, experts, replicas, stages, scalars)
+        for sent in part(sizes)
+    ]
     for key, times, num_bytes in [*every_step * steps, *once(sizes)]:
         total[key] = total[key][0] + times, total[key][1] + num_bytes
     return dict(total)
@@ -126,6 +145,44 @@ def shards(sizes: Sizes) -> Sent:
     yield (sizes.shard_axis, "reduce_scatter"), times, num_bytes
     if config.parallel.dp_replicate > 1:
         yield ("dp_replicate", "all_reduce"), times, num_bytes // sizes.shards
+
+
+def routers(sizes: Sizes) -> Sent:
+    """Where sequences are cut, the ranks of each count together how often its tokens chose an expert."""
+    config = sizes.config
+    if config.experts is not None and config.parallel.cp > 1:
+        layers = config.model.layers * sizes.columns
+        counts = sizes.sequences * config.experts.number * FLOAT
+        yield ("cp", "all_reduce"), layers * config.parallel.microbatches, layers * counts
+
+
+def exchanges(sizes: Sizes) -> Sent:
+    """Rows go to their experts and come back, each way; without a capacity their numbers go before them."""
+    config = sizes.config
+    if config.experts is None or config.parallel.ep == 1:
+        return
+    layers, microbatches = config.model.layers * sizes.columns, config.parallel.microbatches
+    capacity = config.experts.capacity(config.model.sequence)
+    if capacity is None:
+        rows = sizes.tokens * config.experts.top_k
+        yield ("ep", "all_to_all"), layers * microbatches, layers * microbatches * config.experts.number * LONG
+    else:
+        rows = sizes.sequences * config.experts.number * capacity
+    yield ("ep", "all_to_all"), 4 * layers * microbatches, 4 * layers * rows * config.model.hidden * FLOAT
+
+
+def experts(sizes: Sizes) -> Sent:
+    """Sharded over the ranks that have the same ones, as everything else over all."""
+    config, ranks = sizes.config, sizes.shards // sizes.config.parallel.ep
+    if config.experts is None or config.parallel.ep == 1:
+        return
+    times, gathers = config.model.layers * sizes.columns, 1 if config.parallel.pp > 1 else 2
+    num_bytes = times * sizes.expert_weights * FLOAT
+    if ranks > 1:
+        yield ("efsdp", "all_gather"), gathers * times, gathers * num_bytes
+        yield ("efsdp", "reduce_scatter"), times, num_bytes
+    if config.parallel.dp_replicate > 1:
+        yield ("dp_replicate", "all_reduce"), times, num_bytes // ranks
 
 
 def replicas(sizes: Sizes) -> Sent:
