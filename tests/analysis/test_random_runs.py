@@ -1,0 +1,146 @@
+"""Runs as no training makes them: whatever was recorded, all sums hold, and the report is written."""
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from rich.console import Console
+
+from tests.timeline.build import Row, action, clock, collective, group, message, phase, rank, run, stall, step
+from traincope.analysis import Analysis, analyze
+from traincope.analysis.terms import BUBBLE, PHASE_TERMS, exposed_transfer
+from traincope.events import OPEN, Flag, Kind
+from traincope.report import to_document, to_json
+from traincope.report.text import render_document
+from traincope.store import RunRecords
+from traincope.timeline import build_timeline
+
+LENGTH = 100
+"""Of a step, about."""
+AXES = ("fsdp", "pp", "world")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What ranks call together in a step, each at a time of its own."""
+
+    axis: int
+    sequence: int
+    ends: tuple[int, int] | None
+    """From and to whom, of a message."""
+    num_bytes: int
+
+
+def made(random: Random) -> RunRecords:
+    """One to four ranks on one or two hosts, of which some left nothing, dropped steps, or were killed in one."""
+    size, steps = random.randint(1, 4), random.randint(0, 5)
+    calls = [[_call(random, 4 * at + count, size=size) for count in range(random.randint(0, 4))] for at in range(steps)]
+    present = sorted(random.sample(range(size), random.choice([size, random.randint(1, size)])))
+    groups = [group(axis, *range(size)) for axis in AXES]
+    hosts = random.choice(["aa", "aa", "ab"])
+    pipeline = random.random() < 0.5
+    return run(
+        *(
+            rank(
+                number,
+                *_rows(random, number, calls, pipeline=pipeline),
+                groups=groups,
+                coords=random.choice([{}, {"pp": number}]),
+                boot_id=hosts[number % 2],
+                ending=random.choice(["clean", "clean", "ValueError", None]),
+            )
+            for number in present
+        ),
+        world_size=size,
+    )
+
+
+def _call(random: Random, sequence: int, *, size: int) -> Call:
+    source, destination = random.randrange(size), random.randrange(size)
+    ends = (source, destination) if source != destination and random.random() < 0.5 else None
+    axis = random.randrange(len(AXES))
+    return Call(axis=axis, sequence=sequence, ends=ends, num_bytes=random.choice([0, 8, random.randint(0, 99)]))
+
+
+def _rows(random: Random, of: int, calls: list[list[Call]], *, pipeline: bool) -> list[Row]:
+    """All that one rank recorded; where it was killed, what was under way has no end."""
+    dropped = random.sample(range(len(calls)), random.choice([0, 0, min(len(calls), 2)]))
+    rows = [clock(0, random.randint(0, 50))]
+    for number, together in enumerate(calls):
+        if number not in dropped:
+            rows += _step(random, number, of, together, pipeline=pipeline)
+    last_ns = max(row.start_ns for row in rows)
+    if random.random() < 0.3:
+        rows = [replace(row, end_ns=OPEN) if row.end_ns > last_ns and row.kind != Kind.CLOCK else row for row in rows]
+    return sorted(rows, key=lambda row: row.start_ns)
+
+
+def _step(random: Random, number: int, of: int, calls: list[Call], *, pipeline: bool) -> Iterator[Row]:
+    begin = number * LENGTH + random.randint(0, 3)
+    end = begin + LENGTH - random.randint(3, 10)
+    yield step(number, begin, end)
+
+    def span() -> tuple[int, int]:
+        start = random.randint(begin, end + 10)
+        return start, start + random.randint(0, 40)
+
+    for _ in range(random.randint(0, 5)):
+        yield phase(random.choice(list(PHASE_TERMS)), *span(), at=number)
+    for kind in random.choice(["FB", "FB", "FBFB", "FIW", "F", ""]) if pipeline else "":
+        yield action(kind, *span(), stage=of, microbatch=random.choice([0, 0, 1]), at=number)
+    for one in calls:
+        if random.random() < 0.9 and (one.ends is None or of in one.ends):
+            yield from _called(random, one, number, of, *span())
+
+
+def _called(random: Random, one: Call, number: int, of: int, start: int, end: int) -> Iterator[Row]:
+    common = {"group": one.axis, "sequence": one.sequence, "at": number, "num_bytes": one.num_bytes}
+    common["flags"] = random.choice([0, 0, 0, Flag.DONE_BEFORE_WAIT, Flag.RAISED])
+    if one.ends is None:
+        call = collective(start, end, name=["all_gather", "all_to_all"][one.sequence % 2], **common)
+    else:
+        side = one.ends.index(of)
+        call = message(["send", "recv"][side], start, end, peer=one.ends[1 - side], **common)
+    yield replace(call, end_ns=OPEN) if random.random() < 0.1 else call
+    if random.random() < 0.8:
+        yield stall(call, random.randint(start, end), end)
+
+
+def assert_sums(found: Analysis) -> None:
+    for ledger in found.ledger.ranks:
+        known = {term: ns for term, ns in ledger.terms.items() if ns is not None}
+        assert (sum(known.values()) == ledger.wall_ns).all()
+        assert all((ns >= 0).all() for term, ns in known.items() if term not in BUBBLE)
+        for axis in AXES:
+            unsplit = [ns for (of, _), ns in ledger.unsplit.items() if of == axis]
+            assert all((ns >= 0).all() for ns in unsplit)
+            assert not unsplit or (sum(unsplit) <= known[exposed_transfer(axis)]).all()
+    shares = [found.ledger.share(term) for term in found.ledger.order]
+    assert not found.ledger.wall_ns or sum(share or 0 for share in shares) == pytest.approx(1)
+    assert all(0 <= row.wait_ns <= row.exposed_ns and row.transfer_ns >= 0 for row in found.comm)
+
+
+def assert_findings(found: Analysis) -> None:
+    size = found.timeline.run.info.world_size
+    assert found.verdict
+    for finding in found.verdict:
+        assert all(0 <= number < size for number in finding.ranks)
+        assert finding.estimated_gain_ratio is None or 0 <= finding.estimated_gain_ratio <= 1
+    job = found.goodput
+    if job is not None:
+        beside = (job.startup_ns, job.restart_ns, job.checkpoint_stall_ns, job.evaluation_ns, job.other_ns)
+        assert job.elapsed_ns == job.steps_ns + sum(beside)
+        assert min(job.steps_ns, *beside) >= 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_was_recorded_the_sums_hold_and_the_report_is_written(seed: int) -> None:
+    found = analyze(build_timeline(made(Random(seed))))
+    assert_sums(found)
+    assert_findings(found)
+    document = to_document(found)
+    assert json.loads(to_json(document)) == document
+    render_document(document, Console(file=io.StringIO(), width=80))
