@@ -119,9 +119,7 @@ class Run:
     def log(self, **values: Any) -> None:
         """Put numbers of this step on the timeline: `run.log(loss=loss, grad_norm=norm)`.
 
-        A tensor of one element may be given as it is; on a GPU it is fetched without waiting for it. Some names say
-        more: `expert_tokens[LAYER.EXPERT]`, `expert_padding` and `expert_dropped` what a mixture's experts on this rank
-        got, `redundant_flops` what was multiplied in vain, as padding, and is none of the model's FLOPs.
+        A tensor of one element may be given as it is; on a GPU it is fetched without waiting for it.
         """
         if self._scalars is not None:
             for name, value in values.items():
