@@ -297,6 +297,8 @@ def test_a_step_that_one_stage_did_not_complete_has_no_jitter(even: Pipeline) ->
     assert found.ledger.ranks[1].total("unattributed") == 20
     assert found.ledger.unsplit() == {("pp", Unsplit.NOT_REPLAYED): 10}
     assert [stage.fraction_ratio for stage in bubble_of(found).stages] == pytest.approx([1 / 5, 1 / 5])
+    (finding,) = (finding for finding in found.verdict if finding.kind == "pipeline_bubble")
+    assert finding.evidence.startswith("the pipeline idles 20.0 % of a step: 20.0 % schedule, ")
 
 
 def test_of_a_ranks_stages_the_one_that_computes_longest_is_known() -> None:

@@ -86,6 +86,17 @@ class Bubble:
         return Shape(ranks=self.num_stages // self.chunks, microbatches=self.num_microbatches, chunks=self.chunks)
 
     @property
+    def parts(self) -> dict[str, float]:
+        """Shares of the replayed steps' time, over all ranks."""
+        wall_ns = sum(stage.wall_ns for stage in self.stages)
+        sums = {
+            "schedule": sum(stage.schedule_ns for stage in self.stages),
+            "imbalance": sum(stage.imbalance_ns for stage in self.stages),
+            "jitter": sum(stage.jitter_ns for stage in self.stages),
+        }
+        return {name: ns / wall_ns if wall_ns else 0.0 for name, ns in sums.items()}
+
+    @property
     def fraction_ratio(self) -> float:
         """Headline: the mean over the stages."""
         return sum(stage.fraction_ratio for stage in self.stages) / len(self.stages)

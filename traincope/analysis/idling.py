@@ -32,7 +32,7 @@ class Cause:
     term: str
     ranks: tuple[int, ...]
     share: float
-    """Of step time, mean over all ranks."""
+    """Of the time of the pipeline's steps, mean over all its ranks."""
     peer_share: float
     """Of the step time of those that waited: what they would save."""
 
@@ -45,15 +45,16 @@ class Cause:
         return f"the other stages of the pipeline idle {percent(self.peer_share)} of a step meanwhile"
 
 
-def find_cause(ledger: Ledger, roots: tuple[Root, ...]) -> Cause | None:
+def find_cause(ledger: Ledger, bubble: Bubble | None, roots: tuple[Root, ...]) -> Cause | None:
     """The kind of delay that explains most jitter, with the ranks that had it; None where most is unexplained."""
-    jitter = ledger.share("bubble.jitter") or 0.0
-    if not roots or not ledger.wall_ns:
+    wall_ns = 0 if bubble is None else sum(stage.wall_ns for stage in bubble.stages)
+    if bubble is None or not roots or not wall_ns:
         return None
+    jitter = bubble.parts["jitter"]
     by_term = {term: [root for root in roots if root.term == term] for term in {root.term for root in roots}}
     most = max(by_term.values(), key=lambda alike: (sum(root.jitter_ns for root in alike), alike[0].term))
     explained = sum(root.jitter_ns for root in most)
-    share = min(explained / ledger.wall_ns, jitter)
+    share = min(explained / wall_ns, jitter)
     if share <= 0 or share < MOST * jitter:
         return None
     peers = {peer for root in most for peer in root.peers}
@@ -66,11 +67,11 @@ def find_cause(ledger: Ledger, roots: tuple[Root, ...]) -> Cause | None:
     )
 
 
-def idling(ledger: Ledger, bubble: Bubble | None, cause: Cause | None, *, told: bool) -> Weighted:
+def idling(bubble: Bubble | None, cause: Cause | None, *, told: bool) -> Weighted:
     """At most one finding. A cause that is `told` by a finding of its own is left out of this one."""
     if bubble is None:
         return
-    parts = {name: ledger.share(f"bubble.{name}") or 0.0 for name in ("schedule", "imbalance", "jitter")}
+    parts = bubble.parts
     if cause is not None and told:
         parts["jitter"] -= cause.share
     total = sum(parts.values())

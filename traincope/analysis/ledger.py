@@ -23,7 +23,7 @@ from traincope.analysis.terms import (
 )
 from traincope.analysis.unsplit import Unsplit, code
 from traincope.timeline import RankTimeline
-from traincope.topology import PIPELINE_AXIS
+from traincope.topology import PIPELINE_AXIS, axis_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Ledger:
         for rank in self.ranks:
             for key, ns in rank.unsplit.items():
                 sums[key] += int(ns[rank.counted].sum())
-        return {key: ns for key, ns in sums.items() if ns}
+        return {key: sums[key] for key in sorted(sums, key=lambda key: (axis_order(key[0]), key[1])) if sums[key]}
 
     def share(self, term: str) -> float | None:
         """Share of wall time."""

@@ -40,13 +40,13 @@ def losses(
     """Findings about the counted steps, ordered by their share of step time."""
     hot = tuple(hot_axes(ledger, comm, stragglers, experts))
     stragglers = _otherwise_late(stragglers, hot)
-    cause = find_cause(ledger, roots)
+    cause = find_cause(ledger, bubble, roots)
     late = {straggler.cause: straggler.rank for straggler in stragglers.named}
     own = [*_data(ledger, cause, late.get("data_wait")), *_host(ledger, late), *_straggler(stragglers)]
     told = late.keys() | {TERM_OF[finding.kind] for _, finding in own if finding.kind in TERM_OF}
     weighted = [
         *own,
-        *idling(ledger, bubble, cause, told=cause is not None and cause.term in told),
+        *idling(bubble, cause, told=cause is not None and cause.term in told),
         *exposed(ledger, comm, stragglers, hot),
         *((one.share, one.finding) for one in hot),
         *_evaluation(ledger),
