@@ -178,7 +178,7 @@ def _settled(ends: list[Fault], *, timeline: Timeline, notes: Mapping[int | None
     """
     silent = all(end.kind == FaultKind.KILLED for end in ends) and len(ends) == len(timeline.ranks)
     over = bool(notes) and len(ends) == 1
-    if over or any(rank is not None for rank in notes) or not silent:
+    if not ends or over or any(rank is not None for rank in notes) or not silent:
         return ends
     lead_ns = lead(timeline, timeline.ranks)
     first = min(ends, key=lambda end: end.at_ns) if lead_ns is not None and lead_ns >= CLEARLY_EARLIER_NS else None

@@ -10,13 +10,14 @@ from traincope.cli.command import Command
 from traincope.cli.demo import Demo
 from traincope.cli.doctor import Doctor
 from traincope.cli.export import Export
+from traincope.cli.import_ import Import
 from traincope.cli.plan import Plan
 from traincope.cli.report import Report
 from traincope.cli.run import Run
 from traincope.cli.train import Train
 from traincope.errors import TraincopeError
 
-COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), Plan(), Export(), Doctor())
+COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), Plan(), Import(), Export(), Doctor())
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 
 INTERRUPTED = 130

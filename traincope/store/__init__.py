@@ -9,6 +9,8 @@
           names.jsonl              interned strings, a line each: [number, "name"]
           groups.jsonl             process groups, a line each: [number, {key, axis, rule, ranks}]
           details.jsonl            what events carry, a line each: [number, {...}]
+          trace-000.npz            a kernel trace that was imported, as columns (`traces.py`)
+          kernels-step-00000010.json   at level 3 the kernel trace of a step, as torch's profiler wrote it
           main-00000.seg           records of the training thread, oldest segment first
           thread-1-00000.seg       records of the first other thread that wrote some
 

@@ -30,6 +30,8 @@ class RunInfo:
     git_revision: str | None = None
     settings: dict[str, Any]
     """What the training told with `run.describe()`: tokens per step, model FLOPs, peak, ..."""
+    imported: bool = False
+    """Made of traces of another tool: of ranks that are not there none was given, which says nothing of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ def read_run_info(root: Path) -> RunInfo:
             environment={str(k): str(v) for k, v in raw.get("environment", {}).items()},
             git_revision=None if raw.get("git_revision") is None else str(raw["git_revision"]),
             settings=dict(raw["settings"]),
+            imported=raw.get("imported") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunDirectoryError(

@@ -51,6 +51,21 @@ def window_file(step: int) -> str:
     return f"kernels-step-{step:08d}.json"
 
 
+def trace_file(number: int) -> str:
+    """A kernel trace that was imported (`traces.py`)."""
+    return f"trace-{number:03d}.npz"
+
+
+def traces_of(rank: Path) -> list[Path]:
+    """A rank's kernel traces: those that were imported, and those that the recorder had written of single steps."""
+    return sorted((*rank.glob("trace-*.npz"), *rank.glob("kernels-step-*.json")))
+
+
+def window_step(path: Path) -> int | None:
+    """The step of a `window_file`."""
+    return _number(path, r"kernels-step-(\d+)\.json")
+
+
 def attempt_number(path: Path) -> int | None:
     return _number(path, r"attempt-(\d+)")
 

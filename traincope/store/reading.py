@@ -24,6 +24,7 @@ from traincope.store.layout import (
     attempt_number,
     in_order,
     rank_number,
+    traces_of,
 )
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
 from traincope.store.segments import RECORD_DTYPE, SegmentRecords, read_segment
@@ -49,6 +50,8 @@ class RankRecords:
     """What events carry, by the number in their records' `group`."""
     problems: tuple[str, ...]
     """What of this rank could not be read, one sentence each."""
+    traces: tuple[Path, ...] = ()
+    """Its kernel traces, which are read when they are asked for."""
 
     @property
     def rank(self) -> int:
@@ -112,7 +115,7 @@ def read_run(path: str | Path) -> RunRecords:
     ranks = _with_provisional(root, ranks, problems, attempt=number)
     if not attempts and not ranks:
         raise EmptyRunError(f"{root} was begun, but no rank has recorded anything yet; try again once training runs")
-    if not any(len(segment.records) for rank in ranks for segment in rank.segments):
+    if not any(rank.traces or any(len(segment.records) for segment in rank.segments) for rank in ranks):
         detail = f": {problems[0]}" if problems else ""
         raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
     present = {rank.rank for rank in ranks}
@@ -122,7 +125,7 @@ def read_run(path: str | Path) -> RunRecords:
         info=info,
         ranks=tuple(ranks),
         attempts=len(attempts),
-        missing=tuple(rank for rank in range(info.world_size) if rank not in present),
+        missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
         problems=tuple(problems),
         earlier=tuple(_earlier(attempts[:-1], notes=notes)),
         launcher=notes,
@@ -219,6 +222,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         details=_details(directory, names=names, segments=segments, version=info.version),
         segments=tuple(segments),
         problems=tuple(problems),
+        traces=tuple(traces_of(directory)),
     )
 
 

@@ -1,6 +1,7 @@
 """Records -> Timeline."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,21 @@ from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.timeline.alignment import align
 from traincope.timeline.clocks import RankClock, wall_clocks
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
+from traincope.timeline.traces import read_traces
 
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 
 
 def open_run(path: str | Path) -> Timeline:
     """Open a run directory; raises RunDirectoryError (see `traincope.errors`) where there is none."""
-    return build_timeline(read_run(path))
+    run = read_run(path)
+    return replace(build_timeline(run), traces=read_traces(run))
 
 
 def build_timeline(run: RunRecords) -> Timeline:
     """Put every rank on the common axis. Ranks that left no record are in `run.missing` only."""
     clocks = wall_clocks(run)
-    if len({clock.host for clock in clocks.values()}) > 1:
+    if len({clocks[rank.rank].host for rank in run.ranks if rank.segments}) > 1:
         clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
     return _timeline(run, clocks, kinds=())
 

@@ -1,6 +1,6 @@
 """What an analysis gets: immutable, columnar, on one time axis (ns of wall time since the epoch)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from traincope.events import OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks import RankClock
+from traincope.timeline.traces import Traces
 from traincope.topology import PIPELINE_AXIS, Group
 
 TRAINING_THREAD = "main"
@@ -100,6 +101,8 @@ class Timeline:
     run: RunRecords
     ranks: tuple[RankTimeline, ...]
     clocks: tuple[RankClock, ...]
+    traces: Traces = field(default_factory=Traces)
+    """Its kernel traces; none where it was not opened from a directory."""
 
     @property
     def start_ns(self) -> int:

@@ -1,0 +1,116 @@
+"""A trace of torch's profiler (Kineto's JSON, plain or gzip) -> columns, a piece of it in memory at a time.
+
+    {"schemaVersion": 1, ..., "traceEvents": [{"ph": "X", "cat": "kernel", "ts": <us>, "dur": <us>, ...}, ...], ...}
+
+A file that was cut costs its tail: everything before is read, and `TraceInfo.lost` says so.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from traincope.errors import DataError
+from traincope.ingest.columns import Columns
+from traincope.ingest.events import GAP, decode, find
+from traincope.ingest.stream import Stream
+from traincope.store.traces import Trace, TraceInfo
+
+EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+MOST_APART = 64 << 20
+"""Characters without an event, before the first or between two: this is no trace."""
+MOST_SHOWN = 40
+
+
+def read_kineto(path: Path, *, step: int | None = None) -> Trace:
+    """`step`: the one that was traced, where that is known.
+
+    Raises DataError where it cannot be read or is no trace of torch's profiler.
+    """
+    stream, columns = Stream(path), Columns()
+    pieces = iter(stream)
+    head, text = _head(path, pieces)
+    num_read = 0
+    try:
+        while True:
+            found = find(text)
+            columns.add(found.events)
+            num_read, text = num_read + found.num_read, text[found.used :]
+            piece = next(pieces, None)
+            if piece is None:
+                break
+            text = _joined(path, text, piece)
+        last = decode(text)
+        columns.add(last.events)
+        end, lost = _end(text[last.used :], damage=stream.damage, listed=head is None)
+        info = _info(path, {**(head or {}), **end}, step=step, num_read=num_read + last.num_read, lost=lost)
+        return columns.trace(info, base_ns=_number({**(head or {}), **end}, "baseTimeNanoseconds") or 0)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{path} has an event whose time is none ({error}); is it torch's trace?") from error
+
+
+def _joined(path: Path, text: str, piece: str) -> str:
+    if len(text) > MOST_APART:
+        raise DataError(f"{path} has no event in {MOST_APART >> 20} MiB from {text[:MOST_SHOWN]!r} on: it is damaged")
+    return text + piece
+
+
+def _head(path: Path, pieces: Iterator[str]) -> tuple[dict[str, Any] | None, str]:
+    """What stands before the events (None: the file is the list of them itself), and the text from the first on."""
+    text = ""
+    for piece in pieces:
+        text += piece
+        begin = text.lstrip("\ufeff \t\r\n")
+        if begin.startswith("["):
+            return None, begin[1:]
+        found = EVENTS.search(text)
+        if found:
+            return _object(path, text[: found.start()] + '"traceEvents": []}'), text[found.end() :]
+        if (begin and not begin.startswith("{")) or len(text) > MOST_APART:
+            break
+    raise DataError(
+        f"{path} is no trace of torch's profiler: it has no list of traceEvents; "
+        "give what export_chrome_trace() or tensorboard_trace_handler() wrote"
+    )
+
+
+def _object(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text, strict=False))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged before its events: {error}") from error
+
+
+def _end(text: str, *, damage: str | None, listed: bool) -> tuple[dict[str, Any], str | None]:
+    """What stands after the events, and what is lost, if anything is."""
+    rest = text[GAP.match(text).end() :]  # type: ignore[union-attr]
+    if rest.startswith("]"):
+        try:
+            return dict(json.loads("{" + rest[1:].lstrip(", \t\r\n") or "{}", strict=False)), damage
+        except (ValueError, TypeError):
+            return {}, damage or "it ends after its events, in what is told of the run"
+    if listed and not rest and damage is None:
+        return {}, None
+    why = damage or "it ends before its events do"
+    return {}, f"{why}; {len(rest):,} characters after the last whole event are lost"
+
+
+def _info(path: Path, told: dict[str, Any], *, step: int | None, num_read: int, lost: str | None) -> TraceInfo:
+    job, devices = told.get("distributedInfo"), told.get("deviceProperties")
+    job = job if isinstance(job, dict) else {}
+    known = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    return TraceInfo(
+        source=path.name,
+        rank=_number(job, "rank"),
+        world_size=_number(job, "world_size"),
+        step=step,
+        devices={str(device["id"]): str(device["name"]) for device in known if "id" in device and "name" in device},
+        num_read=num_read,
+        lost=lost,
+    )
+
+
+def _number(told: dict[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    return value if type(value) is int and value >= 0 else None
