@@ -2,6 +2,7 @@
 
 from statistics import median
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,25 @@ def test_who_stood_still_for_less_than_half_of_it_was_busy(looked: int, measured
 
 def test_only_messages_of_one_step_are_alike() -> None:
     assert told(4, None, 8, None, at=[1, 1, 2, 2])[0] == [4, 4, 8, 8]
+
+
+def test_a_message_of_which_one_end_is_missing_is_taken_for_the_median_of_its_axis() -> None:
+    """Rank 0 sends twice what takes 7 and 9 to rank 1, and once to rank 2, of which nothing is known."""
+    groups = [group("pp", 0, 1), group("pp", 0, 2), group("cp", 0, 2)]
+    sends: list[Row] = [step(0, 0, 1_000)]
+    receives: list[Row] = [step(0, 0, 1_000)]
+    for number, took in ((0, 7), (1, 9)):
+        got = message("recv", 0, SENT + took, peer=0, sequence=number)
+        sends.append(message("send", SENT, 900, peer=1, sequence=number))
+        receives += [got, stall(got, SENT, SENT + took)]
+    lost = [message("send", 100, 900, peer=2, group=1), message("send", 100, 900, peer=2, group=2)]
+    run = timeline(rank(0, *sends, *lost, groups=groups), rank(1, *receives, groups=groups), world_size=3)
+    instances = match_instances(run)
+    found = transfers(run, instances)
+    on_pp = np.array([instances.channels[channel].group.startswith("pp") for channel in instances.channel])
+    assert sorted(found.ns[on_pp].tolist()) == [7, 8, 9]
+    assert found.ns[~on_pp].tolist() == [800]
+    assert found.measured.sum() == 2
 
 
 def test_the_table_and_the_bubble_say_one_number() -> None:

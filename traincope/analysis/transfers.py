@@ -4,7 +4,8 @@ Of a collective, and of a message that its receiver stood still for, it is what 
 (`Instances.transfer_ns`). A message that had come before it was looked for was *hidden*: receives are posted ahead,
 the sender looks back late, and all that is known is a latest end, which may lie behind milliseconds of the receiver's
 own work. It is taken to have gone as its like did: the median of the messages between the same two ranks in the same
-step that were stood still for, or the least of these bounds where all of them were hidden.
+step that were stood still for, or the least of these bounds where all of them were hidden. Of a message whose other
+end left no record not even such a bound is worth anything: it is taken for the median of its axis.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Transfers:
     ns: Ints
     """On the wire."""
     measured: Bools
-    """False: hidden, so it is that of its like."""
+    """False: hidden, or its other end is missing, so it is that of its like."""
 
 
 def transfers(timeline: Timeline, instances: Instances) -> Transfers:
@@ -37,7 +38,19 @@ def transfers(timeline: Timeline, instances: Instances) -> Transfers:
         hidden = 2 * _stood_still_ns(timeline, instances)[number] < bound
         ns[number[hidden]] = _typical(_alike(instances, parts), bound, hidden=hidden)[hidden]
         measured[number[hidden]] = False
-    return Transfers(ns=ns, measured=measured)
+    direct = np.array([channel.direct for channel in instances.channels], dtype=bool)[instances.channel]
+    half = direct & ~instances.complete
+    return Transfers(ns=_without_bounds(instances, ns, half=half, whole=direct & ~half), measured=measured & ~half)
+
+
+def _without_bounds(instances: Instances, ns: Ints, *, half: Bools, whole: Bools) -> Ints:
+    """Messages of which one end is missing, as the median of their axis; as they are where it has no whole one."""
+    axis = np.zeros(len(instances), dtype=np.int64)
+    axis[instances.number] = instances.parts.axis_code
+    known, middle = medians(axis[whole], ns[whole])
+    at = np.minimum(np.searchsorted(known, axis), max(len(known) - 1, 0))
+    found = half & (np.append(known, -1)[at] == axis)
+    return np.where(found, np.append(middle, 0)[at], ns)
 
 
 def received(instances: Instances) -> Bools:
