@@ -76,7 +76,6 @@ def test_experts_are_sharded_over_the_ranks_that_have_the_same(four_ranks: Pool,
         ("efsdp", "reduce_scatter"): (L, experts),
         **fsdp_table("fsdp", weights=DENSE),
     }
-    assert found.timeline.run.info.mesh == {"efsdp": 2, "ep": 2}
 
 
 def formula(*, ffn: int) -> Transformer:
