@@ -5,13 +5,13 @@ import pytest
 from traincope.errors import UsageError
 from traincope.plan.actions import Action, Times
 from traincope.plan.orders import Shape, orders
-from traincope.plan.schedule import TICKS, timetable
+from traincope.plan.schedule import timetable
 
 
 def begins(name: str, shape: Shape, times: Times) -> dict[str, float]:
     """Action -> when it begins, in the unit of the times."""
     made = timetable(orders(name, shape), times)
-    return {str(ran.action): ran.start / TICKS for row in made.rows.values() for ran in row}
+    return {str(ran.action): ran.start / made.ticks for row in made.rows.values() for ran in row}
 
 
 def test_gpipe_of_two_ranks_and_two_microbatches() -> None:
@@ -32,7 +32,7 @@ def test_a_weight_gradient_runs_while_a_rank_would_wait() -> None:
 def test_a_message_between_ranks_takes_its_time() -> None:
     """F = 1, B = 2, half a unit each way: rank 1 begins at 1.5 and rank 0's backward at 5; 6 of 14 rank-units work."""
     made = timetable(orders("1f1b", Shape(ranks=2, microbatches=1)), transfer=0.5)
-    starts = {str(ran.action): ran.start / TICKS for row in made.rows.values() for ran in row}
+    starts = {str(ran.action): ran.start / made.ticks for row in made.rows.values() for ran in row}
     assert starts == {"0F0": 0, "1F0": 1.5, "1B0": 2.5, "0B0": 5}
     assert (made.idle_ratio, made.idle_over_ideal) == (8 / 14, 8 / 6)
     turned = timetable(orders("zb-v", Shape(ranks=1, microbatches=2, chunks=2)), transfer=0.5)
@@ -43,8 +43,23 @@ def test_a_message_between_ranks_takes_its_time() -> None:
 
 def test_its_span_ends_with_the_last_action_and_the_rest_of_every_rank_is_idle() -> None:
     made = timetable(orders("1f1b", Shape(ranks=4, microbatches=8)))
-    assert made.span == 33 * TICKS
+    assert made.span / made.ticks == 33
     assert made.idle_ratio == pytest.approx(3 / 11)
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1.0, 1e7])
+def test_a_bubble_does_not_depend_on_the_unit_of_time(unit: float) -> None:
+    """1F1B over 2 ranks and 4 microbatches: 1/5, in seconds as in nanoseconds."""
+    times = Times(forward=unit, backward_input=unit, backward_weight=unit)
+    made = timetable(orders("1f1b", Shape(ranks=2, microbatches=4)), times)
+    assert made.idle_ratio == pytest.approx(1 / 5, abs=1e-12)
+    assert made.span / made.ticks == pytest.approx(15 * unit)
+
+
+def test_times_without_end_are_refused() -> None:
+    for value, must_be in ((float("inf"), "finite"), (float("nan"), "greater than 0")):
+        with pytest.raises(UsageError, match=f"backward_weight = {value} must be {must_be}"):
+            Times(backward_weight=value)
 
 
 def test_orders_that_wait_for_each_other_are_refused() -> None:

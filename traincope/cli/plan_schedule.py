@@ -11,7 +11,7 @@ from traincope.errors import UsageError
 from traincope.plan.actions import Times
 from traincope.plan.bubble import FORMULAS, bubble_ratio
 from traincope.plan.orders import SCHEDULES, Shape, find, orders
-from traincope.plan.schedule import TICKS, Timetable, timetable
+from traincope.plan.schedule import Timetable, timetable
 from traincope.report.timetable import Drawing
 from traincope.report.trimmed import Trimmed
 from traincope.report.units import count, share
@@ -73,7 +73,7 @@ def _answer(name: str, shape: Shape, durations: Times, planned: Timetable) -> An
         ranks=shape.ranks,
         microbatches=shape.microbatches,
         virtual=shape.chunks,
-        span=planned.span / TICKS,
+        span=planned.span / planned.ticks,
         bubble_ratio=planned.idle_ratio,
         bubble_over_ideal=planned.idle_over_ideal,
         formula_ratio=bubble_ratio(name, shape, durations),
@@ -86,8 +86,8 @@ def _answer(name: str, shape: Shape, durations: Times, planned: Timetable) -> An
                         kind=ran.action.kind,
                         stage=ran.action.stage,
                         microbatch=ran.action.microbatch,
-                        start=ran.start / TICKS,
-                        end=ran.end / TICKS,
+                        start=ran.start / planned.ticks,
+                        end=ran.end / planned.ticks,
                     )
                     for ran in row
                 ],

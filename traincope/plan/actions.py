@@ -1,5 +1,6 @@
 """What the ranks of a pipeline do: the words that orders, replays and drawings share."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,7 +32,7 @@ Orders = Mapping[int, Order]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How long one action of one stage takes, in any unit; raises UsageError unless all are positive."""
+    """How long one action of one stage takes, in any unit; raises UsageError unless all are positive numbers."""
 
     forward: float = 1.0
     backward_input: float = 1.0
@@ -43,8 +44,8 @@ class Times:
             ("backward_input", self.backward_input),
             ("backward_weight", self.backward_weight),
         ):
-            if not value > 0:
-                raise UsageError(f"{name} = {value:g} must be greater than 0")
+            if not 0 < value < math.inf:
+                raise UsageError(f"{name} = {value:g} must be {'finite' if value > 0 else 'greater than 0'}")
 
     @property
     def backward(self) -> float:

@@ -1,5 +1,6 @@
 """When the actions of a pipeline run, if each runs as soon as its rank is free and its inputs are there."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,8 +28,8 @@ Ns = int | NDArray[np.int64]
 Key = tuple[str, int]
 """(kind of action, stage): what durations are told by."""
 
-TICKS = 1_000
-"""Of a unit of `Times`: schedules are timed in whole ticks, so that sums are exact."""
+DIGITS = 6
+"""To which the shortest of `Times` counts: schedules are timed in whole ticks, so that sums are exact."""
 
 
 class Planned(NamedTuple):
@@ -56,6 +57,8 @@ class Timetable:
     """Rank -> its actions as they began."""
     span: int
     """Until the last action of all ranks ends; times and this in one unit."""
+    ticks: float = 1.0
+    """How many of that make one of the caller's."""
 
     @property
     def idle_ratio(self) -> float:
@@ -79,17 +82,19 @@ class Timetable:
 def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) -> Timetable:
     """Every stage takes `times`, every message between ranks `transfer`; in ticks.
 
-    Raises UsageError where the orders cannot run or `transfer` is negative.
+    Raises UsageError where the orders cannot run or `transfer` is negative or endless.
     """
-    if not transfer >= 0:
+    if not 0 <= transfer < math.inf:
         raise UsageError(f"transfer = {transfer:g} must be at least 0")
+    shortest = min(times.forward, times.backward_input, times.backward_weight)
+    ticks = 10.0 ** max(DIGITS - math.floor(math.log10(shortest)), 0)
     durations = {
-        (action.kind, action.stage): round(times.of(action.kind) * TICKS)
+        (action.kind, action.stage): round(times.of(action.kind) * ticks)
         for order in orders.values()
         for action in order
     }
     stages = {stage for _, stage in durations}
-    messages = {(stage, stage + way): round(transfer * TICKS) for stage in stages for way in (1, -1)}
+    messages = {(stage, stage + way): round(transfer * ticks) for stage in stages for way in (1, -1)}
     ends = finish(orders, durations, messages)
     if ends is None:
         raise UsageError("these orders cannot run: each waits for what another does only later")
@@ -97,7 +102,7 @@ def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) ->
         rank: tuple(Ran(a, int(ends[a]) - durations[a.kind, a.stage], int(ends[a])) for a in order)
         for rank, order in orders.items()
     }
-    return Timetable(rows=rows, span=max((int(end) for end in ends.values()), default=0))
+    return Timetable(rows=rows, span=max((int(end) for end in ends.values()), default=0), ticks=ticks)
 
 
 def finish(

@@ -57,7 +57,7 @@ class Drawing:
 
     def scale(self, width: int) -> float | None:
         """Columns a unit of time in a console of this width; None where nothing is drawn."""
-        if len(self.timetable.rows) > self.most_ranks:
+        if len(self.timetable.rows) > self.most_ranks or not self.timetable.span:
             return None
         short = _short(self.timetable)
         columns = min(width, self.most_columns) - self._beside
