@@ -32,7 +32,6 @@ from traincope.engine.config import (
     ExpertsConfig,
     ModelConfig,
     OptimizerConfig,
-    ParallelConfig,
     TrainConfig,
 )
 from traincope.engine.trainer import Trainer
@@ -88,6 +87,11 @@ def configuration(text: str, tables: Tables) -> Config:
     return replace(config, **tables)  # type: ignore[arg-type]
 
 
+def alone(tables: Tables) -> Tables:
+    """The same model in one process."""
+    return {name: table for name, table in tables.items() if name not in ("parallel", "ddp", "fsdp", "offload")}
+
+
 def write_text(directory: Path) -> str:
     path = directory / "squares.txt"
     path.write_text("\n".join(f"{n} squared is {n * n}" for n in range(1000)))
@@ -113,29 +117,29 @@ def train(config: Config, directory: str | None = None) -> Trained:
     return Trained(losses=losses, grad_norms=grad_norms, parameters=parameters)
 
 
-def judge(pool: Pool, config: Config, alone: Trained, directory: Path) -> Verdict:
+def judge(pool: Pool, config: Config, reference: Trained, directory: Path) -> Verdict:
     """Train a layout on the pool and compare."""
     outcomes = pool.run(train, config, str(directory), timeout_seconds=300.0)
     analysis = traincope.analyze(traincope.open_run(directory))
     return Verdict(
-        error=max(_error(outcome, alone) for outcome in outcomes),
-        weight_error=_weight_error(outcomes, alone),
+        error=max(_error(outcome, reference) for outcome in outcomes),
+        weight_error=_weight_error(outcomes, reference),
         seen={(row.axis, row.operation): (row.count, row.num_bytes) for row in analysis.comm},
         expected=traffic(config, steps=COUNTED),
         disordered=tuple(disordered(analysis, config)),
     )
 
 
-def _error(outcome: Trained, alone: Trained) -> float:
-    differences = (np.subtract(outcome.losses, alone.losses), np.subtract(outcome.grad_norms, alone.grad_norms))
+def _error(outcome: Trained, reference: Trained) -> float:
+    differences = (np.subtract(outcome.losses, reference.losses), np.subtract(outcome.grad_norms, reference.grad_norms))
     return max(float(np.abs(difference).max()) for difference in differences)
 
 
-def _weight_error(outcomes: list[Trained], alone: Trained) -> float:
+def _weight_error(outcomes: list[Trained], reference: Trained) -> float:
     """Infinite unless the ranks together have every parameter."""
-    if set().union(*(outcome.parameters for outcome in outcomes)) != set(alone.parameters):
+    if set().union(*(outcome.parameters for outcome in outcomes)) != set(reference.parameters):
         return np.inf
-    pairs = [(value, alone.parameters[name]) for one in outcomes for name, value in one.parameters.items()]
+    pairs = [(value, reference.parameters[name]) for one in outcomes for name, value in one.parameters.items()]
     return max(float(np.abs(value - wanted).max()) for value, wanted in pairs)
 
 
@@ -202,7 +206,7 @@ def sweep(text: str, layouts: Mapping[str, Tables], directory: Path) -> Iterator
         config = configuration(text, tables)
         model = config.model, config.experts
         if model not in references:
-            references[model] = train(configuration(text, {**tables, "parallel": ParallelConfig()}))
+            references[model] = train(configuration(text, alone(tables)))
         if pool.size != config.parallel.world_size:
             pool.stop()
             pool = Pool(config.parallel.world_size)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from traincope.engine.config import ExpertsConfig, ParallelConfig
+from traincope.engine.config import ExpertsConfig, FSDPConfig, ParallelConfig
 
-Tables = Mapping[str, object]
+Tables = dict[str, object]
 """Field of Config -> its value."""
 
 
@@ -21,6 +21,8 @@ def mixture(*, capacity_factor: float | None = None, **sizes: object) -> Tables:
 FOUR_RANKS: Mapping[str, Tables] = {
     "ddp 4": of(dp=4),
     "fsdp 4": of(fsdp=4),
+    "fsdp 4, ZeRO-2": of(fsdp=4) | {"fsdp": FSDPConfig(stage=2)},
+    "fsdp 4 in units of 3 blocks": of(fsdp=4) | {"fsdp": FSDPConfig(unit_blocks=3)},
     "hsdp 2 x 2": of(dp_replicate=2, fsdp=2),
     "fsdp 2 x tp 2": of(fsdp=2, tp=2),
     "fsdp 2 x tp 2 without sequence parallelism": of(fsdp=2, tp=2, sequence_parallel=False),

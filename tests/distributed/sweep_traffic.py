@@ -76,8 +76,11 @@ class Sizes:
 
     @property
     def units(self) -> int:
-        """What FSDP wraps in one column: each block, and what is left of each stage, where there is anything."""
-        return self.config.model.layers + (1 if self.config.parallel.pp == 1 else 2)
+        """What FSDP wraps in one column: a stage's blocks, and what is left: the model's ends, or the only block."""
+        stages = self.config.parallel.pipeline.stages
+        blocks = self.config.model.layers // stages
+        groups = -(-blocks // self.config.fsdp.unit_blocks) if blocks > self.config.fsdp.unit_blocks else 0
+        return stages * groups + (min(stages, 2) if groups else stages)
 
     @property
     def shard_axis(self) -> str:
@@ -135,11 +138,11 @@ def context(sizes: Sizes) -> Sent:
 
 
 def shards(sizes: Sizes) -> Sent:
-    """Each unit gathered for forward and for backward, in a pipeline once a step for both; reduced once."""
+    """Each unit gathered for forward and for backward, in pipelines and ZeRO-2 once a step for both; reduced once."""
     if sizes.shards == 1:
         return
     config = sizes.config
-    gathers = 1 if config.parallel.pp > 1 else 2
+    gathers = 1 if config.parallel.pp > 1 or config.fsdp.stage == 2 else 2
     times, num_bytes = sizes.units * sizes.columns, sizes.parameters * FLOAT * sizes.columns
     yield (sizes.shard_axis, "all_gather"), gathers * times, gathers * num_bytes
     yield (sizes.shard_axis, "reduce_scatter"), times, num_bytes
