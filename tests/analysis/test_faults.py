@@ -130,6 +130,23 @@ def test_a_crash_is_told_by_its_name_and_place() -> None:
     assert (fault.kind, fault.what) == (FaultKind.SIGNAL, "Segmentation fault in wait (threading.py:327)")
 
 
+def test_who_stops_what_is_left_after_a_rank_has_failed_is_not_the_cause() -> None:
+    """Rank 1 raised at 150 ms, rank 0 hung in an all-reduce until somebody pressed Ctrl-C ten minutes later."""
+    hung = ended(0, last_ns=600 * S, ending="KeyboardInterrupt", raised="train.py:3")
+    failed = ended(1, last_ns=150 * MS, ending="ValueError", raised="model.py:41")
+    stop = (note(None, -2, first=True, at_s=600),)
+    (first,) = [end for end in faults(noted(hung, failed, notes=stop)) if not end.follows]
+    assert (first.kind, first.ranks) == (FaultKind.EXCEPTION, (1,))
+    (job,) = [end for end in faults(noted(hung, notes=stop)) if not end.follows]
+    assert (job.kind, job.what) == (FaultKind.STOPPED, "the launcher got SIGINT")
+
+
+def test_a_stop_of_an_earlier_attempt_is_not_the_last_ones() -> None:
+    failed = ended(0, last_ns=150 * MS, ending="ValueError", raised="model.py:41")
+    (first,) = faults(noted(failed, notes=(replace(note(None, -15, first=True), attempt=-1),)))
+    assert (first.kind, first.ranks) == (FaultKind.EXCEPTION, (0,))
+
+
 def test_the_place_is_that_of_the_interrupted_thread_else_of_the_oldest() -> None:
     assert place(HANGING) == "wait (threading.py:327)"
     assert place(TWO_THREADS) == "all_reduce (distributed_c10d.py:3112)"

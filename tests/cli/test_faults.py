@@ -43,7 +43,7 @@ def test_a_restart_a_nan_and_a_killed_rank_stand_first_in_the_report(tmp_path: P
     assert document["verdict"][0]["kind"] == "killed_rank"
     goodput = document["goodput"]
     assert [attempt["steps"] for attempt in goodput["attempts"]] == [3, 4]
-    assert (goodput["steps_done"], goodput["steps_lost"]) == (7, 3)
+    assert (goodput["steps_done"], goodput["steps_lost"]) == (7, None)  # no checkpoint was seen: nothing tells
     assert goodput["restart_ns"] == restart["lasted_ns"] > 0
 
 

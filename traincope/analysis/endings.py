@@ -25,6 +25,9 @@ OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
 """Exceptions of torch and of Python."""
 MEMORY_FULL = 0.8
 """Share of the host's memory from which its killer of processes is thought of; children of ranks are not counted."""
+OWN_FAILURES = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT})
+GRACE_NS = 60_000_000_000
+"""torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
 NO_RECORD = "it left no record"
 NOTED = "noted by the launcher"
 
@@ -215,9 +218,14 @@ def _unseen(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Ite
 
 
 def _stop(timeline: Timeline, ends: list[Fault]) -> Fault | None:
-    """The launcher's own end, which it notes once its ranks have ended, or a signal that came to every rank."""
+    """The launcher's own end, which it notes once its ranks have ended, or a signal that came to every rank.
+
+    Not where a rank had failed by itself well before: then somebody stopped what was left.
+    """
     for note in timeline.run.launcher:
-        if note.rank is None and note.exit_code < 0:
+        if note.attempt == timeline.run.last_attempt and note.rank is None and note.exit_code < 0:
+            if any(_failed_before(end, note.at_wall_ns) for end in ends):
+                return None
             name = _signal_name(-note.exit_code)
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
@@ -231,6 +239,11 @@ def _stop(timeline: Timeline, ends: list[Fault]) -> Fault | None:
         what=f"every rank got {name}",
         evidence="none had ended before: a scheduler, a limit of time, or somebody's kill",
     )
+
+
+def _failed_before(end: Fault, noted_ns: int) -> bool:
+    """By an error of its own, earlier than a launcher takes to end its ranks once it was told to stop."""
+    return end.kind in OWN_FAILURES and "KeyboardInterrupt" not in end.what and noted_ns - end.at_ns > GRACE_NS
 
 
 def _signal_name(number: int) -> str:

@@ -26,26 +26,32 @@ AGENT = "LocalElasticAgent"
 
 
 def main(notes: Path, arguments: list[str]) -> int:
-    setattr(launcher, AGENT, _noting_agent(notes))
+    agent = _noting_agent(notes)
+    setattr(launcher, AGENT, agent)
     try:
         torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError:
         return 1
     except SignalException as stopped:
-        append_notes(notes, [_stopped(stopped.sigval)])
+        append_notes(notes, [_stopped(stopped.sigval, attempt=agent.attempt)])
         return KILLED + int(stopped.sigval)
     return 0
 
 
-def _noting_agent(notes: Path) -> type[LocalElasticAgent]:
-    class NotingAgent(LocalElasticAgent):
+class _Agent(LocalElasticAgent):
+    attempt = 0
+    """The one that it watches now."""
+
+
+def _noting_agent(notes: Path) -> type[_Agent]:
+    class NotingAgent(_Agent):
         """Overrides what torchrun calls ten times a second; it answers with failures once an attempt."""
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             result: RunResult = super()._monitor_workers(worker_group)
+            NotingAgent.attempt = worker_group.spec.max_restarts - self._remaining_restarts
             if result.is_failed():
-                attempt = worker_group.spec.max_restarts - self._remaining_restarts
-                append_notes(notes, _failed(result.failures, attempt=attempt))
+                append_notes(notes, _failed(result.failures, attempt=self.attempt))
             return result
 
     return NotingAgent
@@ -67,8 +73,8 @@ def _failed(failures: Mapping[int, ProcessFailure], *, attempt: int) -> tuple[La
     )
 
 
-def _stopped(by: Any) -> LauncherNote:
-    return LauncherNote(attempt=0, rank=None, exit_code=-int(by), first=True, at_wall_ns=time.time_ns())
+def _stopped(by: Any, *, attempt: int) -> LauncherNote:
+    return LauncherNote(attempt=attempt, rank=None, exit_code=-int(by), first=True, at_wall_ns=time.time_ns())
 
 
 if __name__ == "__main__":
