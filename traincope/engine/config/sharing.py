@@ -53,7 +53,7 @@ class FSDPConfig:
 
     stage: Literal[2, 3] = 3
     """ZeRO stage. 3 frees gathered parameters after each use, 2 keeps them until the last microbatch's backward and
-    reduces gradients after each; pipelines always keep them."""
+    reduces gradients after each; pipelines always keep them, and reduce once a step."""
     unit_blocks: int = 1
     """Blocks gathered as one; as many as the model has, and the whole of it is one unit."""
     prefetch: int | None = None
