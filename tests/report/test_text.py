@@ -281,7 +281,12 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "overhead_seconds": None,
         "overhead_seconds_per_step": None,
         "overhead_ratio": None,
-        "probes": [{"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]}],
+        "probes": [
+            {"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]},
+            {"name": "waits", "state": "off: level 0", "ranks": [1]},
+            {"name": "memory", "state": "off: level 0", "ranks": [1]},
+            {"name": "gc", "state": "on, but late", "ranks": [1]},
+        ],
         "problems": [f"segment {number} is damaged" for number in range(7)],
     }
     assert shown(doubtful).partition("RECORDING\n")[2] == (
@@ -295,7 +300,9 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    segment 3 is damaged\n"
         "    segment 4 is damaged\n"
         "    2 more could not be read (see --format json)\n"
-        "    probe ddp is off on ranks 0, 1: no DDP seen\n"
+        "    probe ddp is off, of ranks 0, 1: no DDP seen\n"
+        "    probes waits, memory are off, of rank 1: level 0\n"
+        "    probe gc is on, of rank 1: but late\n"
         "    step boundaries were guessed from the optimizer; call run.step()\n"
         "    clock error is unknown on rank 1; do not compare their times with other\n"
         "    hosts\n"

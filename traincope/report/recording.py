@@ -31,7 +31,7 @@ def _lines(document: Document) -> Iterator[Text]:
     yield _counts(recorder)
     yield from _dropped_steps(recorder["dropped_steps"])
     yield from _problems(recorder["problems"])
-    yield from (_probe(probe) for probe in recorder["probes"] if not _as_asked(probe))
+    yield from _probes([probe for probe in recorder["probes"] if not _as_asked(probe)])
     yield from _guessed(document["run"])
     yield from _excluded(document["run"])
     yield _clock(document["clock"])
@@ -106,12 +106,16 @@ def _as_asked(probe: Probe) -> bool:
     return probe["state"] == ON or probe["state"].startswith(("off: needs level", "off: nothing to watch"))
 
 
-def _probe(probe: Probe) -> Text:
-    ranks = numbers(tuple(probe["ranks"]))
-    where = f"on rank{'s' if len(probe['ranks']) > 1 else ''} {ranks}"
-    if probe["state"].startswith(f"{ON}, "):
-        return text(f"probe {probe['name']} {where}: {probe['state']}")
-    return text(f"probe {probe['name']} is off {where}: {probe['state']}")
+def _probes(probes: list[Probe]) -> Iterator[Text]:
+    """Those that are in one state on the same ranks, for one reason mostly, share a line."""
+    alike: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for probe in probes:
+        alike.setdefault((probe["state"], tuple(probe["ranks"])), []).append(probe["name"])
+    for (state, ranks), names in alike.items():
+        which = f"probe {names[0]} is" if len(names) == 1 else f"probes {', '.join(names)} are"
+        where = f"of rank{'s' if len(ranks) > 1 else ''} {numbers(ranks)}"
+        how = "on" if state.startswith(f"{ON}, ") else "off"
+        yield text(f"{which} {how}, {where}: {state.removeprefix(f'{how}: ').removeprefix(f'{how}, ')}")
 
 
 def _guessed(run: Run) -> Iterator[Text]:
