@@ -27,7 +27,7 @@ class Demo:
         parser.add_argument(
             "--ranks", type=int, choices=LAYOUTS, default=8, help="processes; 8 (default) or 4, quicker"
         )
-        parser.add_argument("--steps", type=int, metavar="N", help="training steps (default: 24 or 30)")
+        parser.add_argument("--steps", type=int, metavar="N", help="training steps (default: 20 or 30)")
 
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.steps is not None and arguments.steps < 2:
