@@ -95,7 +95,7 @@ def _experts(shape: Transformer, layout: Layout, keeping: Keeping) -> int:
     if experts is None:
         return 0
     around = 2 * experts.top_k * shape.hidden
-    inside = (experts.top_k + experts.shared) * _inner(shape) * experts.ffn
+    inside = (experts.top_k * experts.ffn + experts.shared_width) * _inner(shape)
     return _tokens(shape, layout) * (around + inside) * keeping.number // layout.tp
 
 

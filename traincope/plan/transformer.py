@@ -16,7 +16,9 @@ class Experts:
     ffn: int
     """Inner width of one."""
     shared: int = 0
-    """How many more of the same width every token takes."""
+    """How many more every token takes."""
+    shared_ffn: int | None = None
+    """Inner width of one of those; None: that of the others."""
     dense_layers: int = 0
     """Blocks that have a common feed-forward instead."""
 
@@ -24,8 +26,15 @@ class Experts:
         for name, least in (("count", 1), ("top_k", 1), ("ffn", 1), ("shared", 0), ("dense_layers", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"experts: {name} = {getattr(self, name)} must be at least {least}")
+        if self.shared_ffn is not None and self.shared_ffn < 1:
+            raise UsageError(f"experts: shared_ffn = {self.shared_ffn} must be at least 1")
         if self.top_k > self.count:
             raise UsageError(f"a token cannot take top_k = {self.top_k} of {self.count} experts; take fewer")
+
+    @property
+    def shared_width(self) -> int:
+        """Of those that every token takes, together."""
+        return self.shared * (self.shared_ffn or self.ffn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +106,14 @@ class Transformer:
         return self.attention_weights + self._feed_forward(self.ffn_width)
 
     @property
+    def expert_weights(self) -> int:
+        """Elements of one routed expert's matrices."""
+        return 0 if self.experts is None else self._feed_forward(self.experts.ffn)
+
+    @property
     def routed_weights(self) -> int:
         """Elements of one block's routed experts: what expert parallelism divides."""
-        return 0 if self.experts is None else self.experts.count * self._feed_forward(self.experts.ffn)
+        return 0 if self.experts is None else self.experts.count * self.expert_weights
 
     @property
     def unrouted_weights(self) -> int:
@@ -107,7 +121,7 @@ class Transformer:
         if self.experts is None:
             return 0
         router = self.hidden * self.experts.count
-        return self.attention_weights + router + self.experts.shared * self._feed_forward(self.experts.ffn)
+        return self.attention_weights + router + self._feed_forward(self.experts.shared_width)
 
     @property
     def embedding_weights(self) -> int:
@@ -126,7 +140,7 @@ class Transformer:
     @property
     def active_block_weights(self) -> int:
         """Elements, over all blocks, that a token is multiplied with."""
-        return self._blocks(0 if self.experts is None else self.experts.top_k * self._feed_forward(self.experts.ffn))
+        return self._blocks(0 if self.experts is None else self.experts.top_k * self.expert_weights)
 
     def _blocks(self, routed: int) -> int:
         """Over all blocks, with so many elements of routed experts in each that has them."""
