@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.analysis.test_experts import logged
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis import Utilization, analyze
+from traincope.analysis.told import FORMULA
 from traincope.analysis.work import NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
 from traincope.store import Attempt, RankRecords
@@ -178,6 +180,71 @@ def test_told_flops_need_no_counts() -> None:
     assert result.ratios.mfu == pytest.approx(0.1)
     assert (result.ratios.hfu, result.work.executed, result.work.redundant) == (None, None, None)
     assert found(*ranks, model_flops_per_step=3.9e8, flops_dtype="float32").ratios.mfu == pytest.approx(0.1)
+
+
+RATES = {"flops_per_token": 5e7, "tokens_per_step": 100, "flops_per_squared_length": 1e5}
+"""5 GFLOP of weights in a step."""
+
+
+def test_rates_and_amounts_make_the_models_flops_in_both_conventions() -> None:
+    """Of 7.35 GFLOP that ran, 1 was recomputed; weights take 5, attention over squared lengths of 6000 0.6, or half."""
+    result = found(on(rank(0, *STEPS, *COUNTED)), **RATES, squared_lengths_per_step=6000)
+    assert result.work.convention == FORMULA
+    assert result.ratios.mfu == pytest.approx(5.3 / 31.2)
+    assert result.ratios.mfu_paper == pytest.approx(5.6 / 31.2)
+    assert result.work.redundant == pytest.approx(1.05e9)
+
+
+def test_amounts_that_were_logged_win_and_ranks_shares_add_up() -> None:
+    """Rank 0 logs 20 and 40 squared lengths in the two steps that count, rank 1 30 and 10; and experts took 7 and 3."""
+    rows = [logged("step_squared_lengths", 1e6, *squares) for squares in ((20, 40), (30, 10))]
+    rows[0] += logged("expert_tokens[0.0]", 7, 7, 7)
+    rows[1] += logged("expert_tokens[0.1]", 3, 3, 3)
+    ranks = [on(rank(number, *STEPS, *rows[number]), probe="off: compiled") for number in (0, 1)]
+    told = {
+        "flops_per_token": 1e6,
+        "tokens_per_step": 1000,
+        "flops_per_squared_length": 2e7,
+        "squared_lengths_per_step": 9,
+    }
+    result = found(*ranks, **told, flops_per_routed_token=1e8, routed_tokens_per_step=12)
+    assert result.work.model == pytest.approx(1e9 + 50 * 1e7 + 10 * 1e8)
+
+
+def test_of_rates_without_their_amounts_it_is_said_what_to_tell() -> None:
+    result = found(on(rank(0, *STEPS, *COUNTED)), **RATES)
+    assert result.ratios.mfu is None
+    assert result.reason == (
+        "the squared lengths of its steps are not known; "
+        "tell run.log(step_squared_lengths=...) or run.describe(squared_lengths_per_step=...)"
+    )
+    routed = found(on(rank(0, *STEPS, *COUNTED)), **RATES, squared_lengths_per_step=1, flops_per_routed_token=1.0)
+    assert routed.reason == (
+        "what its experts took was not logged in any step; tell run.log(**{'expert_tokens[LAYER.EXPERT]': ...})"
+    )
+
+
+def test_what_was_told_is_shared_out_as_what_was_counted() -> None:
+    """Rank 0 counted 6.3 GFLOP and rank 1, with a smaller stage, 2.1: of 4 told a quarter is its own."""
+    small = flops(Phase.FORWARD, Work.MATMUL, 2_100_000_000)
+    work = found(on(rank(0, *STEPS, *COUNTED)), on(rank(1, *STEPS, small)), model_flops_per_step=4e9).work
+    assert {number: sum(each.model.values()) for number, each in work.ranks.items()} == {0: 3e9, 1: 1e9}
+
+
+@pytest.mark.parametrize(
+    ("squares", "model"),
+    [
+        pytest.param((), 2 * 6.3e9, id="attention grows with the tokens"),
+        pytest.param((7, 100, 500), 2 * 6e9 + 3 * 0.3e9, id="attention grows with squared lengths"),
+    ],
+)
+def test_steps_larger_than_the_counted_one_run_as_much_more(squares: tuple[int, ...], model: float) -> None:
+    """Counted was the second step, of 10 tokens; the third has 30, the first, of 1000, is warm-up."""
+    rows = [*logged("step_tokens", 1000, 10, 30), *logged("step_squared_lengths", *squares)]
+    result = found(on(rank(0, *STEPS, *COUNTED, *rows)))
+    assert result.work.model == pytest.approx(model)
+    assert result.work.recomputed == pytest.approx(2e9)
+    assert result.tokens_per_second == pytest.approx(20 / 100e-6)
 
 
 @pytest.mark.parametrize("peak", [63e12, {"bfloat16": 63e12, "float32": 1.0}])

@@ -1,17 +1,18 @@
 """The FLOPs a rank counted, by what they were for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traincope.analysis.amounts import Growth
 from traincope.events import Kind, Phase, Work
 from traincope.timeline import RankTimeline
 
 MODEL_PHASES = (Phase.FORWARD, Phase.BACKWARD)
-WHOLE = (Work.MATMUL, Work.ATTENTION)
 CAUSAL = (Work.CAUSAL_ATTENTION, Work.CAUSAL_ATTENTION_AGAIN)
 AGAIN = (Work.ATTENTION_AGAIN, Work.CAUSAL_ATTENTION_AGAIN)
+ATTENTION = frozenset({Work.ATTENTION, *CAUSAL, *AGAIN})
 PARAMETERS = (Work.IMPLIED, Work.COVERED)
 
 
@@ -35,6 +36,14 @@ class CountedFlops:
     def recomputed(self) -> dict[str, float]:
         """dtype -> FLOPs of forwards that the backward ran again."""
         return self._by_dtype(lambda phase, _work: phase is Phase.RECOMPUTE, causal_half=True)
+
+    def grown(self, growth: Growth) -> "CountedFlops":
+        """The same of steps that are larger by so much: weights by their tokens, attention by squared lengths."""
+        flops = {
+            (phase, work, dtype): count * (growth.squared_lengths if work in ATTENTION else growth.tokens)
+            for (phase, work, dtype), count in self.flops.items()
+        }
+        return replace(self, flops=flops)
 
     @property
     def coverage_ratio(self) -> float | None:

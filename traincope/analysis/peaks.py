@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from traincope.analysis.work import positive
+from traincope.analysis.told import positive
 from traincope.plan.hardware import find
 
 TOLD = "as the training told"

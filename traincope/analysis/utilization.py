@@ -9,10 +9,12 @@ of everything that was executed, recomputation included.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from traincope.analysis.amounts import TOKENS, mean_amount
 from traincope.analysis.goodput import Goodput
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.peaks import Peak, rank_peak, why_unknown
-from traincope.analysis.work import JobWork, RankWork, job_work, positive
+from traincope.analysis.told import positive
+from traincope.analysis.work import JobWork, RankWork, job_work
 from traincope.timeline import Timeline
 
 NO_STEP = "no complete step was recorded"
@@ -57,7 +59,8 @@ class Utilization:
 def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None) -> Utilization:
     """From the FLOPs that were counted or told, the devices' peaks, and the wall time of the steps and of the job."""
     settings = timeline.run.info.settings
-    work = job_work(timeline)
+    steps = {step for rank in ledger.ranks for step in rank.numbers[rank.counted].tolist()}
+    work = job_work(timeline, steps=steps)
     dtypes = {dtype for each in work.ranks.values() for dtype in (*each.model, *(each.executed or ()))}
     peaks = {rank.rank: rank_peak(rank.info.device, settings, dtypes=dtypes) for rank in timeline.run.ranks}
     reason = work.reason or _why_unrated(ledger, peaks, dtypes)
@@ -65,7 +68,9 @@ def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None) -> Util
     job_reason = reason or _why_no_job(job)
     return Utilization(
         ratios=Ratios() if reason else rated.ratios(None if job_reason else job),
-        tokens_per_second=_tokens_per_second(ledger, settings.get("tokens_per_step")),
+        tokens_per_second=_tokens_per_second(
+            ledger, mean_amount(timeline, TOKENS, steps=steps) or positive(settings.get("tokens_per_step"))
+        ),
         reason=reason,
         job_reason=job_reason,
         work=work,
@@ -144,9 +149,8 @@ def _why_unrated(ledger: Ledger, peaks: Mapping[int, Peak], dtypes: set[str]) ->
     return next((why for peak in peaks.values() if (why := why_unknown(peak, dtypes)) is not None), None)
 
 
-def _tokens_per_second(ledger: Ledger, tokens_per_step: object) -> float | None:
-    """Over the counted steps, where the training told `run.describe(tokens_per_step=...)`."""
-    tokens = positive(tokens_per_step)
-    if tokens is None or not ledger.wall_ns:
+def _tokens_per_second(ledger: Ledger, tokens_per_step: float | None) -> float | None:
+    """Over the counted steps, where the training logged or told its tokens."""
+    if tokens_per_step is None or not ledger.wall_ns:
         return None
-    return tokens * ledger.rank_steps / (ledger.wall_ns / 1e9)
+    return tokens_per_step * ledger.rank_steps / (ledger.wall_ns / 1e9)

@@ -1,10 +1,12 @@
 """What every rank had to compute in a step: by its own count, or by what the training told."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from traincope.analysis.amounts import growth
 from traincope.analysis.counted import CountedFlops, counted_flops
 from traincope.analysis.experts import logged_means
+from traincope.analysis.told import ToldFlops, told_flops
 from traincope.timeline import Timeline
 
 ENOUGH_COVERAGE = 0.98
@@ -17,7 +19,6 @@ NEVER_COUNTED = "no FLOPs are recorded"
 NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted, the run was over within its first two"
 COUNTED = "as counted, causal attention halved"
-TOLD = "as the training told"
 REDUNDANT = "redundant_flops"
 """What a training logs of its products that no token needed, a rank and step: padding."""
 TOLD_DTYPE = "bfloat16"
@@ -40,8 +41,9 @@ class RankWork:
     def redundant(self) -> Mapping[str, float] | None:
         """Executed beyond model and recomputation: what fused attention computes again in its kernel.
 
-        And what the training logs as such (`run.log(redundant_flops=...)`), as padding; where it told its model
-        FLOPs, products that several ranks repeat: counts take what ran for what was needed.
+        And, where the training told its model's FLOPs, or how they follow from its tokens, padding and products that
+        several ranks repeat. Where it told neither, counts take what ran for what was needed, but for what it logs as
+        redundant (`run.log(redundant_flops=...)`).
         """
         if self.executed is None or self.recomputed is None:
             return None
@@ -84,27 +86,22 @@ class JobWork:
         return sum(sum(flops.values()) for flops in known) if known and len(known) == len(self.ranks) else None
 
 
-def job_work(timeline: Timeline) -> JobWork:
-    """`run.describe(model_flops_per_step=...)` wins for the model's FLOPs; what was executed is counted."""
-    settings = timeline.run.info.settings
-    counted = {rank.rank: found for rank in timeline.ranks if (found := counted_flops(rank)) is not None}
+def job_work(timeline: Timeline, *, steps: Collection[int]) -> JobWork:
+    """Of one of `steps`, in the mean. What was told of the model wins; what was executed is counted."""
+    larger = growth(timeline, steps=steps)
+    found = {rank.rank: counted_flops(rank) for rank in timeline.ranks}
+    counted = {rank: each.grown(larger) for rank, each in found.items() if each is not None}
     known = (each.coverage_ratio for each in counted.values())
     coverage = min((ratio for ratio in known if ratio is not None), default=None)
     reason = _why_uncounted(timeline, counted, coverage)
     vain = {rank.rank: logged_means(rank).get(REDUNDANT, 0.0) for rank in timeline.ranks}
     ranks = {rank: _counted(each, vain=vain[rank]) for rank, each in counted.items()} if reason is None else {}
-    told = positive(settings.get("model_flops_per_step"))
+    told = told_flops(timeline, steps=steps)
     if told is None:
         return JobWork(ranks=ranks, convention=None if reason else COUNTED, reason=reason, coverage_ratio=coverage)
-    dtype = str(settings.get("flops_dtype", TOLD_DTYPE))
-    share = told / timeline.run.info.world_size
-    ranks = {rank.rank: _told(share, ranks.get(rank.rank), dtype=dtype) for rank in timeline.ranks}
-    return JobWork(ranks=ranks, convention=TOLD, coverage_ratio=coverage)
-
-
-def positive(value: object) -> float | None:
-    """A setting as a number, if it is a positive one."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    if isinstance(told, str):
+        return JobWork(ranks={}, reason=told, coverage_ratio=coverage)
+    return JobWork(ranks=_told(timeline, told, ranks), convention=told.convention, coverage_ratio=coverage)
 
 
 def _counted(flops: CountedFlops, *, vain: float) -> RankWork:
@@ -125,13 +122,25 @@ def _without(vain: float, model: Mapping[str, float]) -> Mapping[str, float]:
     return {**model, most: max(model[most] - vain, 0.0)}
 
 
-def _told(flops: float, counted: RankWork | None, *, dtype: str) -> RankWork:
-    """A rank's share of what was told, in the dtypes that were counted, in their proportion."""
-    total = sum(counted.model.values()) if counted is not None else 0.0
-    if counted is None or not total:
-        return RankWork(model={dtype: flops})
-    model = {name: flops * count / total for name, count in counted.model.items()}
-    return replace(counted, model=model, paper=None)
+def _told(timeline: Timeline, told: ToldFlops, counted: Mapping[int, RankWork]) -> dict[int, RankWork]:
+    """Shared out by rank and dtype as what was counted is; where nothing was, every rank has the same."""
+    total = sum(sum(work.model.values()) for work in counted.values())
+    if not total:
+        dtype = str(timeline.run.info.settings.get("flops_dtype", TOLD_DTYPE))
+        share = {dtype: 1 / timeline.run.info.world_size}
+        return {rank.rank: _with_model(RankWork(model={}), told, share) for rank in timeline.ranks}
+    return {
+        rank: _with_model(work, told, {dtype: count / total for dtype, count in work.model.items()})
+        for rank, work in counted.items()
+    }
+
+
+def _with_model(work: RankWork, told: ToldFlops, shares: Mapping[str, float]) -> RankWork:
+    model, paper = (
+        None if flops is None else {dtype: share * flops for dtype, share in shares.items()}
+        for flops in (told.model, told.paper)
+    )
+    return replace(work, model=model or {}, paper=paper)
 
 
 def _why_uncounted(timeline: Timeline, counted: Mapping[int, CountedFlops], coverage: float | None) -> str | None:

@@ -20,8 +20,10 @@ from traincope.engine.bootstrap import WorkerEnvironment, join
 from traincope.engine.config import Config
 from traincope.engine.load import load_config
 from traincope.engine.peak import matmul_peak
+from traincope.engine.shape import amounts, transformer
 from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import TraincopeError, UsageError
+from traincope.plan.rates import model_rates
 
 
 def main() -> None:
@@ -45,7 +47,7 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
     device = join(environment)
     peak = _measured_peak(config, device)
     with traincope.run(out=out) as run:
-        run.describe(**_settings(config), **peak)
+        run.describe(**settings(config), **peak)
         trainer = Trainer(config, device=device)
         for result in trainer.steps():
             run.log(**_logged(result), **expert_values(trainer, config, result))
@@ -57,9 +59,23 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
                 _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=loss)
 
 
-def _settings(config: Config) -> dict[str, object]:
+def settings(config: Config) -> dict[str, object]:
     """What the report should know of the training: it is the configuration, and what follows from it."""
-    return {"tokens_per_step": config.tokens_per_step, **asdict(config)}
+    return {"tokens_per_step": config.tokens_per_step, **_model_flops(config), **asdict(config)}
+
+
+def _model_flops(config: Config) -> dict[str, object]:
+    """How a step's model FLOPs follow from what it goes over; tokens that a capacity drops are known only later."""
+    rates, went = model_rates(transformer(config)), amounts(config)
+    drops = config.experts is not None and config.experts.capacity_factor is not None
+    return {
+        "flops_per_token": rates.token,
+        "flops_per_squared_length": rates.squared_length,
+        "flops_per_routed_token": rates.routed_token,
+        "squared_lengths_per_step": went.squared_lengths,
+        "routed_tokens_per_step": None if drops else went.routed_tokens,
+        "flops_dtype": "bfloat16" if config.train.precision == "bf16" else "float32",
+    }
 
 
 def _measured_peak(config: Config, device: torch.device) -> dict[str, object]:
@@ -76,18 +92,23 @@ def _logged(result: StepResult) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[str, int]:
-    """What this rank's experts got, by layer and number; what of it was padding, and dropped of its own tokens."""
-    if config.experts is None or result.step % config.train.log_every:
+def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[str, float]:
+    """What this rank's experts got, by layer and number; what of it was padding, and dropped of its own tokens.
+
+    A mean of the steps since the last look.
+    """
+    every = config.train.log_every
+    if config.experts is None or result.step % every:
         return {}
     loads = trainer.expert_loads()
     tokens = {f"expert_tokens[{load.layer}.{expert}]": rows for load in loads for expert, rows in load.tokens.items()}
     padding = sum(load.padding for load in loads)
-    return tokens | {
+    values = tokens | {
         "expert_padding": padding,
         "expert_dropped": sum(load.dropped for load in loads),
         "redundant_flops": padding * config.experts.row_flops(config.model.hidden),
     }
+    return {name: value / every for name, value in values.items()}
 
 
 def _report(progress: TextIO | None, **values: object) -> None:

@@ -65,12 +65,28 @@ CALLS = frozenset(
 )
 """Phases and pipeline actions."""
 
-VALUES = frozenset({"loss", "grad_norm", "expert_padding", "expert_dropped", "redundant_flops"})
-"""What `traincope train` logs."""
+VALUES = frozenset(
+    {
+        "loss",
+        "grad_norm",
+        "expert_padding",
+        "expert_dropped",
+        "redundant_flops",
+        "step_tokens",
+        "step_squared_lengths",
+    }
+)
+"""What `traincope train` logs, and whatever says how large a step was."""
 EXPERT = re.compile(r"expert_tokens\[\d+\.\d+\]")
 """And what each expert got, by layer and number."""
 
-SETTINGS = frozenset({"tokens_per_step", "model_flops_per_step", "flops_dtype", "peak_flops", "peak_source"})
+SETTINGS = frozenset(
+    {
+        *("tokens_per_step", "squared_lengths_per_step", "routed_tokens_per_step"),
+        *("model_flops_per_step", "flops_per_token", "flops_per_squared_length", "flops_per_routed_token"),
+        *("flops_dtype", "peak_flops", "peak_source"),
+    }
+)
 """What `run.describe()` is asked for."""
 
 DTYPES = frozenset(
