@@ -56,6 +56,13 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ParallelConfig(virtual=2),
         "parallel.virtual = 2 needs pp > 1; without a pipeline a rank has all layers at once",
     ),
+    "split backward of what is recomputed": (
+        lambda: Config(
+            parallel=ParallelConfig(pp=2, schedule="zb-v", microbatches=4), train=TrainConfig(recompute="full")
+        ),
+        "train.recompute = 'full' would compute each block again for every part of a backward that parallel.schedule = "
+        "'zb-v' splits; set recompute = 'none', or another schedule",
+    ),
     "split backward under ddp": (
         lambda: ParallelConfig(pp=2, dp=2, schedule="zb-1p", microbatches=2),
         "parallel.schedule = 'zb-1p' splits backward, which DDP (dp = 2) does not see; "

@@ -11,6 +11,7 @@ from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.train import OptimizerConfig, TrainConfig
+from traincope.plan.orders import SCHEDULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Config:
         self._check_heads()
         self._check_sequence()
         self._check_experts()
+        self._check_recompute()
         require(
             self.model.vocabulary >= VOCABULARY or self.token_file,
             f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
@@ -80,6 +82,16 @@ class Config:
         )
         if self.experts is not None:
             self.experts.check(self.parallel, self.fsdp, hidden=self.model.hidden)
+
+    def _check_recompute(self) -> None:
+        """A checkpoint computes a block again for every call of autograd; a split backward calls it for each weight."""
+        parallel = self.parallel
+        splits = parallel.pp > 1 and SCHEDULES[parallel.order_name].splits_backward
+        require(
+            not splits or self.train.recompute == "none",
+            f"train.recompute = {self.train.recompute!r} would compute each block again for every part of a backward "
+            f"that parallel.schedule = {parallel.schedule!r} splits; set recompute = 'none', or another schedule",
+        )
 
     def _check_sequence(self) -> None:
         """A ring gives every rank one early and one late piece; sequence parallelism cuts a rank's part again."""
