@@ -17,6 +17,7 @@ from traincope.timeline import RankClock, RankTimeline, Timeline
 from traincope.topology import Host, RankCoord
 
 MS = 1_000_000
+HOUR_NS = 3_600_000_000_000
 START_NS = 1_800_000_000_000_000_000
 END_NS = START_NS + 1_000 * MS
 
@@ -209,6 +210,7 @@ def document() -> schema.Document:
         "schema_version": 1,
         "run": {
             "id": "demo-7f3a",
+            "imported": False,
             "world_size": 2,
             "mesh_axes": {"pp": 2},
             "attempts": 1,
@@ -273,6 +275,27 @@ def document() -> schema.Document:
             },
             "evaluation_ns": 0,
             "evaluation_ratio": 0.0,
+            "cost": {
+                "wall_rank_hours": 600 * MS / HOUR_NS,
+                "rank_hours": {
+                    "forward": 165 * MS / HOUR_NS,
+                    "backward": 240 * MS / HOUR_NS,
+                    "recompute": 0.0,
+                    "optimizer": 12 * MS / HOUR_NS,
+                    "exposed_transfer[pp]": 18 * MS / HOUR_NS,
+                    "exposed_wait[fsdp]": 15 * MS / HOUR_NS,
+                    "bubble.schedule": 120 * MS / HOUR_NS,
+                    "bubble.imbalance": 24 * MS / HOUR_NS,
+                    "bubble.jitter": -6 * MS / HOUR_NS,
+                    "data_wait": 0.0,
+                    "exposed_memory": None,
+                    "launch_gap": None,
+                    "unattributed": 12 * MS / HOUR_NS,
+                },
+                "price_per_gpu_hour": None,
+                "wall_money": None,
+                "money": None,
+            },
         },
         "utilization": {
             "mfu": None,
@@ -305,6 +328,7 @@ def document() -> schema.Document:
                 "exposed_ns": 18 * MS,
                 "bus_bandwidth_bytes_per_second": 1.398e9,
                 "uneven": None,
+                "contention": [],
             },
             {
                 "axis": "fsdp",
@@ -316,6 +340,7 @@ def document() -> schema.Document:
                 "exposed_ns": 15 * MS,
                 "bus_bandwidth_bytes_per_second": None,
                 "uneven": None,
+                "contention": [],
             },
         ],
         "bubble": {

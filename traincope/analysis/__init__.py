@@ -5,6 +5,8 @@
 count, `ledger` sums, `comm`, `uneven`, `hot_experts`, `stragglers`, `deaths`, `idling`, `exposed` and `losses` say
 what the sums mean, `verdict` orders it.
 `counted`, `work` and `peaks` make `utilization`.
+`gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
+axes cost each other on the wire, `cost` what terms cost in rank-hours and money.
 `endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory`, `experts` and `goodput` stand alone.
 `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
@@ -12,11 +14,15 @@ what the sums mean, `verdict` orders it.
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation
+from traincope.analysis.contention import Contention
+from traincope.analysis.cost import Cost, cost
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
 from traincope.analysis.experts import ExpertLoads, LayerLoad
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
 from traincope.analysis.goodput import Goodput
+from traincope.analysis.gpu_partition import GpuPartition
+from traincope.analysis.kernels import ClassTime, Kernels
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.memory import MemoryUse
 from traincope.analysis.roots import Root
@@ -28,12 +34,17 @@ __all__ = [
     "Analysis",
     "AxisOperation",
     "Bubble",
+    "ClassTime",
+    "Contention",
+    "Cost",
     "ExpertLoads",
     "Fault",
     "FaultKind",
     "Finding",
     "FindingKind",
     "Goodput",
+    "GpuPartition",
+    "Kernels",
     "LayerLoad",
     "Ledger",
     "MemoryUse",
@@ -47,6 +58,7 @@ __all__ = [
     "Uneven",
     "Utilization",
     "analyze",
+    "cost",
     "dropped_steps",
     "guessed_steps",
     "own_time",

@@ -24,7 +24,9 @@ from traincope.analysis.fault_stream import fault_stream
 from traincope.analysis.faults import Fault
 from traincope.analysis.findings import Finding
 from traincope.analysis.goodput import Goodput, goodput
+from traincope.analysis.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.host import cut
+from traincope.analysis.kernels import Kernels, kernels
 from traincope.analysis.ledger import Ledger, RankLedger, assemble, rank_ledger
 from traincope.analysis.memory import MemoryUse, memory
 from traincope.analysis.pipeline import (
@@ -66,6 +68,10 @@ class Analysis:
     """None: the training logged nothing of experts."""
     goodput: Goodput | None = None
     """None: no step was begun."""
+    kernels: Kernels | None = None
+    """None: no kernel trace was recorded or imported."""
+    gpu_partition: tuple[GpuPartition, ...] = ()
+    """Of every GPU in a kernel trace."""
     verdict: tuple[Finding, ...]
 
     @property
@@ -130,7 +136,7 @@ def _analysis(
     bubble = _bubble(timeline, ledger, counted)
     late = stragglers(timeline, ledger, stood_still)
     faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
-    experts, job = expert_loads(timeline), goodput(timeline)
+    experts, job, gpus = expert_loads(timeline), goodput(timeline), gpu_partition(timeline)
     return Analysis(
         timeline=timeline,
         ledger=ledger,
@@ -143,7 +149,11 @@ def _analysis(
         memory=used,
         experts=experts,
         goodput=job,
-        verdict=verdict(timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used, experts=experts),
+        kernels=kernels(timeline),
+        gpu_partition=gpus,
+        verdict=verdict(
+            timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used, experts=experts, gpus=gpus
+        ),
     )
 
 

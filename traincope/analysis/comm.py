@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traincope.analysis.contention import Contention, contention
 from traincope.analysis.host import Bools, Ints
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.stalls import Standstill
@@ -36,6 +37,8 @@ class AxisOperation:
     """Bytes a second; None where no transfer is exactly known."""
     uneven: Uneven | None = None
     """Of an all-to-all in which some ranks send more than others."""
+    contention: tuple[Contention, ...] = ()
+    """Beside which other axes it was on the wire, and what that cost."""
 
 
 def communication(
@@ -50,14 +53,15 @@ def communication(
     `stood_still` is what each rank's training thread lost in counted steps.
     """
     counted = np.flatnonzero(_counted(instances, ledger))
-    exposed = _exposed(stood_still)
+    exposed, beside = _exposed(stood_still), contention(instances, wire, counted)
     parts = instances.parts
     kinds = parts.axis_code[counted] * len(instances.operations) + parts.operation_code[counted]
     rows = []
     for kind in Numbering.of(kinds.astype(np.int64)).values.tolist():
         axis, operation = divmod(kind, len(instances.operations))
         names = instances.axes[axis], instances.operations[operation]
-        rows.append(_row(instances, counted[kinds == kind], wire, exposed[names], names=names))
+        row = _row(instances, counted[kinds == kind], wire, exposed[names], names=names)
+        rows.append(replace(row, contention=beside.get(names, ())))
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
 
 

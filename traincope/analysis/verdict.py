@@ -8,12 +8,14 @@ from traincope.analysis.deaths import deaths
 from traincope.analysis.experts import ExpertLoads
 from traincope.analysis.faults import Fault
 from traincope.analysis.findings import MEDIUM, UNKNOWN, WORTH_SAYING, Finding, FindingKind, percent
+from traincope.analysis.gpu_partition import GpuPartition
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.losses import losses
 from traincope.analysis.memory import MemoryUse
 from traincope.analysis.roots import Root
 from traincope.analysis.stragglers import Stragglers
 from traincope.analysis.terms import COMPUTE
+from traincope.analysis.traced_gpus import traced_gpus
 from traincope.timeline import Timeline
 
 
@@ -28,9 +30,15 @@ def verdict(
     faults: Sequence[Fault] = (),
     memory: Sequence[MemoryUse] = (),
     experts: ExpertLoads | None = None,
+    gpus: Sequence[GpuPartition] = (),
 ) -> tuple[Finding, ...]:
-    """Ordered findings, the gravest first; never empty. `faults`, `memory` and `experts`: of the same timeline."""
+    """Ordered findings, the gravest first; never empty. What follows `faults` is of the same timeline.
+
+    Of imported traces `gpus` is all that is known.
+    """
     found = list(deaths(timeline, faults))
+    if timeline.run.info.imported:
+        return (*found, *traced_gpus(gpus))
     if not ledger.wall_ns:
         return (*found, _no_steps())
     found += losses(ledger, bubble, comm, stragglers, roots, experts)

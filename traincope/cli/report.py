@@ -3,6 +3,7 @@
 import argparse
 import sys
 from io import StringIO
+from math import isfinite
 from pathlib import Path
 
 from rich.console import Console
@@ -24,21 +25,34 @@ class Report:
         )
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
+        parser.add_argument(
+            "--price-per-gpu-hour",
+            type=_price,
+            metavar="PRICE",
+            help="what an hour of one rank's GPU costs, in any currency: then all terms have their price",
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        analysis = analyze(open_run(arguments.run_directory))
+        analysis, price = analyze(open_run(arguments.run_directory)), arguments.price_per_gpu_hour
         if arguments.format == "json":
-            text = to_json(to_document(analysis))
+            text = to_json(to_document(analysis, price_per_gpu_hour=price))
         else:
             console = Console(file=StringIO() if arguments.output else None)
             with console.capture() as captured:
-                render(analysis, console)
+                render(analysis, console, price_per_gpu_hour=price)
             text = captured.get()
         if arguments.output is None:
             sys.stdout.write(text)
         else:
             _write(arguments.output, text)
         return 0
+
+
+def _price(text: str) -> float:
+    price = float(text)
+    if not (isfinite(price) and price > 0):
+        raise argparse.ArgumentTypeError(f"{text} is no price: give a number above 0, as 2.5")
+    return price
 
 
 def _write(path: Path, text: str) -> None:

@@ -6,9 +6,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.report.plain import text
-from traincope.report.schema import Operation, Uneven
+from traincope.report.schema import Contention, Operation, Uneven
 from traincope.report.tables import table
 from traincope.report.units import gigabytes_per_second, milliseconds, numbers, size
+
+WORTH_A_LINE = 0.05
+"""Share of an operation's transfers; JSON has every axis beside it."""
 
 
 def communication(operations: list[Operation], *, rank_steps: int) -> Iterator[RenderableType]:
@@ -22,12 +25,21 @@ def communication(operations: list[Operation], *, rank_steps: int) -> Iterator[R
     for operation in operations:
         if operation["uneven"] is not None:
             yield _uneven(operation, operation["uneven"], rank_steps=rank_steps)
+        for beside in operation["contention"]:
+            if (beside["extra_ns"] or 0) >= WORTH_A_LINE * operation["transfer_ns"] > 0:
+                yield _contention(operation, beside, rank_steps=rank_steps)
 
 
 def _uneven(operation: Operation, uneven: Uneven, *, rank_steps: int) -> Text:
     most = f"{numbers(uneven['ranks'], 'rank')} {'sends' if len(uneven['ranks']) == 1 else 'send'}"
     excess = f"{most} {uneven['ratio']:.2f} x the mean; the excess takes {milliseconds(uneven['cost_ns'] / rank_steps)}"
     return text(f"    {operation['axis']} {operation['op']}: {excess}", style="dim")
+
+
+def _contention(operation: Operation, beside: Contention, *, rank_steps: int) -> Text:
+    extra = milliseconds((beside["extra_ns"] or 0) / rank_steps)
+    began = f"{beside['compared']:,} of {beside['count']:,} that began beside {beside['axis']}"
+    return text(f"    {operation['axis']} {operation['op']}: {began} take {extra} more than alone", style="dim")
 
 
 def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from traincope.analysis import (
     Analysis,
     Bubble,
+    Cost,
     ExpertLoads,
     Fault,
     Finding,
@@ -15,14 +16,16 @@ from traincope.analysis import (
     MemoryUse,
     RankLedger,
     Stragglers,
-    Uneven,
     Utilization,
+    cost,
     dropped_steps,
     guessed_steps,
     own_time,
 )
 from traincope.report import schema
+from traincope.report.operations import operations
 from traincope.report.timetable import timetable_rows
+from traincope.report.traced import gpu, kernels
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
 
@@ -36,26 +39,29 @@ def to_json(document: schema.Document) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def to_document(analysis: Analysis) -> schema.Document:
-    """Everything the analysis says, in the fixed shape; where it could not say, null."""
+def to_document(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> schema.Document:
+    """Everything the analysis says, in the fixed shape; where it could not say, null.
+
+    `price_per_gpu_hour`, in any currency, puts a price on the ledger's terms.
+    """
     timeline, ledger = analysis.timeline, analysis.ledger
     counted = ledger.rank_steps > 0
     return schema.Document(
         schema_version=schema.SCHEMA_VERSION,
         run=_run(analysis),
         verdict=[_finding(finding) for finding in analysis.verdict],
-        ledger=_ledger(ledger) if counted else None,
+        ledger=_ledger(ledger, cost(ledger, price_per_gpu_hour=price_per_gpu_hour)) if counted else None,
         utilization=_utilization(analysis.utilization, analysis.experts),
-        comm=_comm(analysis) or None,
+        comm=operations(analysis.comm) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers) if counted else None,
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         goodput=None if analysis.goodput is None else _goodput(analysis.goodput),
         memory=[_memory(use) for use in analysis.memory] or None,
-        kernels=None,
+        kernels=None if analysis.kernels is None else kernels(analysis.kernels),
         critical_path=None,
         data_order=None,
-        gpu_partition=None,
+        gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
         clock=[
             schema.RankClock(
                 rank=clock.rank,
@@ -75,6 +81,7 @@ def _run(analysis: Analysis) -> schema.Run:
     run = timeline.run
     return schema.Run(
         id=run.info.id,
+        imported=run.info.imported,
         world_size=run.info.world_size,
         mesh_axes=dict(run.info.mesh),
         attempts=run.attempts,
@@ -101,7 +108,7 @@ def _finding(finding: Finding) -> schema.Finding:
     )
 
 
-def _ledger(ledger: Ledger) -> schema.Ledger:
+def _ledger(ledger: Ledger, cost: Cost) -> schema.Ledger:
     return schema.Ledger(
         ranks=[_rank_ledger(rank, order=ledger.order) for rank in ledger.ranks],
         wall_ns=ledger.wall_ns,
@@ -112,6 +119,13 @@ def _ledger(ledger: Ledger) -> schema.Ledger:
         waterfall={term: ledger.share(term) for term in ledger.order},
         evaluation_ns=ledger.evaluation_ns,
         evaluation_ratio=ledger.evaluation_ratio,
+        cost=schema.Cost(
+            wall_rank_hours=cost.wall_hours,
+            rank_hours=dict(cost.hours),
+            price_per_gpu_hour=cost.price_per_gpu_hour,
+            wall_money=cost.wall_money,
+            money=None if cost.money is None else dict(cost.money),
+        ),
     )
 
 
@@ -159,27 +173,6 @@ def _experts(experts: ExpertLoads) -> schema.Experts:
         dropped_ratio=experts.dropped_ratio,
         padding_ratio=experts.padding_ratio,
     )
-
-
-def _comm(analysis: Analysis) -> list[schema.Operation]:
-    return [
-        schema.Operation(
-            axis=row.axis,
-            op=row.operation,
-            count=row.count,
-            bytes=row.num_bytes,
-            transfer_ns=row.transfer_ns,
-            wait_ns=row.wait_ns,
-            exposed_ns=row.exposed_ns,
-            bus_bandwidth_bytes_per_second=row.bus_bandwidth,
-            uneven=None if row.uneven is None else _uneven(row.uneven),
-        )
-        for row in analysis.comm
-    ]
-
-
-def _uneven(uneven: Uneven) -> schema.Uneven:
-    return schema.Uneven(ranks=list(uneven.ranks), ratio=uneven.ratio, cost_ns=uneven.cost_ns)
 
 
 def _bubble(bubble: Bubble) -> schema.Bubble:
@@ -308,7 +301,7 @@ def _recorder(timeline: Timeline) -> schema.Recorder:
         overhead_seconds_per_step=None if own is None else own.per_step_ns / 1e9,
         overhead_ratio=None if own is None else own.ratio,
         probes=_probes(ranks),
-        problems=[*timeline.run.problems, *(problem for rank in ranks for problem in rank.problems)],
+        problems=[*timeline.run.problems, *(p for rank in ranks for p in rank.problems), *timeline.traces.problems],
     )
 
 

@@ -28,6 +28,10 @@ def _lines(document: Document) -> Iterator[Text]:
     recorder = document["recorder"]
     yield from _no_ends(document)
     yield from _missing(document["run"])
+    if document["run"]["imported"]:
+        yield text("kernel traces alone: nothing is known of steps, waits, or how far the ranks' clocks are apart")
+        yield from _problems(recorder["problems"])
+        return
     yield _counts(recorder)
     yield from _dropped_steps(recorder["dropped_steps"])
     yield from _problems(recorder["problems"])

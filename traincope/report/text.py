@@ -14,12 +14,13 @@ from traincope.report.document import to_document
 from traincope.report.experts import experts
 from traincope.report.faults import faults
 from traincope.report.goodput import goodput
+from traincope.report.kernels import gpus, kernels
 from traincope.report.memory import memory
 from traincope.report.pipeline import pipeline
 from traincope.report.plain import text
 from traincope.report.ranks import ranks
 from traincope.report.recording import recording
-from traincope.report.schema import Document, Ledger, Run
+from traincope.report.schema import Document, Kernels, Ledger, Run
 from traincope.report.trimmed import Trimmed
 from traincope.report.units import count, duration
 from traincope.report.utilization import utilization
@@ -27,9 +28,9 @@ from traincope.report.verdict import verdict
 from traincope.report.waterfall import waterfall
 
 
-def render(analysis: Analysis, console: Console) -> None:
+def render(analysis: Analysis, console: Console, *, price_per_gpu_hour: float | None = None) -> None:
     """Write the report of `analysis` to `console`."""
-    render_document(to_document(analysis), console)
+    render_document(to_document(analysis, price_per_gpu_hour=price_per_gpu_hour), console)
 
 
 def render_document(document: Document, console: Console) -> None:
@@ -42,15 +43,19 @@ def render_document(document: Document, console: Console) -> None:
 
 
 def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
-    yield _head(document["run"])
+    yield _head(document["run"], document["kernels"])
     happened = faults(document)
     if happened is not None:
         yield happened
     yield verdict(document["verdict"])
-    if document["ledger"] is None:
-        yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
-    else:
+    if document["ledger"] is not None:
         yield from _shares(document, document["ledger"])
+    elif not document["run"]["imported"]:
+        yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
+    if document["gpu_partition"]:
+        yield gpus(document["gpu_partition"])
+    if document["kernels"] is not None:
+        yield kernels(document["kernels"])
     if document["memory"]:
         yield memory(document["memory"])
     yield recording(document)
@@ -70,12 +75,20 @@ def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableT
     yield ranks(ledger, document["stragglers"])
 
 
-def _head(run: Run) -> Iterator[RenderableType]:
-    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
-    facts = [count(run["world_size"], "rank") + (f" ({mesh})" if mesh else ""), count(run["steps"], "step")]
-    if run["step_ns"] is not None:
-        facts.append(f"median step {duration(run['step_ns'])}")
-    if run["attempts"] > 1:
-        facts.append(f"attempt {run['attempts']}")
+def _head(run: Run, kernels: Kernels | None) -> Iterator[RenderableType]:
     yield text(run["id"], style="bold")
-    yield text(", ".join(facts))
+    if run["imported"]:
+        of = 0 if kernels is None else len(kernels["ranks"])
+        yield text(f"kernel traces of {of} of {count(run['world_size'], 'rank')}, imported")
+    else:
+        yield text(", ".join(_facts(run)))
+
+
+def _facts(run: Run) -> Iterator[str]:
+    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
+    yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
+    yield count(run["steps"], "step")
+    if run["step_ns"] is not None:
+        yield f"median step {duration(run['step_ns'])}"
+    if run["attempts"] > 1:
+        yield f"attempt {run['attempts']}"

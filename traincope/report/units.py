@@ -70,6 +70,20 @@ def count(number: int | None, noun: str = "") -> str:
     return f"{number:,}" if not noun else f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def rank_hours(hours: float | None) -> str:
+    """Bare hours, for a column or a noun that says so: "1,234.5"; below a tenth "0.012"."""
+    if hours is None:
+        return MISSING
+    return f"{hours:,.1f}" if abs(hours) >= 0.1 or hours == 0 else f"{hours:.2g}"
+
+
+def money(amount: float | None) -> str:
+    """An amount in a currency that the reader knows: "1,234.50"; below a hundredth "0.0012"."""
+    if amount is None:
+        return MISSING
+    return f"{amount:,.2f}" if abs(amount) >= 0.01 or amount == 0 else f"{amount:.2g}"
+
+
 def numbers(values: Sequence[int], noun: str = "") -> str:
     """Ranks or steps, runs of three or more drawn together: "0, 2-5, 9"; with noun "ranks 0, 2-5, 9"."""
     runs: list[list[int]] = []

@@ -11,9 +11,9 @@ from traincope.analysis.unsplit import WHY, Unsplit
 from traincope.report.bars import bar
 from traincope.report.palette import colour
 from traincope.report.plain import text
-from traincope.report.schema import Ledger
+from traincope.report.schema import Cost, Ledger
 from traincope.report.tables import indented
-from traincope.report.units import count, duration, milliseconds, share
+from traincope.report.units import count, duration, milliseconds, money, rank_hours, share
 
 
 class Bar:
@@ -35,7 +35,10 @@ def waterfall(ledger: Ledger) -> Iterator[RenderableType]:
     """Bars are drawn to the scale of the longest; terms that took no time are left out."""
     mean = duration(ledger["wall_ns"] / ledger["rank_steps"])
     head = Text("WHERE THE TIME WENT", style="bold")
-    yield head.append(f"  a step is {mean}, mean over {_source(ledger)}", style="not bold dim")
+    priced = "; rank-hours of all" if _costly(ledger["cost"]) else ""
+    if ledger["cost"]["price_per_gpu_hour"] is not None:
+        priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
+    yield head.append(f"  a step is {mean}, mean over {_source(ledger)}{priced}", style="not bold dim")
     yield _bars(ledger)
     yield indented(_notes(ledger))
 
@@ -50,16 +53,32 @@ def _bars(ledger: Ledger) -> Table:
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
     table.add_column(justify="right", no_wrap=True, min_width=8)
     table.add_column(justify="right", no_wrap=True, min_width=9)
+    for _ in _costs(ledger["cost"], None):
+        table.add_column(justify="right", no_wrap=True)
     table.add_column(ratio=1)
     longest = max((abs(ratio) for ratio in ledger["waterfall"].values() if ratio), default=1.0)
     for term, ratio in ledger["waterfall"].items():
         if ratio:
             per_step = (ledger["terms"][term] or 0) / ledger["rank_steps"]
             cells = Bar(ratio / longest, style=colour(term))
-            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", cells)
+            costs = _costs(ledger["cost"], term)
+            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *costs, cells)
     total = f"{milliseconds(ledger['wall_ns'] / ledger['rank_steps'])} ms"
-    table.add_row("    step", share(1.0), total, "", style="bold")
+    table.add_row("    step", share(1.0), total, *_costs(ledger["cost"], None), "", style="bold")
     return table
+
+
+def _costs(cost: Cost, term: str | None) -> Iterator[str]:
+    """Rank-hours of a term, or of all, where they are worth a column; and their price, where one was given."""
+    if not _costly(cost):
+        return
+    yield f"{rank_hours(cost['wall_rank_hours'] if term is None else cost['rank_hours'][term])} h"
+    if cost["money"] is not None:
+        yield money(cost["wall_money"] if term is None else cost["money"][term])
+
+
+def _costly(cost: Cost) -> bool:
+    return cost["money"] is not None or cost["wall_rank_hours"] >= 1
 
 
 def _notes(ledger: Ledger) -> Iterator[Text]:

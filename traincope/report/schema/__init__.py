@@ -16,6 +16,8 @@ from traincope.report.schema.job import (
 from traincope.report.schema.steps import (
     ActionTime,
     Bubble,
+    Contention,
+    Cost,
     ExpertLayer,
     Experts,
     Ledger,
@@ -31,18 +33,26 @@ from traincope.report.schema.steps import (
     Unsplit,
     Utilization,
 )
+from traincope.report.schema.traces import GpuEvents, GpuPartition, Kernel, KernelClass, Kernels
 
 __all__ = [
     "SCHEMA_VERSION",
     "ActionTime",
     "Attempt",
     "Bubble",
+    "Contention",
+    "Cost",
     "Document",
     "ExpertLayer",
     "Experts",
     "Fault",
     "Finding",
     "Goodput",
+    "GpuEvents",
+    "GpuPartition",
+    "Kernel",
+    "KernelClass",
+    "Kernels",
     "Ledger",
     "MemoryUse",
     "OpenRecord",

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from traincope.report.schema.job import Fault, Finding, Goodput, MemoryUse, RankClock, Recorder, Run
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
+from traincope.report.schema.traces import GpuPartition, Kernels
 
 SCHEMA_VERSION = 1
 
@@ -26,9 +27,10 @@ class Document(TypedDict):
     goodput: Goodput | None
     memory: list[MemoryUse] | None
     """One entry a rank and measure."""
-    kernels: None
+    kernels: Kernels | None
     critical_path: None
     data_order: None
-    gpu_partition: None
+    gpu_partition: list[GpuPartition] | None
+    """One entry a rank and GPU of its kernel traces."""
     clock: list[RankClock]
     recorder: Recorder

@@ -5,6 +5,8 @@ from typing import TypedDict
 
 class Run(TypedDict):
     id: str
+    imported: bool
+    """Made of kernel traces alone."""
     world_size: int
     mesh_axes: dict[str, int]
     attempts: int

@@ -20,6 +20,16 @@ class Unsplit(TypedDict):
     ns: int
 
 
+class Cost(TypedDict):
+    wall_rank_hours: float
+    rank_hours: dict[str, float | None]
+    """Ledger term -> hours of all ranks together."""
+    price_per_gpu_hour: float | None
+    wall_money: float | None
+    money: dict[str, float | None] | None
+    """Ledger term -> in the price's currency; null without a price. A rank has one GPU."""
+
+
 class Ledger(TypedDict):
     ranks: list[RankLedger]
     wall_ns: int
@@ -36,6 +46,7 @@ class Ledger(TypedDict):
     """Of all ranks in the whole run; in no term and no wall time."""
     evaluation_ratio: float
     """Its share of the time that was recorded."""
+    cost: Cost
 
 
 class ExpertLayer(TypedDict):
@@ -97,6 +108,16 @@ class Uneven(TypedDict):
     """(max - mean bytes) / bandwidth, summed as `transfer_ns` is and part of it."""
 
 
+class Contention(TypedDict):
+    axis: str
+    """Another, whose transfers were on the wire at the same time."""
+    count: int
+    compared: int
+    """Those of which the same transfer also had the wire alone."""
+    extra_ns: int | None
+    """What these took beyond the median of that, summed as `transfer_ns` is; null where none was compared."""
+
+
 class Operation(TypedDict):
     axis: str
     op: str
@@ -109,6 +130,7 @@ class Operation(TypedDict):
     bus_bandwidth_bytes_per_second: float | None
     uneven: Uneven | None
     """Of an all-to-all in which some ranks send more than others."""
+    contention: list[Contention]
 
 
 class Stage(TypedDict):
