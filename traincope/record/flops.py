@@ -24,9 +24,9 @@ from traincope.record.dispatcher import KEY, Interposed, Kernel
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.phases import NO_GRAPH_TASK, Phases
-from traincope.record.products import FLOAT32_CONVOLUTION, FORMULAS, implied_flops, is_dense
+from traincope.record.products import FORMULAS, dtype_name, implied_flops, is_dense, is_imaginary
 from traincope.record.recorder import Recorder
-from traincope.record.torch_private import compiled_graphs, fp32_runs_as_tf32, graph_task_reader, keys_below
+from traincope.record.torch_private import compiled_graphs, graph_task_reader, keys_below
 
 FIRST = 1
 """The first counted step; step 0 warms up, and a pipeline may run its model once more there."""
@@ -61,6 +61,8 @@ class _Here(threading.local):
     modules = 0
     evaluating = False
     """Inside the call of a root module that is not being trained."""
+    repeating = False
+    """Inside the call of a module that backward runs again."""
     tally: Tally | None = None
 
 
@@ -156,7 +158,7 @@ class Flops:
         flops: Counter[tuple[Phase, Work, str]] = Counter()
         for tally in self._tallies:
             for (phase, work, dtype), count in tally.items():
-                flops[phase, work, _name(dtype)] += count
+                flops[phase, work, dtype_name(dtype)] += count
         recorder, now = self._recorder_there, monotonic_ns()
         for (phase, work, name), count in flops.items():
             number = recorder.names.intern(name)
@@ -203,7 +205,7 @@ class Flops:
 
     def _see(self, operator: str, names: list[str], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         phase = self._phase()
-        if phase is None or _is_imaginary(arguments[0]):
+        if phase is None or is_imaginary(arguments[0]):
             return
         call = {**dict(zip(names, arguments, strict=False)), **named}
         if not is_dense(call):
@@ -219,11 +221,18 @@ class Flops:
     def _phase(self) -> Phase | None:
         """What the calling thread multiplies for; None: nothing of the training (an optimizer, an evaluation)."""
         if self._graph_task() != NO_GRAPH_TASK:
-            again = self._grad_enabled() and not self._second_order
-            return Phase.RECOMPUTE if again else Phase.BACKWARD
+            return Phase.RECOMPUTE if self._here.repeating or self._is_repeated() else Phase.BACKWARD
         if self._here.modules:
             return None if self._here.evaluating else Phase.FORWARD
         return Phase.FORWARD if self._grad_enabled() else None
+
+    def _is_repeated(self) -> bool:
+        """Whether what backward runs is a forward.
+
+        Inside an `autograd.Function` or a custom operator gradients are off: of what those do the module around them
+        tells.
+        """
+        return self._grad_enabled() and not self._second_order
 
     # -- modules and backward calls ------------------------------------------------------------
 
@@ -238,13 +247,15 @@ class Flops:
             # In this order: torch.compile would guard what it asks before it knows that it compiles.
             if is_compiling() or self._counting is None:
                 return original(module, *args, **kwargs)
-            here, products = self._here, enter(module)
+            here = self._here
+            repeating, products = here.repeating, enter(module)
             here.modules += 1
             try:
                 return original(module, *args, **kwargs)
             finally:
                 here.modules -= 1
                 leave(module, products, args)
+                here.repeating = repeating
 
         self._patches.replace(Module, "__call__", __call__)
 
@@ -252,6 +263,7 @@ class Flops:
         here = self._here
         if not here.modules:
             here.evaluating = not (self._grad_enabled() or module.training)
+        here.repeating = here.repeating or (self._graph_task() != NO_GRAPH_TASK and self._is_repeated())
         return here.products
 
     def _leave(self, module: Any, products: int | None, args: tuple[Any, ...]) -> None:
@@ -300,16 +312,3 @@ class Flops:
             return original(*args, **kwargs)
 
         return graph
-
-
-def _name(dtype: Any) -> str:
-    """As torch prints it, nothing for what has none; fp32 that a GPU multiplies as TF32 has that one's peak."""
-    name = "" if dtype is None else str(dtype).removeprefix("torch.")
-    if name in ("float32", FLOAT32_CONVOLUTION):
-        return "tf32" if fp32_runs_as_tf32(convolution=name == FLOAT32_CONVOLUTION) else "float32"
-    return name
-
-
-def _is_imaginary(tensor: Any) -> bool:
-    """Whether only shapes are computed: meta tensors, and those of torch.compile and DTensor's rules."""
-    return bool(tensor.is_meta) or type(tensor).__name__ == "FakeTensor"

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from traincope.events import Work
+from traincope.record.torch_private import fp32_runs_as_tf32
 
 Arguments = dict[str, Any]
 """Of one call, by the names of the operator's schema; those left to their defaults are missing."""
@@ -186,3 +187,16 @@ def implied_flops(module: Any, activation: Any) -> int:
     elements = sum(each.numel() for each in own if each.dim() > 1 and each.shape[0] > 1)
     floating = hasattr(activation, "is_floating_point") and activation.is_floating_point() and activation.dim() > 0
     return 2 * elements * prod(activation.shape[:-1]) if elements and floating else 0
+
+
+def dtype_name(dtype: Any) -> str:
+    """As torch prints it, nothing for what has none; fp32 that a GPU multiplies as TF32 has that one's peak."""
+    name = "" if dtype is None else str(dtype).removeprefix("torch.")
+    if name in ("float32", FLOAT32_CONVOLUTION):
+        return "tf32" if fp32_runs_as_tf32(convolution=name == FLOAT32_CONVOLUTION) else "float32"
+    return name
+
+
+def is_imaginary(tensor: Any) -> bool:
+    """Whether only shapes are computed: meta tensors, and those of torch.compile and DTensor's rules."""
+    return bool(tensor.is_meta) or type(tensor).__name__ == "FakeTensor"

@@ -1,0 +1,105 @@
+"""What backward runs again is recomputation, whoever multiplies, and as much of it as the formulas say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils import checkpoint
+
+from tests.record.test_flops import BATCH, CONFIG, SHAPE, by_phase, counted, gpt_step
+from traincope.engine.model import GPT, Attention
+from traincope.engine.recompute import recompute
+from traincope.events import Phase
+from traincope.plan.flops import Recompute, attention_forward, blocks_forward, step_flops
+
+BLOCKS = blocks_forward(SHAPE, batch=BATCH)
+ATTENTION = attention_forward(SHAPE, batch=BATCH)
+LAST = 2 * BATCH * CONFIG.sequence * CONFIG.layers * CONFIG.ffn * CONFIG.hidden
+"""The last product of every block."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "early_stop", "again"),
+    [
+        pytest.param("none", True, 0, id="none"),
+        pytest.param("full", False, BLOCKS + ATTENTION, id="full"),
+        pytest.param("full", True, BLOCKS + ATTENTION - LAST, id="full with an early stop"),
+        pytest.param("selective", True, 0, id="selective, which keeps every product"),
+    ],
+)
+def test_the_engine_repeats_what_its_mode_says(tmp_path: Path, mode: Any, early_stop: bool, again: int) -> None:
+    """A checkpoint stops early once all is there that backward reads: the last product's output is not."""
+    model = GPT(CONFIG)
+    recompute(model, mode)
+    with checkpoint.set_checkpoint_early_stop(early_stop):
+        found = counted(tmp_path / "run", gpt_step(model))
+    assert by_phase(found).get(Phase.RECOMPUTE, 0) == again
+    assert found.model(causal_half=False) == {"float32": step_flops(SHAPE, batch=BATCH).model}
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Scores, softmax and mixing of the whole square, each an operator of its own."""
+    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], dim=1) for each in (key, value))
+    mask = torch.ones(query.shape[2], query.shape[2]).tril().log()
+    return (query @ key.transpose(2, 3) / query.shape[3] ** 0.5 + mask).softmax(-1) @ value
+
+
+def repeated_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    result: Tensor = checkpoint.checkpoint(plain_attention, query, key, value, use_reentrant=False)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("early_stop", "again"),
+    [pytest.param(False, ATTENTION, id="whole"), pytest.param(True, ATTENTION // 2, id="early stop")],
+)
+def test_selective_recomputation_of_attention_repeats_a_third_of_what_equation_8_prints(
+    tmp_path: Path, early_stop: bool, again: int
+) -> None:
+    """Korthikanti et al. 2022, arXiv:2205.05198, print attention's forward and backward twice; run is its forward.
+
+    Of which an early stop leaves out the mixing, the second of its two products.
+    """
+    model = GPT(CONFIG)
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.attend = repeated_attention
+    with checkpoint.set_checkpoint_early_stop(early_stop):
+        found = counted(tmp_path / "run", gpt_step(model))
+    assert by_phase(found)[Phase.RECOMPUTE] == again
+    assert found.model(causal_half=False) == {"float32": step_flops(SHAPE, batch=BATCH).model}
+    printed = step_flops(SHAPE, batch=BATCH, recompute=Recompute.SELECTIVE)
+    assert printed.hardware - printed.model == 3 * ATTENTION
+
+
+class Product(torch.autograd.Function):
+    """As the layers of Megatron and of fused kernels: gradients are off in its forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return gradient @ weight.t(), x.t() @ gradient
+
+
+class OwnBackward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(Product.apply(x, self.weight))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_function_with_a_backward_of_its_own_is_recomputed_too(tmp_path: Path, reentrant: bool) -> None:
+    layer, x = OwnBackward(), torch.ones(4, 8, requires_grad=True)
+    found = counted(tmp_path / "run", lambda: checkpoint.checkpoint(layer, x, use_reentrant=reentrant).sum())
+    once = 2 * 4 * 8 * 8
+    assert by_phase(found) == {Phase.FORWARD: once, Phase.RECOMPUTE: once, Phase.BACKWARD: 2 * once}
