@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-clocks truth-plan clean
+.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-clocks truth-flops truth-plan clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -74,6 +74,9 @@ truth-bubble: setup
 
 truth-clocks: setup
 	$(BIN)/python -m tests.truth.clocks
+
+truth-flops: setup
+	$(BIN)/python -m tests.truth.flops
 
 truth-plan: setup
 	$(BIN)/python -m tests.truth.published

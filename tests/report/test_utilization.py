@@ -18,7 +18,7 @@ KNOWN = Utilization(
     model_flops_per_step=1.234e12,
     executed_flops_per_step=1.3e12,
     recomputed_flops_per_step=0.066e12,
-    redundant_flops_per_step=None,
+    redundant_flops_per_step=0.0,
     coverage_ratio=1.0,
     ideal_ns={"float32": 4e7},
     waterfall={"ideal": 0.412, "redundant": 0.003, "kernel_inefficiency": 0.2605, "optimizer": 0.02},
@@ -40,11 +40,17 @@ def test_an_mfu_says_of_what_it_is_a_share_and_in_which_convention() -> None:
         "UTILIZATION  3,970 tokens/s; MFU 41.2 %, HFU 43.0 %\n"
         "    of 31.2 GFLOP/s float32 a rank, Some CPU: measured\n"
         "    1.23 TFLOP a step as counted, causal attention halved\n"
-        "    of forward and backward 41.2 % is the model at peak, 0.3 % is computed\n"
-        "    twice, 26.1 % below peak\n"
+        "    1.30 TFLOP ran, 5.1 % of it recomputed and 0.0 % redundant\n"
+        "    of forward and backward 41.2 % is the model at peak, 0.3 % is redundant,\n"
+        "    26.1 % below peak\n"
         "    not halved: 42.0 %; over the whole run: 38.0 %\n"
         "\n"
     )
+
+
+def test_what_ran_is_left_out_where_it_was_not_counted() -> None:
+    told = KNOWN | {"executed_flops_per_step": None, "recomputed_flops_per_step": None}
+    assert " ran, " not in shown(told)
 
 
 def test_what_is_not_known_of_the_whole_run_alone_says_why() -> None:

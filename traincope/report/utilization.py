@@ -28,18 +28,25 @@ def _evidence(found: Utilization) -> Iterator[str]:
     peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (found["peak_flops"] or {}).items())
     yield f"of {peaks} a rank, {found['peak_source']}"
     yield f"{flops(found['model_flops_per_step'])} a step {found['flops_convention']}"
+    yield from _ran(found)
     if found["waterfall"] is not None:
-        yield _kernels(
-            found["waterfall"], padded=found["experts"] is not None and found["experts"]["padding_ratio"] > 0
-        )
+        yield _kernels(found["waterfall"])
     unhalved = "" if found["mfu_paper"] is None else f"not halved: {share(found['mfu_paper'])}; "
     job = share(found["mfu_job"]) if found["mfu_job"] is not None else f"unknown, {found['mfu_job_reason']}"
     yield f"{unhalved}over the whole run: {job}"
 
 
-def _kernels(waterfall: Mapping[str, float | None], *, padded: bool) -> str:
+def _ran(found: Utilization) -> Iterator[str]:
+    """What ran beyond the model; redundant is padding, what several ranks repeat, and what a kernel computes again."""
+    ran, again = found["executed_flops_per_step"], found["recomputed_flops_per_step"]
+    redundant = found["redundant_flops_per_step"]
+    if ran and again is not None and redundant is not None:
+        yield f"{flops(ran)} ran, {share(again / ran)} of it recomputed and {share(redundant / ran)} redundant"
+
+
+def _kernels(waterfall: Mapping[str, float | None]) -> str:
     """Why forward and backward take longer than the model's mathematics must."""
     again = waterfall["redundant"]
-    redundant = f"{share(again)} is {'padding or ' if padded else ''}computed twice, " if again else ""
+    redundant = f"{share(again)} is redundant, " if again else ""
     lost = share(waterfall["kernel_inefficiency"])
     return f"of forward and backward {share(waterfall['ideal'])} is the model at peak, {redundant}{lost} below peak"

@@ -84,7 +84,8 @@ class Utilization(TypedDict):
     recomputed_flops_per_step: float | None
     redundant_flops_per_step: float | None
     """Executed beyond model and recomputation: scores that fused attention computes again in its backward; where the
-    training told its model FLOPs also products that several ranks repeat; and padding that it logs."""
+    training told its model's FLOPs, or how they follow from its tokens, also padding and products that several ranks
+    repeat; else what it logs as redundant."""
     coverage_ratio: float | None
     """Share of what the parameters imply that was counted; below 0.98 mfu is null."""
     ideal_ns: dict[str, float] | None
