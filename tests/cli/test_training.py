@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_commands import ENVIRONMENT, run
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.toml"
@@ -26,6 +28,11 @@ def test_the_demo_trains_and_says_where_the_time_went(tmp_path: Path) -> None:
     for rank in document["ledger"]["ranks"]:
         assert sum(ns for ns in rank["terms"].values() if ns is not None) == rank["wall_ns"]
     assert {row["axis"] for row in document["comm"]} == {"pp", "fsdp", "tp", "world"}
+    used = document["utilization"]
+    assert used["flops_convention"] == "by the model's formula, causal attention halved"
+    parts = sum(used[f"{part}_flops_per_step"] for part in ("model", "recomputed", "redundant"))
+    assert parts == pytest.approx(used["executed_flops_per_step"])
+    assert 0 < used["redundant_flops_per_step"] < 0.02 * used["model_flops_per_step"]
 
 
 def test_after_kill_9_of_a_rank_the_report_shows_it_up_to_the_kill(tmp_path: Path) -> None:
