@@ -12,6 +12,7 @@ from tests.record.test_flops import BATCH, CONFIG, SHAPE, by_phase, counted, gpt
 from traincope.engine.model import GPT
 from traincope.events import Phase
 from traincope.plan.flops import step_flops
+from traincope.record.products import implied_flops
 
 
 class Recurrent(nn.Module):
@@ -117,6 +118,36 @@ def test_products_that_torchs_counter_is_blind_to_are_counted(tmp_path: Path) ->
         step()
     assert blind.get_total_flops() == 0
     assert by_phase(counted(tmp_path / "run", step))[Phase.FORWARD] == 2 * 4 * 5 + 2 * 3 * (4 * 5 + 5) * 6
+
+
+class Stacked(nn.Module):
+    """As experts: every row meets one of four matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 8, 5))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.bmm(rows.view(4, -1, 8), self.weight)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(8, 5), (3, 6, 8)),
+        (nn.Conv2d(8, 6, 3, padding=1, groups=2), (2, 8, 5, 5)),
+        (nn.ConvTranspose1d(3, 4, 2), (2, 3, 7)),
+        (Stacked(), (12, 8)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_parameters_imply_is_what_their_products_take(
+    tmp_path: Path, layer: nn.Module, shape: tuple[int, ...]
+) -> None:
+    """So that what is missed weighs as much as it takes."""
+    x = torch.ones(shape)
+    implied = implied_flops(layer, x)
+    assert by_phase(counted(tmp_path / "run", lambda: layer(x).sum()))[Phase.FORWARD] == implied > 0
 
 
 def test_an_output_that_shares_the_embeddings_matrix_multiplies_as_one_of_its_own(tmp_path: Path) -> None:

@@ -179,14 +179,19 @@ What one of them calls of the others is part of it.
 def implied_flops(module: Any, activation: Any) -> int:
     """What a module's own matrices, without its children's, imply for the (..., channels) it is called with.
 
-    Two a parameter and token; nothing for what no matrix multiplies, as token numbers.
+    Two an element and token, of stacked matrices (experts, heads) one a token; nothing for what no matrix multiplies,
+    as token numbers.
     """
     if type(module).__name__ in ("LayerNorm", "RMSNorm"):
         return 0
-    own = (each for each in module._parameters.values() if each is not None)
-    elements = sum(each.numel() for each in own if each.dim() > 1 and each.shape[0] > 1)
     floating = hasattr(activation, "is_floating_point") and activation.is_floating_point() and activation.dim() > 0
-    return 2 * elements * prod(activation.shape[:-1]) if elements and floating else 0
+    if not floating:
+        return 0
+    convolves, shape = hasattr(module, "kernel_size"), activation.shape
+    own = (each for each in module._parameters.values() if each is not None and each.dim() > 1 and each.shape[0] > 1)
+    elements = sum(each.numel() // (each.shape[0] if each.dim() > 2 and not convolves else 1) for each in own)
+    tokens = prod((shape[0], *shape[2:])) if convolves and len(shape) > 1 else prod(shape[:-1])
+    return int(2 * elements * tokens)
 
 
 def dtype_name(dtype: Any) -> str:
