@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import traincope
+from traincope.cli.worker import settings
+from traincope.engine.config import Config
 from traincope.errors import UsageError
 from traincope.report import to_document
 from traincope.store import read_run
@@ -92,6 +94,18 @@ def test_numbers_types_and_what_the_field_calls_its_axes_stay(tmp_path: Path) ->
     assert after.launcher == before.launcher
     details = [told for told in after.ranks[0].details.values() if 79 in told.values()]
     assert len(details) == 3
+
+
+def test_what_utilization_follows_from_stays(tmp_path: Path) -> None:
+    told = {name: 7 for name, value in settings(Config()).items() if not isinstance(value, dict)}
+    del told["experts"]
+    with traincope.run(tmp_path / "run") as run:
+        run.describe(**told, peak_flops=7, model_flops_per_step=7)
+        run.log(step_tokens=1.0, step_squared_lengths=1.0)
+    redact(tmp_path / "run", tmp_path / "shown")
+    before, after = read_run(tmp_path / "run"), read_run(tmp_path / "shown")
+    assert after.info.settings == before.info.settings
+    assert {"step_tokens", "step_squared_lengths"} <= set(after.ranks[0].names)
 
 
 def test_what_traincope_itself_names_stays(tmp_path: Path) -> None:
