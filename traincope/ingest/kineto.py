@@ -84,10 +84,12 @@ def _object(path: Path, text: str) -> dict[str, Any]:
 
 def _end(text: str, *, damage: str | None, listed: bool) -> tuple[dict[str, Any], str | None]:
     """What stands after the events, and what is lost, if anything is."""
-    rest = text[GAP.match(text).end() :]  # type: ignore[union-attr]
+    rest = GAP.sub("", text, count=1)
+    if rest.startswith("]") and listed:
+        return {}, damage
     if rest.startswith("]"):
         try:
-            return dict(json.loads("{" + rest[1:].lstrip(", \t\r\n") or "{}", strict=False)), damage
+            return dict(json.loads("{" + GAP.sub("", rest[1:], count=1), strict=False)), damage
         except (ValueError, TypeError):
             return {}, damage or "it ends after its events, in what is told of the run"
     if listed and not rest and damage is None:

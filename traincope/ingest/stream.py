@@ -47,12 +47,23 @@ class Stream:
             while packed := packed or file.read(COMPRESSED):
                 if inflater.eof:
                     inflater = zlib.decompressobj(GZIP)
+                before = inflater.copy()
                 try:
                     yield inflater.decompress(packed, CHUNK)
                 except zlib.error as error:
                     self.damage = f"its gzip data is damaged ({error})"
+                    yield b"".join(_as_far_as_whole(before, packed))
                     return
                 packed = inflater.unused_data.lstrip(b"\0") if inflater.eof else inflater.unconsumed_tail
         yield inflater.flush()
         if not inflater.eof:
             self.damage = "its gzip data ends before its end"
+
+
+def _as_far_as_whole(inflater: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
+    """Byte by byte, for a call that fails gives nothing of what it could read."""
+    for at in range(len(packed)):
+        try:
+            yield inflater.decompress(packed[at : at + 1])
+        except zlib.error:
+            return

@@ -1,0 +1,221 @@
+"""Traces are read to the last event and ns, in every layout, in pieces of any size, and as far as they go."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ingest.writing import LAYOUTS, MARK, Event, complete, kineto
+from traincope.errors import DataError
+from traincope.ingest import stream
+from traincope.ingest.kineto import read_kineto
+from traincope.store.traces import Lane, Trace
+
+Layout = Callable[..., str]
+
+EVENTS = (
+    MARK,
+    complete("aten::mm", "10.5", "3.25", cat="cpu_op", pid=41, tid=42, **{"Ev Idx": 0}),
+    complete("cudaLaunchKernel", "11.0", "1", cat="cuda_runtime", pid=41, tid=42, correlation=9),
+    {"ph": "s", "id": 9, "pid": 41, "tid": 42, "ts": 11, "cat": "ac2g", "name": "ac2g"},
+    complete("gemm<1, 2>", "20.001", "5.999", correlation=9, grid=[4, 1, 1], block=[128, 1, 1], stream=7),
+    complete('say "hi" \\ {}', "30", "0.5", tid=20),
+    complete("train.py(3): step", "1", "90", cat="python_function", pid=41, tid=42),
+    MARK,
+)
+
+
+def told(trace: Trace) -> list[tuple[str, str, Lane, int, int]]:
+    """What is kept of each event."""
+    columns = zip(trace.category.tolist(), trace.name.tolist(), trace.lane.tolist(), strict=True)
+    times = zip(trace.start_ns.tolist(), trace.duration_ns.tolist(), strict=True)
+    return [
+        (trace.categories[category], trace.names[name], trace.lanes[lane], *time)
+        for (category, name, lane), time in zip(columns, times, strict=True)
+    ]
+
+
+EVERY = 7
+"""Characters from one cut to the next."""
+HOST, STREAM = Lane(process="41", thread="42"), Lane(process="0", thread="7")
+TOLD = [
+    ("cpu_op", "aten::mm", HOST, 10_500, 3_250),
+    ("cuda_runtime", "cudaLaunchKernel", HOST, 11_000, 1_000),
+    ("kernel", "gemm<1, 2>", STREAM, 20_001, 5_999),
+    ("kernel", 'say "hi" \\ {}', Lane(process="0", thread="20"), 30_000, 500),
+]
+
+
+def written(path: Path, text: str) -> Path:
+    file = path / "trace.json"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_says_the_same(layout: Layout, tmp_path: Path) -> None:
+    trace = read_kineto(written(tmp_path, layout(EVENTS)))
+    assert told(trace) == TOLD
+    assert trace.info.num_read == len(EVENTS)
+    assert trace.info.lost is None
+
+
+def test_launches_and_correlations_are_told_where_they_are(tmp_path: Path) -> None:
+    trace = read_kineto(written(tmp_path, kineto(EVENTS)))
+    assert trace.correlation.tolist() == [0, 9, 9, 0]
+    assert [trace.launches[code] if code >= 0 else None for code in trace.launch.tolist()] == [
+        *(None, None, "[4, 1, 1] [128, 1, 1]", None),
+    ]
+
+
+def test_what_a_trace_says_of_its_job_is_read_before_and_behind_its_events(tmp_path: Path) -> None:
+    told_before = {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 16}}
+    told_behind = {
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
+        "baseTimeNanoseconds": 1_000_000_000,
+    }
+    trace = read_kineto(written(tmp_path, kineto(EVENTS, head=told_before, tail=told_behind)), step=17)
+    assert (trace.info.rank, trace.info.world_size, trace.info.step) == (3, 16, 17)
+    assert trace.info.devices == {"0": "NVIDIA H100 80GB HBM3"}
+    assert trace.start_ns[0] == 1_000_010_500
+
+
+def test_events_come_in_order_of_time_however_they_are_written(tmp_path: Path) -> None:
+    late, early = complete("b", "20", "1"), complete("a", "10", "1")
+    assert [name for _, name, *_ in told(read_kineto(written(tmp_path, kineto([late, early]))))] == ["a", "b"]
+
+
+def test_a_bare_list_of_events_is_a_trace_also_without_its_end(tmp_path: Path) -> None:
+    text = kineto(EVENTS)
+    bare = text[text.index("[") : text.rindex("]")]
+    for whole in (bare + "]", bare, bare + ","):
+        trace = read_kineto(written(tmp_path, whole))
+        assert told(trace) == TOLD
+        assert trace.info.lost is None
+
+
+def test_old_names_of_categories_are_the_new_ones(tmp_path: Path) -> None:
+    old = [
+        complete("k", "1", "1", cat="Kernel"),
+        complete("m", "2", "1", cat="Memcpy"),
+        complete("s", "3", "1", cat="Memset"),
+    ]
+    trace = read_kineto(written(tmp_path, kineto(old)))
+    assert [category for category, *_ in told(trace)] == ["kernel", "gpu_memcpy", "gpu_memset"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 64, 300])
+def test_pieces_of_any_size_give_the_same_trace(
+    layout: Layout, packed: bool, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CHUNK", size)
+    monkeypatch.setattr(stream, "COMPRESSED", size)
+    file = tmp_path / "trace.json"
+    data = layout(EVENTS).encode()
+    file.write_bytes(gzip.compress(data) if packed else data)
+    trace = read_kineto(file)
+    assert told(trace) == TOLD
+    assert trace.info.lost is None
+
+
+def test_a_file_of_several_gzip_members_is_one(tmp_path: Path) -> None:
+    data, file = kineto(EVENTS).encode(), tmp_path / "trace.json.gz"
+    file.write_bytes(gzip.compress(data[:200]) + gzip.compress(data[200:]) + b"\0\0")
+    assert told(read_kineto(file)) == TOLD
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cut_anywhere_a_trace_costs_its_tail_and_says_so(layout: Layout, tmp_path: Path) -> None:
+    """Whatever is left is the beginning of the whole."""
+    text = layout(EVENTS).rstrip()
+    begin = text.index("[") + 1
+    kept = []
+    for end in range(begin, len(text), EVERY):
+        trace = read_kineto(written(tmp_path, text[:end]))
+        assert told(trace) == TOLD[: len(trace)]
+        assert trace.info.lost is not None
+        kept.append(len(trace))
+    assert kept == sorted(kept)
+    assert set(kept) == {0, 1, 2, 3, 4}
+
+
+def test_a_gzip_file_that_was_cut_or_damaged_costs_its_tail(tmp_path: Path) -> None:
+    many = [complete(f"k{number}", f"{number}.125", "0.5") for number in range(5_000)]
+    packed, file = gzip.compress(kineto(many).encode()), tmp_path / "trace.json.gz"
+    file.write_bytes(packed[: len(packed) // 2])
+    cut = read_kineto(file)
+    assert 0 < len(cut) < 5_000
+    assert cut.start_ns.tolist() == [1000 * number + 125 for number in range(len(cut))]
+    assert cut.info.lost is not None
+    assert "gzip data ends before its end" in cut.info.lost
+    file.write_bytes(packed[:-8] + bytes(8))
+    assert "gzip data is damaged" in str(read_kineto(file).info.lost)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it has no list of traceEvents"),
+        (b"not json", "it has no list of traceEvents"),
+        (b'{"a": 1}', "it has no list of traceEvents"),
+        (b"\x80\x04\x95pickle", "it has no list of traceEvents"),
+        (b'{"a": , "traceEvents": []}', "is damaged before its events"),
+        (b'{"traceEvents": [{"ph": "X", "name": "k", "dur": 1}]}', "an event whose time is none"),
+        (
+            b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": "x", "dur": 1}]}',
+            "an event whose time is none",
+        ),
+        (
+            b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": 1e40, "dur": 1}]}',
+            "an event whose time is none",
+        ),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_words(content: bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        read_kineto(file)
+
+
+def test_a_file_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        read_kineto(tmp_path / "nothing.json")
+
+
+NAMES = st.text(max_size=12) | st.sampled_from(['"ph"', '{"ph": "X"', "},{", "]", '\\"', "a\\", "traceEvents"])
+TIMES = st.integers(0, 10**9).map(lambda ns: f"{ns // 1000}.{ns % 1000:03d}")
+COMPLETE = st.builds(
+    lambda name, start, duration, cat, args: complete(name, start, duration, cat=cat, **args),
+    NAMES.filter(lambda name: name.isprintable() or name == ""),
+    TIMES,
+    TIMES,
+    st.sampled_from(["kernel", "cpu_op", "gpu_memcpy"]),
+    st.dictionaries(st.sampled_from(["x", "nested"]), NAMES | st.just({"ph": "X"}) | st.just([{"a": "]"}])),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(COMPLETE | st.just(MARK), max_size=8), st.sampled_from(LAYOUTS), st.sampled_from([5, 50, 1 << 20]))
+def test_any_events_in_any_layout_are_what_a_json_parser_finds(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], layout: Layout, size: int
+) -> None:
+    text = layout(events)
+    file = written(tmp_path_factory.getbasetemp(), text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "CHUNK", size)
+        trace = read_kineto(file)
+    parsed = [event for event in json.loads(text, parse_float=str, parse_int=str)["traceEvents"] if event["ph"] == "X"]
+    expected = [
+        (event["cat"], event["name"], int(event["ts"].replace(".", "")), int(event["dur"].replace(".", "")))
+        for event in parsed
+    ]
+    found = [(category, name, start, duration) for category, name, _, start, duration in told(trace)]
+    assert found == sorted(expected, key=lambda event: event[2])
+    assert trace.info.num_read == len(events)
