@@ -173,6 +173,14 @@ def test_told_flops_win_and_what_ran_beyond_them_is_redundant() -> None:
     assert result.work.redundant == pytest.approx(1.35e9)
 
 
+def test_what_is_logged_as_redundant_is_none_of_the_models_flops() -> None:
+    """From the dtype that multiplies most: of 6.3 GFLOP in bfloat16 one is padding, none of 0.01 in float32."""
+    router = flops(Phase.FORWARD, Work.MATMUL, 10_000_000, dtype="float32")
+    work = found(on(rank(0, *STEPS, *COUNTED, router, *logged("redundant_flops", 1e9, 1e9, 1e9)))).work
+    assert work.ranks[0].model == {"bfloat16": pytest.approx(5.3e9), "float32": 1e7}
+    assert work.ranks[0].redundant == {"bfloat16": pytest.approx(1.05e9), "float32": 0}
+
+
 def test_told_flops_need_no_counts() -> None:
     """As of a compiled model: each of two ranks did half, in bfloat16 unless told."""
     ranks = [on(rank(number, *STEPS), probe="off: compiled") for number in (0, 1)]

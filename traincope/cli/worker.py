@@ -102,11 +102,9 @@ def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[
         return {}
     loads = trainer.expert_loads()
     tokens = {f"expert_tokens[{load.layer}.{expert}]": rows for load in loads for expert, rows in load.tokens.items()}
-    padding = sum(load.padding for load in loads)
     values = tokens | {
-        "expert_padding": padding,
+        "expert_padding": sum(load.padding for load in loads),
         "expert_dropped": sum(load.dropped for load in loads),
-        "redundant_flops": padding * config.experts.row_flops(config.model.hidden),
     }
     return {name: value / every for name, value in values.items()}
 

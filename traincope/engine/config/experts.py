@@ -43,10 +43,6 @@ class ExpertsConfig:
             f"experts.hot_expert = {self.hot_expert} is none of the {self.number} experts, which are counted from 0",
         )
 
-    def row_flops(self, hidden: int) -> int:
-        """What one row, a token's or padding, costs in a step: three products forward, each twice in backward."""
-        return 3 * 3 * 2 * hidden * self.ffn
-
     def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int) -> None:
         """Raise ConfigError if the experts of a model so wide do not lie on these ranks."""
         require(
