@@ -141,6 +141,17 @@ def test_who_stops_what_is_left_after_a_rank_has_failed_is_not_the_cause() -> No
     assert (job.kind, job.what) == (FaultKind.STOPPED, "the launcher got SIGINT")
 
 
+def test_what_a_training_calls_as_the_recorder_calls_its_own_is_an_event_of_the_trainings() -> None:
+    rows = [step(0, 0, 100 * MS)]
+    rows += [replace(event(name, 10 * MS), flags=Flag.GIVEN) for name in ("gpu lost", "checkpoint failed", "exception")]
+    told = faults(timeline(rank(0, *rows)), marks=True)
+    assert {(fault.kind, fault.what) for fault in told} == {
+        (FaultKind.EVENT, "gpu lost"),
+        (FaultKind.EVENT, "checkpoint failed"),
+        (FaultKind.EVENT, "exception"),
+    }
+
+
 def test_a_stop_of_an_earlier_attempt_is_not_the_last_ones() -> None:
     failed = ended(0, last_ns=150 * MS, ending="ValueError", raised="model.py:41")
     (first,) = faults(noted(failed, notes=(replace(note(None, -15, first=True), attempt=-1),)))

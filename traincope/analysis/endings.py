@@ -15,8 +15,9 @@ from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.memory import host_share
 from traincope.analysis.order import doubt_ns
 from traincope.analysis.stacks import fatal_error, place
-from traincope.events import CLEAN, Kind
+from traincope.events import CLEAN
 from traincope.store import LauncherNote, RankRecords
+from traincope.store.segments import own_events
 from traincope.timeline import RankTimeline, Timeline
 
 CLEARLY_EARLIER_NS = 10_000_000
@@ -124,7 +125,7 @@ def _exception(seen: _Witness, name: str) -> Fault:
 
 def _written(seen: _Witness, name: str) -> tuple[int, Mapping[str, object]]:
     """When the exception left the run, and what was written down of it."""
-    for event in reversed(seen.rank.of_kind(Kind.EVENT)):
+    for event in reversed(own_events(seen.rank.main)):
         details = seen.records.details.get(int(event["group"]), {})
         if seen.rank.name(int(event["name"])) == "exception" and details.get("type") == name:
             return int(event["start_ns"]), details

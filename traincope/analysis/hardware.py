@@ -7,7 +7,8 @@ from typing import Any
 
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import HIGH
-from traincope.events import NO_STEP, Kind
+from traincope.events import NO_STEP
+from traincope.store.segments import own_events
 from traincope.timeline import RankTimeline, Timeline
 
 THROTTLED = "gpu throttled"
@@ -46,7 +47,7 @@ def hardware_faults(timeline: Timeline) -> Iterator[Fault]:
 
 def _events(rank: RankTimeline, details: Mapping[int, Mapping[str, Any]]) -> Iterator[_Event]:
     for records in rank.threads.values():
-        for record in records[records["kind"] == Kind.EVENT]:
+        for record in own_events(records):
             name = rank.name(int(record["name"]))
             if name in HARDWARE_EVENTS:
                 told = details.get(int(record["group"]), {})

@@ -23,7 +23,9 @@ EXCEPTION = "exception"
 """An event that is told as the end of its rank."""
 RECORDER_LEVEL = "recorder level"
 KINDS = {"checkpoint failed": FaultKind.CHECKPOINT_FAILED, RECORDER_LEVEL: FaultKind.RECORDER_LEVEL}
-"""Events of the recorder's own by name; all others are the training's."""
+"""Events of the recorder's own by name."""
+TOLD_ELSEWHERE = frozenset({EXCEPTION, *HARDWARE_EVENTS})
+"""Likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,24 +114,26 @@ def _mark(kind: FaultKind, pieces: list[_Piece]) -> Fault:
 def _events(timeline: Timeline) -> Iterator[Fault]:
     """Ranks that say the same in the same step are one."""
     details = {rank.rank: rank.details for rank in timeline.run.ranks}
-    same: dict[tuple[str, int, str], list[tuple[int, int]]] = defaultdict(list)
+    same: dict[tuple[str, int, str, bool], list[tuple[int, int]]] = defaultdict(list)
     for rank in timeline.ranks:
         for records in rank.threads.values():
             for event in records[records["kind"] == Kind.EVENT]:
                 name, told = rank.name(int(event["name"])), details[rank.rank].get(int(event["group"]), {})
-                if name not in HARDWARE_EVENTS and (name != EXCEPTION or "type" not in told):
-                    key = (name, int(event["step"]), _text(name, told))
+                given = bool(event["flags"] & Flag.GIVEN)
+                if given or name not in TOLD_ELSEWHERE:
+                    key = (name, int(event["step"]), _text(name, told), given)
                     same[key].append((int(event["start_ns"]), rank.rank))
     counts: dict[str, int] = defaultdict(int)
-    for (name, step, text), there in sorted(same.items(), key=lambda item: min(item[1])):
+    for (name, step, text, given), there in sorted(same.items(), key=lambda item: min(item[1])):
         counts[name] += 1
         if counts[name] <= MOST_EVENTS:
-            yield _event(name, step, text, there, last=counts[name] == MOST_EVENTS)
+            kind = FaultKind.EVENT if given else KINDS.get(name, FaultKind.EVENT)
+            yield _event(kind, step, text, there, last=counts[name] == MOST_EVENTS)
 
 
-def _event(name: str, step: int, text: str, there: list[tuple[int, int]], *, last: bool) -> Fault:
+def _event(kind: FaultKind, step: int, text: str, there: list[tuple[int, int]], *, last: bool) -> Fault:
     return Fault(
-        kind=KINDS.get(name, FaultKind.EVENT),
+        kind=kind,
         at_ns=min(there)[0],
         ranks=tuple(sorted({rank for _, rank in there})),
         step=None if step == NO_STEP else step,

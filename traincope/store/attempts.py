@@ -14,7 +14,7 @@ from traincope.errors import RunDirectoryError
 from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
 from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, in_order, rank_number
 from traincope.store.lines import dense_names, parse, read_numbered
-from traincope.store.segments import RECORD_DTYPE, read_segment
+from traincope.store.segments import RECORD_DTYPE, own_events, read_segment
 
 SAVING, LOADING = "save", "load"
 """How the names of checkpoint stalls begin."""
@@ -134,7 +134,7 @@ def wall_offset_ns(records: NDArray[np.void]) -> int:
 def _saves_ns(main: NDArray[np.void], saves: NDArray[np.void], *, names: tuple[str, ...]) -> NDArray[np.int64]:
     """When saves were begun that have ended; the end of an asynchronous one stands for its beginning."""
     whole = saves[saves["end_ns"] != OPEN]["start_ns"]
-    events = main[main["kind"] == Kind.EVENT]
+    events = own_events(main)
     later = [int(at) for at, name in zip(events["start_ns"], events["name"], strict=True) if _is_saved(names, name)]
     return np.append(whole.astype(np.int64), np.array(later, dtype=np.int64))
 

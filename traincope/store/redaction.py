@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from traincope.errors import RunDirectoryError, UsageError
-from traincope.events import FORMAT_VERSION, Flag, Kind
+from traincope.events import FORMAT_VERSION, Kind
 from traincope.store import words
 from traincope.store.launcher import append_notes, notes_of, read_notes
 from traincope.store.layout import (
@@ -37,7 +37,7 @@ from traincope.store.layout import (
 )
 from traincope.store.lines import parse, read_numbered
 from traincope.store.reading import find_run
-from traincope.store.segments import SegmentRecords, read_segment
+from traincope.store.segments import SegmentRecords, own_events, read_segment
 
 OURS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS)
 """Kinds whose names only traincope gives."""
@@ -131,8 +131,7 @@ def _details_by_us(segments: list[SegmentRecords], names: dict[int, str]) -> set
     """Numbers of the details that the recorder's own events carry; a training may call one of its own the same."""
     found = set()
     for segment in segments:
-        records = segment.records
-        events = records[(records["kind"] == Kind.EVENT) & (records["flags"] & Flag.GIVEN == 0)]
+        events = own_events(segment.records)
         own = [names.get(int(number)) in words.EVENTS for number in events["name"]]
         found.update(events["group"][np.array(own, dtype=bool)].tolist())
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError, VersionError
-from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Kind, Phase, Work
+from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Flag, Kind, Phase, Work
 from traincope.store.lines import parse
 
 MAGIC = b"TRCOPSEG"
@@ -110,6 +110,12 @@ def read_segment(path: Path) -> SegmentRecords:
         lost_bytes=torn,
         garbled=used - int(np.count_nonzero(sound)),
     )
+
+
+def own_events(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Events that the recorder wrote by itself; what a training calls one of its own by the same name is none."""
+    own: NDArray[np.void] = records[(records["kind"] == Kind.EVENT) & (records["flags"] & Flag.GIVEN == 0)]
+    return own
 
 
 def _make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
