@@ -148,11 +148,12 @@ def test_what_it_misses_is_counted_and_told_by_report_and_doctor(two_ranks: Pool
     console = Console(width=500, file=StringIO())
     for line in recording(traincope.report.to_document(traincope.analyze(timeline))):
         console.print(line)
-    assert f"probe collectives_fallback on ranks 0, 1: {state}" in console.file.getvalue()  # type: ignore[attr-defined]
-    told = {finding.name: finding for finding in examine_run(tmp_path / "run").findings}
-    assert (told["collectives_fallback"].state, told["collectives_fallback"].said) == (State.NOTE, state)
-    assert LACKING in told["collectives"].said
-    assert told["waits"].said.startswith("on, but not for functional collectives: AttributeError")
+    told = f"probe collectives_fallback is on, of ranks 0, 1: {state.removeprefix('on, ')}"
+    assert told in console.file.getvalue()  # type: ignore[attr-defined]
+    found = {finding.name: finding for finding in examine_run(tmp_path / "run").findings}
+    assert (found["collectives_fallback"].state, found["collectives_fallback"].said) == (State.NOTE, state)
+    assert LACKING in found["collectives"].said
+    assert found["waits"].said.startswith("on, but not for functional collectives: AttributeError")
 
 
 def train_losses(directory: str, wrap: Callable[[], nn.Module]) -> list[float]:
@@ -200,6 +201,54 @@ def test_an_error_of_the_backend_passes_unchanged_and_marks_the_record(two_ranks
     assert all(observed)
     for rank in traincope.open_run(tmp_path / "run").ranks:
         assert [int(record["flags"]) for record in rank.of_kind(Kind.COLLECTIVE)] == [int(Flag.RAISED)]
+
+
+class Inheriting(dist.ProcessGroup):
+    """Somebody's group in Python that overrides nothing."""
+
+
+class Extending(dist.ProcessGroup):
+    calls = 0
+
+    def allreduce(self, *given):  # type: ignore[no-untyped-def, override]
+        self.calls += 1
+        return super().allreduce(*given)
+
+
+class Delegating(dist.ProcessGroup):
+    def allreduce(self, *given):  # type: ignore[no-untyped-def, override]
+        return dist.group.WORLD.allreduce(*given)  # type: ignore[union-attr]
+
+
+def in_a_subclass(directory: str, subclass: type[dist.ProcessGroup]) -> list[float]:
+    """What all that it calls by either name gives, and how often its own was called."""
+    world = dist.group.WORLD
+    assert world is not None
+    group = subclass(world.rank(), world.size())
+    cpu = torch.device("cpu")
+    group._register_backend(cpu, dist.ProcessGroup.BackendType.GLOO, world._get_backend(cpu))
+    one, both = torch.ones(2), torch.empty(4)
+    with started(directory, True) as run:
+        if run is not None:
+            run.step()
+        group.allreduce([one], dist.AllreduceOptions()).wait()
+        group.broadcast([one], dist.BroadcastOptions()).wait()
+        group.all_gather_single(both, one).wait()
+        group._allgather_base(both, one).wait()
+        group.barrier().wait()
+    return [*one.tolist(), *both.tolist(), getattr(group, "calls", 0)]
+
+
+@pytest.mark.parametrize("subclass", [Inheriting, Extending, Delegating])
+def test_groups_of_a_python_subclass_do_what_they_did_and_each_call_is_recorded_once(
+    two_ranks: Pool, tmp_path: Path, subclass: type[dist.ProcessGroup]
+) -> None:
+    expected = [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, float(subclass is Extending)]
+    assert two_ranks.run(in_a_subclass, "", subclass) == [expected, expected]
+    assert two_ranks.run(in_a_subclass, str(tmp_path / "run"), subclass) == [expected, expected]
+    for rank in traincope.open_run(tmp_path / "run").ranks:
+        names = [rank.name(int(record["name"])) for record in rank.of_kind(Kind.COLLECTIVE)]
+        assert names == ["all_reduce", "broadcast", "all_gather", "all_gather", "barrier"]
 
 
 def methods() -> dict[str, object]:
