@@ -1,6 +1,7 @@
 """Whose process ended badly was a rank: told by the process ids, hosts and times that ranks wrote down."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,8 @@ def add_rank(
     (directory / "rank.json").write_text(json.dumps(card | {"started_wall_ns": started_wall_ns}))
 
 
-def end(pid: int, exit_code: int, *, at: int) -> ChildEnd:
-    return ChildEnd(pid=pid, exit_code=exit_code, at_wall_ns=at)
+def end(pid: int, exit_code: int, *, at: int, host: str = HERE.name) -> ChildEnd:
+    return ChildEnd(pid=pid, exit_code=exit_code, at_wall_ns=at, host=replace(HERE, name=host))
 
 
 def note(rank: int, exit_code: int, *, at: int, attempt: int = 0, first: bool = False) -> LauncherNote:
@@ -68,6 +69,19 @@ def test_a_process_number_that_is_used_again_tells_of_the_rank_only_the_first_ti
     add_rank(tmp_path, 0, pid=10)
     found = deaths(tmp_path, ends=[end(10, -9, at=2_000), end(10, 1, at=9_000)], since_wall_ns=BEGAN_NS)
     assert found == (note(0, -9, at=2_000, first=True),)
+
+
+def test_a_rank_that_ended_well_is_not_blamed_for_the_next_process_of_its_number(tmp_path: Path) -> None:
+    add_rank(tmp_path, 0, pid=10, ending="clean")
+    assert deaths(tmp_path, ends=[end(10, 0, at=2_000), end(10, 1, at=9_000)], since_wall_ns=BEGAN_NS) == ()
+
+
+def test_of_processes_of_one_number_on_two_hosts_each_tells_of_the_rank_there(tmp_path: Path) -> None:
+    """Hosts that share the file of notes: rank 0's process on this one still runs when that of rank 1 is killed."""
+    add_rank(tmp_path, 0, pid=10)
+    add_rank(tmp_path, 1, pid=10, host="another")
+    found = deaths(tmp_path, ends=[end(10, -9, at=2_000, host="another")], since_wall_ns=BEGAN_NS)
+    assert found == (note(1, -9, at=2_000, first=True),)
 
 
 def test_a_rank_that_never_met_the_others_counts_to_the_last_attempt(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from traincope import startup
+from traincope.record.identity import this_host
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes
+from traincope.topology import Host
 
 INTERPRETER = Path(startup.__file__).parent / "interpreter"
 
@@ -97,28 +99,48 @@ if __name__ == "__main__":
     assert os.WIFSTOPPED(os.waitpid(stopped, os.WUNTRACED)[1])
     os.kill(stopped, signal.SIGCONT)
     assert os.waitpid(stopped, 0) == (stopped, 0)
-    print(*pids)
+    print(*pids, stopped)
 """
 
 
-def test_a_child_that_ends_badly_is_noted_by_whoever_waits_for_it(tmp_path: Path) -> None:
+def test_how_a_child_ended_is_noted_by_whoever_waits_for_it(tmp_path: Path) -> None:
     """Started by subprocess, or by multiprocessing in each of its ways; one that is only stopped has not ended."""
     notes, script = tmp_path / "notes", tmp_path / "children.py"
     notes.touch()
     script.write_text(CHILDREN)
     ended = python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')", INTERPRETER, notes=notes)
     assert (ended.returncode, ended.stderr) == (0, "")
-    _, left, *killed = map(int, ended.stdout.split())
+    well, left, *killed, continued = map(int, ended.stdout.split())
     noted = [(end.pid, end.exit_code) for end in read_notes(notes).ends]
-    assert noted == [(left, 5), *((pid, -signal.SIGKILL) for pid in killed)]
+    assert noted == [(well, 0), (left, 5), *((pid, -signal.SIGKILL) for pid in killed), (continued, 0)]
+    assert {end.host for end in read_notes(notes).ends} == {this_host()}
     times = [end.at_wall_ns for end in read_notes(notes).ends]
     assert times == sorted(times)
 
 
 def test_a_note_of_an_end_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    notes.write_text("child 7 -9 100\nchild 8 -9\nchild 9 -9 later\n")
-    assert read_notes(notes).ends == (ChildEnd(pid=7, exit_code=-9, at_wall_ns=100),)
+    notes.write_text(
+        "child 7 -9 100 node1 b00t\nchild 8 -9 100 node2\nchild 8 -9 100\nchild 8 -9\nchild 9 -9 later x y\n"
+    )
+    assert read_notes(notes).ends == (
+        ChildEnd(pid=7, exit_code=-9, at_wall_ns=100, host=Host(name="node1", boot_id="b00t")),
+        ChildEnd(pid=8, exit_code=-9, at_wall_ns=100, host=Host(name="node2", boot_id="")),
+    )
+
+
+WAITPID = """
+import inspect, os, pickle, posix
+here = os.waitpid
+print(here.__module__, here.__name__, here.__qualname__, here.__doc__, inspect.signature(here))
+assert pickle.loads(pickle.dumps(here)) is here is posix.waitpid
+"""
+
+
+def test_waitpid_looks_and_pickles_as_without_ours() -> None:
+    without, with_ours = python(WAITPID), python(WAITPID, INTERPRETER)
+    assert (with_ours.stdout, with_ours.stderr) == (without.stdout, "")
+    assert without.stdout.startswith("posix waitpid waitpid ")
 
 
 def test_where_nobody_reads_nothing_is_written(tmp_path: Path) -> None:

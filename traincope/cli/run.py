@@ -13,7 +13,7 @@ from traincope.cli.child import Ended, run_child
 from traincope.cli.outcome import say
 from traincope.cli.training import check_out
 from traincope.errors import UsageError
-from traincope.record.identity import DEFAULT_ROOT, identify
+from traincope.record.identity import DEFAULT_ROOT, identify, this_host
 from traincope.record.run import OUT_VARIABLE
 from traincope.startup.deaths import deaths, end_of_all, has_silent_rank
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
@@ -86,8 +86,8 @@ def _note_deaths(run: Path, *, ended: Ended, seen: Notes, since_wall_ns: int) ->
 def _deaths(run: Path, *, ended: Ended, seen: Notes, since_wall_ns: int) -> Iterator[LauncherNote]:
     """Also the command's own end, where it was told to stop, or a shell stood between that keeps the rank's code."""
     now = time.time_ns()
-    ends = (*seen.ends, ChildEnd(pid=ended.pid, exit_code=ended.exit_code, at_wall_ns=now))
-    found = deaths(run, ends=[end for end in ends if end.exit_code], since_wall_ns=since_wall_ns)
+    own = ChildEnd(pid=ended.pid, exit_code=ended.exit_code, at_wall_ns=now, host=this_host())
+    found = deaths(run, ends=(*seen.ends, own), since_wall_ns=since_wall_ns)
     yield from found
     if ended.told_to_stop is not None and ended.exit_code:
         yield end_of_all(run, exit_code=-ended.told_to_stop, at_wall_ns=now)

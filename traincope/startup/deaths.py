@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from traincope.errors import RunDirectoryError
-from traincope.record.identity import this_host
 from traincope.startup.notes import ChildEnd
 from traincope.store.cards import RankInfo, read_rank_info
 from traincope.store.launcher import LauncherNote, culprit_first
@@ -12,11 +11,11 @@ from traincope.store.layout import PROVISIONAL, attempt_number
 
 
 def deaths(run: Path, *, ends: Sequence[ChildEnd], since_wall_ns: int) -> tuple[LauncherNote, ...]:
-    """A note of every rank of `run` on this host, begun since then, whose process is among `ends`."""
+    """A note of every rank of `run`, begun since then, whose process ended badly by `ends`."""
     found: dict[int, list[LauncherNote]] = {}
     for attempt, rank in _ranks(run):
         end = _end_of(rank, ends) if rank.started_wall_ns >= since_wall_ns else None
-        if end is not None:
+        if end is not None and end.exit_code:
             found.setdefault(attempt, []).append(_note(rank.coord.rank, end, attempt=attempt))
     return tuple(note for attempt in sorted(found) for note in culprit_first(sorted(found[attempt], key=_noticed)))
 
@@ -46,9 +45,9 @@ def _ranks(run: Path) -> Iterator[tuple[int, RankInfo]]:
 
 
 def _end_of(rank: RankInfo, ends: Sequence[ChildEnd]) -> ChildEnd | None:
-    """The first end of its process id after it began: a later one is that of another process."""
-    mine = (end for end in ends if end.pid == rank.pid and end.at_wall_ns >= rank.started_wall_ns)
-    return next(mine, None) if rank.host == this_host() else None
+    """The first end of its process id on its host after it began: a later one is that of another process."""
+    began_ns, who = rank.started_wall_ns, (rank.pid, rank.host)
+    return next((end for end in ends if (end.pid, end.host) == who and end.at_wall_ns >= began_ns), None)
 
 
 def _note(rank: int, end: ChildEnd, *, attempt: int) -> LauncherNote:

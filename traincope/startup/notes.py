@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from traincope.topology import Host
+
 NOTES_VARIABLE = "TRAINCOPE_NOTES"
 """Where the file is. It is never made by those who write: on another host there is none, and nobody reads."""
 
@@ -29,17 +31,19 @@ class Note(StrEnum):
     OWN_RUN = "own-run"
     """The script calls `traincope.run()` itself: the directory it gave."""
     CHILD = "child"
-    """A child of it ended with another code than 0: process id, code, and when (`ChildEnd`)."""
+    """A child of it ended: process id, code, when, and on which host (`ChildEnd`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnd:
-    """How some process on this host ended, as its parent learnt it."""
+    """How some process ended, as its parent learnt it."""
 
     pid: int
     exit_code: int
     """Negative: the signal that ended it."""
     at_wall_ns: int
+    host: Host
+    """Of both: the file of notes may be seen by several hosts, and their process ids are the same numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,9 @@ def read_notes(path: Path) -> Notes:
 def _child_end(what: str) -> ChildEnd | None:
     """None where the line was cut short."""
     try:
-        pid, exit_code, at_wall_ns = map(int, what.split())
+        pid, exit_code, at_wall_ns, name, *boot_id = what.split()
+        numbers = int(pid), int(exit_code), int(at_wall_ns)
     except ValueError:
         return None
-    return ChildEnd(pid=pid, exit_code=exit_code, at_wall_ns=at_wall_ns)
+    host = Host(name=name, boot_id=" ".join(boot_id))
+    return ChildEnd(pid=numbers[0], exit_code=numbers[1], at_wall_ns=numbers[2], host=host)

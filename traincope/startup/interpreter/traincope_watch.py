@@ -32,28 +32,47 @@ def _note(kind: str, what: str = "") -> None:
 
 
 def _watch_children() -> None:
-    """Note what children ended badly: subprocess, multiprocessing and asyncio all learn it from `os.waitpid`.
+    """Note how children ended: subprocess, multiprocessing and asyncio all learn it from `os.waitpid`.
 
-    Which of them were ranks is known by whoever reads the notes, from the process ids that ranks write down.
-    Where something has imported subprocess even before `site` looked for us, its `poll` asks past us.
+    Which of them were ranks is known by whoever reads the notes, from the process ids that ranks write down: a number
+    is used again, so those that ended well are noted too. Where something has imported subprocess even before `site`
+    looked for us, its `poll` asks past us.
     """
     original = os.waitpid
 
     def waitpid(pid: int, options: int, /) -> "tuple[int, int]":
         ended = original(pid, options)
-        if ended[1]:
+        if ended[0]:
             _note_end(*ended)
         return ended
 
+    _look_like(waitpid, original)
     os.waitpid = waitpid
+    sys.modules[original.__module__].waitpid = waitpid  # type: ignore[attr-defined]
+
+
+def _look_like(ours: "Any", original: "Any") -> None:
+    """As `functools.wraps`, which is not imported yet; pickle finds a function by its module and name."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(ours, name, getattr(original, name))
+    ours.__wrapped__ = original
 
 
 def _note_end(pid: int, status: int) -> None:
     """One that was only stopped has not ended."""
     if os.WIFSIGNALED(status):
-        _note("child", f"{pid} {-os.WTERMSIG(status)} {time.time_ns()}")
+        _note("child", f"{pid} {-os.WTERMSIG(status)} {time.time_ns()} {_this_host()}")
     elif os.WIFEXITED(status):
-        _note("child", f"{pid} {os.WEXITSTATUS(status)} {time.time_ns()}")
+        _note("child", f"{pid} {os.WEXITSTATUS(status)} {time.time_ns()} {_this_host()}")
+
+
+def _this_host() -> str:
+    """As `traincope.record.identity.this_host`: its name and, where there is one, the number of its boot."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return os.uname().nodename + " " + file.read().strip()
+    except OSError:
+        return os.uname().nodename
 
 
 class _Training:
