@@ -128,8 +128,6 @@ class Run:
     def describe(self, **settings: Any) -> None:
         """Tell the report what only the training knows: `tokens_per_step`, `model_flops_per_step`, `peak_flops`.
 
-        In place of the second `flops_per_token`, and `flops_per_squared_length` of causal attention, not halved, with
-        `squared_lengths_per_step`: how the model's FLOPs follow from a step's tokens and its documents' lengths.
         `peak_flops` is FLOP/s of one rank, a number or a table by dtype; `peak_source` says whose it is.
         """
         if self._recorder is not None:
