@@ -12,6 +12,7 @@ positions in the lists of strings of the same name in the header.
 
 import json
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -40,6 +41,12 @@ CODES = ("name", "category", "lane", "launch", "dtype")
 """Columns of positions in lists of strings."""
 NUMBERS = ("duration_ns", "correlation", "flops")
 _DTYPES = {"start_ns": np.int64, "duration_ns": np.int64, "correlation": np.int64, "flops": np.float64}
+
+DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What zipfile and numpy raise for bytes that are not what they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +130,17 @@ def write_trace(path: Path, trace: Trace) -> None:
 def read_trace(path: Path) -> Trace:
     """Raises VersionError for a layout this traincope does not know, RunDirectoryError where it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+            columns = {name: members[name] for name in members.files}
         header = parse(columns.pop("header").tobytes().decode(errors="replace"))
         version = header.get("version") if isinstance(header, dict) else None
         if version != VERSION:
             raise VersionError(f"{path} has layout {version}, this traincope reads {VERSION}; import the trace anew")
         return _trace(header, columns)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunDirectoryError(f"{path} is damaged ({error}); import the trace anew") from error
+    except DAMAGE as error:
+        raise RunDirectoryError(
+            f"{path} is damaged ({error or type(error).__name__}); import the trace anew"
+        ) from error
 
 
 def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:

@@ -1,0 +1,56 @@
+"""A run that is opened has its kernel traces, and a sentence for each that could not be read."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.writing import complete, kineto
+from traincope.ingest import import_traces
+from traincope.timeline import open_run, traces
+
+
+def imported(tmp_path: Path, *steps: int) -> Path:
+    """A run of rank 0 whose traces are replaced by windows of these steps, as the recorder leaves them."""
+    first = tmp_path / "rank0.json"
+    first.write_text(kineto([complete("gemm", "1", "2")]))
+    import_traces([first], tmp_path / "run")
+    rank = tmp_path / "run" / "attempt-000" / "rank-00000"
+    (rank / "trace-000.npz").unlink()
+    for step in steps:
+        (rank / f"kernels-step-{step:08d}.json").write_text(kineto([complete("gemm", str(step), "2")]))
+    return rank
+
+
+def test_windows_of_the_recorder_are_read_with_their_steps(tmp_path: Path) -> None:
+    imported(tmp_path, 10, 1000)
+    found = open_run(tmp_path / "run").traces
+    assert [(trace.info.step, trace.start_ns.tolist()) for trace in found.ranks[0]] == [
+        (10, [10_000]),
+        (1000, [1_000_000]),
+    ]
+    assert found.problems == ()
+
+
+def test_one_that_is_cut_or_damaged_costs_itself_alone(tmp_path: Path) -> None:
+    rank = imported(tmp_path, 10, 20, 30)
+    cut, damaged = rank / "kernels-step-00000010.json", rank / "kernels-step-00000020.json"
+    os.truncate(cut, cut.stat().st_size - 20)
+    damaged.write_text("<html>")
+    found = open_run(tmp_path / "run").traces
+    assert [trace.info.step for trace in found.ranks[0]] == [10, 30]
+    first, second = found.problems
+    assert first.startswith(f"{cut} is not whole: it ends before its events do")
+    assert second.startswith(f"{damaged} is no trace of torch's profiler")
+
+
+def test_of_more_than_some_seconds_worth_the_newest_steps_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = imported(tmp_path, 10, 20, 30)
+    size = (rank / "kernels-step-00000010.json").stat().st_size
+    monkeypatch.setattr(traces, "MOST_BYTES", 2 * size)
+    found = open_run(tmp_path / "run").traces
+    assert [trace.info.step for trace in found.ranks[0]] == [20, 30]
+    assert found.problems[0].startswith("1 kernel traces are not read, the first is ")
+    assert "kernels-step-00000010.json" in found.problems[0]

@@ -1,0 +1,105 @@
+"""Kernel traces made by hand: rows as one would write them on paper, times in ns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.store.traces import Lane, Trace, TraceInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One event; a GPU's lane is (its number, its stream), a host's (process, thread)."""
+
+    category: str
+    name: str
+    start_ns: int
+    end_ns: int
+    process: str
+    thread: str
+    launch: str | None = None
+    correlation: int = 0
+    flops: float = np.nan
+    dtype: str | None = None
+
+
+def kernel(
+    name: str, start_ns: int, end_ns: int, *, gpu: str = "0", stream: str = "7", launch: str | None = None, of: int = 0
+) -> Row:
+    """`of`: the correlation of what launched it."""
+    return Row(
+        category="kernel",
+        name=name,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        process=gpu,
+        thread=stream,
+        launch=launch,
+        correlation=of,
+    )
+
+
+def copy(start_ns: int, end_ns: int, *, gpu: str = "0") -> Row:
+    return Row(category="gpu_memcpy", name="Memcpy HtoD", start_ns=start_ns, end_ns=end_ns, process=gpu, thread="20")
+
+
+def launch(at_ns: int, correlation: int, *, thread: str = "1") -> Row:
+    """Of 1 ns."""
+    return Row(
+        category="cuda_runtime",
+        name="cudaLaunchKernel",
+        start_ns=at_ns,
+        end_ns=at_ns + 1,
+        process="host",
+        thread=thread,
+        correlation=correlation,
+    )
+
+
+def operator(
+    name: str, start_ns: int, end_ns: int, *, thread: str = "1", flops: float = np.nan, dtype: str | None = None
+) -> Row:
+    return Row(
+        category="cpu_op",
+        name=name,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        process="host",
+        thread=thread,
+        flops=flops,
+        dtype=dtype,
+    )
+
+
+def trace(*rows: Row, rank: int = 0, step: int | None = None, lost: str | None = None) -> Trace:
+    """Sorted by start, as traces are read."""
+    ordered = sorted(rows, key=lambda row: row.start_ns)
+    lanes = [(row.process, row.thread) for row in ordered]
+    return Trace(
+        info=TraceInfo(source="hand-made.json", rank=rank, step=step, num_read=len(rows), lost=lost),
+        names=_distinct([row.name for row in ordered]),
+        categories=_distinct([row.category for row in ordered]),
+        lanes=tuple(Lane(process=process, thread=thread) for process, thread in dict.fromkeys(lanes)),
+        launches=_distinct([row.launch for row in ordered if row.launch is not None]),
+        dtypes=_distinct([row.dtype for row in ordered if row.dtype is not None]),
+        start_ns=np.array([row.start_ns for row in ordered], dtype=np.int64),
+        duration_ns=np.array([row.end_ns - row.start_ns for row in ordered], dtype=np.int64),
+        name=_codes([row.name for row in ordered]),
+        category=_codes([row.category for row in ordered]),
+        lane=_codes(lanes),
+        launch=_codes([row.launch for row in ordered]),
+        correlation=np.array([row.correlation for row in ordered], dtype=np.int64),
+        flops=np.array([row.flops for row in ordered], dtype=np.float64),
+        dtype=_codes([row.dtype for row in ordered]),
+    )
+
+
+def _distinct(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _codes(values: Sequence[object]) -> np.ndarray:
+    """Numbers in order of first appearance, -1 for None."""
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(v for v in values if v is not None))}
+    return np.array([-1 if value is None else numbers[value] for value in values], dtype=np.int32)
