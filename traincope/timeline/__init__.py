@@ -6,6 +6,7 @@ from traincope.timeline.clocks import ClockSource, RankClock, error_between_ns
 from traincope.timeline.evaluation import Evaluations, evaluations
 from traincope.timeline.instances import Instances, match_instances
 from traincope.timeline.timeline import OpenRecord, RankTimeline, Step, Timeline
+from traincope.timeline.traces import Traces
 
 __all__ = [
     "Channel",
@@ -17,6 +18,7 @@ __all__ = [
     "RankTimeline",
     "Step",
     "Timeline",
+    "Traces",
     "build_timeline",
     "error_between_ns",
     "evaluations",

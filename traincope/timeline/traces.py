@@ -37,11 +37,11 @@ def read_traces(run: RunRecords) -> Traces:
             continue
         found[rank].append(trace)
         if trace.info.lost is not None:
-            problems.append(f"{path} is not whole: {trace.info.lost}")
+            problems.append(f"{path.name} of rank {rank} is not whole: {trace.info.lost}")
     if left_out:
         problems.append(
-            f"{len(left_out)} kernel traces are not read, the first is {left_out[0]}: more than {MOST_BYTES >> 20} MiB "
-            "of JSON; see them with traincope import"
+            f"{len(left_out):,} kernel traces are not read, for all are more than {MOST_BYTES >> 20} MiB of JSON; "
+            f"see them with traincope import, the first is {left_out[0]}"
         )
     return Traces(ranks={rank: tuple(found[rank]) for rank in sorted(found)}, problems=tuple(problems))
 

@@ -1,0 +1,101 @@
+"""What axes cost each other on the wire, drawn on paper."""
+
+from tests.timeline.build import Row, collective, group, rank, step, timeline
+from traincope.analysis import Contention, analyze
+from traincope.events import Flag
+
+TP, FSDP = 0, 1
+GROUPS = [group("tp", 0, 1), group("fsdp", 0, 1)]
+
+
+def sent(group: int, *times: tuple[int, int], num_bytes: int = 64, flags: int = 0, first: int = 0) -> list[Row]:
+    """All-reduces of one group, the same on both ranks."""
+    return [
+        collective(
+            start, end, name="all_reduce", group=group, sequence=first + at, at=1, num_bytes=num_bytes, flags=flags
+        )
+        for at, (start, end) in enumerate(times)
+    ]
+
+
+def beside(*calls: list[Row]) -> dict[str, tuple[Contention, ...]]:
+    """Axis -> what its all-reduces had beside them; both ranks make the same calls in step 1."""
+    rows = [row for some in calls for row in some]
+    ranks = [rank(number, step(0, -20, -10), step(1, 0, 1000), *rows, groups=GROUPS) for number in (0, 1)]
+    return {row.axis: row.contention for row in analyze(timeline(*ranks)).comm}
+
+
+def test_a_transfer_that_begins_beside_another_axis_is_held_to_its_like_alone() -> None:
+    """Alone 10, 12 and 14; beside the other axis, from 100 to 200, 30 and 34: by the medians 20 longer, four parts."""
+    tp = sent(TP, (0, 10), (20, 32), (40, 54), (110, 140), (150, 184))
+    assert beside(tp, sent(FSDP, (100, 200), (300, 400))) == {
+        "tp": (Contention(axis="fsdp", count=4, compared=4, extra_ns=4 * 20),),
+        "fsdp": (),
+    }
+
+
+def test_one_that_is_joined_later_is_not_beside() -> None:
+    """The other axis begins within it: long transfers are joined more often, whatever the wire."""
+    tp = sent(TP, (0, 10), (90, 130))
+    found = beside(tp, sent(FSDP, (100, 150), (300, 350)))
+    assert found["tp"] == ()
+    assert found["fsdp"] == (Contention(axis="tp", count=2, compared=2, extra_ns=0),)
+
+
+def test_where_none_of_its_like_had_the_wire_alone_nothing_is_known() -> None:
+    found = beside(sent(TP, (110, 140), (150, 180)), sent(FSDP, (100, 200)))
+    assert found["tp"] == (Contention(axis="fsdp", count=4, compared=0, extra_ns=None),)
+
+
+def test_another_size_is_not_its_like() -> None:
+    """The small ones alone say nothing of the large one beside."""
+    small, large = sent(TP, (0, 10), num_bytes=64), sent(TP, (110, 190), num_bytes=1 << 20, first=1)
+    assert beside(small, large, sent(FSDP, (100, 200)))["tp"] == (
+        Contention(axis="fsdp", count=2, compared=0, extra_ns=None),
+    )
+
+
+def test_waiting_for_a_late_rank_is_not_on_the_wire() -> None:
+    """Rank 0 calls fsdp at 100, rank 1 at 180: 20 ns on the wire, and tp from 120 to 130 is alone."""
+    late = {0: 100, 1: 180}
+    ranks = [
+        rank(
+            number,
+            step(0, -20, -10),
+            step(1, 0, 1000),
+            *sent(TP, (120, 130), (150, 160)),
+            *sent(FSDP, (start, 200)),
+            groups=GROUPS,
+        )
+        for number, start in late.items()
+    ]
+    assert [row.contention for row in analyze(timeline(*ranks)).comm] == [(), ()]
+
+
+def test_a_transfer_whose_end_was_seen_late_is_neither_beside_nor_alone() -> None:
+    """When fsdp was on the wire between 100 and 200 nobody saw: tp within may have been alone or not."""
+    bounded = sent(FSDP, (100, 200), flags=Flag.ASYNC | Flag.DONE_BEFORE_WAIT)
+    assert beside(sent(TP, (0, 10), (110, 140)), bounded) == {"fsdp": (), "tp": ()}
+
+
+def test_the_warm_up_is_left_out() -> None:
+    ranks = [
+        rank(
+            number,
+            step(0, 0, 500),
+            step(1, 500, 1000),
+            *(row for row in _in_step_0()),
+            *sent(TP, (600, 610), first=9),
+            groups=GROUPS,
+        )
+        for number in (0, 1)
+    ]
+    assert all(row.contention == () for row in analyze(timeline(*ranks)).comm)
+
+
+def _in_step_0() -> list[Row]:
+    calls = [(TP, 110, 140, 0), (FSDP, 100, 200, 0)]
+    return [
+        collective(start, end, name="all_reduce", group=group, sequence=sequence, at=0, num_bytes=64)
+        for group, start, end, sequence in calls
+    ]

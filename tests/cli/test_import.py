@@ -1,0 +1,68 @@
+"""`traincope import`, from traces to a report, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.writing import complete, kineto
+
+
+def traincope(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "traincope.cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """100 us of a GPU: 40 compute, 30 of nccl, 30 nothing."""
+    events = [complete("gemm", "10", "40"), complete("ncclX", "50", "30", tid=20), complete("gemm", "110", "0")]
+    file = tmp_path / "rank0.json"
+    file.write_text(kineto(events))
+    return file
+
+
+def test_a_trace_becomes_a_report(trace: Path, tmp_path: Path) -> None:
+    done = traincope("import", trace, "-o", tmp_path / "run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{trace}: rank 0 (by the name rank0.json), 3 of 3 events are kept",
+        f"traincope report {tmp_path / 'run'} says what is in them",
+    ]
+    reported = json.loads(traincope("report", tmp_path / "run", "--format", "json").stdout)
+    assert reported["gpu_partition"][0]["span_ns"] == 100_000
+    assert reported["gpu_partition"][0]["exposed_communication_ns"] == 30_000
+    assert reported["ledger"] is None
+
+
+def test_a_trace_that_was_cut_is_imported_and_said_so(trace: Path, tmp_path: Path) -> None:
+    trace.write_text(trace.read_text()[:-60])
+    done = traincope("import", trace, "-o", tmp_path / "run")
+    assert done.returncode == 0
+    assert "not whole: it ends before its events do" in done.stdout
+    assert "trace-000.npz of rank 0 is not whole" in traincope("report", tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        ("hello", 6, "is no trace of torch's profiler: it has no list of traceEvents; give what export_chrome_trace()"),
+        ('{"traceEvents": []}', 6, "holds no event with a duration: there is nothing to import"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_sentence(content: str, code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(content)
+    done = traincope("import", tmp_path / "x.json", "-o", tmp_path / "run")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("price", ["-1", "0", "nan", "inf", "cheap"])
+def test_a_price_that_is_none_is_refused(price: str, tmp_path: Path) -> None:
+    done = traincope("report", tmp_path, f"--price-per-gpu-hour={price}")
+    assert done.returncode == 2
+    assert "--price-per-gpu-hour" in done.stderr
