@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from tests.analysis.orders import gpipe
 from tests.analysis.pipelines import Pipeline
-from tests.timeline.build import Row, group, message, rank, stall, step, timeline
+from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
 from traincope.analysis import analyze
 from traincope.analysis.bubble import measured_transfers
 from traincope.analysis.transfers import transfers
+from traincope.events import Flag
 from traincope.timeline import match_instances
 
 PP = group("pp", 0, 1)
@@ -83,6 +84,32 @@ def test_a_message_of_which_one_end_is_missing_is_taken_for_the_median_of_its_ax
     assert sorted(found.ns[on_pp].tolist()) == [7, 8, 9]
     assert found.ns[~on_pp].tolist() == [800]
     assert found.measured.sum() == 2
+
+
+DP = group("dp", 0, 1)
+
+
+def beside(*collectives: tuple[int, int, int]) -> list[int]:
+    """On the wire, of collectives of so many bytes that both ranks begin at 10 of the step and end, of which the
+    end (after so many ns) is seen (1) or found past (0)."""
+    calls = [
+        collective(10, 10 + ns, sequence=number, num_bytes=size, flags=0 if seen else Flag.DONE_BEFORE_WAIT)
+        for number, (size, ns, seen) in enumerate(collectives)
+    ]
+    run = timeline(*(rank(number, step(0, 0, 200), *calls, groups=[DP]) for number in range(2)))
+    return transfers(run, match_instances(run)).ns.tolist()
+
+
+def test_a_collective_that_was_over_before_anybody_looked_took_the_median_of_its_size() -> None:
+    assert beside((8, 150, 0), (8, 20, 1), (8, 30, 1), (8, 40, 1), (64, 90, 1)) == [30, 20, 30, 40, 90]
+
+
+def test_but_no_longer_than_until_it_was_found_over() -> None:
+    assert beside((8, 15, 0), (8, 20, 1)) == [15, 20]
+
+
+def test_where_none_of_its_size_was_seen_the_least_bound_is_what_is_known() -> None:
+    assert beside((8, 150, 0), (8, 120, 0), (64, 20, 1)) == [120, 120, 20]
 
 
 def test_the_table_and_the_bubble_say_one_number() -> None:

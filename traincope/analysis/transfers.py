@@ -6,6 +6,9 @@ the sender looks back late, and all that is known is a latest end, which may lie
 own work. It is taken to have gone as its like did: the median of the messages between the same two ranks in the same
 step that were stood still for, or the least of these bounds where all of them were hidden. Of a message whose other
 end left no record not even such a bound is worth anything: it is taken for the median of its axis.
+
+So it is with a collective that was over before any of its ranks looked, as DDP's first buckets are: its like are those
+of its operation, group and size in the whole run, and it took no longer than its own bound.
 """
 
 from dataclasses import dataclass
@@ -38,9 +41,30 @@ def transfers(timeline: Timeline, instances: Instances) -> Transfers:
         hidden = 2 * _stood_still_ns(timeline, instances)[number] < bound
         ns[number[hidden]] = _typical(_alike(instances, parts), bound, hidden=hidden)[hidden]
         measured[number[hidden]] = False
+    unseen = _unseen(instances)
+    ns, measured = np.where(unseen, _as_their_like(instances, unseen), ns), measured & ~unseen
     direct = np.array([channel.direct for channel in instances.channels], dtype=bool)[instances.channel]
     half = direct & ~instances.complete
     return Transfers(ns=_without_bounds(instances, ns, half=half, whole=direct & ~half), measured=measured & ~half)
+
+
+def _unseen(instances: Instances) -> Bools:
+    """Collectives whose end no rank saw."""
+    direct = np.array([channel.direct for channel in instances.channels], dtype=bool)[instances.channel]
+    unseen: Bools = ~direct & ~instances.exact
+    return unseen
+
+
+def _as_their_like(instances: Instances, unseen: Bools) -> Ints:
+    """Of each instance; only those of the unseen mean anything."""
+    if not unseen.any():
+        return instances.transfer_ns
+    kind, num_bytes = (np.zeros(len(instances), dtype=np.int64) for _ in range(2))
+    kind[instances.number] = instances.parts.operation_code
+    np.maximum.at(num_bytes, instances.number, instances.parts.num_bytes)
+    sizes, size = np.unique(num_bytes, return_inverse=True)
+    alike = (instances.channel * len(instances.operations) + kind) * len(sizes) + size
+    return np.minimum(instances.transfer_ns, _typical(alike, instances.transfer_ns, hidden=unseen))
 
 
 def _without_bounds(instances: Instances, ns: Ints, *, half: Bools, whole: Bools) -> Ints:

@@ -3,7 +3,7 @@
 In the backward it waits for its buckets at the very end: the stall runs from the return of the
 last bucket's collective to the end of the backward call. Before the forward it broadcasts buffers
 and, once, the order of its buckets, waiting for each: the stall runs from the return of the first
-to the end of that part. Both end every collective that was still open.
+to the end of that part. Both end every collective that was still open: the last one then, the others then or before.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import Kind
+from traincope.events import Flag, Kind
 from traincope.record.collectives import Collectives, Issued
 from traincope.record.device import Event
 from traincope.record.guard import guard
@@ -20,7 +20,7 @@ from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import ddp_pre_forward
 from traincope.record.waits import Waits
-from traincope.record.writer import end_at, is_open
+from traincope.record.writer import add_flag, end_at, is_open
 
 
 class DistributedDataParallelStall:
@@ -109,6 +109,8 @@ class DistributedDataParallelStall:
         for issued in underway:
             if is_open(issued.slot):
                 end_at(issued.slot, now)
+                if issued is not underway[-1]:
+                    add_flag(issued.slot, Flag.DONE_BEFORE_WAIT)
         self._recorder.writer().write(Kind.STALL, representative.returned_ns, now, 0, *representative.fields)
         if self._waits.device is not None:
             self._waits.device.close(self._last_mark, representative)
