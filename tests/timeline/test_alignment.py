@@ -126,6 +126,28 @@ def test_bounds_add_up_along_the_way() -> None:
     assert error_between_ns(clocks[:2]) == bounds[1]
 
 
+def test_what_is_reached_over_a_host_that_ended_earlier_is_inside_its_bound() -> None:
+    """The second's clock is 100 ppm fast and met both others for 200 s, then it is gone; the third goes on to 630 s."""
+    ways = group("to first", 0, 1), group("to third", 1, 2)
+    seconds, fast = range(200), 1.0001
+    rows = [met(at * 1000 * MS, at * 1000 * MS + MS // 10, sequence=at) for at in seconds]
+    shown = [replace(row, start_ns=round(row.start_ns * fast), end_ns=round(row.end_ns * fast)) for row in rows]
+    both = [replace(row, group=to) for row in shown for to in (0, 1)]
+    end_ns = 630_000 * MS
+    clocks = timeline(
+        rank(0, *rows, groups=ways[:1], boot_id="a"),
+        rank(1, *both, groups=ways, boot_id="b"),
+        rank(2, *rows, step(0, 0, end_ns), groups=ways[1:], boot_id="c"),
+    ).clocks
+    on_axis = clocks[2].on_axis(np.array([100_000 * MS, end_ns]))
+    bounds = clocks[2].bounds_ns(on_axis)
+    assert bounds is not None
+    errors = np.abs(on_axis - [100_000 * MS, end_ns])
+    assert (errors < bounds).all()
+    assert (bounds[0] < MS, errors[1] > 30 * MS) == (True, True), "it is this that the bound must tell"
+    assert clocks[2].bound_ns == bounds[1]
+
+
 def test_ranks_of_one_host_share_its_way() -> None:
     world = group("world", 0, 1, 2)
     hosts = ("a", "b", "b")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from traincope.timeline.bounds import WANDER, Evidence, bounded_offsets
 from traincope.timeline.lines import MOST_RATE
-from traincope.timeline.offsets import Ints, Offsets
+from traincope.timeline.offsets import Ints, Offsets, bounds_over, worst_over
 
 SECOND = 1_000_000_000
 ROUNDED = 5
@@ -173,3 +173,22 @@ def test_converting_there_and_back_changes_nothing() -> None:
     assert np.abs(offsets.convert_back(offsets.convert(times)) - times).max() <= 1
     assert offsets.bounds_ns(np.array([now + 5 * SECOND])).tolist() == [21]
     assert offsets.worst_ns == 30
+
+
+def test_outside_its_knots_the_bound_grows_by_what_clocks_can_drift() -> None:
+    """The offset stays what it was, and 1,000 ppm of 3 s are 3 ms."""
+    offsets = Offsets(at_ns=np.array([0, SECOND]), offset_ns=np.array([7, 9]), bound_ns=np.array([10, 30]))
+    times = np.array([-3 * SECOND, 0, SECOND, 4 * SECOND])
+    assert (offsets.convert(times) - times).tolist() == [7, 7, 9, 9]
+    assert offsets.bounds_ns(times).tolist() == [3_000_011, 11, 31, 3_000_031]
+
+
+def test_over_two_an_error_grows_by_the_drift_meanwhile_and_the_worst_is_looked_for_where_the_first_is_known() -> None:
+    """The first knows 10 s, within 1 ms, the second only their first, within 1 us: after 9 s more 9 ms."""
+    first = Offsets(at_ns=np.array([0, 10 * SECOND]), offset_ns=np.array([0, 0]), bound_ns=np.array([10**6, 10**6]))
+    second = Offsets(at_ns=np.array([0, SECOND]), offset_ns=np.array([5, 5]), bound_ns=np.array([1_000, 1_000]))
+    begin_ns = 1_000_001 + 1_001 + 1_001
+    """1 ms and a thousandth of it, a microsecond; 1 ns of rounding each, and one of the product."""
+    assert bounds_over((first, second), np.array([5, 10 * SECOND + 5])).tolist() == [begin_ns, begin_ns + 9_000_000]
+    assert worst_over((first, second)) == begin_ns + 9_000_000
+    assert worst_over(()) == 0

@@ -2,11 +2,12 @@
 
 Clocks are seconds apart, up to 100 ppm too fast or slow and never quite steady; wall clocks are wrong
 by seconds, and some are stepped. Ranks come late and wake late, mostly a little, sometimes very.
+In two of three runs hosts are there for a part of it only, each for its own.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +81,16 @@ def make_trial(seed: int, *, with_evidence: int | None = None) -> Trial:
     steps = random.uniform(0.05, 0.5) * random.uniform(0.9, 1.3, int(random.integers(20, 120)))
     borders = SECOND * (random.uniform(0, 5) + np.cumsum([0, *steps]))
     size = len(clocks) * ranks_per_host
-    rows: list[list[Row]] = [_steps(clocks[number // ranks_per_host], borders) for number in range(size)]
+    lives = _lives(seed, len(clocks), until_ns=borders[-1]).repeat(ranks_per_host, axis=0)
+    rows: list[list[Row]] = [
+        _steps(clocks[number // ranks_per_host], borders[(borders >= life[0]) & (borders <= life[1])])
+        for number, life in enumerate(lives)
+    ]
     begins = borders[:-1]
     known = len(begins) if with_evidence is None else with_evidence
     for kind in range(KINDS):
         meet = _messages if chain else _collectives
-        for number, true_row in meet(random, begins + kind * 0.03 * SECOND, wire_ns, size=size, kind=kind):
+        for number, true_row in meet(random, begins + kind * 0.03 * SECOND, wire_ns, lives=lives, kind=kind):
             if true_row.sequence < known * KINDS:
                 rows[number].append(_shown(true_row, clocks[number // ranks_per_host]))
     world = group("world", *range(size))
@@ -112,35 +117,53 @@ TrueRow = tuple[int, Row]
 
 
 def _collectives(
-    random: np.random.Generator, begins: Floats, wire_ns: float, *, size: int, kind: int
+    random: np.random.Generator, begins: Floats, wire_ns: float, *, lives: Floats, kind: int
 ) -> Iterator[TrueRow]:
     """All end once the last has begun, each when the wire and its own scheduler let it."""
-    shape = size, len(begins)
+    shape = len(lives), len(begins)
     starts = begins + _late(random, shape, 1e6, seldom_ns=1e8)
     ends = starts.max(axis=0) + wire_ns + _late(random, shape, 1e5, seldom_ns=2e7)
-    for (number, at), start in np.ndenumerate(starts):
-        sequence = at * KINDS + kind
-        yield number, collective(int(start), int(ends[number, at]), name="all_reduce", sequence=sequence, num_bytes=4)
+    there = _lived(lives, starts, ends).all(axis=0)
+    for number, at in product(range(len(lives)), np.flatnonzero(there).tolist()):
+        start, end = int(starts[number, at]), int(ends[number, at])
+        yield number, collective(start, end, name="all_reduce", sequence=at * KINDS + kind, num_bytes=4)
 
 
 def _messages(
-    random: np.random.Generator, begins: Floats, wire_ns: float, *, size: int, kind: int
+    random: np.random.Generator, begins: Floats, wire_ns: float, *, lives: Floats, kind: int
 ) -> Iterator[TrueRow]:
     """From each rank to the next, and back: a receive may be posted before or after, and ends when it has come."""
-    for sender, receiver in [pair for at in range(size - 1) for pair in ((at, at + 1), (at + 1, at))]:
+    for sender, receiver in [pair for at in range(len(lives) - 1) for pair in ((at, at + 1), (at + 1, at))]:
         sends = begins + _late(random, (len(begins),), 1e6, seldom_ns=1e8)
         receives = begins + _late(random, (len(begins),), 1e6, seldom_ns=1e8)
         there = np.maximum(sends + wire_ns, receives) + _late(random, (len(begins),), 1e5, seldom_ns=2e7)
-        for at, (sent, posted, come) in enumerate(zip(sends, receives, there, strict=True)):
+        lived = _lived(lives[[sender]], sends, there) & _lived(lives[[receiver]], np.minimum(sends, receives), there)
+        for at in np.flatnonzero(lived[0]).tolist():
+            sent, posted, come = int(sends[at]), int(receives[at]), int(there[at])
             sequence = at * KINDS + kind
-            yield sender, message("send", int(sent), int(sent) + 9_000, peer=receiver, sequence=sequence, num_bytes=4)
-            yield receiver, message("recv", int(posted), int(come), peer=sender, sequence=sequence, num_bytes=4)
+            yield sender, message("send", sent, sent + 9_000, peer=receiver, sequence=sequence, num_bytes=4)
+            yield receiver, message("recv", posted, come, peer=sender, sequence=sequence, num_bytes=4)
+
+
+def _lives(seed: int, hosts: int, *, until_ns: float) -> Floats:
+    """When each host began and ended: in every third run as the run did."""
+    random = np.random.default_rng([seed, hosts])
+    shares = np.column_stack([random.uniform(0, 0.3, hosts), random.uniform(0.6, 1, hosts)])
+    return until_ns * (np.array([[0.0, 1.0]] * hosts) if seed % 3 == 1 else shares)
+
+
+def _lived(lives: Floats, begins: Floats, ends: Floats) -> NDArray[np.bool_]:
+    """What each was there for, from begin to end."""
+    lived: NDArray[np.bool_] = (begins >= lives[:, :1]) & (ends <= lives[:, 1:])
+    return lived
 
 
 def _steps(host: HostClock, borders: Floats) -> list[Row]:
     """Steps, and a pair of clocks each second."""
     shown = host.monotonic(borders).tolist()
-    pairs = [(int(host.monotonic(np.float64(at))), host.wall(at)) for at in range(0, int(borders[-1]), SECOND)]
+    pairs = [
+        (int(host.monotonic(np.float64(at))), host.wall(at)) for at in range(int(borders[0]), int(borders[-1]), SECOND)
+    ]
     return [
         *(step(at, begin, end) for at, (begin, end) in enumerate(pairwise(shown))),
         *(clock(*pair) for pair in pairs),

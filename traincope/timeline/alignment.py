@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from traincope.timeline.bounds import bounded_offsets
 from traincope.timeline.clocks import ClockSource, RankClock
 from traincope.timeline.evidence import Meetings, meetings
-from traincope.timeline.offsets import Offsets
+from traincope.timeline.offsets import Offsets, worst_over
 from traincope.timeline.timeline import Timeline
 
 Way = tuple[Offsets, ...]
@@ -66,11 +66,7 @@ def _ways(met: Meetings, *, spans: Mapping[int, tuple[int, int]]) -> dict[int, W
                 offsets = bounded_offsets(met.between(host, via), begin_ns=begin_ns, end_ns=end_ns)
                 if offsets is not None:
                     way = (offsets, *ways[via])
-                    found[host] = min(found.get(host, way), way, key=_bound_ns)
+                    found[host] = min(found.get(host, way), way, key=worst_over)
         ways |= found
         newest = set(found)
     return ways
-
-
-def _bound_ns(way: Way) -> int:
-    return sum(one.worst_ns for one in way)

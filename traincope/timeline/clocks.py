@@ -13,7 +13,7 @@ import numpy as np
 
 from traincope.events import Kind
 from traincope.store import RankRecords, RunRecords
-from traincope.timeline.offsets import Ints, Offsets
+from traincope.timeline.offsets import Ints, Offsets, bounds_over, worst_over
 
 PPM = 1e6
 
@@ -53,7 +53,7 @@ class RankClock:
         """Largest error of its times on the axis at any time of the run; None where nothing bounds it."""
         if self.source is ClockSource.WALL_CLOCKS:
             return None
-        return sum(one.worst_ns for one in self.corrections)
+        return worst_over(self.corrections)
 
     @property
     def drift_ppm(self) -> float | None:
@@ -73,11 +73,7 @@ class RankClock:
         """Largest error at these instants of the axis."""
         if self.source is ClockSource.WALL_CLOCKS:
             return None
-        bounds = np.zeros(len(times_ns), dtype=np.int64)
-        for one in reversed(self.corrections):
-            times_ns = one.convert_back(times_ns)
-            bounds += one.bounds_ns(times_ns)
-        return bounds
+        return bounds_over(self.corrections, times_ns)
 
 
 def wall_clocks(run: RunRecords) -> dict[int, RankClock]:

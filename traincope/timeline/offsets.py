@@ -1,9 +1,16 @@
-"""How far one clock is from another, all the time: knots, straight lines between them, and a bound."""
+"""How far one clock is from another, all the time: knots, straight lines between them, and a bound.
 
+Before the first knot and after the last the offset is taken for what it is there, and the bound grows by what clocks
+can drift.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from traincope.timeline.lines import MOST_RATE
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +33,7 @@ class Offsets:
 
     @property
     def worst_ns(self) -> int:
-        """The bound where it is largest, which is at a knot."""
+        """The bound where it is largest between the first knot and the last, which is at a knot."""
         return int(self.bound_ns.max())
 
     def convert(self, times_ns: Ints) -> Ints:
@@ -39,7 +46,35 @@ class Offsets:
 
     def bounds_ns(self, times_ns: Ints) -> Ints:
         """Largest error of `convert` at these instants of the own clock."""
-        return _between(times_ns, self.at_ns, self.bound_ns) + 1
+        outside_ns = np.maximum(np.maximum(self.at_ns[0] - times_ns, times_ns - self.at_ns[-1]), 0)
+        drifted: Ints = np.ceil(MOST_RATE * outside_ns).astype(np.int64)
+        return _between(times_ns, self.at_ns, self.bound_ns) + drifted + 1
+
+
+def bounds_over(way: Sequence[Offsets], times_ns: Ints) -> Ints:
+    """Largest error of what was converted by one after the other, at these instants of the last clock.
+
+    An error so far looks up the next offset at another instant, where it is off by as much as clocks drift meanwhile.
+    """
+    bounds, weight = np.zeros(len(times_ns), dtype=np.int64), 1.0
+    for one in reversed(way):
+        times_ns = one.convert_back(times_ns)
+        bounds += np.ceil(weight * one.bounds_ns(times_ns)).astype(np.int64)
+        weight *= 1 + MOST_RATE
+    return bounds
+
+
+def worst_over(way: Sequence[Offsets]) -> int:
+    """The largest error from the first knot of the first to its last. Each bound turns at knots alone."""
+    turns = np.empty(0, dtype=np.int64)
+    for one in way:
+        turns = one.convert(np.concatenate([turns, one.at_ns]))
+    if not len(turns):
+        return 0
+    ends = way[0].at_ns[[0, -1]]
+    for one in way:
+        ends = one.convert(ends)
+    return int(bounds_over(way, np.clip(turns, *ends)).max())
 
 
 def _between(times_ns: Ints, at_ns: Ints, values_ns: Ints) -> Ints:
