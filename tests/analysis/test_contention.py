@@ -75,27 +75,17 @@ def test_waiting_for_a_late_rank_is_not_on_the_wire() -> None:
 def test_a_transfer_whose_end_was_seen_late_is_neither_beside_nor_alone() -> None:
     """When fsdp was on the wire between 100 and 200 nobody saw: tp within may have been alone or not."""
     bounded = sent(FSDP, (100, 200), flags=Flag.ASYNC | Flag.DONE_BEFORE_WAIT)
-    assert beside(sent(TP, (0, 10), (110, 140)), bounded) == {"fsdp": (), "tp": ()}
+    tp = sent(TP, (0, 10), (110, 140), (310, 345))
+    assert beside(tp, bounded, sent(FSDP, (300, 400), first=1))["tp"] == (
+        Contention(axis="fsdp", count=2, compared=2, extra_ns=2 * (35 - 10)),
+    )
 
 
-def test_the_warm_up_is_left_out() -> None:
-    ranks = [
-        rank(
-            number,
-            step(0, 0, 500),
-            step(1, 500, 1000),
-            *(row for row in _in_step_0()),
-            *sent(TP, (600, 610), first=9),
-            groups=GROUPS,
-        )
-        for number in (0, 1)
+def test_the_warm_up_is_neither_counted_nor_compared_with() -> None:
+    """In step 0 tp is alone and beside; in step 1 it is beside alone."""
+    warm_up = [
+        collective(start, end, name="all_reduce", group=TP, sequence=8 + at, at=0, num_bytes=64)
+        for at, (start, end) in enumerate([(-18, -16), (-15, -11)])
     ]
-    assert all(row.contention == () for row in analyze(timeline(*ranks)).comm)
-
-
-def _in_step_0() -> list[Row]:
-    calls = [(TP, 110, 140, 0), (FSDP, 100, 200, 0)]
-    return [
-        collective(start, end, name="all_reduce", group=group, sequence=sequence, at=0, num_bytes=64)
-        for group, start, end, sequence in calls
-    ]
+    found = beside(warm_up, sent(FSDP, (100, 200)), sent(TP, (110, 140)))
+    assert found["tp"] == (Contention(axis="fsdp", count=2, compared=0, extra_ns=None),)

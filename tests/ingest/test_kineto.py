@@ -145,12 +145,14 @@ def test_cut_anywhere_a_trace_costs_its_tail_and_says_so(layout: Layout, tmp_pat
     assert set(kept) == {0, 1, 2, 3, 4}
 
 
-def test_a_gzip_file_that_was_cut_or_damaged_costs_its_tail(tmp_path: Path) -> None:
+def test_a_gzip_file_that_was_cut_or_damaged_costs_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [complete(f"k{number}", f"{number}.125", "0.5") for number in range(5_000)]
     packed, file = gzip.compress(kineto(many).encode()), tmp_path / "trace.json.gz"
     file.write_bytes(packed[: len(packed) // 2])
     cut = read_kineto(file)
     assert 0 < len(cut) < 5_000
+    monkeypatch.setattr(stream, "CHUNK", 100)
+    assert len(read_kineto(file)) == len(cut)
     assert cut.start_ns.tolist() == [1000 * number + 125 for number in range(len(cut))]
     assert cut.info.lost is not None
     assert "gzip data ends before its end" in cut.info.lost

@@ -55,7 +55,6 @@ class Stream:
                     yield b"".join(_as_far_as_whole(before, packed))
                     return
                 packed = inflater.unused_data.lstrip(b"\0") if inflater.eof else inflater.unconsumed_tail
-        yield inflater.flush()
         if not inflater.eof:
             self.damage = "its gzip data ends before its end"
 
