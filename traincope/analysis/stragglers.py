@@ -1,8 +1,9 @@
 """Which rank the others waited for, and whether there is enough evidence to name it.
 
 In every collective the rank that arrives last waits least; the exposed waiting of the others is
-laid at its door. A rank is named only if it caused most of all waiting among its peers and a
-material part of their time; that its own work was longer than its peers' too makes it certain.
+laid at its door, or where it had waited itself, at the door of whom it had waited for. A rank is
+named only if it caused most of all waiting among its peers and a material part of their time; that
+its own work was longer than its peers' too makes it certain.
 """
 
 from collections import defaultdict
@@ -12,6 +13,7 @@ from statistics import median
 
 import numpy as np
 
+from traincope.analysis.carried import Waiting, rooted
 from traincope.analysis.host import Ints
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.stalls import Standstill
@@ -24,10 +26,6 @@ MATERIAL = 0.02
 """Share of a peer's step that its waiting for the rank must take."""
 OWN_WORK = ("data_wait", "gc", "checkpoint_stall", "compile", UNATTRIBUTED)
 """Besides compute: what delays a rank on its own."""
-
-
-Waiting = Mapping[tuple[int, int, str], int]
-"""(waiting rank, rank waited for, axis) -> ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,7 @@ class Stragglers:
 def stragglers(timeline: Timeline, ledger: Ledger, stood_still: Mapping[int, tuple[Standstill, ...]]) -> Stragglers:
     """`stood_still` is what each rank's training thread lost in counted steps, by who came last."""
     stages = {rank.rank: rank.stage for rank in timeline.ranks}
-    waited_for = _waited_for(stood_still, stages=stages)
+    waited_for = rooted(_waited_for(stood_still, stages=stages))
     ranks = tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
     return Stragglers(ranks=ranks, named=_named(ranks, waited_for, ledger=ledger, stages=stages))
 
