@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import traincope
@@ -110,11 +112,15 @@ def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monk
             (tmp_path / "run" / "level").write_text(f"{level}\n")
             run.step()
             train(model, 1)
+        for _ in range(32):
+            run.step()
+        train(model, 1)
     rank = only_rank(tmp_path / "run")
     assert len(spans(rank, Phase.FORWARD)) == 2 * 3
     records = rank.thread("main")
     events = records[records["kind"] == Kind.EVENT]
     assert [rank.details[int(event["group"])]["level"] for event in events] == [0, 2]
+    assert [int(event["step"]) for event in events] == [2, 32], "lowered at once, raised at a step all ranks agree on"
     assert rank.info.probes["modules"] == "on"
 
 
@@ -127,6 +133,8 @@ def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatc
         for level in (0, 2):
             (tmp_path / "run" / "level").write_text(f"{level}\n")
             run.step()
+        for _ in range(32):
+            run.step()
         train(model, 2)
     rank = only_rank(tmp_path / "run")
     records = rank.thread("main")
@@ -134,6 +142,25 @@ def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatc
     resident = [int(r["step"]) for r in memory if rank.name(int(r["name"])) == "resident"]
     assert len(resident) == len(set(resident))
     assert spans(rank, Phase.BACKWARD).count("layers.0 (Block)") == 4
+
+
+@given(first=st.integers(-1, 10**6), other=st.integers(-1, 10**6))
+def test_ranks_that_see_another_level_in_whatever_steps_count_from_a_common_one(first: int, other: int) -> None:
+    """From the first power of two after both at the latest."""
+
+    def begins(seen: int) -> set[int]:
+        steps = [probes.next_agreed(seen)]
+        while steps[-1] < 2**22:
+            steps.append(probes.after_agreed(steps[-1]))
+        return set(steps)
+
+    later = max(probes.next_agreed(first), probes.next_agreed(other))
+    assert max(first, other) < min(begins(first) & begins(other)) <= 2 ** later.bit_length()
+
+
+def test_the_steps_at_which_counting_begins_are_ever_fewer() -> None:
+    assert [probes.next_agreed(step) for step in (-1, 0, 31, 32, 95)] == [32, 32, 32, 64, 96]
+    assert [probes.after_agreed(step) for step in (32, 64, 96, 1056)] == [64, 128, 128, 1088]
 
 
 def test_a_recorder_too_expensive_for_the_training_lowers_itself_and_says_so(

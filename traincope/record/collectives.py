@@ -160,6 +160,7 @@ class Collectives:
     def __init__(self, meshes: Meshes) -> None:
         self.pending = Pending()
         self._meshes = meshes
+        self._groups: Groups | None = None
         self._interposed = Interposed()
         self._listeners: list[Callable[[Issued], None]] = []
         self.on_device: OnDevice | None = None
@@ -179,7 +180,20 @@ class Collectives:
         if not torch.distributed.is_available():
             raise RuntimeError("this torch is built without torch.distributed")
         self._recorder = recorder
-        self.groups = Groups(recorder, self._meshes)
+        if self._groups is None:
+            self._groups = Groups(recorder, self._meshes)
+
+    @property
+    def groups(self) -> Groups:
+        """Those of the whole run: a hook that comes back goes on counting, or a number would be used twice."""
+        if self._groups is None:
+            raise RuntimeError("collectives are not watched")
+        return self._groups
+
+    def count_anew(self, step: int) -> None:
+        """All ranks do, at the beginning of that step: some have counted on, while others were not watching."""
+        if self._groups is not None:
+            self._groups.count_anew(step)
 
     def remove(self) -> None:
         guard(self._tell_what_was_hidden)()

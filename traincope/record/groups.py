@@ -35,6 +35,7 @@ class KnownGroup:
     key: str
     """What its members call it, across ranks."""
     reference: weakref.ref[Any]
+    axis: str
     rule: str
     ranks: tuple[int, ...]
     """Global ranks, by rank in the group."""
@@ -68,8 +69,23 @@ class Groups:
         self._meshes = meshes
         self.known: dict[int, KnownGroup] = {}
         """By identity of the group; an identity may be used again, so check the reference."""
+        self._before: dict[int, KnownGroup] = {}
+        """Those that were known when all was counted anew."""
         self._made: dict[str, int] = {}
         """Name -> groups of that name so far."""
+        self._since: int | None = None
+        """The step that all is counted from; None: the beginning of the run."""
+
+    def count_anew(self, step: int) -> None:
+        """From here on, the beginning of that step, count from 0, under names that say so.
+
+        Ranks that do so at different steps have no name in common: what is not the same collective never seems to be.
+        """
+        seen = self._before | self.known
+        self._before = {key: known for key, known in seen.items() if known.reference() is not None}
+        self._made.clear()
+        self._since = step
+        self.known.clear()
 
     def find(self, group: Any) -> KnownGroup:
         known = self.known.get(id(group))
@@ -96,17 +112,26 @@ class Groups:
     def _add(self, group: Any, *, wrapper: str | None = None) -> KnownGroup:
         ranks = _ranks_of(group)
         axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
+        before = self._known_before(group)
+        if before is not None and rule == NO_RULE:
+            axis, rule = before.axis, before.rule
         key = self._key(group)
         known = KnownGroup(
             number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks),
             key=key,
             reference=weakref.ref(group),
+            axis=axis,
             rule=rule,
             ranks=ranks,
             looks_left=UNDECIDED if rule == NO_RULE else 0,
+            reducer=before is not None and before.reducer,
         )
         self.known[id(group)] = known
         return known
+
+    def _known_before(self, group: Any) -> KnownGroup | None:
+        before = self._before.get(id(group))
+        return None if before is None or before.reference() is not group else before
 
     def _key(self, group: Any) -> str:
         """Its name; a group made anew under the name of one destroyed counts from 0 again, so it gets a number."""
@@ -115,7 +140,8 @@ class Groups:
             return earlier.key
         name = _told(group, "group_name") or "unregistered"
         self._made[name] = self._made.get(name, 0) + 1
-        return name if self._made[name] == 1 else f"{name}#{self._made[name]}"
+        again = "" if self._made[name] == 1 else f"#{self._made[name]}"
+        return f"{name}{again}" if self._since is None else f"{name}{again}@{self._since}"
 
     def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
         axis = self._meshes.axis_of(_told(group, "group_name"), len(ranks))

@@ -3,12 +3,17 @@
 Levels: 0 steps and phases; 1 and collectives, waits and pipeline actions; 2 and modules; 3 and
 kernel windows. A running job's level is lowered (or raised again) by writing a digit to the file
 `level` in its run directory.
+
+Each rank sees that at another moment, some a step earlier. What they count, to tell which collectives are the same,
+they must begin to count at the same one: so a level is raised at the next step that AGREED_STEPS divides. Should
+that be another one for some, all begin anew at later steps, ever fewer, which soon are the same: after step 96 = 3 x 32
+comes 128 = 4 x 32, then 256.
 """
 
 import logging
 import sys
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from traincope.record.guard import guard
 from traincope.record.throttle import Throttle
@@ -22,15 +27,37 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_NS = 1_000_000_000
+AGREED_STEPS = 32
 FAILED = "absent: it failed to install"
+ASKED = f"asked for by the file {LEVEL_FILE}"
 UNABLE = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
 """What a hook's `install` raises where this torch or this machine lacks what it watches."""
+
+
+def next_agreed(step: int) -> int:
+    """The next step at which ranks that see a level raised during `step` begin to count."""
+    return (max(step, 0) // AGREED_STEPS + 1) * AGREED_STEPS
+
+
+def after_agreed(step: int) -> int:
+    """The step at which those that began at `step` begin anew: later by the largest power of 2 that divides it.
+
+    From any two steps these lead to a common one, the first power of 2 after both at the latest.
+    """
+    return step + (step & -step)
 
 
 def hide_from_compiler_once() -> None:
     """Everything of ours that torch calls passes a guard; all guards run one code object."""
     if "torch" in sys.modules:
         hide_from_compiler(guard(hide_from_compiler_once), calls_too=True)
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A hook whose counts identify what ranks do together."""
+
+    def count_anew(self, step: int) -> None: ...
 
 
 class Probes:
@@ -45,6 +72,11 @@ class Probes:
         """What the file or the caller wants; a throttle may hold the level below."""
         self._throttle = throttle
         self._looked_ns = 0
+        self._raises = False
+        """Whether the level is to be what was asked for from `_anew_at` on."""
+        self._anew_at: int | None = None
+        """The step at which counts begin anew; None where nobody has asked for another level, for that may be a higher
+        one for some: those that a throttle has lowered."""
         self.level = level
 
     def install(self) -> None:
@@ -63,6 +95,8 @@ class Probes:
 
     def look(self) -> None:
         """Between two steps: are we too expensive, does somebody want another level?"""
+        if self._anew_at is not None and self._recorder.shared.step >= self._anew_at:
+            self._count_anew(self._recorder.shared.step, agreed=self._anew_at)
         if self._throttle.too_expensive(self._recorder.steps.latest) and self.level > 0:
             self._set_level(self.level - 1, why=f"its own time was above {self._throttle.percent} of the step")
         now = monotonic_ns()
@@ -79,7 +113,23 @@ class Probes:
             return
         if text.isdecimal() and int(text) != self._asked:
             self._asked = int(text)
-            self._set_level(self._asked, why=f"asked for by the file {LEVEL_FILE}")
+            self._raises = self._asked > self.level
+            self._anew_at = next_agreed(self._recorder.shared.step)
+            if self._asked < self.level:
+                self._set_level(self._asked, why=ASKED)
+
+    def _count_anew(self, step: int, *, agreed: int) -> None:
+        """A rank that missed the step's beginning takes part the next time."""
+        if step != agreed:
+            self._anew_at = next_agreed(step)
+            return
+        if self._raises:
+            self._raises = False
+            self._set_level(self._asked, why=ASKED)
+        for hook in self._hooks:
+            if isinstance(hook, Counting):
+                guard(hook.count_anew)(step)
+        self._anew_at = after_agreed(step)
 
     def _set_level(self, level: int, *, why: str) -> None:
         logger.warning("traincope records level %d from now on: %s", level, why)
