@@ -25,12 +25,20 @@ def fail(run_directory: Path) -> None:
         recording.log(loss=1 / 0)
 
 
-def test_a_restart_a_nan_and_a_killed_rank_stand_first_in_the_report(tmp_path: Path) -> None:
-    """`faulty_worker`: rank 1 raises; in the next attempt rank 0 logs a NaN, and rank 1 is killed in step 4."""
+def test_a_restart_a_nan_and_a_killed_rank_stand_first_in_the_report(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`faulty_worker`: rank 1 raises; in the next attempt rank 0 logs a NaN, and rank 1 is killed in step 4.
+
+    Its traceback is on standard error, whole, though torch holds back what is printed there while a rank ends.
+    """
     out = tmp_path / "run"
     job = Launch(ranks=2, arguments=(str(out),), max_restarts=1, module="tests.cli.faulty_worker", notes=notes_of(out))
     with pytest.raises(TrainingError, match="rank 1 was killed by SIGKILL"):
         launch(job)
+    printed = capfd.readouterr().err
+    assert "[rank1]: Traceback (most recent call last):\n" in printed
+    assert "[rank1]: ValueError: a fault on purpose\n" in printed
 
     text = run("report", str(out)).stdout
     assert text.index("FAULTS") < text.index("was killed (signal 9), noted by the launcher") < text.index("VERDICT")

@@ -6,6 +6,7 @@ gloo's threads may still hold work when the interpreter tears down, and abort it
 
 import os
 import sys
+import textwrap
 import traceback
 from types import TracebackType
 from typing import NoReturn
@@ -33,5 +34,10 @@ def leave_on_error() -> None:
 
 
 def _print_and_leave(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    traceback.print_exception(kind, error, where)
+    """Writes past `sys.stderr`: a process group calls this hook with another, whose text it shows when we return.
+
+    As torch does it, each line tells its rank; all are one write, for ranks often fail together.
+    """
+    lines = "".join(traceback.format_exception(kind, error, where))
+    print(textwrap.indent(lines, f"[rank{os.environ.get('RANK', '?')}]: "), end="", file=sys.__stderr__, flush=True)
     leave_at_once(1)
