@@ -17,10 +17,10 @@ from traincope.engine.config import DDPConfig
 
 def compress_gradients(replicas: DistributedDataParallel, settings: DDPConfig, *, group: dist.ProcessGroup) -> None:
     """Have the replicas' gradients travel as `settings` says; in fp32 that is DDP's own way."""
+    on_gpus = dist.get_backend(group) == "nccl"
     match settings.compression:
         case "bf16":
             # torch's own asks for NCCL, though nothing in it needs that.
-            on_gpus = dist.get_backend(group) == "nccl"
             replicas.register_comm_hook(group, default_hooks.bf16_compress_hook if on_gpus else bf16_hook)
         case "fp16":
             replicas.register_comm_hook(group, default_hooks.fp16_compress_hook)
@@ -30,7 +30,7 @@ def compress_gradients(replicas: DistributedDataParallel, settings: DDPConfig, *
                 matrix_approximation_rank=settings.powersgd_rank,
                 start_powerSGD_iter=settings.powersgd_start,
             )
-            replicas.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+            replicas.register_comm_hook(state, powerSGD_hook.powerSGD_hook if on_gpus else powersgd_hook)
 
 
 def bf16_hook(state: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -44,4 +44,15 @@ def bf16_hook(state: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Fut
     work = dist.all_reduce(compressed, group=state, async_op=True)
     assert work is not None
     future: torch.futures.Future[Tensor] = work.get_future().then(decompress)
+    return future
+
+
+def powersgd_hook(state: powerSGD_hook.PowerSGDState, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """torch's, one bucket after the other.
+
+    Its second and third all-reduce are issued by callbacks of the one before, which on gloo run on whichever thread
+    ends it: ranks with several buckets under way would issue them in different orders, which no group survives.
+    """
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    future.wait()
     return future
