@@ -68,7 +68,7 @@ def test_launches_and_correlations_are_told_where_they_are(tmp_path: Path) -> No
     trace = read_kineto(written(tmp_path, kineto(EVENTS)))
     assert trace.correlation.tolist() == [0, 9, 9, 0]
     assert [trace.launches[code] if code >= 0 else None for code in trace.launch.tolist()] == [
-        *(None, None, "[4, 1, 1] [128, 1, 1]", None),
+        *(None, None, '"grid": [4, 1, 1], "block": [128, 1, 1]', None),
     ]
 
 

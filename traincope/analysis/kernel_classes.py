@@ -134,7 +134,7 @@ KERNELS = (
 
 OPERATORS = (
     Rule("c10d", Family.COMMUNICATION, ("c10d", "record_param_comms", "gloo:", "nccl:", "mpi:", "ucc:")),
-    Rule("framework", Family.HOST, ("autograd::", "backward0", "backward1", "profilerstep", "torch-compiled")),
+    Rule("framework", Family.HOST, ("autograd::", "backward0", "backward1", "functionbackward$", "fsdp::")),
     Rule(ATTENTION, Family.COMPUTE, ("attention",)),
     Rule("optimizer", Family.COMPUTE, ("optimizer.", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_")),
     Rule("norm", Family.COMPUTE, ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")),

@@ -1,7 +1,7 @@
 """Events side by side: what of a trace is kept, as columns that grow piece by piece."""
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,31 @@ KERNELS = frozenset({KERNEL, "Kernel"})
 CORRELATED = frozenset({*KERNELS, *MEMORY, "Memcpy", "Memset", "cuda_runtime", "cuda_driver", "Runtime"})
 
 CORRELATION = re.compile(r'"correlation": "?([0-9]{1,18})\b')
-LAUNCH = re.compile(r'"grid": (\[[^\]]*\]),\s*"block": (\[[^\]]*\])')
+LAUNCH = re.compile(r'("grid": \[[^\]]*\],\s*"block": \[[^\]]*\])')
+
+Rows = NDArray[np.intp]
+
+
+class Numbers(dict[Any, int]):
+    """Values by number, in the order they come."""
+
+    def __missing__(self, value: Hashable) -> int:
+        number = self[value] = len(self)
+        return number
+
+    def of(self, values: Iterable[Hashable]) -> Codes:
+        return np.array(list(map(self.__getitem__, values)), dtype=np.int32)
+
+    def among(self, codes: Codes, wanted: Iterable[Hashable]) -> Rows:
+        """Where the codes are those of any of these values."""
+        return np.flatnonzero(np.isin(codes, [self[value] for value in wanted if value in self]))
 
 
 class Columns:
-    """What was added so far. Strings are numbered in the order they come."""
+    """What was added so far."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, dict[Any, int]] = {name: {} for name in CODES}
+        self._numbers = {name: Numbers() for name in CODES}
         self._pieces: list[dict[str, NDArray[Any]]] = []
 
     def add(self, events: Iterable[Event]) -> None:
@@ -52,43 +69,36 @@ class Columns:
         kept = [event for event in events if event[0] not in SKIPPED]
         if not kept:
             return
-        categories, names, processes, threads, starts, durations, _ = zip(*kept, strict=True)
+        categories, names, processes, threads, starts, durations, arguments = zip(*kept, strict=True)
         piece: dict[str, NDArray[Any]] = {
             "start_ns": to_ns(starts),
             "duration_ns": to_ns(durations),
-            "category": self._codes("category", categories),
-            "name": self._codes("name", names),
-            "lane": self._codes("lane", zip(processes, threads, strict=True)),
+            "category": self._numbers["category"].of(categories),
+            "name": self._numbers["name"].of(names),
+            "lane": self._numbers["lane"].of(zip(processes, threads, strict=True)),
         }
-        self._pieces.append(piece | self._arguments(kept))
+        self._pieces.append(piece | self._launches(piece["category"], arguments) | self._products(names, arguments))
 
-    def _arguments(self, events: list[Event]) -> dict[str, NDArray[Any]]:
-        """What is told in the arguments of those events that tell it."""
-        count = len(events)
-        launch, dtype = (np.full(count, UNKNOWN, dtype=np.int32) for _ in range(2))
-        correlation, flops = np.zeros(count, dtype=np.int64), np.full(count, np.nan)
-        for at, (category, name, *_, arguments) in enumerate(events):
-            if category in CORRELATED:
-                told = CORRELATION.search(arguments)
-                correlation[at] = int(told.group(1)) if told else 0
-                launch[at] = self._launch(arguments) if category in KERNELS else UNKNOWN
-            elif name in FACTORS and (found := product(name, arguments)) is not None:
-                flops[at], dtype[at] = found.flops, self._number("dtype", found.dtype)
-        return {"launch": launch, "correlation": correlation, "flops": flops, "dtype": dtype}
+    def _launches(self, category: Codes, arguments: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """What launched what, and how large."""
+        known = self._numbers["category"]
+        correlation = np.zeros(len(arguments), dtype=np.int64)
+        rows = known.among(category, CORRELATED)
+        correlation[rows] = np.array(_each(CORRELATION, arguments, rows, missing="0"), dtype=np.int64)
+        launch = np.full(len(arguments), UNKNOWN, dtype=np.int32)
+        rows = known.among(category, KERNELS)
+        told = _each(LAUNCH, arguments, rows, missing="")
+        launch[rows] = [self._numbers["launch"][one] if one else UNKNOWN for one in told]
+        return {"correlation": correlation, "launch": launch}
 
-    def _launch(self, arguments: str) -> int:
-        told = LAUNCH.search(arguments)
-        if told is None:
-            return UNKNOWN
-        return self._number("launch", " ".join(told.groups()))
-
-    def _codes(self, column: str, values: Iterable[Hashable]) -> Codes:
-        numbers = self._numbers[column]
-        return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int32)
-
-    def _number(self, column: str, value: str) -> int:
-        numbers = self._numbers[column]
-        return numbers.setdefault(value, len(numbers))
+    def _products(self, names: Sequence[str], arguments: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """What was multiplied, where shapes were recorded."""
+        flops, dtype = np.full(len(names), np.nan), np.full(len(names), UNKNOWN, dtype=np.int32)
+        for at in (at for at, name in enumerate(names) if name in FACTORS):
+            found = product(names[at], arguments[at])
+            if found is not None:
+                flops[at], dtype[at] = found.flops, self._numbers["dtype"][found.dtype]
+        return {"flops": flops, "dtype": dtype}
 
     def trace(self, info: TraceInfo, *, base_ns: int) -> Trace:
         """All of them in order of start. Raises OverflowError for a time beyond 64 bits."""
@@ -110,3 +120,12 @@ class Columns:
         """Pieces are given up as they are joined: together they are as large as the trace."""
         empty = np.empty(0, dtype=np.float64 if name == "flops" else np.int32 if name in CODES else np.int64)
         return np.concatenate([empty, *(piece.pop(name) for piece in self._pieces)])
+
+
+def _each(pattern: re.Pattern[str], arguments: Sequence[str], rows: Rows, *, missing: str) -> list[str]:
+    """What the pattern finds in the arguments of each row: at once where all have it once, as is the rule."""
+    chosen = [arguments[row] for row in rows.tolist()]
+    found: list[str] = pattern.findall("\n".join(chosen))
+    if len(found) == len(chosen):
+        return found
+    return [told.group(1) if (told := pattern.search(one)) else missing for one in chosen]
