@@ -5,6 +5,8 @@ et al. 2019, arXiv:1905.13727) sends of each (n, m) matrix two factors of width 
 most half of it; what they miss is added to the next step's gradient, and the first steps go out whole.
 """
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -25,12 +27,15 @@ def compress_gradients(replicas: DistributedDataParallel, settings: DDPConfig, *
         case "fp16":
             replicas.register_comm_hook(group, default_hooks.fp16_compress_hook)
         case "powersgd":
-            state = powerSGD_hook.PowerSGDState(
+            factors = powerSGD_hook.PowerSGDState(
                 group,
                 matrix_approximation_rank=settings.powersgd_rank,
                 start_powerSGD_iter=settings.powersgd_start,
             )
-            replicas.register_comm_hook(state, powerSGD_hook.powerSGD_hook if on_gpus else powersgd_hook)
+            if on_gpus:
+                replicas.register_comm_hook(factors, powerSGD_hook.powerSGD_hook)
+            else:
+                replicas.register_comm_hook(InTurn(factors=factors), powersgd_hook)
 
 
 def bf16_hook(state: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -47,12 +52,21 @@ def bf16_hook(state: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Fut
     return future
 
 
-def powersgd_hook(state: powerSGD_hook.PowerSGDState, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-    """torch's, one bucket after the other.
+@dataclass(slots=True, kw_only=True)
+class InTurn:
+    """PowerSGD's memory, and the bucket that it is at."""
+
+    factors: powerSGD_hook.PowerSGDState
+    under_way: torch.futures.Future[Tensor] | None = None
+
+
+def powersgd_hook(state: InTurn, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """torch's, which begins with a bucket when the one before it is done.
 
     Its second and third all-reduce are issued by callbacks of the one before, which on gloo run on whichever thread
     ends it: ranks with several buckets under way would issue them in different orders, which no group survives.
     """
-    future = powerSGD_hook.powerSGD_hook(state, bucket)
-    future.wait()
-    return future
+    if state.under_way is not None:
+        state.under_way.wait()
+    state.under_way = powerSGD_hook.powerSGD_hook(state.factors, bucket)
+    return state.under_way
