@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traincope.analysis.transfers import Transfers, medians
 from traincope.timeline import Instances
 from traincope.timeline.intervals import Union
-from traincope.timeline.numbering import Ints
+from traincope.timeline.numbering import Ints, Numbering
 
 Bools = NDArray[np.bool_]
 NOBODY = -1
@@ -96,11 +96,11 @@ def _alike(instances: Instances) -> Ints:
     links = [(channel.group, channel.source, channel.destination) for channel in instances.channels]
     numbers = {link: at for at, link in enumerate(dict.fromkeys(links))}
     link = np.array([numbers[link] for link in links], dtype=np.int64)[instances.channel]
-    operation, size = np.zeros(len(instances), dtype=np.int64), np.zeros(len(instances), dtype=np.int64)
-    np.maximum.at(operation, number, parts.operation_code)
-    np.maximum.at(size, number, parts.num_bytes)
-    _, alike = np.unique(np.stack([link, operation, size], axis=1), axis=0, return_inverse=True)
-    return alike.reshape(-1).astype(np.int64)
+    operation, num_bytes = np.zeros(len(instances), dtype=np.int64), np.zeros(len(instances), dtype=np.int64)
+    operation[number], num_bytes[number] = parts.operation_code, parts.num_bytes
+    sizes = Numbering.of(num_bytes)
+    alike: Ints = (link * len(instances.operations) + operation) * len(sizes) + sizes.number(num_bytes)
+    return alike
 
 
 def _neighbours(instances: Instances, wire: Transfers) -> tuple[Ints, Bools]:
@@ -112,19 +112,19 @@ def _neighbours(instances: Instances, wire: Transfers) -> tuple[Ints, Bools]:
     beside, alone = np.full(len(instances), NOBODY), np.ones(len(instances), dtype=bool)
     sure = _sure(instances, wire)
     for own in instances.parts_of.values():
-        for axis, rows, shared_ns, possible in _beside(instances, wire, own, sure):
+        for axis, rows, shared_ns in _beside(instances, wire, own, sure):
             number = instances.number[rows]
-            alone[number[possible]] = False
+            alone[number] = False
             np.maximum.at(most_ns, number, shared_ns)
             longest = (shared_ns > 0) & (shared_ns == most_ns[number])
             beside[number[longest]] = axis
     return beside, alone
 
 
-def _beside(instances: Instances, wire: Transfers, own: slice, sure: Bools) -> Iterator[tuple[int, Ints, Ints, Bools]]:
-    """For each axis the parts of one rank on others: how long it was beside those that surely began beside it.
+def _beside(instances: Instances, wire: Transfers, own: slice, sure: Bools) -> Iterator[tuple[int, Ints, Ints]]:
+    """For each axis the parts of one rank that may have begun beside it, and how long those were that surely did.
 
-    And whether they may have: of some it is only known that they were on the wire between two instants.
+    Of some it is only known that they were on the wire between two instants.
     """
     parts = instances.parts
     rows = np.arange(own.start, own.stop)
@@ -133,15 +133,15 @@ def _beside(instances: Instances, wire: Transfers, own: slice, sure: Bools) -> I
     start = np.where(exact, end - wire.ns[instances.number[rows]], parts.start_ns[rows])
     mixed = _several_axes(start, end, parts.axis_code[rows])
     rows, exact, start, end = rows[mixed], exact[mixed], start[mixed], end[mixed]
+    begun = np.where(exact, start + INSTANT_NS, end)
     code = parts.axis_code[rows]
     for axis in np.unique(code).tolist():
-        there, others = code == axis, code != axis
-        certain = Union.of(start[there & exact], end[there & exact])
+        there, others = code == axis, np.flatnonzero(code != axis)
         possible = Union.of(start[there], end[there])
-        began, begun = start[others], np.where(exact[others], start[others] + INSTANT_NS, end[others])
-        surely = exact[others] & (certain.covered_ns(began, begun) > 0)
-        shared_ns = np.where(surely, certain.covered_ns(began, end[others]), 0)
-        yield axis, rows[others], shared_ns, possible.covered_ns(began, begun) > 0
+        others = others[possible.covered_ns(start[others], begun[others]) > 0]
+        certain = Union.of(start[there & exact], end[there & exact])
+        surely = exact[others] & (certain.covered_ns(start[others], begun[others]) > 0)
+        yield axis, rows[others], np.where(surely, certain.covered_ns(start[others], end[others]), 0)
 
 
 def _several_axes(start_ns: Ints, end_ns: Ints, axis: NDArray[np.int16]) -> Bools:
