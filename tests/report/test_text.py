@@ -286,6 +286,8 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
             {"name": "waits", "state": "off: level 0", "ranks": [1]},
             {"name": "memory", "state": "off: level 0", "ranks": [1]},
             {"name": "gc", "state": "on, but late", "ranks": [1]},
+            {"name": "collectives", "state": "on", "ranks": [0]},
+            {"name": "collectives", "state": "absent: AttributeError: x", "ranks": [1]},
         ],
         "problems": [f"segment {number} is damaged" for number in range(7)],
     }
@@ -303,6 +305,9 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    probe ddp is off, of ranks 0, 1: no DDP seen\n"
         "    probes waits, memory are off, of rank 1: level 0\n"
         "    probe gc is on, of rank 1: but late\n"
+        "    probe collectives is off, of rank 1: absent: AttributeError: x\n"
+        "    collectives are not matched between rank 0 and rank 1: they were not watched\n"
+        "    alike\n"
         "    step boundaries were guessed from the optimizer; call run.step()\n"
         "    clock error is unknown on rank 1; do not compare their times with other\n"
         "    hosts\n"

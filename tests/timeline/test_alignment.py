@@ -80,6 +80,13 @@ def test_what_may_not_have_waited_for_the_other_side_is_no_evidence(rows: list[R
     assert [(clock.bound_ns, clock.source) for clock in clocks] == [(0, "same host"), (None, "wall clocks")]
 
 
+def test_what_cannot_be_one_collective_is_no_evidence() -> None:
+    """A barrier here and an all-reduce there; and one of which the first rank has two parts."""
+    clocks = pair([met(0, MS, name="barrier")], [met(0, MS)])
+    assert (clocks[1].bound_ns, clocks[1].source) == (None, "wall clocks")
+    assert pair([met(0, MS), met(2 * MS, 3 * MS)], [met(0, MS)])[1].bound_ns is None
+
+
 def test_a_barrier_carries_nothing_and_is_evidence() -> None:
     rows = [met(0, MS // 10, name="barrier", num_bytes=0)]
     assert pair(rows, rows)[1].bound_ns is not None

@@ -1,13 +1,15 @@
 """The same collective found on all its ranks, whatever numbers each rank gave to group and name."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timeline.build import Row, collective, group, message, phase, rank, step, timeline
-from traincope.events import OPEN, Flag, Phase
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE, RankRecords
 from traincope.timeline import Channel, Instances, match_instances
 
@@ -165,3 +167,42 @@ def test_any_two_keys_that_differ_are_two_instances(drawn: list[tuple[int, int, 
     }
     assert found.find(made.ranks[0], made.ranks[0].main).tolist() == found.number.tolist()
     assert sorted(found.number.tolist()) == list(range(len(drawn)))
+
+
+def test_equal_counts_of_different_operations_are_not_one_collective() -> None:
+    found = pair(collective(0, 100, name="barrier"), collective(70, 100, name="all_reduce"))
+    assert (found.alike.tolist(), found.complete.tolist()) == ([False], [False])
+    assert (found.splits.tolist(), found.comparable.tolist()) == ([False], [False])
+
+
+def test_two_parts_of_one_rank_are_not_a_whole_group() -> None:
+    first = rank(0, collective(0, 10), collective(50, 60), groups=[FSDP])
+    found = match(first, rank(1, collective(0, 10, sequence=7), groups=[FSDP]))
+    assert (found.alike.tolist(), found.complete.tolist()) == ([False, True], [False, False])
+
+
+@pytest.mark.parametrize(
+    ("states", "parts"),
+    [
+        (("on", "on"), 2),
+        (("on", "off: level 0, its own time was above 0.5 % of the step"), 2),
+        (("absent: AttributeError: x", "absent: it failed to install"), 2),
+        (("on", "absent: AttributeError: x"), 1),
+        (("on", "on, but somebody else's kernel hid c10d::allreduce_"), 1),
+    ],
+)
+def test_ranks_that_were_watched_otherwise_have_only_messages_in_common(states: tuple[str, str], parts: int) -> None:
+    """A message each way counts the same everywhere; a collective that one of them did not see shifts all after it."""
+    rows = ((message("send", 0, 5, peer=1), collective(5, 9)), (message("recv", 0, 5, peer=0), collective(5, 9)))
+    ranks = [rank(number, *rows[number], groups=[WORLD]) for number in range(2)]
+    seen = [
+        replace(one, info=replace(one.info, probes={"collectives": state}))
+        for one, state in zip(ranks, states, strict=True)
+    ]
+    found = match(*seen)
+    of_messages = np.array([channel.direct for channel in found.channels])[found.channel]
+    sizes = np.bincount(found.number)
+    assert sizes[of_messages].tolist() == [2]
+    assert sizes[~of_messages].tolist() == [parts] * (2 // parts)
+    assert found.complete.tolist() == (sizes == 2).tolist()
+    assert [found.find(one, one.of_kind(Kind.COLLECTIVE)).min() >= 0 for one in timeline(*seen).ranks] == [True, True]

@@ -11,6 +11,7 @@ from traincope.report.plain import text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
 from traincope.report.tables import indented
 from traincope.report.units import count, duration, numbers, share
+from traincope.timeline.watching import PROBE, watched
 
 MOST_LINES = 5
 """More unclean ends or unreadable things than this are counted, not listed; JSON has them all."""
@@ -36,6 +37,7 @@ def _lines(document: Document) -> Iterator[Text]:
     yield from _dropped_steps(recorder["dropped_steps"])
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _as_asked(probe)])
+    yield from _watched_otherwise(recorder["probes"])
     yield from _guessed(document["run"])
     yield from _excluded(document["run"])
     yield _clock(document["clock"])
@@ -120,6 +122,17 @@ def _probes(probes: list[Probe]) -> Iterator[Text]:
         where = f"of rank{'s' if len(ranks) > 1 else ''} {numbers(ranks)}"
         how = "on" if state.startswith(f"{ON}, ") else "off"
         yield text(f"{which} {how}, {where}: {state.removeprefix(f'{how}: ').removeprefix(f'{how}, ')}")
+
+
+def _watched_otherwise(probes: list[Probe]) -> Iterator[Text]:
+    """Ranks whose collectives are not matched with others'."""
+    ways: dict[str, list[int]] = {}
+    for probe in probes:
+        if probe["name"] == PROBE:
+            ways.setdefault(watched({PROBE: probe["state"]}), []).extend(probe["ranks"])
+    if len(ways) > 1:
+        sides = [numbers(sorted(ranks), "rank") for ranks in ways.values()]
+        yield text(f"collectives are not matched between {' and '.join(sides)}: they were not watched alike")
 
 
 def _guessed(run: Run) -> Iterator[Text]:

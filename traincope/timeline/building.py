@@ -13,6 +13,7 @@ from traincope.timeline.alignment import align
 from traincope.timeline.clocks import RankClock, wall_clocks
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import read_traces
+from traincope.timeline.watching import watched
 
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 
@@ -54,6 +55,7 @@ def _rank_timeline(rank: RankRecords, clock: RankClock, *, kinds: tuple[Kind, ..
         open_step=int(unfinished["step"][-1]) if len(unfinished) and not ended else None,
         open_records=() if ended else _open_records(rank, threads[TRAINING_THREAD]),
         last_ns=max(_last_ns(records) for records in threads.values()),
+        watched=watched(rank.info.probes),
     )
 
 

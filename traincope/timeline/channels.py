@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from traincope.events import SEND_OPERATIONS, Flag
 from traincope.timeline.numbering import Ints, Numbering
 from traincope.timeline.timeline import RankTimeline
+from traincope.timeline.watching import AS_USUAL
 
 NOBODY = -1
 
@@ -23,6 +24,8 @@ class Channel(NamedTuple):
     destination: int = NOBODY
     """Of point-to-point operations only, and so is the tag."""
     tag: int = 0
+    watched: str = AS_USUAL
+    """By whom, where ranks that watch otherwise count otherwise (`watching.py`): not of point-to-point operations."""
 
     @property
     def direct(self) -> bool:
@@ -61,6 +64,6 @@ def _sides(rank: RankTimeline, records: NDArray[np.void]) -> Ints:
 def _channel(rank: RankTimeline, group: int, side: int, *, peer: int, tag: int) -> Channel:
     name = rank.groups[group].key if group < len(rank.groups) else ""
     if side == _COLLECTIVE:
-        return Channel(name)
+        return Channel(name, watched=rank.watched)
     source, destination = (rank.rank, peer) if side == _SEND else (peer, rank.rank)
     return Channel(name, source, destination, tag)

@@ -71,7 +71,7 @@ def meetings(timeline: Timeline, host_of: Mapping[int, int]) -> Meetings:
     hosts[list(host_of)] = list(host_of.values())
     host = hosts[parts.rank]
     gives, takes = _gives_and_takes(instances, told=waits_on_the_host(timeline.run.info.versions))
-    met = (gives | takes) & _on_several(number, host, count=len(instances))
+    met = (gives | takes) & (_on_several(number, host, count=len(instances)) & instances.alike)[number]
     codes = number[met].astype(np.int64) * len(hosts) + host[met]
     distinct, place = np.unique(codes, return_inverse=True)
     starts = np.full(len(distinct), NEVER)
@@ -94,11 +94,11 @@ def waits_on_the_host(versions: Mapping[str, str]) -> bool:
 
 
 def _on_several(number: NDArray[np.int32], host: Ints, *, count: int) -> NDArray[np.bool_]:
-    """Parts of instances that ranks of several hosts took part in."""
+    """Instances that ranks of several hosts took part in."""
     lowest, highest = np.full(count, ALWAYS), np.full(count, NEVER)
     np.minimum.at(lowest, number, host)
     np.maximum.at(highest, number, host)
-    return np.asarray(lowest < highest)[number]
+    return np.asarray(lowest < highest)
 
 
 def _gives_and_takes(instances: Instances, *, told: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

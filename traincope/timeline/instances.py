@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from traincope.events import OPEN, Flag, Kind
 from traincope.timeline.channels import Channel, channels_of
-from traincope.timeline.comparing import clock_errors, leads, lowest
+from traincope.timeline.comparing import clock_errors, highest, leads, lowest
 from traincope.timeline.evaluation import evaluations
 from traincope.timeline.numbering import UNKNOWN, Ints, Numbering
 from traincope.timeline.parts import Parts
@@ -51,8 +51,10 @@ class Instances:
     transfer_ns: Ints
     exact: Bools
     """At least one part's end is exact."""
+    alike: Bools
+    """It can be one collective: no rank has two parts in it, and all parts are of one operation."""
     complete: Bools
-    """All members of the group are there."""
+    """It is one, and all members of the group are there."""
     left_open: Bools
     """Some rank began it and recorded no end: it waited for it never, or not yet."""
     splits: Bools
@@ -116,9 +118,11 @@ def match_instances(timeline: Timeline) -> Instances:
     exact[number[~parts.bounded]] = True
     size = np.zeros(count, dtype=np.int32)
     size[number] = parts.group_size
-    complete = np.bincount(number, minlength=count) >= size
     parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
+    alike = ~_counted_twice(number, parts_of, count=count) & (direct | _one_operation(parts, number, count=count))
+    complete = (np.bincount(number, minlength=count) >= size) & alike
     comparable, error_ns = clock_errors(timeline, parts, number, parts_of=parts_of, count=count)
+    comparable &= alike
     return Instances(
         parts=parts,
         parts_of=parts_of,
@@ -132,6 +136,7 @@ def match_instances(timeline: Timeline) -> Instances:
             parts, number, by_meeting=(seen_late | direct) & comparable, error_ns=error_ns, count=count
         ),
         exact=exact,
+        alike=alike,
         complete=complete,
         left_open=_left_open(timeline, numbers, numbering=numbering, num_sequences=num_sequences),
         splits=complete & (comparable | ~seen_late),
@@ -157,6 +162,19 @@ def _find(
     channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
     beyond = (channel == UNKNOWN) | (records["sequence"] >= num_sequences)
     return numbering.number(np.where(beyond, UNKNOWN, channel * num_sequences + records["sequence"]))
+
+
+def _counted_twice(number: NDArray[np.int32], parts_of: Mapping[int, slice], *, count: int) -> Bools:
+    """Instances of which one rank has several parts: it has begun to count anew."""
+    twice = np.zeros(count, dtype=bool)
+    for own in parts_of.values():
+        twice |= np.bincount(number[own], minlength=count) > 1
+    return twice
+
+
+def _one_operation(parts: Parts, number: NDArray[np.int32], *, count: int) -> Bools:
+    operation: Bools = lowest(parts.operation_code, number, count) == highest(parts.operation_code, number, count)
+    return operation
 
 
 def _left_open(timeline: Timeline, known: Mapping[Channel, int], *, numbering: Numbering, num_sequences: int) -> Bools:

@@ -9,6 +9,7 @@ from traincope.events import OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks import RankClock
 from traincope.timeline.traces import Traces
+from traincope.timeline.watching import AS_USUAL
 from traincope.topology import PIPELINE_AXIS, Group
 
 TRAINING_THREAD = "main"
@@ -65,6 +66,8 @@ class RankTimeline:
     """Outermost first; empty after a clean end."""
     last_ns: int
     """The last instant this rank recorded."""
+    watched: str = AS_USUAL
+    """How its collectives were (`watching.py`)."""
 
     @property
     def main(self) -> NDArray[np.void]:
