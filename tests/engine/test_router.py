@@ -26,6 +26,16 @@ def test_the_likeliest_are_chosen_and_weighted_by_their_share_of_the_chosen() ->
     torch.testing.assert_close(routing.weights, torch.tensor([[[0.75, 0.25], [0.625, 0.375]]]))
 
 
+def test_a_single_expert_is_weighted_by_its_probability_from_which_the_router_learns() -> None:
+    """With x = (log 3, 0) the probabilities are p = (3/4, 1/4); d p0 / d score is p0 (1 - p0), -p0 p1, times x."""
+    single = router(torch.eye(2), top_k=1)
+    routing = single(logarithms([3.0, 1.0]))
+    routing.weights.sum().backward()
+    torch.testing.assert_close(routing.weights, torch.tensor([[[0.75]]]))
+    slope = 3 / 16 * torch.tensor(3.0).log().item()
+    torch.testing.assert_close(single.weight.grad, torch.tensor([[slope, 0.0], [-slope, 0.0]]))
+
+
 def test_a_hot_expert_is_every_tokens_first_choice_with_the_weight_the_router_gave_it() -> None:
     routing = router(torch.eye(4), top_k=2, hot_expert=2)(logarithms([0.1, 0.6, 0.1, 0.2], [0.5, 0.1, 0.3, 0.1]))
     assert routing.chosen.tolist() == [[[2, 1], [2, 0]]]

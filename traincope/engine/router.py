@@ -2,7 +2,8 @@
 
 A softmax over all experts, of which the `top_k` most probable are taken and weighted by their share
 of what was taken (Shazeer et al. 2017, arXiv:1701.06538; as in Mixtral, Jiang et al. 2024,
-arXiv:2401.04088), all in fp32 (Fedus et al. 2021, arXiv:2101.03961, section 2.4).
+arXiv:2401.04088); a single one by its probability, for its share would be 1 whatever the router says,
+and teach it nothing (Fedus et al. 2021, arXiv:2101.03961, section 2.1). All in fp32 (there, section 2.4).
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Routing:
     chosen: Tensor
     """Numbers of the experts, (B, S, k), the likeliest first."""
     weights: Tensor
-    """What each adds, fp32 (B, S, k), summing to 1."""
+    """What each adds, fp32 (B, S, k): summing to 1, or the one expert's probability."""
 
 
 class Router(nn.Module):
@@ -50,7 +51,9 @@ class Router(nn.Module):
             loss = balance_loss(probabilities, chosen, group=self.sequence_group)
             probabilities = _WithLoss.apply(probabilities, self.config.balance * self.loss_share * loss)
         weights = probabilities.gather(-1, chosen)
-        return Routing(chosen=chosen, weights=weights / weights.sum(dim=-1, keepdim=True))
+        if self.config.top_k > 1:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        return Routing(chosen=chosen, weights=weights)
 
     def _choose(self, probabilities: Tensor) -> Tensor:
         if self.config.hot_expert is not None:
