@@ -1,0 +1,169 @@
+"""Workloads as real trainings on gloo ranks, by torch's own DDP, FSDP2, functional collectives and loader."""
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import traincope
+from tests.truth.links import SlowLinks
+from tests.truth.workloads import LAYERS, Workload
+
+WIDTH = 8
+ONE_BUCKET_A_LAYER = 4 * WIDTH * WIDTH / 2**20
+"""MiB of a layer's float32 weights."""
+SHORT = 0.1
+
+
+class Slow(torch.autograd.Function):
+    """The identity, which sleeps each way: when it was begun forward, and all of the time backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: "Layer", began: float) -> Tensor:
+        ctx.layer = layer
+        time.sleep(max(began + layer.forward_seconds - time.monotonic(), 0))
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        time.sleep(ctx.layer.backward_seconds)
+        return gradients[0], None, None
+
+
+class Summed(torch.autograd.Function):
+    """Summed over a group in forward, its gradient too in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return functional.wait_tensor(functional.all_reduce(x, "sum", group))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return functional.wait_tensor(functional.all_reduce(gradients[0], "sum", ctx.group)), None
+
+
+class Layer(nn.Module):
+    """A linear that takes so many seconds; with a group, its output is summed over that."""
+
+    def __init__(self, *, forward: float, backward: float = 0.0, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.forward_seconds, self.backward_seconds = forward, backward
+        self.group = group
+
+    def forward(self, x: Tensor) -> Tensor:
+        began = time.monotonic()
+        result: Tensor = Slow.apply(self.linear(x), self, began)
+        return result if self.group is None else Summed.apply(result, self.group)
+
+
+class Batches(Dataset[Tensor]):
+    """So many, each of which takes so long to be made."""
+
+    def __init__(self, number: int, *, seconds: float) -> None:
+        self._number, self._seconds = number, seconds
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __getitem__(self, index: int) -> Tensor:
+        time.sleep(self._seconds)
+        return torch.ones(4, WIDTH)
+
+
+class SlowToSave:
+    """Something in a checkpoint that takes so long to be written."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __reduce__(self) -> tuple[type[int], tuple[()]]:
+        time.sleep(self._seconds)
+        return int, ()
+
+
+def train(directory: str, workload: Workload, steps: int) -> None:
+    """Runs on every rank of a pool: as told, and again with all that is to last lasting a tenth of it.
+
+    The first step is warm-up.
+    """
+    for name, share in (("told", 1.0), ("short", SHORT)):
+        with traincope.run(f"{directory}/{name}", throttle=None) as run:
+            mesh = init_device_mesh("cpu", _shape(workload), mesh_dim_names=workload.axes)
+            with SlowLinks(_seconds(workload, mesh, share)):
+                _Training(workload, mesh, share).steps(steps, after_each=run.step)
+
+
+def _shape(workload: Workload) -> tuple[int, ...]:
+    return tuple(len(workload.members(axis, 0)) for axis in workload.axes)
+
+
+def _seconds(workload: Workload, mesh: DeviceMesh, share: float) -> Mapping[tuple[str, str], float]:
+    """By the names of this rank's groups."""
+    links = workload.links_ns.items()
+    return {(operation, mesh.get_group(axis).group_name): share * ns / 1e9 for (axis, operation), ns in links}
+
+
+class _Training:
+    """One rank's; of all that is to last, it lasts that share."""
+
+    def __init__(self, workload: Workload, mesh: DeviceMesh, share: float) -> None:
+        rank = dist.get_rank()
+
+        def seconds(each_ns: tuple[int, ...]) -> float:
+            return share * workload.of(each_ns, rank) / 1e9
+
+        self.saves, self.save_seconds = any(workload.save_ns), seconds(workload.save_ns)
+        self.late_seconds, self.data_seconds = seconds(workload.late_ns), seconds(workload.data_ns)
+        self.beside = Layer(forward=seconds(workload.beside_ns))
+        self.evaluates, self.evaluated = any(workload.evaluate_ns), Layer(forward=seconds(workload.evaluate_ns)).eval()
+        self.reduces = mesh.get_group("dp") if workload.parallel in ("async", "dp x tp") else None
+        self.overlaps = workload.parallel == "async"
+        summed = mesh.get_group("tp") if "tp" in workload.axes else None
+        forward, backward = seconds(workload.forward_ns), seconds(workload.backward_ns)
+        layers = [Layer(forward=forward, backward=backward, group=summed) for _ in range(LAYERS)]
+        self.model = _wrapped(nn.Sequential(*layers), workload.parallel, mesh)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0)
+
+    def steps(self, number: int, *, after_each: Callable[[], None]) -> None:
+        for batch in DataLoader(Batches(number, seconds=self.data_seconds), batch_size=None):
+            time.sleep(self.late_seconds)
+            self.model(batch).mean().backward()
+            self._reduce(batch)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            if self.saves:
+                torch.save(SlowToSave(self.save_seconds), io.BytesIO())
+            if self.evaluates:
+                with torch.no_grad():
+                    self.evaluated(batch)
+            after_each()
+
+    def _reduce(self, batch: Tensor) -> None:
+        """What training loops do by hand."""
+        if self.reduces is None:
+            return
+        work = dist.all_reduce(torch.ones(WIDTH), group=self.reduces, async_op=True)
+        if self.overlaps:
+            self.beside(batch)
+        work.wait()
+
+
+def _wrapped(model: nn.Sequential, parallel: str, mesh: DeviceMesh) -> nn.Module:
+    if parallel == "ddp":
+        return DistributedDataParallel(model, process_group=mesh.get_group("dp"), bucket_cap_mb=ONE_BUCKET_A_LAYER)
+    if parallel == "fsdp":
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    return model
