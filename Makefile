@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report test-kill sample-runs FORCE truth-bubble truth-clocks truth-flops truth-plan clean
+.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -68,6 +68,12 @@ test-kill: setup
 
 bench-report: setup
 	$(BIN)/python -m tests.bench.report
+
+truth: setup
+	$(BIN)/python -m tests.truth
+
+bench-ingest: setup
+	$(BIN)/python -m tests.bench.ingest
 
 truth-bubble: setup
 	$(BIN)/python -m tests.truth.bubble

@@ -8,6 +8,7 @@ from tests.ingest.writing import complete, kineto
 from traincope.errors import DataError, UsageError
 from traincope.ingest import import_traces
 from traincope.store import read_run
+from traincope.store.redaction import redact
 from traincope.store.traces import read_trace
 from traincope.timeline import open_run
 
@@ -87,3 +88,10 @@ def test_a_trace_without_any_event_that_lasts_is_refused(tmp_path: Path) -> None
     (tmp_path / "empty.json").write_text('{"traceEvents": []}')
     with pytest.raises(DataError, match="holds no event with a duration"):
         import_traces([tmp_path / "empty.json"], tmp_path / "run")
+
+
+def test_a_copy_without_names_is_refused_for_nothing_would_be_left(tmp_path: Path) -> None:
+    import_traces([trace(tmp_path / "a.json")], tmp_path / "run")
+    with pytest.raises(UsageError, match="names of kernels are all it holds"):
+        redact(tmp_path / "run", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

@@ -35,7 +35,7 @@ from traincope.store.layout import (
     rank_number,
     signal_file,
 )
-from traincope.store.lines import parse, read_numbered
+from traincope.store.lines import parse, read_numbered, read_object
 from traincope.store.reading import find_run
 from traincope.store.segments import SegmentRecords, own_events, read_segment
 
@@ -60,6 +60,8 @@ def redact(run: Path, target: Path) -> None:
     root = find_run(run)
     if target.exists():
         raise UsageError(f"{target} is there already; give another place with -o")
+    if read_object(root / RUN_FILE).get("imported"):
+        raise UsageError(f"{root} was imported: names of kernels are all it holds, and nothing would be left of it")
     hashed = _hash()
     try:
         _copy(root, target, hashed)
