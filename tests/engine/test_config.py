@@ -18,6 +18,19 @@ from traincope.errors import ConfigError
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no layers": (lambda: ModelConfig(layers=0), "model.layers = 0 must be greater than 0"),
+    "no capacity": (
+        lambda: ExpertsConfig(capacity_factor=float("inf")),
+        "experts.capacity_factor = inf is not finite; for no capacity leave it out",
+    ),
+    "no clipping": (
+        lambda: OptimizerConfig(clip_norm=float("inf")),
+        "optimizer.clip_norm = inf is not finite; for no clipping leave it out",
+    ),
+    "no number": (lambda: OptimizerConfig(lr=float("nan")), "optimizer.lr = nan is not finite; give a number"),
+    "endless balance": (
+        lambda: ExpertsConfig(balance=float("inf")),
+        "experts.balance = inf is not finite; give a number",
+    ),
     "heads and hidden": (
         lambda: ModelConfig(hidden=100, heads=8),
         "model.hidden = 100 is not a multiple of model.heads = 8; change one of them",
@@ -247,3 +260,8 @@ def test_1f1b_of_virtual_stages_is_the_interleaved_schedule() -> None:
 def test_a_schedule_in_a_v_has_two_stages_a_rank_without_being_told() -> None:
     assert ParallelConfig(pp=4, schedule="zb-v", microbatches=8).pipeline.stages == 8
     assert ParallelConfig(schedule="zb-v").pipeline.stages == 1
+
+
+def test_an_expert_has_no_more_rows_than_a_sequence_has_tokens() -> None:
+    assert ExpertsConfig(number=4, top_k=2, capacity_factor=1.0).capacity(16) == 8
+    assert ExpertsConfig(number=4, top_k=2, capacity_factor=1e308).capacity(16) == 16

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from traincope.engine.checks import positive, require
+from traincope.engine.checks import not_negative, positive, require
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import FSDPConfig
 
@@ -36,8 +36,8 @@ class ExpertsConfig:
             f"experts.top_k = {self.top_k} is more than experts.number = {self.number}; use at most that many",
         )
         if self.capacity_factor is not None:
-            positive(self.capacity_factor, key="experts.capacity_factor")
-        require(self.balance >= 0.0, f"experts.balance = {self.balance} is negative; 0 switches it off")
+            positive(self.capacity_factor, key="experts.capacity_factor", otherwise="for no capacity leave it out")
+        not_negative(self.balance, key="experts.balance")
         require(
             self.hot_expert is None or 0 <= self.hot_expert < self.number,
             f"experts.hot_expert = {self.hot_expert} is none of the {self.number} experts, which are counted from 0",
@@ -83,4 +83,4 @@ class ExpertsConfig:
         """
         if self.capacity_factor is None:
             return None
-        return min(math.ceil(self.capacity_factor * tokens * self.top_k / self.number), tokens)
+        return math.ceil(min(self.capacity_factor * tokens * self.top_k / self.number, tokens))

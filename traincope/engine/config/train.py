@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from traincope.engine.checks import positive, require
+from traincope.engine.checks import not_negative, positive, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,7 @@ class OptimizerConfig:
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
             require(0.0 <= value < 1.0, f"optimizer.{name} = {value} must be at least 0 and below 1")
-        require(
-            self.weight_decay >= 0.0, f"optimizer.weight_decay = {self.weight_decay} is negative; 0 switches it off"
-        )
+        not_negative(self.weight_decay, key="optimizer.weight_decay")
         if self.clip_norm is not None:
-            positive(self.clip_norm, key="optimizer.clip_norm")
-        require(self.warmup >= 0, f"optimizer.warmup = {self.warmup} is negative; 0 switches it off")
+            positive(self.clip_norm, key="optimizer.clip_norm", otherwise="for no clipping leave it out")
+        not_negative(self.warmup, key="optimizer.warmup")
