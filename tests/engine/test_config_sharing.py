@@ -20,13 +20,47 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(parallel=ParallelConfig(dp=2, tp=2), ddp=DDPConfig(compression="fp16")),
         "ddp.compression = 'fp16' needs whole parameters, but parallel.tp = 2 cuts them; leave one of the two out",
     ),
+    "buckets of nothing": (
+        lambda: Config(parallel=ParallelConfig(fsdp=2), ddp=DDPConfig(bucket_mib=1.0)),
+        "ddp.bucket_mib = 1.0 needs parallel.dp > 1; without replicas leave it out",
+    ),
+    "buckets of parts": (
+        lambda: Config(parallel=ParallelConfig(dp=2, tp=2), ddp=DDPConfig(bucket_mib=1.0)),
+        "ddp.bucket_mib = 1.0 needs whole parameters, but parallel.tp = 2 cuts them; leave one of the two out",
+    ),
+    "endless buckets": (
+        lambda: DDPConfig(bucket_mib=float("inf")),
+        "ddp.bucket_mib = inf is not finite; give a number",
+    ),
+    "a width of no factors": (
+        lambda: DDPConfig(compression="bf16", powersgd_rank=8),
+        "ddp.powersgd_rank = 8 is for ddp.compression = 'powersgd'; set that, or leave it out",
+    ),
+    "a start of no factors": (
+        lambda: DDPConfig(powersgd_start=3),
+        "ddp.powersgd_start = 3 is for ddp.compression = 'powersgd'; set that, or leave it out",
+    ),
     "factors from the first step on": (
-        lambda: DDPConfig(powersgd_start=1),
+        lambda: DDPConfig(compression="powersgd", powersgd_start=1),
         "ddp.powersgd_start = 1 must be at least 2",
     ),
     "zero-2 of replicas": (
         lambda: Config(parallel=ParallelConfig(dp=2), fsdp=FSDPConfig(stage=2)),
         "fsdp.stage = 2 needs parallel.fsdp > 1; without shards leave it out",
+    ),
+    "zero-2 of stages": (
+        lambda: Config(parallel=ParallelConfig(pp=2, fsdp=2), fsdp=FSDPConfig(stage=2)),
+        "fsdp.stage = 2 does nothing with parallel.pp = 2, for a pipeline gathers all of a stage at once and keeps it; "
+        "leave it out",
+    ),
+    "ahead of stages": (
+        lambda: Config(parallel=ParallelConfig(pp=2, cp=2), fsdp=FSDPConfig(prefetch=2)),
+        "fsdp.prefetch = 2 does nothing with parallel.pp = 2, for a pipeline gathers all of a stage at once and keeps "
+        "it; leave it out",
+    ),
+    "units of replicas": (
+        lambda: Config(parallel=ParallelConfig(dp=2), fsdp=FSDPConfig(unit_blocks=2)),
+        "fsdp.unit_blocks = 2 needs parallel.fsdp > 1; without shards leave it out",
     ),
     "a node of no shards": (
         lambda: Config(fsdp=FSDPConfig(node_ranks=2)),
@@ -42,8 +76,13 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "fsdp.node_ranks = 2 needs fsdp.stage = 3; stage 2 gathers nothing in backward",
     ),
     "a crooked block": (
-        lambda: FSDPConfig(quantization_block=30),
+        lambda: FSDPConfig(quantize_weights=True, quantization_block=30),
         "fsdp.quantization_block = 30 is no multiple of 4, the bytes of a scale; make it one",
+    ),
+    "blocks of floats": (
+        lambda: FSDPConfig(quantization_block=64),
+        "fsdp.quantization_block = 64 is for fsdp.quantize_weights or fsdp.quantize_gradients; set one, or leave it "
+        "out",
     ),
     "offload of replicas": (
         lambda: Config(parallel=ParallelConfig(dp=2), offload=OffloadConfig(parameters="cpu")),
@@ -59,6 +98,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: OffloadConfig(directory="/nowhere/at/all"),
         "offload.directory = '/nowhere/at/all' is no folder; make it, or name another",
     ),
+    "a folder for nothing": (
+        lambda: OffloadConfig(parameters="cpu", directory="/"),
+        "offload.directory = '/' would stay empty; set offload.parameters or offload.optimizer to 'file', or leave it "
+        "out",
+    ),
 }
 
 
@@ -72,3 +116,12 @@ def test_what_cannot_work_is_refused_with_the_remedy(case: str) -> None:
 
 def test_shards_over_context_are_shards_too() -> None:
     Config(parallel=ParallelConfig(cp=4), fsdp=FSDPConfig(stage=3, node_ranks=2, quantize_weights=True))
+
+
+def test_replicas_of_what_is_cut_are_reduced_in_units_too() -> None:
+    Config(parallel=ParallelConfig(dp=2, tp=2), fsdp=FSDPConfig(unit_blocks=2))
+
+
+def test_a_folder_is_for_either_kind_of_file() -> None:
+    OffloadConfig(parameters="file", directory="/")
+    OffloadConfig(optimizer="file", directory="/")

@@ -4,7 +4,8 @@ The stages are those of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054): 1 shar
 too, 3 parameters too.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -31,19 +32,20 @@ class DDPConfig:
         positive(self.powersgd_rank, key="ddp.powersgd_rank")
         require(self.powersgd_start >= 2, f"ddp.powersgd_start = {self.powersgd_start} must be at least 2")
         positive(self.bucket_mib, key="ddp.bucket_mib")
+        for name, value in _given(self, "powersgd_rank", "powersgd_start"):
+            require(
+                self.compression == "powersgd",
+                f"ddp.{name} = {value} is for ddp.compression = 'powersgd'; set that, or leave it out",
+            )
 
     def check(self, parallel: ParallelConfig) -> None:
         """Raise ConfigError if a setting needs replicas that there are not."""
-        for name in ("shard_optimizer", "compression"):
-            asked = getattr(self, name) != getattr(DDPConfig(), name)
+        for name, value in _given(self, "shard_optimizer", "compression", "bucket_mib"):
+            require(parallel.dp > 1, f"ddp.{name} = {value} needs parallel.dp > 1; without replicas leave it out")
             require(
-                not asked or parallel.dp > 1,
-                f"ddp.{name} = {_toml(getattr(self, name))} needs parallel.dp > 1; without replicas leave it out",
-            )
-            require(
-                not asked or parallel.tp == 1,
-                f"ddp.{name} = {_toml(getattr(self, name))} needs whole parameters, but parallel.tp = {parallel.tp} "
-                "cuts them; leave one of the two out",
+                parallel.tp == 1,
+                f"ddp.{name} = {value} needs whole parameters, but parallel.tp = {parallel.tp} cuts them; leave one of "
+                "the two out",
             )
 
 
@@ -52,8 +54,8 @@ class FSDPConfig:
     """`[fsdp]`: shards of the model, over `parallel.fsdp` x `parallel.cp` ranks."""
 
     stage: Literal[2, 3] = 3
-    """ZeRO stage. 3 frees gathered parameters after each use, 2 keeps them until the last microbatch's backward and
-    reduces gradients after each; pipelines always keep them, and reduce once a step."""
+    """ZeRO stage. 3 frees gathered parameters after each use, 2 keeps them until the last backward of a step and
+    reduces gradients after each. A pipeline does neither, and has no 2: it keeps them, and reduces once a step."""
     unit_blocks: int = 1
     """Blocks gathered as one; as many as the model has, and the whole of it is one unit."""
     prefetch: int | None = None
@@ -76,6 +78,12 @@ class FSDPConfig:
             f"fsdp.quantization_block = {self.quantization_block} is no multiple of 4, the bytes of a scale; "
             "make it one",
         )
+        for name, value in _given(self, "quantization_block"):
+            require(
+                self.quantize_weights or self.quantize_gradients,
+                f"fsdp.{name} = {value} is for fsdp.quantize_weights or fsdp.quantize_gradients; set one, or leave it "
+                "out",
+            )
         if self.prefetch is not None:
             positive(self.prefetch, key="fsdp.prefetch")
         if self.node_ranks is not None:
@@ -86,13 +94,21 @@ class FSDPConfig:
             )
 
     def check(self, parallel: ParallelConfig) -> None:
-        """Raise ConfigError if a setting needs shards that there are not."""
+        """Raise ConfigError if a setting needs shards that there are not, or that are gathered otherwise."""
         ranks = parallel.fsdp * parallel.cp
-        for name in ("stage", "prefetch", "node_ranks", "quantize_weights", "quantize_gradients"):
-            asked = getattr(self, name) != getattr(FSDPConfig(), name)
+        for name, value in _given(self, "stage", "prefetch", "node_ranks", "quantize_weights", "quantize_gradients"):
+            require(ranks > 1, f"fsdp.{name} = {value} needs parallel.fsdp > 1; without shards leave it out")
+        for name, value in _given(self, "unit_blocks"):
+            # Of what tensor parallelism cuts, replicas are reduced in these units too.
             require(
-                not asked or ranks > 1,
-                f"fsdp.{name} = {_toml(getattr(self, name))} needs parallel.fsdp > 1; without shards leave it out",
+                ranks > 1 or (parallel.dp > 1 and parallel.tp > 1),
+                f"fsdp.{name} = {value} needs parallel.fsdp > 1; without shards leave it out",
+            )
+        for name, value in _given(self, "stage", "prefetch"):
+            require(
+                parallel.pp == 1,
+                f"fsdp.{name} = {value} does nothing with parallel.pp = {parallel.pp}, for a pipeline gathers all of a "
+                "stage at once and keeps it; leave it out",
             )
         if self.node_ranks is not None:
             require(
@@ -118,6 +134,11 @@ class OffloadConfig:
             self.directory is None or Path(self.directory).is_dir(),
             f"offload.directory = {self.directory!r} is no folder; make it, or name another",
         )
+        require(
+            self.directory is None or "file" in (self.parameters, self.optimizer),
+            f"offload.directory = {self.directory!r} would stay empty; set offload.parameters or offload.optimizer to "
+            "'file', or leave it out",
+        )
 
     def check(self, parallel: ParallelConfig, ddp: DDPConfig) -> None:
         """Raise ConfigError if there is nothing that could lie elsewhere."""
@@ -130,6 +151,14 @@ class OffloadConfig:
             f"offload.optimizer = {self.optimizer!r} cannot be combined with ddp.shard_optimizer; use parallel.fsdp, "
             "or one of the two",
         )
+
+
+def _given(settings: DDPConfig | FSDPConfig, *names: str) -> Iterator[tuple[str, str]]:
+    """Those of the keys that have another value than by themselves, with it as a file has it."""
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name in names and value != field.default:
+            yield field.name, _toml(value)
 
 
 def _toml(value: object) -> str:
