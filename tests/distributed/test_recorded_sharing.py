@@ -3,7 +3,7 @@
 Bytes are counted as in test_recorded_axes: the whole of what is gathered or reduced, what one rank sends otherwise.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +131,16 @@ class Logged(DefaultAllGather):
         return super().__call__(*arguments, **settings)
 
 
-def order_of_gathers(text: str, settings: FSDPConfig) -> list[str]:
-    """Of a forward: which unit is gathered (`g`), which block computes (`f`); the ends are unit `-`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Which unit is gathered (`g`), which block computes forward (`f`) and backward (`b`); the ends are unit `-`."""
+
+    forward: str
+    backward: str
+
+
+def order_of_gathers(text: str, settings: FSDPConfig) -> Order:
+    """Of one step."""
     config = replace(small_config(text, ParallelConfig(fsdp=2), steps=1), fsdp=settings)
     trainer = Trainer(config, device=torch.device("cpu"))
     model: Any = trainer.modules[0]
@@ -143,12 +151,14 @@ def order_of_gathers(text: str, settings: FSDPConfig) -> list[str]:
     for name, block in model.blocks.items():
         block.set_custom_all_gather(Logged(name, seen))
         block.register_forward_pre_hook(lambda *_, name=name: seen.append(f"f{name}"))
-    trainer.evaluate()
-    return seen[: len(seen) // config.train.evaluation_batches]
+        block.register_full_backward_pre_hook(lambda *_, name=name: seen.append(f"b{name}"))
+    list(trainer.steps())
+    last = seen.index(f"f{L - 1}") + 1
+    return Order(forward=" ".join(seen[:last]), backward=" ".join(seen[last:]))
 
 
 def test_units_are_gathered_as_far_ahead_as_asked(two_ranks: Pool, text: str) -> None:
     as_torch = two_ranks.run(order_of_gathers, text, FSDPConfig())[0]
     two_ahead = two_ranks.run(order_of_gathers, text, FSDPConfig(prefetch=2))[0]
-    assert as_torch == ["g-", "g0", "f0", "g1", "f1", "g2", "f2", "g3", "f3"]
-    assert two_ahead == ["g-", "g0", "g1", "g2", "f0", "g3", "f1", "f2", "f3"]
+    assert as_torch == Order(forward="g- g0 f0 g1 f1 g2 f2 g3 f3", backward="g- g3 b3 g2 b2 g1 b1 g0 b0")
+    assert two_ahead == Order(forward="g- g0 g1 g2 f0 g3 f1 f2 f3", backward="g- g3 g2 b3 g1 b2 g0 b1 b0")
