@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.writing import complete, kineto
+from traincope.cli.main import make_parser
 
 
 def traincope(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -62,7 +63,8 @@ def test_what_is_no_trace_is_refused_in_one_sentence(content: str, code: int, sa
 
 
 @pytest.mark.parametrize("price", ["-1", "0", "nan", "inf", "cheap"])
-def test_a_price_that_is_none_is_refused(price: str, tmp_path: Path) -> None:
-    done = traincope("report", tmp_path, f"--price-per-gpu-hour={price}")
-    assert done.returncode == 2
-    assert "--price-per-gpu-hour" in done.stderr
+def test_a_price_that_is_none_is_refused(price: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        make_parser().parse_args(["report", "run", f"--price-per-gpu-hour={price}"])
+    assert refused.value.code == 2
+    assert "--price-per-gpu-hour" in capsys.readouterr().err
