@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from traincope.engine.local import local_part
 from traincope.engine.mesh import SHARD_AXES, Layout
 
 
@@ -43,8 +44,7 @@ def _partitioning_axes(layout: Layout) -> tuple[str, ...]:
 
 
 def _squares(gradient: Tensor, *, layout: Layout) -> Tensor:
-    local: Tensor = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    squares: Tensor = torch.linalg.vector_norm(local, dtype=torch.float32).square()
+    squares: Tensor = torch.linalg.vector_norm(local_part(gradient), dtype=torch.float32).square()
     copies = math.prod(layout.size(axis) for axis in _partitioning_axes(layout) if not _is_cut(gradient, axis=axis))
     return squares / copies
 
@@ -60,5 +60,4 @@ def _is_cut(gradient: Tensor, *, axis: str) -> bool:
 
 
 def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    return [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
+    return [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from traincope.engine.config import ModelConfig
+from traincope.engine.local import local_part
 
 STANDARD_DEVIATION = 0.02
 """Of every matrix (GPT-2); those that write to the residual stream divide it by sqrt(2 layers)."""
@@ -25,8 +26,7 @@ def initialise(model: nn.Module, config: ModelConfig, *, seed: int) -> None:
     """Fill every parameter, whole or sharded, in place. One whole parameter is in memory at a time."""
     for name, parameter in model.named_parameters():
         value = _starting_value(name, parameter.shape, config=config, seed=seed).to(parameter.device)
-        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-        local.copy_(_part(value, parameter))
+        local_part(parameter).copy_(_part(value, parameter))
 
 
 def _starting_value(name: str, shape: torch.Size, *, config: ModelConfig, seed: int) -> Tensor:

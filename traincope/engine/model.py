@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from traincope.engine.config import ExpertsConfig, ModelConfig
+from traincope.engine.local import local_part
 from traincope.engine.moe import MixtureOfExperts
 
 Positions = tuple[range, ...]
@@ -156,4 +156,4 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross entropy in nats, in fp32; logits (B, S, V), whole or cut along V, targets (B, S)."""
     loss = functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-    return loss.to_local() if isinstance(loss, DTensor) else loss
+    return local_part(loss)

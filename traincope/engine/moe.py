@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from traincope.engine.config import ExpertsConfig
 from traincope.engine.expert_load import LoadCounter
+from traincope.engine.local import local_part
 from traincope.engine.router import Router
 from traincope.engine.slots import Slots, assign
 
@@ -28,14 +28,9 @@ class Experts(nn.Module):
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Rows (N, H) in the order of the experts that are here, `counts` of them each -> (N, H)."""
         ends = counts.cumsum(0, dtype=torch.int32)
-        gate, up, down = (_local(weight).to(rows.dtype) for weight in (self.gate, self.up, self.down))
+        gate, up, down = (local_part(weight).to(rows.dtype) for weight in (self.gate, self.up, self.down))
         inner = functional.silu(functional.grouped_mm(rows, gate, offs=ends))
         return functional.grouped_mm(inner * functional.grouped_mm(rows, up, offs=ends), down, offs=ends)
-
-
-def _local(weight: Tensor) -> Tensor:
-    """The experts that are on this rank."""
-    return weight.to_local() if isinstance(weight, DTensor) else weight
 
 
 def all_here(experts: Experts, rows: Tensor, slots: Slots) -> Tensor:

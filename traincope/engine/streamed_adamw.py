@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
+from traincope.engine.local import local_part
 from traincope.engine.mapped import MappedTensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -68,7 +69,7 @@ class _Block:
 
     @classmethod
     def of(cls, parameters: Sequence[nn.Parameter], *, directory: str | None) -> "_Block":
-        count = sum(_local(parameter).numel() for parameter in parameters)
+        count = sum(local_part(parameter).numel() for parameter in parameters)
         file = MappedTensor.zeros(len(MOMENTS) * count, dtype=torch.float32, directory=directory)
         return cls(parameters=tuple(parameters), file=file)
 
@@ -80,7 +81,7 @@ class _Block:
         """The two moments of each parameter, as views."""
         start = 0
         for parameter in self.parameters:
-            local = _local(parameter)
+            local = local_part(parameter)
             moments = flat[start : start + 2 * local.numel()].view(2, *local.shape)
             start += 2 * local.numel()
             yield moments[0], moments[1]
@@ -90,8 +91,8 @@ def _update(parameter: nn.Parameter, moments: tuple[Tensor, Tensor], *, step: Te
     assert parameter.grad is not None
     beta1, beta2 = settings["betas"]
     adamw(
-        [_local(parameter)],
-        [_local(parameter.grad)],
+        [local_part(parameter)],
+        [local_part(parameter.grad)],
         [moments[0]],
         [moments[1]],
         [],
@@ -114,13 +115,8 @@ def _to_files(optimizer: torch.optim.Optimizer) -> None:
         for parameter, moments in zip(block.parameters, block.split(block.file.tensor), strict=True):
             state = optimizer.state[parameter]
             for name, moment in zip(MOMENTS, moments, strict=True):
-                moment.copy_(_local(state[name]))
+                moment.copy_(local_part(state[name]))
                 state[name] = _like(parameter, moment)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    local: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return local
 
 
 def _like(parameter: nn.Parameter, local: Tensor) -> Tensor:
