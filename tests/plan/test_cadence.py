@@ -61,6 +61,11 @@ def test_a_job_that_never_gets_to_a_checkpoint_keeps_nothing() -> None:
     [
         ({"mtbf_seconds": 0, "save_seconds": 1}, "mtbf_seconds = 0 must be more than 0"),
         ({"mtbf_seconds": 1, "save_seconds": float("nan")}, "save_seconds = nan must be more than 0"),
+        ({"mtbf_seconds": float("inf"), "save_seconds": 1}, "mtbf_seconds = inf must be finite"),
+        (
+            {"mtbf_seconds": 1, "save_seconds": 1, "restart_seconds": float("inf")},
+            "restart_seconds = inf must be finite",
+        ),
         ({"mtbf_seconds": 1, "save_seconds": 1, "restart_seconds": -1}, "restart_seconds = -1 must be at least 0"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import argparse
 
+from traincope.cli.quantities import whole
 from traincope.plan.flops import Recompute
 from traincope.plan.layout import RING, ULYSSES, ZERO_STAGES, Layout
 from traincope.plan.orders import SCHEDULES
@@ -21,10 +22,10 @@ SIZES = (
 def add_layout(parser: argparse.ArgumentParser) -> None:
     layout = parser.add_argument_group("layout")
     for name, help_ in SIZES:
-        layout.add_argument(f"--{name}", type=int, default=1, metavar="N", help=f"{help_} (default: 1)")
+        layout.add_argument(f"--{name}", type=whole, default=1, metavar="N", help=f"{help_} (default: 1)")
     layout.add_argument(
         "--zero",
-        type=int,
+        type=whole,
         choices=ZERO_STAGES,
         default=0,
         help="ZeRO's stage: DDP is 0, FSDP2 3, but 1 where it keeps gathered weights and sums gradients until the "
@@ -35,7 +36,7 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
     )
     layout.add_argument("--cp-method", choices=(RING, ULYSSES), default=RING, help=f"default: {RING}")
     layout.add_argument("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="of the pipeline (default: 1f1b)")
-    layout.add_argument("--virtual", type=int, metavar="V", help="stages of a pipeline rank (default: the fewest)")
+    layout.add_argument("--virtual", type=whole, metavar="V", help="stages of a pipeline rank (default: the fewest)")
     choices = tuple(each.value for each in Recompute)
     layout.add_argument("--recompute", choices=choices, default=Recompute.NONE.value, help="default: none")
     _add_numbers(parser.add_argument_group("numbers"))

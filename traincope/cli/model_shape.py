@@ -2,6 +2,7 @@
 
 import argparse
 
+from traincope.cli.quantities import whole
 from traincope.errors import UsageError
 from traincope.plan.transformer import Experts, Transformer
 
@@ -28,9 +29,9 @@ OPTIONAL = (
 def add_model(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     for name, help_ in REQUIRED:
-        model.add_argument(f"--{name}", type=int, required=True, metavar="N", help=help_)
+        model.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=help_)
     for name, help_ in OPTIONAL:
-        model.add_argument(f"--{name}", type=int, metavar="N", help=help_)
+        model.add_argument(f"--{name}", type=whole, metavar="N", help=help_)
     model.add_argument("--gated-mlp", action="store_true", help="three matrices in the feed-forward, as in SwiGLU")
     model.add_argument("--untied", action="store_true", help="the output has a matrix of its own")
 

@@ -2,14 +2,15 @@
 
 import argparse
 
+from traincope.cli.quantities import quantity, whole
 from traincope.plan.actions import Times
 
 
 def add_size(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pp", type=int, required=True, metavar="P", help="ranks of the pipeline")
-    parser.add_argument("--microbatches", type=int, required=True, metavar="M", help="pieces of a rank's batch")
+    parser.add_argument("--pp", type=whole, required=True, metavar="P", help="ranks of the pipeline")
+    parser.add_argument("--microbatches", type=whole, required=True, metavar="M", help="pieces of a rank's batch")
     parser.add_argument(
-        "--virtual", type=int, metavar="V", help="stages of one rank (default: as few as the schedule can have)"
+        "--virtual", type=whole, metavar="V", help="stages of one rank (default: as few as the schedule can have)"
     )
     for name, what in (
         ("forward", "F"),
@@ -17,11 +18,11 @@ def add_size(parser: argparse.ArgumentParser) -> None:
         ("backward-weight", "W, the weights' gradients"),
     ):
         parser.add_argument(
-            f"--{name}", type=float, default=1.0, metavar="T", help=f"time of {what}, of one stage (default: 1)"
+            f"--{name}", type=quantity, default=1.0, metavar="T", help=f"time of {what}, of one stage (default: 1)"
         )
     parser.add_argument(
         "--transfer",
-        type=float,
+        type=quantity,
         default=0.0,
         metavar="T",
         help="time of a message between ranks, played out but in no formula (default: 0)",

@@ -8,6 +8,7 @@ from typing import TypedDict
 from rich.console import Console
 
 from traincope.cli.model_shape import add_format, require_positive
+from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
 from traincope.plan.cadence import Failures, daly_seconds, job_mtbf, useful_ratio, young_seconds
 from traincope.report.tables import table
@@ -44,29 +45,33 @@ class PlanCadence:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--mtbf-hours",
-            type=float,
+            type=quantity,
             required=True,
             metavar="X",
             help="mean time between failures of the job, or of each part that --parts counts",
         )
         parser.add_argument(
-            "--parts", type=int, default=1, metavar="N", help="GPUs or nodes, any of which fails the job (default: 1)"
+            "--parts", type=whole, default=1, metavar="N", help="GPUs or nodes, any of which fails the job (default: 1)"
         )
         parser.add_argument(
-            "--save-seconds", type=float, required=True, metavar="X", help="how long training stands still for a save"
+            "--save-seconds",
+            type=quantity,
+            required=True,
+            metavar="X",
+            help="how long training stands still for a save",
         )
         parser.add_argument(
             "--restart-seconds",
-            type=float,
+            type=quantity,
             default=0.0,
             metavar="X",
             help="from a failure until training goes on from the last checkpoint (default: 0)",
         )
         parser.add_argument(
-            "--step-seconds", type=float, metavar="X", help="time of a step, to tell intervals in steps"
+            "--step-seconds", type=quantity, metavar="X", help="time of a step, to tell intervals in steps"
         )
         parser.add_argument(
-            "--every-seconds", type=float, metavar="X", help="an interval of your own, to set beside them"
+            "--every-seconds", type=quantity, metavar="X", help="an interval of your own, to set beside them"
         )
         add_format(parser)
 

@@ -7,6 +7,7 @@ from typing import TypedDict
 from rich.console import Console
 
 from traincope.cli.model_shape import add_format, add_model, require_positive, transformer
+from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
 from traincope.plan.flops import Recompute, StepFlops, rule_flops, step_flops, utilization_ratio
 from traincope.plan.transformer import Transformer
@@ -50,16 +51,16 @@ class PlanFlops:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_model(parser)
         step = parser.add_argument_group("step")
-        step.add_argument("--batch", type=int, required=True, metavar="N", help="sequences of a step, over all GPUs")
-        step.add_argument("--gpus", type=int, required=True, metavar="N", help="how many")
-        step.add_argument("--peak-tflops", type=float, required=True, metavar="X", help="dense peak of one GPU")
-        step.add_argument("--iteration-seconds", type=float, required=True, metavar="X", help="time of a step")
+        step.add_argument("--batch", type=whole, required=True, metavar="N", help="sequences of a step, over all GPUs")
+        step.add_argument("--gpus", type=whole, required=True, metavar="N", help="how many")
+        step.add_argument("--peak-tflops", type=quantity, required=True, metavar="X", help="dense peak of one GPU")
+        step.add_argument("--iteration-seconds", type=quantity, required=True, metavar="X", help="time of a step")
         choices = tuple(each.value for each in Recompute)
         step.add_argument("--recompute", choices=choices, default=Recompute.NONE.value, help="default: none")
         step.add_argument("--causal-half", action="store_true", help="count the half that a causal mask leaves")
         step.add_argument(
             "--squared-lengths",
-            type=int,
+            type=whole,
             metavar="N",
             help="sum of the squared lengths of a step's documents, where attention ends with each "
             "(default: batch x seq^2)",

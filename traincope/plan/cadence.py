@@ -19,10 +19,12 @@ class Failures:
 
     def __post_init__(self) -> None:
         for name in ("mtbf_seconds", "save_seconds"):
-            if not (getattr(self, name) > 0 and math.isfinite(getattr(self, name))):
-                raise UsageError(f"{name} = {getattr(self, name):g} must be more than 0")
-        if not (self.restart_seconds >= 0 and math.isfinite(self.restart_seconds)):
-            raise UsageError(f"restart_seconds = {self.restart_seconds:g} must be at least 0")
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise UsageError(f"{name} = {value:g} must be {'finite' if value > 0 else 'more than 0'}")
+        if not 0 <= self.restart_seconds < math.inf:
+            how = "finite" if self.restart_seconds > 0 else "at least 0"
+            raise UsageError(f"restart_seconds = {self.restart_seconds:g} must be {how}")
 
 
 def job_mtbf(*, part_mtbf_seconds: float, parts: int) -> float:
@@ -52,10 +54,11 @@ def useful_ratio(failures: Failures, interval_seconds: float) -> float:
 
     Daly 2006, the complete cost function, failures being Poisson:
     interval / (M e^(R / M) (e^((interval + C) / M) - 1)).
-    Raises UsageError unless the interval is positive.
+    Raises UsageError unless the interval is positive and finite.
     """
-    if not interval_seconds > 0:
-        raise UsageError(f"interval_seconds = {interval_seconds:g} must be more than 0")
+    if not 0 < interval_seconds < math.inf:
+        how = "finite" if interval_seconds > 0 else "more than 0"
+        raise UsageError(f"interval_seconds = {interval_seconds:g} must be {how}")
     mtbf = failures.mtbf_seconds
     exponent = (interval_seconds + failures.save_seconds) / mtbf
     if exponent + failures.restart_seconds / mtbf > 700:

@@ -31,6 +31,9 @@ Key = tuple[str, int]
 DIGITS = 6
 """To which the shortest of `Times` counts: schedules are timed in whole ticks, so that sums are exact."""
 
+MOST_TICKS = 2.0**62
+"""That int64 has room for."""
+
 
 class Planned(NamedTuple):
     """An action in an order in which all of them can run, its inputs given by position in it."""
@@ -82,12 +85,11 @@ class Timetable:
 def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) -> Timetable:
     """Every stage takes `times`, every message between ranks `transfer`; in ticks.
 
-    Raises UsageError where the orders cannot run or `transfer` is negative or endless.
+    Raises UsageError where the orders cannot run, `transfer` is negative or endless, or times cannot be compared.
     """
     if not 0 <= transfer < math.inf:
-        raise UsageError(f"transfer = {transfer:g} must be at least 0")
-    shortest = min(times.forward, times.backward_input, times.backward_weight)
-    ticks = 10.0 ** max(DIGITS - math.floor(math.log10(shortest)), 0)
+        raise UsageError(f"transfer = {transfer:g} must be {'finite' if transfer > 0 else 'at least 0'}")
+    ticks = _ticks(orders, times, transfer=transfer)
     durations = {
         (action.kind, action.stage): round(times.of(action.kind) * ticks)
         for order in orders.values()
@@ -103,6 +105,18 @@ def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) ->
         for rank, order in orders.items()
     }
     return Timetable(rows=rows, span=max((int(end) for end in ends.values()), default=0), ticks=ticks)
+
+
+def _ticks(orders: Orders, times: Times, *, transfer: float) -> float:
+    """As many in one of the caller's units as DIGITS asks for, but no more than a span of all actions has room for."""
+    shortest = min(times.forward, times.backward_input, times.backward_weight)
+    span = sum(times.of(action.kind) + transfer for order in orders.values() for action in order)
+    ticks = 10.0 ** max(DIGITS - math.floor(math.log10(shortest)), 0)
+    if span * ticks > MOST_TICKS:
+        ticks = 10.0 ** math.floor(math.log10(MOST_TICKS / span))
+    if shortest * ticks < 1:
+        raise UsageError(f"a time of {shortest:g} is nothing in a step of {span:g}; are all in one unit?")
+    return ticks
 
 
 def finish(

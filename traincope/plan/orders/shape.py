@@ -4,10 +4,13 @@ from dataclasses import dataclass
 
 from traincope.errors import UsageError
 
+MOST_RANKS = 4096
+MOST_FORWARDS = 1 << 18
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """P ranks, M microbatches, V stages a rank; raises UsageError for sizes below 1."""
+    """P ranks, M microbatches, V stages a rank; raises UsageError for sizes below 1, and for those of no pipeline."""
 
     ranks: int
     microbatches: int
@@ -18,6 +21,13 @@ class Shape:
         for name, value in (("ranks", self.ranks), ("microbatches", self.microbatches), ("chunks", self.chunks)):
             if value < 1:
                 raise UsageError(f"{name} = {value} must be at least 1")
+        if self.ranks > MOST_RANKS:
+            raise UsageError(f"ranks = {self.ranks} of one pipeline must be at most {MOST_RANKS}")
+        if self.ranks * self.microbatches * self.chunks > MOST_FORWARDS:
+            raise UsageError(
+                f"{self.ranks} ranks x {self.microbatches} microbatches x {self.chunks} stages a rank must be at most "
+                f"{MOST_FORWARDS}, for an order lists each"
+            )
 
     @property
     def stages(self) -> int:
