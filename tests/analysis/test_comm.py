@@ -1,5 +1,7 @@
 """Bytes, transfer, waiting and bandwidth per axis, on collectives drawn on paper."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
@@ -118,3 +120,25 @@ def test_exposed_time_is_the_ledgers() -> None:
     wait, transfer = found.ledger.total("exposed_wait[fsdp]"), found.ledger.total("exposed_transfer[fsdp]")
     assert (wait, transfer) == (90, 80)
     assert [(row.wait_ns, row.exposed_ns) for row in found.comm] == [(90, 170)]
+
+
+AXES = ("dp", "ep", "fsdp", "pp", "tp")
+
+
+def test_fifty_thousand_names_and_five_axes_are_each_told_by_their_own() -> None:
+    """What spans are called is interned with the operations, and shifts their numbers: 5 x 50,004 fits no int16."""
+    spans = [f"request {number}" for number in range(50_000)]
+    operations = ("all_gather", "all_reduce", "scatter")
+    calls = [
+        collective(10 * at, 10 * at + 4, name=operation, group=at, sequence=at)
+        for at in range(len(AXES))
+        for operation in operations
+    ]
+    axes = [group(axis, 0, 1) for axis in AXES]
+    of_two = []
+    for number in (0, 1):
+        stalled = [stall(call, call.start_ns + 1, call.end_ns) for call in calls]
+        written = rank(number, step(0, 0, 100), *calls, *stalled, groups=axes)
+        of_two.append(replace(written, names=(*written.names, *spans)))
+    found = rows(*of_two)
+    assert {(row.axis, row.operation) for row in found} == {(axis, name) for axis in AXES for name in operations}

@@ -55,9 +55,9 @@ def communication(
     counted = np.flatnonzero(_counted(instances, ledger))
     exposed, beside = _exposed(stood_still), contention(instances, wire, counted)
     parts = instances.parts
-    kinds = parts.axis_code[counted] * len(instances.operations) + parts.operation_code[counted]
+    kinds = parts.axis_code[counted].astype(np.int64) * len(instances.operations) + parts.operation_code[counted]
     rows = []
-    for kind in Numbering.of(kinds.astype(np.int64)).values.tolist():
+    for kind in Numbering.of(kinds).values.tolist():
         axis, operation = divmod(kind, len(instances.operations))
         names = instances.axes[axis], instances.operations[operation]
         row = _row(instances, counted[kinds == kind], wire, exposed[names], names=names)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from traincope.analysis.host import Bools, Ints, Pieces
 from traincope.analysis.unsplit import SPLIT, Unsplit, causes, code
 from traincope.timeline import Instances, RankTimeline
+from traincope.timeline.numbering import Numbering
 
 NEVER = int(np.iinfo(np.int64).min)
 """Before every time."""
@@ -126,13 +127,14 @@ def standstills(pieces: Pieces, split: StallSplit, *, counted: Bools, last: Ints
     inside = np.append(counted, False)[pieces.step[split.at]]
     arrived = np.append(last, -1)[split.instance[inside]] + 1
     kinds = (arrived * len(split.axes) + split.axis_code[inside]) * len(split.operations) + split.operation_code[inside]
-    sums = np.zeros((2, int(kinds.max(initial=-1)) + 1), dtype=np.int64)
-    np.add.at(sums[0], kinds, (split.wait_ns + split.transfer_ns)[inside])
-    np.add.at(sums[1], kinds, split.wait_ns[inside])
+    numbering = Numbering.of(kinds)  # a run may have a million names, of which few are operations
+    sums, number = np.zeros((2, len(numbering)), dtype=np.int64), numbering.number(kinds)
+    np.add.at(sums[0], number, (split.wait_ns + split.transfer_ns)[inside])
+    np.add.at(sums[1], number, split.wait_ns[inside])
     found = []
-    for kind in np.flatnonzero(sums[0]).tolist():
-        rest, operation = divmod(kind, len(split.operations))
+    for at in np.flatnonzero(sums[0]).tolist():
+        rest, operation = divmod(int(numbering.values[at]), len(split.operations))
         rank, axis = divmod(rest, len(split.axes))
-        total_ns, wait_ns = sums[:, kind].tolist()
+        total_ns, wait_ns = sums[:, at].tolist()
         found.append(Standstill(split.axes[axis], split.operations[operation], rank - 1, total_ns, wait_ns))
     return tuple(found)
