@@ -1,4 +1,5 @@
 import io
+import re
 
 from rich.console import Console
 
@@ -99,7 +100,10 @@ def test_a_recorded_step_is_drawn_below_its_bubble_where_it_fits() -> None:
         "    1 ····F0 F1 B0    B1    ······ 34.8 %",
         "    F forward, B backward; left its rank, right its idle share",
     ]
-    assert "step 3, of median length" not in shown(drawn_step(), width=24)
+    narrow = " ".join(shown(drawn_step(), width=24).split())
+    assert (found := re.search(r"step 3, of median length, is drawn from (\d+) columns on", narrow))
+    assert "is drawn from" in " ".join(shown(drawn_step(), width=int(found[1]) - 1).split())
+    assert "is drawn from" not in " ".join(shown(drawn_step(), width=int(found[1])).split())
 
 
 def test_an_end_is_in_one_step_or_in_none_and_never_in_all() -> None:

@@ -29,7 +29,7 @@ def pipeline(bubble: Bubble) -> Iterator[RenderableType]:
 
 
 class Below:
-    """A drawing under its title; nothing where it does not fit."""
+    """A drawing under its title; where only the console is too narrow for it, how wide that should be."""
 
     def __init__(self, title: str, drawing: Drawing) -> None:
         self.title = title
@@ -39,6 +39,8 @@ class Below:
         if self.drawing.scale(options.max_width) is not None:
             yield indented([Text(self.title, style="dim")])
             yield self.drawing
+        elif self.drawing.fits_elsewhere:
+            yield indented([Text(f"{self.title}, is drawn from {self.drawing.needs} columns on", style="dim")])
 
 
 def _against_theory(bubble: Bubble) -> str:

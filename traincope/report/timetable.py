@@ -69,7 +69,15 @@ class Drawing:
     @property
     def needs(self) -> int:
         """Columns of the console below which nothing is drawn."""
-        return self._beside + math.ceil(self.least * self.timetable.span / _short(self.timetable))
+        short = _short(self.timetable)
+        least = math.ceil(self.least) if _regular(self.timetable, unit=short) else self.least
+        return self._beside + math.ceil(least * self.timetable.span / short)
+
+    @property
+    def fits_elsewhere(self) -> bool:
+        """Whether a wide enough console draws it."""
+        few = len(self.timetable.rows) <= self.most_ranks
+        return few and bool(self.timetable.span) and self.needs <= self.most_columns
 
     @property
     def _name_width(self) -> int:
