@@ -88,14 +88,14 @@ truth-plan: setup
 	$(BIN)/python -m tests.truth.published
 
 sample-runs: setup
-	$(MAKE) sample_runs/demo RANKS=4
-	$(MAKE) sample_runs/demo-3d RANKS=8
+	$(MAKE) sample_runs/demo RANKS=4 STEPS=30
+	$(MAKE) sample_runs/demo-3d RANKS=8 STEPS=6
 
 sample_runs/demo sample_runs/demo-3d: FORCE
 	rm -rf $@
-	$(BIN)/traincope demo --ranks $(RANKS) --out $@
+	$(BIN)/traincope demo --ranks $(RANKS) --steps $(STEPS) --out $@
 	$(BIN)/traincope report $@ --format json -o $@/expected.json
-	echo 'make sample-runs (traincope demo --ranks $(RANKS) --out $@)' > $@/MADE_BY
+	echo 'make sample-runs (traincope demo --ranks $(RANKS) --steps $(STEPS) --out $@)' > $@/MADE_BY
 
 FORCE:
 
