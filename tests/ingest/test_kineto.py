@@ -89,6 +89,11 @@ def test_events_come_in_order_of_time_however_they_are_written(tmp_path: Path) -
     assert [name for _, name, *_ in told(read_kineto(written(tmp_path, kineto([late, early]))))] == ["a", "b"]
 
 
+def test_a_negative_duration_is_none(tmp_path: Path) -> None:
+    trace = read_kineto(written(tmp_path, kineto([complete("a", "10", "-3"), complete("b", "11", "2")])))
+    assert trace.duration_ns.tolist() == [0, 2000]
+
+
 def test_a_bare_list_of_events_is_a_trace_also_without_its_end(tmp_path: Path) -> None:
     text = kineto(EVENTS)
     bare = text[text.index("[") : text.rindex("]")]

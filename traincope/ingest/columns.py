@@ -104,6 +104,7 @@ class Columns:
         """All of them in order of start. Raises OverflowError for a time beyond 64 bits."""
         joined = {name: self._joined(name) for name in (*CODES, *NUMBERS, "start_ns")}
         joined["start_ns"] = joined["start_ns"] + np.int64(base_ns)
+        joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)  # Kineto has written negative ones
         order = np.argsort(joined["start_ns"], kind="stable")
         lanes = ((process.strip('"'), thread.strip('"')) for process, thread in self._numbers["lane"])
         return Trace(

@@ -24,7 +24,6 @@ DECODER = json.JSONDecoder(parse_float=str, parse_int=str)
 """Numbers stay as they are written."""
 GAP = re.compile(r"[\s,]*")
 
-
 Event = tuple[str, str, str, str, str, str, str]
 """A complete event, as it is written: category, name, process, thread, microseconds of its start and its duration, and
 the JSON inside its arguments."""
