@@ -106,10 +106,20 @@ class Weighed:
             rank = max(range(len(pairs)), key=lambda rank: abs(pairs[rank][1] - pairs[rank][0]))
             yield self._time(f"{term}, rank {rank}", *pairs[rank])
         yield from self._hidden()
-        named = [f"rank {one.rank}, {one.cause}" for one in self.analysis.stragglers.named]
-        yield self._fact("straggler", self.workload.straggler, "; ".join(named) or "none")
+        yield from self._straggler()
         kinds = {finding.kind for finding in self.analysis.verdict} & TOLD
         yield self._fact("findings", _kinds(self.workload.findings), _kinds(kinds))
+
+    def _straggler(self) -> Iterator[Row]:
+        stragglers, told = self.analysis.stragglers, self.workload.straggler
+        named = [f"rank {one.rank} by {one.cause}" for one in stragglers.named]
+        known = "none" if told is None else f"rank {told[0]} by {told[1]}"
+        yield self._fact("straggler", known, ", ".join(named) or "none")
+        if told is not None:
+            waits = (ns for spent in self.truth for term, ns in spent.items() if term.startswith("exposed_wait"))
+            (caused_ns,) = (rank.caused_wait_ns for rank in stragglers.ranks if rank.rank == told[0])
+            caused_ns /= self.analysis.ledger.rank_steps
+            yield self._time(f"waited for rank {told[0]}, mean", sum(waits) / self.workload.ranks, caused_ns)
 
     def _hidden(self) -> Iterator[Row]:
         """Mean over the ranks."""

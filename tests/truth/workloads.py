@@ -66,8 +66,8 @@ class Workload:
     ends_seen: bool = True
     """Whether some rank ever stands still for the end of a collective of each kind. Else only a latest end is known."""
 
-    straggler: str = "none"
-    """The rank to be named, and in which term its own work is longer."""
+    straggler: tuple[int, str] | None = None
+    """The rank to be named, and in which term its own work is longer. All waiting is for it."""
     findings: frozenset[Kind] = frozenset()
     """All that the verdict says of TOLD."""
 
@@ -198,25 +198,25 @@ WORKLOADS = (
     Workload(
         name="ddp: link slower than a layer", parallel="ddp", links_ns={("dp", "all_reduce"): 200 * MS}, findings=SLOW
     ),
-    _workload("ddp", "rank 1 late", late_ns=(0, 80 * MS), straggler="rank 1, unattributed", findings=LATE),
+    _workload("ddp", "rank 1 late", late_ns=(0, 80 * MS), straggler=(1, "unattributed"), findings=LATE),
     _workload(
         "ddp",
         "slow link, rank 0 late",
         slow=True,
         late_ns=(80 * MS, 0),
-        straggler="rank 0, unattributed",
+        straggler=(0, "unattributed"),
         findings=LATE | SLOW,
     ),
-    _workload("ddp", "rank 1 slow", backward_ns=(150 * MS, 190 * MS), straggler="rank 1, backward", findings=LATE),
+    _workload("ddp", "rank 1 slow", backward_ns=(150 * MS, 190 * MS), straggler=(1, "backward"), findings=LATE),
     _workload("fsdp", "slow link", slow=True, findings=SLOW),
-    _workload("fsdp", "rank 0 late", late_ns=(80 * MS, 0), straggler="rank 0, unattributed", findings=LATE),
+    _workload("fsdp", "rank 0 late", late_ns=(80 * MS, 0), straggler=(0, "unattributed"), findings=LATE),
     _workload("tp", "slow link", slow=True, findings=SLOW),
     _workload(
         "tp",
         "slow link, rank 0 slow",
         slow=True,
         forward_ns=(140 * MS, 100 * MS),
-        straggler="rank 0, forward",
+        straggler=(0, "forward"),
         findings=LATE | SLOW,
     ),
     _workload("async", "partly hidden", slow=True, beside_ns=(40 * MS, 120 * MS), findings=SLOW),
@@ -228,12 +228,12 @@ WORKLOADS = (
         ranks=4,
         slow=True,
         late_ns=(0, 0, 0, 80 * MS),
-        straggler="rank 3, unattributed",
+        straggler=(3, "unattributed"),
         findings=LATE | SLOW,
     ),
     _workload("ddp", "slow loaders", data_ns=(80 * MS,), findings=frozenset({Kind.DATA_BOUND})),
-    _workload("ddp", "slow loader of rank 1", data_ns=(10 * MS, 90 * MS), straggler="rank 1, data_wait", findings=LATE),
-    _workload("fsdp", "rank 0 saves", save_ns=(80 * MS, 0), straggler="rank 0, checkpoint_stall", findings=LATE),
+    _workload("ddp", "slow loader of rank 1", data_ns=(10 * MS, 90 * MS), straggler=(1, "data_wait"), findings=LATE),
+    _workload("fsdp", "rank 0 saves", save_ns=(80 * MS, 0), straggler=(0, "checkpoint_stall"), findings=LATE),
     _workload(
         "ddp",
         "all save and evaluate",
