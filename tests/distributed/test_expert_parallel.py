@@ -4,7 +4,7 @@ The tolerance is that of `test_equality.py`; 1e-6 was seen. What a capacity drop
 sequence, so one process drops the same choices, whatever ranks and microbatches cut the batch into.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from tests.distributed.pool import Pool
 from tests.distributed.test_equality import BF16, FP32, assert_equal, assert_same_weights
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.expert_load import ExpertLoad
+from traincope.engine.router import Router
 from traincope.engine.trainer import Trainer
 
 UNCAPPED = ExpertsConfig(number=8, top_k=2, ffn=24)
@@ -81,6 +82,36 @@ def test_in_bf16_too(two_ranks: Pool, text: str) -> None:
     outcomes = two_ranks.run(train, config_of(text, parallel, experts, precision="bf16"))
     reference = train(config_of(text, ParallelConfig(), experts, precision="bf16"))
     assert_equal(outcomes, reference, tolerance=BF16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the routers of a rank multiply with in a step: its type, and whether bf16 could hold it."""
+
+    dtypes: set[torch.dtype]
+    rounded: set[bool]
+
+
+def weights_of_routers(config: Config) -> Seen:
+    trainer = Trainer(config, device=torch.device("cpu"))
+    seen = Seen(dtypes=set(), rounded=set())
+
+    def look(router: Router, _: object) -> None:
+        seen.dtypes.add(router.weight.dtype)
+        seen.rounded.add(torch.equal(router.weight, router.weight.bfloat16().float()))
+
+    for module in trainer.modules[0].modules():
+        if isinstance(module, Router):
+            module.register_forward_pre_hook(look)
+    next(trainer.steps())
+    return seen
+
+
+@pytest.mark.parametrize("layout", ["ep", "fsdp of experts"])
+def test_routers_choose_by_whole_fp32_weights_beside_experts_in_bf16(two_ranks: Pool, text: str, layout: str) -> None:
+    settings: dict[str, object] = {"precision": "bf16", "accumulation": 2, "recompute": "full", "steps": 1}
+    for seen in two_ranks.run(weights_of_routers, config_of(text, *TWO_RANKS[layout], **settings)):
+        assert seen == Seen(dtypes={torch.float32}, rounded={False})
 
 
 def loads_of_a_step(config: Config) -> tuple[ExpertLoad, ...]:

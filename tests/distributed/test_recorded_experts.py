@@ -68,6 +68,18 @@ def test_rows_of_a_capacity_are_always_the_same_and_need_no_numbers(two_ranks: P
     assert [row.uneven for row in found.comm if row.axis == "ep"] == [None]
 
 
+def test_in_bf16_routers_travel_whole_as_units_of_their_own(two_ranks: Pool, tmp_path: Path) -> None:
+    """Gathered for forward and for backward, 2 bytes a number of all else and 4 of theirs; all is reduced in fp32."""
+    found = recorded(two_ranks, tmp_path, ParallelConfig(fsdp=2), replace(UNCAPPED, number=4), precision="bf16")
+    routers, experts = L * 4 * H, L * 4 * 3 * H * W
+    others = DENSE - L * E * H + experts
+    assert table(found, ranks=2) == {
+        ("fsdp", "all_gather"): (2 * (2 * L + 1), 2 * (2 * others + FLOAT * routers)),
+        ("fsdp", "reduce_scatter"): (2 * L + 1, FLOAT * (others + routers)),
+        ("fsdp", "all_reduce"): (1, FLOAT),
+    }
+
+
 def test_experts_are_sharded_over_the_ranks_that_have_the_same(four_ranks: Pool, tmp_path: Path) -> None:
     found = recorded(four_ranks, tmp_path, ParallelConfig(fsdp=4, ep=2), UNCAPPED)
     experts = L * (E // 2) * 3 * H * W * FLOAT

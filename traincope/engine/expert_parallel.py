@@ -19,6 +19,7 @@ from traincope.engine.expert_load import LoadCounter
 from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT, Block
 from traincope.engine.moe import Experts, MixtureOfExperts
+from traincope.engine.router import Router
 from traincope.engine.slots import Slots
 from traincope.engine.torch_private import group_named
 
@@ -43,6 +44,10 @@ def place_experts(model: GPT, config: Config, *, layout: Layout) -> None:
 def spread_experts(model: GPT, *, layout: Layout) -> list[Experts]:
     """Each layer's; none without an `ep` axis, where experts are parameters like all others."""
     return [mixture.experts for mixture in _mixtures(model)] if layout.group("ep") is not None else []
+
+
+def routers_of(model: GPT) -> list[Router]:
+    return [mixture.router for mixture in _mixtures(model)]
 
 
 def load_counters(modules: Iterable[nn.Module]) -> dict[int, LoadCounter]:

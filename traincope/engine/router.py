@@ -3,11 +3,11 @@
 A softmax over all experts, of which the `top_k` most probable are taken and weighted by their share
 of what was taken (Shazeer et al. 2017, arXiv:1701.06538; as in Mixtral, Jiang et al. 2024,
 arXiv:2401.04088); a single one by its probability, for its share would be 1 whatever the router says,
-and teach it nothing (Fedus et al. 2021, arXiv:2101.03961, section 2.1). All in fp32 (there, section 2.4).
+and teach it nothing (Fedus et al. 2021, arXiv:2101.03961, section 2.1). All in fp32 (there, section 2.4),
+weights too, as `sharded` gathers them; only ZeRO++'s int8 gathers round them, as they do all others.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -20,9 +20,8 @@ CERTAIN = 2.0
 """More than any probability."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
-    """Of B sequences of S tokens, k experts each."""
+class Routing(NamedTuple):
+    """Of B sequences of S tokens, k experts each. A tuple, for in one FSDP finds what a module returns."""
 
     chosen: Tensor
     """Numbers of the experts, (B, S, k), the likeliest first."""

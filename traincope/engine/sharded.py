@@ -18,7 +18,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import Shard
 
 from traincope.engine.config import Config
-from traincope.engine.expert_parallel import spread_experts
+from traincope.engine.expert_parallel import routers_of, spread_experts
 from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT
 from traincope.engine.zeropp import compress
@@ -27,7 +27,8 @@ from traincope.engine.zeropp import compress
 def shard(model: GPT, config: Config, *, layout: Layout) -> None:
     """Shard a model on the meta device in place: its units of blocks, then what is left; nothing without such an axis.
 
-    In bf16, parameters are gathered in bf16 and gradients reduced in fp32.
+    In bf16, parameters are gathered in bf16 and gradients reduced in fp32; routers are then units of their own, and
+    gathered in fp32.
     """
     if not layout.sharded:
         return
@@ -44,6 +45,8 @@ def shard(model: GPT, config: Config, *, layout: Layout) -> None:
             reshard_after_forward=reshard,
             shard_placement_fn=lambda _: Shard(1),
         )
+    for router in routers_of(model) if policy is bf16 else ():
+        fully_shard(router, mesh=mesh, offload_policy=_offload(config), reshard_after_forward=reshard)
     units = units_of(model, blocks=config.fsdp.unit_blocks)
     for modules in (*units, model):
         fully_shard(
