@@ -61,6 +61,23 @@ def test_help_lists_the_commands() -> None:
         ),
         (["train", "{repo}/examples/demo.toml", "--set", "parallel.ranks=3"], 3, "change a size in [parallel]"),
         (["train", "{repo}/examples/demo.toml", "--set", "model.layers=5"], 3, "layers"),
+        (
+            ["train", "{repo}/examples/fsdp.toml", "--set", "data.path={tmp}/gone"],
+            6,
+            "gone does not exist; name a file",
+        ),
+        (
+            [
+                "train",
+                "{repo}/examples/fsdp.toml",
+                "--set",
+                "data.path={repo}/LICENSE",
+                "--set",
+                "model.sequence=65536",
+            ],
+            6,
+            "tokens, too few for one sequence of 65536; give more text, or a smaller model.sequence",
+        ),
         (["demo", "--steps", "1"], 2, "leaves nothing to report after the warm-up step; give 2 or more"),
         (["demo", "--out", "{repo}/examples"], 2, "already exists and is not empty"),
         (["unknown"], 2, "invalid choice"),

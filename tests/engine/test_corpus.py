@@ -1,13 +1,16 @@
 """Text becomes tokens in an order that depends on nothing but the files."""
 
+import os
 import sysconfig
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from traincope.engine.config import DataConfig
-from traincope.engine.corpus import END_OF_DOCUMENT, read_corpus
+from traincope.engine.corpus import END_OF_DOCUMENT, check_corpus, read_corpus
 from traincope.errors import DataError
 
 END = END_OF_DOCUMENT
@@ -85,3 +88,52 @@ def test_half_a_token_is_refused(tmp_path: Path) -> None:
     assert str(refused.value) == (
         f"{path} has 3 bytes, no whole number of uint16 tokens; write it with numpy's tofile, or set data.token_type"
     )
+
+
+def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe is no file that can be read twice; name a file, a folder or a"):
+        read_corpus(DataConfig(path=str(tmp_path / "pipe")))
+
+
+def refusal(config: DataConfig, *, sequence: int) -> str | None:
+    try:
+        check_corpus(config, sequence=sequence)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+@given(texts=st.lists(st.binary(max_size=12), min_size=1, max_size=4), share=st.sampled_from([0.1, 0.35, 0.5, 0.9]))
+def test_what_is_refused_unread_is_what_reading_finds_too_little(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], share: float
+) -> None:
+    """Every length for which both parts have a sequence and its next token passes, and no other."""
+    folder = tmp_path_factory.mktemp("texts")
+    for number, text in enumerate(texts):
+        (folder / str(number)).write_bytes(text)
+    config = DataConfig(path=str(folder), held_out=share)
+    if not any(texts):
+        assert refusal(config, sequence=1) == f"data.path {folder} holds no text; name a file or folder that does"
+        return
+    corpus = read_corpus(config)
+    longest = min(len(corpus.training), len(corpus.held_out)) - 1
+    for length in range(1, 60):
+        assert (refusal(config, sequence=length) is None) == (length <= longest)
+
+
+def test_it_is_said_which_part_is_too_short(tmp_path: Path) -> None:
+    """10 tokens, 7 of them trained on."""
+    path = tmp_path / "tokens.bin"
+    np.arange(10, dtype=np.uint16).tofile(path)
+    config = DataConfig(path=str(path), held_out=0.3)
+    assert refusal(config, sequence=2) is None
+    remedy = "give more text, or a smaller model.sequence"
+    assert refusal(config, sequence=3) == (
+        f"the held-out part of {path} has 3 tokens, too few for one sequence of 3; {remedy}"
+    )
+    assert refusal(config, sequence=7) == f"{path} has 7 tokens, too few for one sequence of 7; {remedy}"
+
+
+def test_the_library_is_long_enough_for_any_sequence_in_use() -> None:
+    assert refusal(DataConfig(), sequence=100_000) is None

@@ -47,10 +47,12 @@ def train(job: Job, *, console: Console) -> None:
     TrainingError where a rank failed.
     """
     need_torch()
+    from traincope.engine.corpus import check_corpus
     from traincope.engine.launch import Launch, launch
     from traincope.engine.load import load_config
 
     config = load_config(job.config, overrides=job.overrides)
+    check_corpus(config.data, sequence=config.model.sequence)
     ranks = config.parallel.world_size
     with TemporaryDirectory(prefix="traincope-progress-") as directory:
         progress_file = Path(directory) / "progress.jsonl"

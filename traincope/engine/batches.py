@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from traincope.engine.config import Config
-from traincope.engine.corpus import Corpus, Tokens
+from traincope.engine.corpus import Corpus, Tokens, held_out_part, require_sequence
 from traincope.errors import DataError
 
 
@@ -80,20 +80,13 @@ def training_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoa
 
 def held_out_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
     """The first batches of the held-out text, in order: the same ones at every evaluation."""
-    sequences = _sequences(config, corpus.held_out, source=f"the held-out part of {corpus.source}")
+    sequences = _sequences(config, corpus.held_out, source=held_out_part(corpus.source))
     return _loader(config, sequences, steps=config.train.evaluation_batches, replica=replica, seed=None)
 
 
 def _sequences(config: Config, tokens: Tokens, *, source: str) -> Sequences:
-    sequences = Sequences(
-        tokens=tokens, length=config.model.sequence, vocabulary=config.model.vocabulary, source=source
-    )
-    if len(sequences) == 0:
-        raise DataError(
-            f"{source} has {len(tokens)} tokens, too few for one sequence of {config.model.sequence}; "
-            "give more text, or a smaller model.sequence"
-        )
-    return sequences
+    require_sequence(len(tokens), length=config.model.sequence, source=source)
+    return Sequences(tokens=tokens, length=config.model.sequence, vocabulary=config.model.vocabulary, source=source)
 
 
 def _loader(config: Config, sequences: Sequences, *, steps: int, replica: int, seed: int | None) -> DataLoader[Tensor]:

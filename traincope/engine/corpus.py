@@ -1,6 +1,9 @@
 """Text or token files -> one array of tokens, and the part of it that is never trained on."""
 
+import os
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,20 +33,70 @@ class Corpus:
 
 def read_corpus(config: DataConfig) -> Corpus:
     """Read what `[data]` names. Raises DataError if it is missing, empty or unreadable."""
-    source = config.path or sysconfig.get_path("stdlib")
-    tokens = _read_tokens(config, path=Path(source))
-    cut = len(tokens) - int(len(tokens) * config.held_out)
-    return Corpus(training=tokens[:cut], held_out=tokens[cut:], source=source)
+    path = _source(config)
+    if _is_token_file(config):
+        tokens: Tokens = _map_token_file(path, token_type=np.dtype(config.token_type))
+    else:
+        tokens = _encode(_text_files(config, path), source=path)
+    cut = len(tokens) - _num_held_out(len(tokens), config)
+    return Corpus(training=tokens[:cut], held_out=tokens[cut:], source=str(path))
 
 
-def _read_tokens(config: DataConfig, *, path: Path) -> Tokens:
+def check_corpus(config: DataConfig, *, sequence: int) -> None:
+    """Refuse what `read_corpus` and then `require_sequence` would, from the sizes of the files alone.
+
+    Raises DataError.
+    """
+    path = _source(config)
+    if _is_token_file(config):
+        tokens = _num_in_token_file(path, token_type=np.dtype(config.token_type))
+    else:
+        files = _text_files(config, path)
+        sizes = [_num_bytes(file) for file in files]
+        _require_text(any(sizes), source=path)
+        tokens = sum(sizes) + len(files)
+    held_out = _num_held_out(tokens, config)
+    require_sequence(tokens - held_out, length=sequence, source=str(path))
+    require_sequence(held_out, length=sequence, source=held_out_part(str(path)))
+
+
+def require_sequence(tokens: int, *, length: int, source: str) -> None:
+    """Raises DataError where there is not one sequence of `length` tokens and the one after it."""
+    if tokens <= length:
+        raise DataError(
+            f"{source} has {tokens} tokens, too few for one sequence of {length}; "
+            "give more text, or a smaller model.sequence"
+        )
+
+
+def held_out_part(source: str) -> str:
+    """What messages call it."""
+    return f"the held-out part of {source}"
+
+
+def _num_held_out(tokens: int, config: DataConfig) -> int:
+    return int(tokens * config.held_out)
+
+
+def _source(config: DataConfig) -> Path:
+    path = Path(config.path or sysconfig.get_path("stdlib"))
     if not path.exists():
         raise DataError(f"data.path {path} does not exist; name a file, a folder or a .bin token file, or leave it out")
+    if not path.is_file() and (not path.is_dir() or _is_token_file(config)):
+        raise DataError(
+            f"data.path {path} is no file that can be read twice; name a file, a folder or a .bin token file"
+        )
+    return path
+
+
+def _is_token_file(config: DataConfig) -> bool:
+    return config.path is not None and Path(config.path).suffix == ".bin"
+
+
+def _text_files(config: DataConfig, path: Path) -> list[Path]:
     if config.path is None:
-        return _encode(_library_files(path), source=path)
-    if path.suffix == ".bin":
-        return _map_token_file(path, token_type=np.dtype(config.token_type))
-    return _encode(_files(path) if path.is_dir() else [path], source=path)
+        return _library_files(path)
+    return _files(path) if path.is_dir() else [path]
 
 
 def _library_files(root: Path) -> list[Path]:
@@ -65,24 +118,45 @@ def _encode(files: list[Path], *, source: Path) -> Tokens:
     separator = np.array([END_OF_DOCUMENT], dtype=np.uint16)
     for path in files:
         parts += [np.frombuffer(_read_bytes(path), dtype=np.uint8).astype(np.uint16), separator]
-    if not any(len(part) for part in parts[::2]):
-        raise DataError(f"data.path {source} holds no text; name a file or folder that does")
+    _require_text(any(len(part) for part in parts[::2]), source=source)
     return np.concatenate(parts)
 
 
+def _require_text(there: bool, *, source: Path) -> None:
+    if not there:
+        raise DataError(f"data.path {source} holds no text; name a file or folder that does")
+
+
 def _read_bytes(path: Path) -> bytes:
-    try:
+    with _readable(path):
         return path.read_bytes()
+
+
+def _num_bytes(path: Path) -> int:
+    """Of a file that can be opened."""
+    with _readable(path), path.open("rb") as file:
+        return os.fstat(file.fileno()).st_size
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; fix its permissions or leave it out") from error
 
 
 def _map_token_file(path: Path, *, token_type: np.dtype[np.generic]) -> Tokens:
     """Nothing is read here: pages come in as batches touch them."""
-    size = path.stat().st_size
+    _num_in_token_file(path, token_type=token_type)
+    return np.memmap(path, dtype=token_type, mode="r")
+
+
+def _num_in_token_file(path: Path, *, token_type: np.dtype[np.generic]) -> int:
+    size = _num_bytes(path)
     if size == 0 or size % token_type.itemsize:
         raise DataError(
             f"{path} has {size} bytes, no whole number of {token_type} tokens; write it with numpy's tofile, or set "
             "data.token_type"
         )
-    return np.memmap(path, dtype=token_type, mode="r")
+    return size // token_type.itemsize
