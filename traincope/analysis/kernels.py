@@ -16,7 +16,7 @@ from traincope.analysis.counted import counted_flops
 from traincope.analysis.kernel_classes import GEMM, UNKNOWN, Family, KernelClass, kernel_class, operator_class
 from traincope.analysis.overlap import Overlap, overlap, together
 from traincope.analysis.peaks import rank_peak
-from traincope.analysis.products import Rated, by_counts, by_shapes
+from traincope.analysis.products import TF32, Rated, by_counts, by_shapes
 from traincope.store.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
 from traincope.timeline import Timeline
 from traincope.timeline.numbering import Ints
@@ -180,7 +180,7 @@ def _rated(timeline: Timeline, rank: int, times: _Times, source: Source) -> Mapp
     records = {one.rank: one for one in timeline.run.ranks}[rank]
     settings, trace = timeline.run.info.settings, times.trace
     if source is Source.DEVICE and np.isfinite(trace.flops).any():
-        peak = rank_peak(records.info.device, settings, dtypes={*trace.dtypes, "tf32"})
+        peak = rank_peak(records.info.device, settings, dtypes={*trace.dtypes, TF32})
         found = by_shapes(trace, times.of(GEMM), peak.flops)
         return {} if found is None else {GEMM: found}
     own = next((one for one in timeline.ranks if one.rank == rank), None)

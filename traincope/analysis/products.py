@@ -27,6 +27,8 @@ CLASS_OF = {
     Work.ATTENTION_AGAIN: ATTENTION,
     Work.CAUSAL_ATTENTION_AGAIN: ATTENTION,
 }
+TF32 = "tf32"
+"""The dtype of a peak that float32 may have."""
 AS_TF32 = ("tf32", "s1688")
 """In the name of a kernel that multiplies float32 on TF32 units (cuBLAS and CUTLASS: m16n8k8 instructions)."""
 
@@ -45,14 +47,15 @@ def by_shapes(trace: Trace, kernels: Bools, peaks: Peaks) -> Rated | None:
     rows = np.flatnonzero(kernels & (trace.correlation != 0))
     product = _launching_product(trace, rows)
     rows, product = rows[product >= 0], product[product >= 0]
-    took_ns, ideal_ns = 0, 0.0
-    for one in np.unique(product).tolist():
-        launched = rows[product == one]
-        peak = peaks.get(_dtype(trace, one, launched))
-        if peak:
-            took_ns += int(trace.duration_ns[launched].sum())
-            ideal_ns += 1e9 * float(trace.flops[one]) / peak
-    return Rated(took_ns=took_ns, ideal_ns=ideal_ns) if took_ns else None
+    launched, of = np.unique(product, return_inverse=True)
+    took_ns = np.zeros(len(launched), dtype=np.int64)
+    np.add.at(took_ns, of, trace.duration_ns[rows])
+    peak = _peaks(trace, launched, rows, of, peaks)
+    known = np.isfinite(peak)
+    if not known.any():
+        return None
+    ideal_ns = 1e9 * trace.flops[launched[known]] / peak[known]
+    return Rated(took_ns=int(took_ns[known].sum()), ideal_ns=float(ideal_ns.sum()))
 
 
 def by_counts(counted: CountedFlops, peaks: Peaks) -> dict[str, float] | None:
@@ -87,7 +90,13 @@ def _launching_product(trace: Trace, rows: Ints) -> Ints:
     return product
 
 
-def _dtype(trace: Trace, product: int, kernels: Ints) -> str:
-    dtype = trace.dtypes[trace.dtype[product]]
-    names = (trace.names[name].lower() for name in trace.name[kernels].tolist())
-    return "tf32" if dtype == "float32" and any(word in name for name in names for word in AS_TF32) else dtype
+def _peaks(trace: Trace, products: Ints, rows: Ints, of: Ints, peaks: Peaks) -> NDArray[np.float64]:
+    """FLOP/s at which each product could have run, NaN where that is not known; `of` says whose each kernel is."""
+    dtypes = [*trace.dtypes, TF32]
+    named = np.array([any(word in name.lower() for word in AS_TF32) for name in trace.names] or [False])
+    on_tf32 = np.zeros(len(products), dtype=bool)
+    np.logical_or.at(on_tf32, of, named[trace.name[rows]])
+    dtype = trace.dtype[products]
+    if "float32" in dtypes:
+        dtype = np.where(on_tf32 & (dtype == dtypes.index("float32")), len(dtypes) - 1, dtype)
+    return np.array([peaks.get(name, np.nan) for name in dtypes])[dtype]
