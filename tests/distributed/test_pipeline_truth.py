@@ -54,6 +54,24 @@ def test_the_truth_of_a_slow_stage_is_that_on_paper() -> None:
     assert shares.both == pytest.approx((2 * step - 4 * (1 + SLOWER)) / (2 * step))
 
 
+def test_the_truth_of_slow_links_is_that_on_paper() -> None:
+    """GPipe, M = 4, half an F on the wire: stage 1 begins so much later, and so the first stage ends; 15 become 16."""
+    shares = truth(Case(schedule="gpipe", shape=TWO, link=0.5))
+    assert (shares.schedule, shares.imbalance, shares.transfer) == pytest.approx((3 / 16, 0, 1 / 16))
+
+
+@pytest.mark.parametrize("case", [Case(schedule="1f1b", shape=TWO, link=0.5, slow_stage=1)], ids=named)
+def test_slow_links_of_a_pipeline_are_transfer_and_nobodys_lateness(
+    case: Case, two_ranks: Pool, tmp_path: Path
+) -> None:
+    measurement = measure(two_ranks, case, tmp_path / "run")
+    expected, found = truth(case), measurement.shares
+    assert found.transfer == pytest.approx(expected.transfer, abs=WITHIN)
+    assert found.schedule == pytest.approx(expected.schedule, abs=WITHIN)
+    assert found.imbalance == pytest.approx(expected.imbalance, abs=WITHIN)
+    assert measurement.analysis.stragglers.named == ()
+
+
 def test_messages_stay_on_the_axis_they_are_sent_on() -> None:
     """Each of 2 x 2 ranks once round in each of 4 forwards and 4 backwards; a stage to the other 4 times each way."""
     assert sent(Case(schedule="naive", shape=TWO, ring=2)) == {"pp": 2 * 4 * 2, "cp": 2 * 2 * 8}

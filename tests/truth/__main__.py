@@ -25,7 +25,7 @@ from tests.distributed.pool import Pool
 from tests.truth import bubble, clocks, flops, published
 from tests.truth.cases import Case, truth
 from tests.truth.hosts import make_trial
-from tests.truth.measuring import measure
+from tests.truth.measuring import Measurement, measure
 from tests.truth.rows import Row
 from tests.truth.weighing import weigh
 from tests.truth.workloads import WORKLOADS
@@ -47,7 +47,9 @@ def workload_rows() -> Iterator[Row]:
 
 PIPELINES = (
     Case(schedule="1f1b", shape=Shape(ranks=2, microbatches=4)),
+    Case(schedule="1f1b", shape=Shape(ranks=2, microbatches=4), link=0.5),
     Case(schedule="zb-1p", shape=Shape(ranks=2, microbatches=4), slow_stage=1),
+    Case(schedule="zb-1p", shape=Shape(ranks=2, microbatches=4), slow_stage=1, link=0.5),
     Case(schedule="interleaved", shape=Shape(ranks=2, microbatches=4, chunks=2), clips=True),
 )
 
@@ -58,22 +60,30 @@ def bubble_rows() -> Iterator[Row]:
         pool = Pool(2)
         stack.callback(pool.stop)
         for number, case in enumerate(PIPELINES):
-            found = measure(pool, case, Path(directory, str(number)))
-            expected, shares = truth(case), found.shares
-            for what, was, says in (
-                ("schedule", expected.schedule, shares.schedule),
-                ("imbalance", expected.imbalance, shares.imbalance),
-            ):
-                yield Row(
-                    part="bubble",
-                    case=f"{case.schedule}, slow stage {case.slow_stage}",
-                    what=what,
-                    truth=f"{was:.2%}",
-                    measured=f"{says:.2%}",
-                    error=f"{says - was:+.2%}",
-                    noise=f"{found.late_ratio:.0%} late",
-                    holds=100 * abs(says - was) <= bubble.WITHIN_POINTS,
-                )
+            yield from _pipeline_rows(case, measure(pool, case, Path(directory, str(number))))
+
+
+def _pipeline_rows(case: Case, found: Measurement) -> Iterator[Row]:
+    expected, shares = truth(case), found.shares
+    slow = "even" if case.slow_stage is None else f"slow stage {case.slow_stage}"
+    name = f"{case.schedule}, {slow}{', slow link' if case.link else ''}"
+    for what, was, says in (
+        ("schedule", expected.schedule, shares.schedule),
+        ("imbalance", expected.imbalance, shares.imbalance),
+        ("transfer", expected.transfer, shares.transfer),
+    ):
+        yield Row(
+            part="bubble",
+            case=name,
+            what=what,
+            truth=f"{was:.2%}",
+            measured=f"{says:.2%}",
+            error=f"{says - was:+.2%}",
+            noise=f"{found.late_ratio:.0%} late",
+            holds=100 * abs(says - was) <= bubble.WITHIN_POINTS,
+        )
+    named = ", ".join(f"rank {one.rank}" for one in found.analysis.stragglers.named) or "none"
+    yield Row(part="bubble", case=name, what="straggler", truth="none", measured=named, holds=named == "none")
 
 
 def clock_rows() -> Iterator[Row]:

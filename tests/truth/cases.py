@@ -27,6 +27,8 @@ class Case:
     """Whether the gradients' norm, over all stages, is taken at the end of every step."""
     ring: int = 1
     """Ranks of a stage that pass something round in every forward and backward, as context parallelism does."""
+    link: float = 0.0
+    """Units that a message between stages is on the wire."""
 
     @property
     def ranks(self) -> int:
@@ -46,6 +48,8 @@ class Shares:
 
     schedule: float
     imbalance: float
+    transfer: float = 0.0
+    """What it stands still for messages on the wire."""
 
     @property
     def both(self) -> float:
@@ -58,9 +62,13 @@ def truth(case: Case) -> Shares:
     made, own = orders(case.schedule, case.shape), units(case)
     stages = range(case.shape.stages)
     even = {(kind, stage): sum(own[kind, s] for s in stages) / len(stages) for kind, stage in own}
-    span, span_even = played_out(made, own), played_out(made, even)
+    span, span_even, sent_late = played_out(made, own), played_out(made, even), played_out(made, own, link=case.link)
     work = sum(own[kind, stage] for order in made.values() for kind, stage, _ in order) / case.shape.ranks
-    return Shares(schedule=(span_even - work) / span, imbalance=(span - span_even) / span)
+    return Shares(
+        schedule=(span_even - work) / sent_late,
+        imbalance=(span - span_even) / sent_late,
+        transfer=(sent_late - span) / sent_late,
+    )
 
 
 def sent(case: Case) -> dict[str, int]:
@@ -82,19 +90,24 @@ def units(case: Case) -> dict[tuple[str, int], float]:
 
 def step_seconds(case: Case) -> float:
     """How long a step takes if nothing but its actions does."""
-    return UNIT_SECONDS * played_out(orders(case.schedule, case.shape), units(case))
+    return UNIT_SECONDS * played_out(orders(case.schedule, case.shape), units(case), link=case.link)
 
 
-def played_out(made: dict[int, tuple[Action, ...]], durations: dict[tuple[str, int], float]) -> float:
-    """When the last action ends."""
+def played_out(
+    made: dict[int, tuple[Action, ...]], durations: dict[tuple[str, int], float], *, link: float = 0.0
+) -> float:
+    """When the last action ends; what another rank makes comes `link` later."""
+    rank_of = {action: rank for rank, order in made.items() for action in order}
     before = {action: order[at - 1] for order in made.values() for at, action in enumerate(order) if at}
     ends = dict.fromkeys((action for order in made.values() for action in order), 0.0)
     moved = True
     while moved:
         moved = False
         for action in ends:
-            needed = [before.get(action), *inputs(action)]
-            end = max(ends.get(one, 0.0) for one in needed) + durations[action.kind, action.stage]
+            came = [
+                ends.get(one, 0.0) + link * (rank_of.get(one) not in (None, rank_of[action])) for one in inputs(action)
+            ]
+            end = max(ends.get(before.get(action), 0.0), *came) + durations[action.kind, action.stage]
             moved, ends[action] = moved or end != ends[action], end
     return max(ends.values())
 

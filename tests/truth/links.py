@@ -26,6 +26,7 @@ OPERATORS: Mapping[str, tuple[str, int, Begin]] = {
         2,
         lambda gloo, part, sums, *_: gloo._reduce_scatter_base(part, sums),
     ),
+    "recv": ("recv_", 1, lambda gloo, tensors, _, source, tag: gloo.recv(tensors, source, tag)),
 }
 """Operation -> its operator in c10d, where that has its group, and how gloo begins it; sums, where it reduces."""
 
@@ -56,7 +57,8 @@ class SlowLinks:
             group = ProcessGroup.unbox(arguments[group_at])
             work = begin(group._get_backend(torch.device("cpu")), *arguments)
             seconds = self._seconds.get((operation, group.group_name), 0.0)
-            return arguments[0], (later(work, seconds, brings=arguments[0]) if seconds else work).boxed()
+            boxed = (later(work, seconds, brings=arguments[0]) if seconds else work).boxed()
+            return boxed if operation == "recv" else (arguments[0], boxed)
 
         return kernel
 

@@ -30,7 +30,11 @@ class Measurement:
     @property
     def shares(self) -> Shares:
         """In the median one of the counted steps."""
-        return Shares(schedule=self._share("bubble.schedule"), imbalance=self._share("bubble.imbalance"))
+        return Shares(
+            schedule=self._share("bubble.schedule"),
+            imbalance=self._share("bubble.imbalance"),
+            transfer=self._share("exposed_transfer[pp]"),
+        )
 
     @property
     def ring(self) -> tuple[float, float]:

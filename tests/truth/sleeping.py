@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.distributed.pipelining import PipelineStage
 
 import traincope
 from tests.truth.cases import UNIT_SECONDS, Case
+from tests.truth.links import SlowLinks
 from traincope.engine.clipping import clip, gradient_norm
 from traincope.engine.mesh import Layout
 from traincope.engine.torch_private import Schedule
@@ -121,15 +123,17 @@ def train(directory: str, case: Case) -> list[float]:
         parameters = [parameter for module in modules.values() for parameter in module.parameters()]
         optimizer = torch.optim.SGD(parameters, lr=0.0)
         batch = torch.ones(2 * case.shape.microbatches, 4)
-        for _ in range(STEPS):
-            last = held[-1] == case.shape.stages - 1
-            schedule.step(*((batch,) if held[0] == 0 else ()), target=batch if last else None, losses=[])
-            if case.clips:
-                clip(parameters, norm=gradient_norm(parameters, layout=Layout(mesh=mesh)), limit=1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            recorded.step()
-            waited.append(sum(module.waited_seconds for module in modules.values()))
+        links = {("recv", mesh.get_group("pp").group_name): case.link * UNIT_SECONDS}
+        with SlowLinks(links) if case.link else nullcontext():
+            for _ in range(STEPS):
+                last = held[-1] == case.shape.stages - 1
+                schedule.step(*((batch,) if held[0] == 0 else ()), target=batch if last else None, losses=[])
+                if case.clips:
+                    clip(parameters, norm=gradient_norm(parameters, layout=Layout(mesh=mesh)), limit=1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+                recorded.step()
+                waited.append(sum(module.waited_seconds for module in modules.values()))
     return [after - before for before, after in pairwise(waited)]
 
 
