@@ -106,7 +106,7 @@ def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
 
 
 def issue(recorder: Recorder) -> Issued:
-    known = KnownGroup(number=0, key="0", reference=lambda: None, rule="mesh", ranks=(0, 1))  # type: ignore[arg-type]
+    known = KnownGroup(number=0, key="0", axis="dp", reference=lambda: None, rule="mesh", ranks=(0, 1))  # type: ignore[arg-type]
     return Issued(recorder.main.begin(Kind.COLLECTIVE), (1, 0, 5, -1, 0, 64, 0), known, True)
 
 
@@ -157,8 +157,20 @@ def test_events_in_flight_are_bounded(
     for _ in range(20):
         stalls.close(stalls.mark(), issue(recorder))
     assert clock.made == 8
+    assert recorder.stalls_unmeasured == 16
     clock.done_ms = 1.0
     assert stalls.resolve() == 4
+
+
+def test_stalls_that_the_device_has_not_done_at_the_end_are_counted(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    for done_ms in (1.0, 2.0, 3.0):
+        clock.now_ms = done_ms
+        stalls.close(stalls.mark(), issue(recorder))
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert (len(device_stalls(recorder)), recorder.stalls_unmeasured) == (1, 2)
 
 
 def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(recorder: Recorder, stalls_on: MakeStalls) -> None:

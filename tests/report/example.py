@@ -11,6 +11,7 @@ import numpy as np
 from traincope import analysis as results
 from traincope.analysis.utilization import utilization
 from traincope.report import schema
+from traincope.report.lost import LOSSES
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
 from traincope.store.cards import RankInfo, RunInfo
 from traincope.timeline import RankClock, RankTimeline, Timeline
@@ -386,6 +387,7 @@ def document() -> schema.Document:
         "recorder": {
             "events": 1_234,
             "dropped": 0,
+            "lost": dict.fromkeys(LOSSES),
             "dropped_steps": [],
             "overhead_seconds": None,
             "overhead_seconds_per_step": None,

@@ -92,10 +92,16 @@ def test_memory_is_told_by_rank_and_measure() -> None:
 def test_probes_are_grouped_by_what_ranks_say_and_losses_are_added_up() -> None:
     whole = timeline()
     first, second = whole.run.ranks
-    info = replace(second.info, probes={"c10d": "no torch"}, recorder={"dropped": 5})
+    info = replace(second.info, probes={"c10d": "no torch"}, recorder={"dropped": 5, "names_refused": 7})
+    first = replace(first, info=replace(first.info, recorder={"names_refused": 4, "details_refused": 0}))
     run = replace(whole.run, ranks=(first, replace(second, info=info, problems=("rank 1",))), problems=("run",))
     recorder = to_document(replace(analysis(), timeline=replace(whole, run=run)))["recorder"]
     assert recorder["dropped"] == 5
+    assert recorder["lost"] == {
+        "names_refused": 11,
+        "details_refused": 0,
+        **dict.fromkeys(("lost_lines", "values_left_out", "stalls_unmeasured", "collectives_forgotten")),
+    }
     assert recorder["problems"] == ["run", "rank 1"]
     assert recorder["probes"] == [
         {"name": "c10d", "state": "on", "ranks": [0]},

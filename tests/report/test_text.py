@@ -281,6 +281,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
     doubtful["recorder"] = {
         "events": 7,
         "dropped": 3,
+        "lost": {"names_refused": 1_200, "details_refused": 0, "stalls_unmeasured": 2, "lost_lines": None},
         "dropped_steps": [[61, 1_361], [1_400, 1_400]],
         "overhead_seconds": None,
         "overhead_seconds_per_step": None,
@@ -299,6 +300,8 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    rank 1 was in nothing that is watched when its records end\n"
         "    ranks 2, 3 of 4 left nothing to read; what happened there is unknown\n"
         "    7 events, 3 dropped, own cost not measured\n"
+        "    lost: 1,200 names, 2 stalls of the compute stream (traincope doctor RUN says\n"
+        "    why)\n"
         "    left out of all shares, for some rank dropped them: steps 61-1361, 1400\n"
         "    segment 0 is damaged\n"
         "    segment 1 is damaged\n"

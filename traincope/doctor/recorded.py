@@ -7,20 +7,10 @@ from pathlib import Path
 from traincope.doctor.finding import Examination, Finding, Section, bad, note, ok
 from traincope.doctor.probes import ON, probe_off
 from traincope.events import CLEAN
+from traincope.report.lost import LOSSES
 from traincope.report.units import count, duration, numbers
 from traincope.store import RunRecords, read_run
 from traincope.timeline import build_timeline, error_between_ns
-
-LOSSES = {
-    "lost_lines": ("names and details", "could not be written; was the disk full?"),
-    "names_refused": ("names", "found no room in 8 MiB; names that hold numbers or ids belong into details"),
-    "values_left_out": (
-        "values of run.log()",
-        "had not come from the GPU when the run ended, or were too many at once",
-    ),
-    "details_refused": ("details of events", "found no room; record fewer or smaller ones"),
-}
-"""Counter of a rank's recorder -> what was lost, and why."""
 
 
 def examine_run(path: Path) -> Examination:

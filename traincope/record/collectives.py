@@ -25,8 +25,8 @@ COLLECTIVE = int(Kind.COLLECTIVE)
 ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
 """Plain numbers: an enum's arithmetic costs a microsecond a call."""
 MAX_PENDING = 512
-"""How many unfinished collectives are remembered; older ones that nobody waited for are forgotten, for each
-keeps the segment of its record mapped."""
+"""How many unfinished collectives are remembered; older ones that nobody waited for are forgotten, and counted, for
+each keeps the segment of its record mapped."""
 
 
 Fields = tuple[int, int, int, int, int, int, int]
@@ -36,7 +36,7 @@ Fields = tuple[int, int, int, int, int, int, int]
 class Issued:
     """A collective under way."""
 
-    __slots__ = ("address", "before", "device", "fields", "known", "returned_ns", "slot")
+    __slots__ = ("address", "before", "device", "fields", "forgotten", "known", "returned_ns", "slot")
 
     def __init__(self, slot: Slot, fields: Fields, known: KnownGroup, device: bool) -> None:
         self.slot = slot
@@ -50,6 +50,8 @@ class Issued:
         """The event before it on the compute stream, while its call lasts."""
         self.returned_ns = 0
         """When its call came back, where DDP's reducer waits for it; else 0."""
+        self.forgotten = False
+        """Whether a wait for it may not be known as its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +98,12 @@ class Pending:
     def __init__(self) -> None:
         self._by_work: dict[int, tuple[weakref.ref[Any], Issued]] = {}
         self._by_tensor: dict[int, Issued] = {}
+        self._num_forgotten = 0
 
     def add_work(self, work: Any, issued: Issued, writer: ThreadWriter) -> None:
         """`writer` is the calling thread's; it holds the thread's newest work."""
-        if len(self._by_work) >= MAX_PENDING:
-            self._forget_oldest()
+        while len(self._by_work) >= MAX_PENDING:
+            self._forget(self._by_work.pop(next(iter(self._by_work)), (None, None))[1])
         if writer.latest is not None:
             older, before = writer.latest
             if not before.device and older.is_completed():
@@ -121,7 +124,7 @@ class Pending:
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
         if len(self._by_tensor) >= MAX_PENDING:
-            self._by_tensor.pop(next(iter(self._by_tensor)))
+            self._forget(self._by_tensor.pop(next(iter(self._by_tensor)), None))
         issued.address = tensor.data_ptr()
         self._by_tensor[issued.address] = issued
 
@@ -142,13 +145,18 @@ class Pending:
     def take_tensor(self, tensor: Any) -> Issued | None:
         return None if is_fake(tensor) else self._by_tensor.pop(tensor.data_ptr(), None)
 
-    def clear(self) -> None:
+    def clear(self) -> int:
+        """How many had been forgotten before, for want of room."""
         self._by_work.clear()
         self._by_tensor.clear()
+        forgotten, self._num_forgotten = self._num_forgotten, 0
+        return forgotten
 
-    def _forget_oldest(self) -> None:
-        while len(self._by_work) >= MAX_PENDING:
-            self._by_work.pop(next(iter(self._by_work)), None)
+    def _forget(self, issued: Issued | None) -> None:
+        """None: another thread, or the end of a work, was quicker."""
+        if issued is not None and not issued.forgotten:
+            issued.forgotten = True
+            self._num_forgotten += 1
 
 
 class Collectives:
@@ -198,8 +206,14 @@ class Collectives:
     def remove(self) -> None:
         guard(self._tell_what_was_hidden)()
         self._interposed.remove()
-        self.pending.clear()
+        self.forget_pending()
         self.sees_all = False
+
+    def forget_pending(self) -> None:
+        """Nobody looks at waits any more."""
+        forgotten = self.pending.clear()
+        if forgotten:
+            self._recorder.collectives_forgotten += forgotten
 
     def _tell_what_was_hidden(self) -> None:
         hidden = self._interposed.hidden()

@@ -26,7 +26,7 @@ from traincope.record.torch_private import raw_stream_reader
 
 POLL_SECONDS = 0.01
 POOL_SIZE = 1_024
-"""Brackets in flight at most: beyond, a stall goes unmeasured rather than memory unbounded."""
+"""Brackets in flight at most: beyond, a stall goes unmeasured, and is counted, rather than memory unbounded."""
 ANCHOR_INTERVAL_NS = 10_000_000_000
 """`elapsed_time` is a float32 of milliseconds: after 10 s its last digit is still a microsecond."""
 ANCHOR_TOLERANCE_NS = 200_000
@@ -104,11 +104,13 @@ class DeviceStalls:
         self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
 
     def stop(self) -> None:
-        """Resolve what has happened by now; what the device has not done yet is lost."""
+        """Resolve what has happened by now; what the device has not done yet is lost, and counted."""
         self._off = True
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=1.0)
+        self._recorder.stalls_unmeasured += len(self._waiting)
+        self._waiting.clear()
 
     def choose_stream(self) -> None:
         """Between two steps: the stream that is current there is the one that computes."""
@@ -133,6 +135,7 @@ class DeviceStalls:
             event = self._device.make_event()
             self._made += 1
         else:
+            self._recorder.stalls_unmeasured += 1
             return None
         event.record()
         return event

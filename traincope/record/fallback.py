@@ -84,7 +84,7 @@ class CollectivesFallback:
         if not self._patches:
             return
         self._patches.restore()
-        self._collectives.pending.clear()
+        self._collectives.forget_pending()
         guard(self._tell_what_was_missed)()
 
     def _watch_methods(self) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
@@ -48,9 +48,17 @@ class Recorder:
         """Whether the provisional directory could not be moved to its place: most likely somebody has removed it."""
         self.values_left_out = 0
         """Of `run.log()`, those that had not come from the GPU when the run ended, or were too many at once."""
+        self.stalls_unmeasured = 0
+        """Of the compute stream, those for which no event was left, or not over on the device when the run ended."""
+        self.collectives_forgotten = 0
+        """Those that were unfinished among so many others that a wait for them is not known as theirs any more."""
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
+        self.module_depth: int | None = None
+        """How far below the root the modules lie that get spans; None: its blocks do."""
+        self.told_axes: Mapping[str, str] = {}
+        """Name or description of a process group -> the axis that it was told to be of."""
         self.probes: dict[str, str] = {}
         self.active = True
         self._between_steps: dict[Callable[[], None], Callable[[], None]] = {}
@@ -230,6 +238,8 @@ class Recorder:
             "names_refused": self.names.refused,
             "details_refused": self._details.refused,
             "values_left_out": self.values_left_out,
+            "stalls_unmeasured": self.stalls_unmeasured,
+            "collectives_forgotten": self.collectives_forgotten,
         }
 
     def abandon(self) -> None:

@@ -23,6 +23,7 @@ from traincope.analysis import (
     own_time,
 )
 from traincope.report import schema
+from traincope.report.lost import lost
 from traincope.report.operations import operations
 from traincope.report.timetable import timetable_rows
 from traincope.report.traced import gpu, kernels
@@ -296,6 +297,7 @@ def _recorder(timeline: Timeline) -> schema.Recorder:
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
         dropped=sum(_dropped(rank) for rank in ranks),
+        lost=lost(ranks),
         dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
         overhead_seconds=None if own is None else own.total_ns / 1e9,
         overhead_seconds_per_step=None if own is None else own.per_step_ns / 1e9,

@@ -1,11 +1,12 @@
 """How far the report can be trusted: what was recorded, lost, left open, missing, or left out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis import FaultKind
+from traincope.report.lost import in_words
 from traincope.report.palette import SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
@@ -34,6 +35,7 @@ def _lines(document: Document) -> Iterator[Text]:
         yield from _problems(recorder["problems"])
         return
     yield _counts(recorder)
+    yield from _lost(recorder["lost"])
     yield from _dropped_steps(recorder["dropped_steps"])
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _as_asked(probe)])
@@ -82,6 +84,12 @@ def _missing(run: Run) -> Iterator[Text]:
 
 def _counts(recorder: Recorder) -> Text:
     return text(f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {_own_cost(recorder)}")
+
+
+def _lost(lost: Mapping[str, int | None]) -> Iterator[Text]:
+    told = in_words(lost)
+    if told:
+        yield text(f"lost: {told} (traincope doctor RUN says why)", style=SEVERE)
 
 
 def _own_cost(recorder: Recorder) -> str:

@@ -131,6 +131,8 @@ class Probe(TypedDict):
 class Recorder(TypedDict):
     events: int
     dropped: int
+    lost: dict[str, int | None]
+    """What else was lost, by the recorders' own counters (`traincope.report.lost`); null: no rank told it."""
     dropped_steps: list[list[int]]
     """[first, last] of steps that some rank lost between others that it has; they are left out of every sum."""
     overhead_seconds: float | None
