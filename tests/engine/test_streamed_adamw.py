@@ -1,53 +1,20 @@
 """AdamW from files: torch's own, to the bit, with one block's moments in memory at a time."""
 
 import copy
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from tests.engine.tensor_bytes import TensorBytes
 from tests.engine.test_mapped import file_of
 from traincope.engine.streamed_adamw import StreamedAdamW
 
 FLOAT = 4
 SIZES = ((6, 5), (7,), (3, 9))
 SETTINGS: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.95)}
-
-
-class PeakBytes(TorchDispatchMode):
-    """Bytes of tensors made within it that lived at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.peak = 0
-        self._living: dict[int, int] = {}
-        self._older: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {tensor.untyped_storage().data_ptr() for tensor in tree_leaves((args, kwargs)) if _is_tensor(tensor)}
-        self._older |= given - self._living.keys()
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if _is_tensor(tensor):
-                self._see(tensor.untyped_storage())
-        return result
-
-    def _see(self, storage: torch.UntypedStorage) -> None:
-        address = storage.data_ptr()
-        if address in self._living or address in self._older:
-            return
-        self._living[address] = storage.nbytes()
-        weakref.finalize(storage, self._living.pop, address, None)
-        self.peak = max(self.peak, sum(self._living.values()))
-
-
-def _is_tensor(leaf: object) -> bool:
-    return isinstance(leaf, Tensor)
 
 
 def parameters() -> list[nn.Parameter]:
@@ -108,12 +75,17 @@ def test_a_step_holds_the_moments_of_its_largest_block(tmp_path: Path) -> None:
     for given in (whole, from_files):
         for one, gradient in zip(given, gradients(0), strict=True):
             one.grad = gradient
-    with PeakBytes() as kept:
+    with TensorBytes(older=_with_gradients(whole)) as kept:
         reference.step()
-    with PeakBytes() as passed:
+    steps = [optimizer.state[one]["step"] for one in from_files]
+    with TensorBytes(older=[*_with_gradients(from_files), *steps]) as passed:
         optimizer.step()
     assert passed.peak == 2 * 37 * FLOAT
     assert kept.peak >= 2 * 64 * FLOAT
+
+
+def _with_gradients(given: list[nn.Parameter]) -> list[Tensor]:
+    return [tensor for one in given for tensor in (one, one.grad) if tensor is not None]
 
 
 def test_a_state_that_is_loaded_goes_to_the_files(tmp_path: Path) -> None:
