@@ -150,13 +150,14 @@ def plain(config: Config) -> Loop:
         optimizer.zero_grad()
         norm.item()
         loss = loss.detach()
-        dist.all_reduce(loss)
+        if dist.get_world_size() > 1:
+            dist.all_reduce(loss)
         yield loss.item() / dist.get_world_size()
 
 
 def _wrapped(model: GPT, parallel: ParallelConfig) -> nn.Module:
     if parallel.dp > 1:
-        return DistributedDataParallel(model)
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
     if parallel.fsdp > 1:
         mesh = init_device_mesh("cpu", (parallel.fsdp,), mesh_dim_names=("fsdp",))
         for block in model.blocks.values():
