@@ -102,6 +102,7 @@ def same(pool: Pool, tmp_path: Path, train: Callable[..., Bits], *arguments: obj
         assert (rank.thread("main")["kind"] == Kind.COLLECTIVE).sum() >= STEPS
         failed = [state for state in rank.info.probes.values() if "failed" in state or "switched off" in state]
         assert failed == []
+        assert rank.info.probes["collectives"] == "on", "and torch's flight recorder has counted as many"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -13,6 +13,7 @@ import traincope
 from tests.faults.trainings import Outcome, join_a_group, train
 from tests.faults.victims import Victims
 from traincope.events import Kind
+from traincope.record import unseen
 from traincope.store import read_run
 
 
@@ -47,8 +48,13 @@ def reduce(times: int) -> None:
         assert tensor.tolist() == [3.0, 3.0]
 
 
-def train_beside(out: str, key: str, before: bool, removed_inside: bool) -> dict[str, Any]:
-    """3 reductions before the run, the training inside it, 5 after: how many of them theirs saw."""
+def train_beside(out: str, key: str, before: bool, removed_inside: bool, looked_for: bool = True) -> dict[str, Any]:
+    """3 reductions before the run, the training inside it, 5 after: how many of them theirs saw.
+
+    `looked_for`: between steps, as it should be.
+    """
+    if not looked_for:
+        unseen.LOOK_INTERVAL_NS = 1 << 62
     join_a_group()
     theirs = Theirs(key) if before else None
     reduce(3)
@@ -93,8 +99,46 @@ def test_a_kernel_put_over_ours_hides_it_and_that_is_told(
     assert ended.result["outcome"] == bare
     assert (ended.result["inside"] > 50, ended.result["after"]) == (True, after)
     assert collectives(tmp_path / "run") == seen
-    expected = "on" if removed_inside else "on, but somebody else's kernel hid c10d::allreduce_"
-    assert probe(tmp_path / "run") == expected
+    assert probe(tmp_path / "run") == (
+        "on, but somebody else's kernel hid c10d::allreduce_; "
+        f"torch's flight recorder counted {ended.result['inside'] + 2 - seen} more than the {seen} that it saw"
+    )
+
+
+def test_a_kernel_that_came_and_went_between_two_looks_is_told_by_what_torch_counted_beyond(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.train(train_beside, tmp_path / "run", "BackendSelect", False, True, False)
+    assert (ended.result["outcome"], collectives(tmp_path / "run")) == (bare, 2)
+    assert probe(tmp_path / "run") == (
+        f"on, but torch's flight recorder counted {ended.result['inside']} more than the 2 that it saw"
+    )
+
+
+def reduce_and_scatter(out: str, in_parts: bool) -> None:
+    """Beside a kernel that hides every all_reduce; gloo makes two entries of a reduce_scatter in parts."""
+    join_a_group()
+    with traincope.run(out, throttle=None):
+        theirs = Theirs("BackendSelect")
+        traincope.step()
+        reduce(2)
+        if in_parts:
+            dist.reduce_scatter(torch.empty(2), [torch.ones(2)])
+        theirs.remove()
+
+
+@pytest.mark.parametrize(
+    ("in_parts", "told"),
+    [
+        (False, "torch's flight recorder counted 2 more than the 0 that it saw"),
+        (True, "how many it missed is not known"),
+    ],
+)
+def test_where_torch_counts_otherwise_than_we_do_no_number_is_told(
+    victims: Victims, tmp_path: Path, in_parts: bool, told: str
+) -> None:
+    victims.train(reduce_and_scatter, tmp_path / "run", in_parts)
+    assert probe(tmp_path / "run") == f"on, but somebody else's kernel hid c10d::allreduce_; {told}"
 
 
 def collectives(path: Path) -> int:

@@ -18,7 +18,9 @@ from traincope.record.guard import SAMPLED, guard
 from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.recorder import Recorder
+from traincope.record.tally import Tally
 from traincope.record.torch_private import async_position
+from traincope.record.unseen import Unseen
 from traincope.record.writer import Slot, ThreadWriter, add_flag, end, end_bounded, is_open
 
 COLLECTIVE = int(Kind.COLLECTIVE)
@@ -170,6 +172,7 @@ class Collectives:
         self._meshes = meshes
         self._groups: Groups | None = None
         self._interposed = Interposed()
+        self._unseen: Unseen | None = None
         self._listeners: list[Callable[[Issued], None]] = []
         self.on_device: OnDevice | None = None
         self.sees_all = False
@@ -179,6 +182,8 @@ class Collectives:
         self.prepare(recorder)
         for operation in OPERATIONS:
             self._interposed.put("c10d", operation.op, self._around(operation))
+        self._unseen = Unseen(recorder, self._interposed, self.tally, probe=self.name)
+        self._unseen.begin()
         self.sees_all = True
 
     def prepare(self, recorder: Recorder) -> None:
@@ -188,6 +193,7 @@ class Collectives:
         if not torch.distributed.is_available():
             raise RuntimeError("this torch is built without torch.distributed")
         self._recorder = recorder
+        self.tally = Tally()
         if self._groups is None:
             self._groups = Groups(recorder, self._meshes)
 
@@ -204,7 +210,8 @@ class Collectives:
             self._groups.count_anew(step)
 
     def remove(self) -> None:
-        guard(self._tell_what_was_hidden)()
+        if self._unseen is not None:
+            self._unseen.finish()
         self._interposed.remove()
         self.forget_pending()
         self.sees_all = False
@@ -214,11 +221,6 @@ class Collectives:
         forgotten = self.pending.clear()
         if forgotten:
             self._recorder.collectives_forgotten += forgotten
-
-    def _tell_what_was_hidden(self) -> None:
-        hidden = self._interposed.hidden()
-        if hidden:
-            self._recorder.probes[self.name] = f"on, but somebody else's kernel hid {', '.join(hidden)}"
 
     def listen(self, listener: Callable[[Issued], None]) -> None:
         """Call `listener` with every collective of a DDP group, right after its call returned."""
@@ -261,6 +263,7 @@ class Collectives:
 
         recorder, find, num_bytes = self._recorder, self.groups.find, operation.num_bytes
         threads, known_groups = recorder.threads, self.groups.known
+        seen = self.tally.counter(operation)
         unbox = boxes.group
         name = recorder.names.intern(operation.name)
         group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
@@ -272,6 +275,7 @@ class Collectives:
             first = arguments[0][0] if type(arguments[0]) is list and arguments[0] else arguments[0]
             if type(first) is not plain_tensor and is_fake(first):
                 return None
+            seen()
             group = unbox(arguments[group_at])
             known = known_groups.get(id(group))
             if known is None or known.looks_left or known.reference() is not group:

@@ -8,7 +8,6 @@ which counts all.
 
 import functools
 from collections.abc import Callable
-from itertools import count
 from types import FunctionType
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from traincope.record.guard import guard
 from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
-from traincope.record.torch_private import flight_recorded, single_tensor_methods
+from traincope.record.torch_private import single_tensor_methods
 
 METHODS = {
     "allreduce": "allreduce_",
@@ -64,9 +63,6 @@ class CollectivesFallback:
     def __init__(self, collectives: Collectives) -> None:
         self._collectives = collectives
         self._patches = Patches()
-        self._collectives_seen, self._messages_seen = count(), count()
-        self._counted_before = 0
-        """By the flight recorder, when we began."""
 
     def install(self, recorder: Recorder) -> None:
         if self._collectives.sees_all:
@@ -74,9 +70,8 @@ class CollectivesFallback:
             return
         self._collectives.prepare(recorder)
         self._recorder = recorder
-        self._collectives_seen, self._messages_seen = count(), count()
         self._watch_methods()
-        self._counted_before = (flight_recorded() or (0, False))[0]
+        self._collectives.tally.begin()
         recorder.probes[self.name] = IS_ON
 
     def remove(self) -> None:
@@ -99,7 +94,6 @@ class CollectivesFallback:
     def _watched(self, operation: Operation, original: Callable[..., Any]) -> Callable[..., Any]:
         begin, returned, raised = self._collectives.watched(operation, unbox=AS_IT_IS)
         read = guard(_reader(operation))
-        seen = self._collectives_seen if operation.tag is None else self._messages_seen
 
         @functools.wraps(original)
         def method(group: Any, /, *given: Any, **named: Any) -> Any:
@@ -111,7 +105,6 @@ class CollectivesFallback:
                 raised(issued)
                 raise
             if arguments is not None and issued is not None:
-                next(seen)
                 returned(issued, arguments, result)
             return result
 
@@ -119,12 +112,10 @@ class CollectivesFallback:
         return method
 
     def _tell_what_was_missed(self) -> None:
-        told = "how many it missed is not known: torch's flight recorder has counted none here"
-        counts, seen = flight_recorded(), next(self._collectives_seen)
+        told = "how many it missed is not known: torch's flight recorder counts none here, or counts otherwise"
+        counts = self._collectives.tally.end()
         if counts is not None:
-            counted, with_messages = counts
-            seen += next(self._messages_seen) if with_messages else 0
-            more = max(counted - self._counted_before - seen, 0)
+            seen, more = counts
             told = f"torch's flight recorder counted {more} more than the {seen} that it saw"
         self._recorder.probes[self.name] = f"{IS_ON}; {told}"
 
