@@ -24,7 +24,7 @@ class Group:
     axis: str
     """Mesh axis, or `world`, or `group:<ranks>` where nothing told."""
     rule: str
-    """Which rule found the axis: mesh, description, wrapper, or none."""
+    """Which rule found the axis: told, mesh, description, framework, wrapper, or none."""
     ranks: tuple[int, ...]
 
 

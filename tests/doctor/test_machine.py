@@ -102,10 +102,12 @@ def test_what_a_probe_that_is_not_on_means(state: str, meant: State, advice: str
 @pytest.mark.parametrize(
     ("environment", "state", "said"),
     [
-        ({"HOME": "/root"}, State.OK, "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_LEVEL is set"),
+        ({"HOME": "/root"}, State.OK, "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_RUN_ID, TRAINCOPE_LEVEL is set"),
         ({"TRAINCOPE": "OFF"}, State.NOTE, "OFF: nothing is recorded"),
         ({"TRAINCOPE": "yes"}, State.OK, "yes: recording is on; only `off` and `0` switch it off"),
         ({"TRAINCOPE_LEVEL": "2"}, State.OK, "2"),
+        ({"TRAINCOPE_RUN_ID": "nightly-7"}, State.OK, "nightly-7"),
+        ({"TRAINCOPE_RUN_ID": "a/b"}, State.NOTE, "'a/b' is no run id; the launcher's is used"),
         ({"TRAINCOPE_LEVEL": "high"}, State.NOTE, "'high' is no level; 1 is used"),
         ({"TRAINCOPE_OUTPUT": "x"}, State.NOTE, "means nothing to traincope; the closest is TRAINCOPE_OUT"),
     ],

@@ -12,6 +12,8 @@ SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "99"}
         (TORCHRUN, 3, 8, "job-7", 2),
         (SLURM, 1, 4, "slurm-99", 0),
         (TORCHRUN | SLURM, 3, 8, "slurm-99", 2),
+        (TORCHRUN | SLURM | {"TRAINCOPE_RUN_ID": "mine"}, 3, 8, "mine", 2),
+        (TORCHRUN | {"TRAINCOPE_RUN_ID": ""}, 3, 8, "job-7", 2),
     ],
 )
 def test_identity_comes_from_the_launcher(
@@ -30,3 +32,10 @@ def test_without_a_launcher_the_rank_is_not_known_yet() -> None:
 def test_local_ranks_of_a_torchrun_without_an_id_agree() -> None:
     unnamed = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500"}
     assert identify(unnamed).run_id == identify(unnamed | {"RANK": "1"}).run_id
+
+
+@pytest.mark.parametrize("told", ["a/b", "..", ".hidden", "-o", "a b", "x" * 129, "caf\u00e9"])
+def test_what_no_directory_should_be_called_is_no_run_id(told: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert identify(TORCHRUN | {"TRAINCOPE_RUN_ID": told}).run_id == "job-7"
+    (message,) = caplog.messages
+    assert message.startswith(f"{told!r} is no run id")

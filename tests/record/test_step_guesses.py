@@ -1,7 +1,11 @@
 """Where steps begin and end when nobody says it: every way that trainings are written."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 import traincope
-from traincope.events import OPEN, Flag, Kind
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.record.steps import NO_OPTIMIZER_AFTER
 from traincope.store import read_run
 
@@ -32,11 +36,11 @@ def plain() -> Iterator[None]:
         yield
 
 
-def accumulating() -> Iterator[None]:
+def accumulating(microbatches: int) -> Iterator[None]:
     trained = model()
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     while True:
-        for _ in range(4):
+        for _ in range(microbatches):
             backward(trained)
         optimizer.step()
         yield
@@ -102,7 +106,91 @@ def own_class() -> Iterator[None]:
         yield
 
 
-WAYS = (plain, accumulating, two_optimizers, zero_1, optimizer_in_backward, own_class)
+def closure() -> Iterator[None]:
+    """The optimizer calls backward itself: 20 times, as it never converges."""
+    trained = model()
+    optimizer = torch.optim.LBFGS(trained.parameters(), lr=1e-3, max_iter=20, tolerance_grad=0, tolerance_change=0)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value: torch.Tensor = trained(torch.ones(2, 4)).square().sum()
+        value.backward()
+        return value
+
+    while True:
+        optimizer.step(loss)
+        yield
+
+
+def zeroed_at_the_top() -> Iterator[None]:
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    while True:
+        optimizer.zero_grad()
+        backward(trained)
+        optimizer.step()
+        yield
+
+
+def zeroed_by_the_model() -> Iterator[None]:
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    while True:
+        backward(trained)
+        optimizer.step()
+        trained.zero_grad()
+        yield
+
+
+def compiled(zeroed: str, *, by_model: bool = False) -> Iterator[None]:
+    """No hook sees a compiled step, here of 3 microbatches."""
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="aot_eager")
+    zero_grad: Callable[[], Any] = trained.zero_grad if by_model else optimizer.zero_grad
+    while True:
+        if zeroed == "top":
+            zero_grad()
+        for _ in range(3):
+            backward(trained)
+        step()
+        if zeroed == "end":
+            zero_grad()
+        yield
+
+
+def own_arithmetic() -> Iterator[None]:
+    """No optimizer at all, and accumulation."""
+    trained = model()
+    while True:
+        for _ in range(3):
+            backward(trained)
+        descend(trained)
+        trained.zero_grad()
+        yield
+
+
+@torch.no_grad()
+def descend(trained: nn.Module) -> None:
+    for parameter in trained.parameters():
+        assert parameter.grad is not None
+        parameter -= 0.1 * parameter.grad
+
+
+WAYS = (
+    plain,
+    *(pytest.param(partial(accumulating, count), id=f"accumulating {count}") for count in (4, 32, 64)),
+    two_optimizers,
+    zero_1,
+    optimizer_in_backward,
+    own_class,
+    closure,
+    zeroed_at_the_top,
+    zeroed_by_the_model,
+    *(pytest.param(partial(compiled, where), id=f"compiled, zeroed at the {where}") for where in ("top", "end")),
+    pytest.param(partial(compiled, "end", by_model=True), id="compiled, zeroed by the model"),
+    own_arithmetic,
+)
 
 
 @pytest.fixture
@@ -131,16 +219,46 @@ def recorded_steps(path: Path) -> list[tuple[int, Flag]]:
     return [(int(step["step"]), Flag(int(step["flags"]))) for step in records]
 
 
-def test_without_any_optimizer_whole_backward_calls_count_after_a_while(tmp_path: Path) -> None:
+def train_by_hand(directory: str) -> None:
+    """Neither an optimizer nor anything that is set to zero."""
     trained = model()
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(directory, throttle=None):
         for _ in range(NO_OPTIMIZER_AFTER + 4):
             backward(trained)
-            with torch.no_grad():
-                for parameter in trained.parameters():
-                    parameter -= 0.1 * parameter.grad
-                    parameter.grad = None
+            descend(trained)
+            for parameter in trained.parameters():
+                parameter.grad = None
+
+
+def test_without_any_optimizer_whole_backward_calls_count_after_a_while(tmp_path: Path) -> None:
+    """In a process of its own: this one may hold optimizers of other tests."""
+    words = f"from {__name__} import train_by_hand; train_by_hand({str(tmp_path / 'run')!r})"
+    subprocess.run([sys.executable, "-c", words], check=True)
     assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(5)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("step", [lambda step: step, partial(torch.compile, backend="aot_eager")])
+def test_two_that_train_in_turn_have_steps_of_one_turn_each(tmp_path: Path, step: Callable[[Any], Any]) -> None:
+    """A GAN: the step ends with the critic's, so that the generator's of the last iteration is one too many."""
+    critic, generator = model(), model()
+    both = [(one, torch.optim.SGD(one.parameters(), lr=0.1)) for one in (critic, generator)]
+    turns = [(one, optimizer, step(optimizer.step)) for one, optimizer in both]
+    with traincope.run(tmp_path / "run", throttle=None):
+        for _ in range(5):
+            for one, optimizer, advance in turns:
+                backward(one)
+                advance()
+                optimizer.zero_grad()
+    assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(6)]
+    assert backwards(tmp_path / "run") == [1, 2, 2, 2, 2, 1]
+
+
+def backwards(path: Path) -> list[int]:
+    """How many each step has."""
+    main = read_run(path).ranks[0].thread("main")
+    steps = main[(main["kind"] == Kind.PHASE) & (main["phase"] == Phase.BACKWARD)]["step"]
+    return [int((steps == step).sum()) for step in sorted(set(steps))]
 
 
 def test_a_step_whose_gradients_overflowed_is_skipped_and_says_so(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import torch
+
 from traincope.events import OPEN, Flag, Kind
-from traincope.record.steps import Steps
+from traincope.record.steps import LONGEST_ACCUMULATION, Steps
 from traincope.record.writer import Shared, ThreadWriter
 from traincope.store.segments import read_segment
 
@@ -91,3 +93,49 @@ def test_a_step_that_is_not_finished_stays_open(tmp_path: Path) -> None:
     training = Training(tmp_path)
     training.steps.before_work()
     assert training.recorded() == [(0, False, NONE)]
+
+
+def test_an_optimizer_that_lives_is_waited_for_as_long_as_anybody_accumulates(tmp_path: Path) -> None:
+    idle = torch.optim.SGD([torch.zeros(1)])
+    training = Training(tmp_path)
+    for _ in range(LONGEST_ACCUMULATION + 4):
+        training.steps.before_work()
+        training.steps.trained()
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == [0, 1, 2, 3, 4]
+    del idle
+
+
+def test_gradients_zeroed_between_forward_and_backward_tell_of_the_step_before(tmp_path: Path) -> None:
+    """The first zeroing after a backward is in the second iteration: the first two are one step."""
+    training = Training(tmp_path)
+    for _ in range(4):
+        training.steps.before_work()
+        training.steps.zeroed(1)
+        training.steps.trained()
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == [0, 1, 2]
+
+
+def test_who_was_zeroed_first_after_a_backward_tells_and_nobody_else(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for _ in range(3):
+        for owner in (1, 2):
+            training.steps.before_work()
+            training.steps.trained()
+            training.steps.zeroed(owner)
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == [0, 1, 2, 3]
+
+
+def test_once_an_optimizer_steps_zeroed_gradients_begin_no_step(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for _ in range(3):
+        for _ in range(2):  # microbatches, the first of which is thrown away
+            training.steps.before_work()
+            training.steps.trained()
+            training.steps.stepping()
+            training.steps.zeroed(1)
+        training.steps.stepped(1)
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == [0, 1, 2]

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TextIO
 
 from traincope.cli.training import program
-from traincope.record.run import OFF_SWITCH
+from traincope.record.options import OFF_SWITCH
 from traincope.report.units import count
 from traincope.startup.notes import Note, Notes
 

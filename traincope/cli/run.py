@@ -13,8 +13,8 @@ from traincope.cli.child import Ended, run_child
 from traincope.cli.outcome import say
 from traincope.cli.training import check_out
 from traincope.errors import UsageError
-from traincope.record.identity import DEFAULT_ROOT, identify, this_host
-from traincope.record.run import OUT_VARIABLE
+from traincope.record.identity import DEFAULT_ROOT, identify, this_host, told_run_id
+from traincope.record.options import OUT_VARIABLE
 from traincope.startup.deaths import deaths, end_of_all, has_silent_rank
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
 from traincope.store.launcher import LauncherNote, append_notes, notes_of
@@ -115,7 +115,10 @@ def _directory(out: Path | None, *, command: Sequence[str]) -> Path:
 
 
 def _name(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The job's, where a launcher started us once a rank: all of them must find the same."""
+    """As it was told; else the job's, where a launcher started us once a rank: all of them must find the same."""
+    told = told_run_id(environment)
+    if told is not None:
+        return told
     identity = identify(environment)
     if identity.run_id is not None and identity.rank is not None and identity.world_size > 1:
         return identity.run_id

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.doctor.finding import Finding, State, bad, note, ok
-from traincope.record.run import DEFAULT_DISK_BUDGET, OUT_VARIABLE
+from traincope.record.options import DEFAULT_DISK_BUDGET, OUT_VARIABLE
 from traincope.record.writer import CAPACITY, SEGMENT_BYTES
 from traincope.report.units import size
 from traincope.store.segments import SegmentFile

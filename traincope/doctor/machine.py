@@ -10,7 +10,7 @@ from traincope.doctor.probes import examine_probes
 from traincope.doctor.settings import examine_settings
 from traincope.doctor.software import examine_software
 from traincope.record.identity import DEFAULT_ROOT
-from traincope.record.run import OUT_VARIABLE
+from traincope.record.options import OUT_VARIABLE
 
 
 def examine_machine(environment: Mapping[str, str]) -> Examination:

@@ -12,7 +12,7 @@ import traincope
 from traincope.doctor.finding import Finding, bad, note, ok
 from traincope.errors import RunDirectoryError
 from traincope.record.hooks import make_hooks
-from traincope.record.run import LEVEL_VARIABLE, OFF_SWITCH
+from traincope.record.options import LEVEL_VARIABLE, OFF_SWITCH
 from traincope.store import RankRecords, read_run
 
 ON = "on"

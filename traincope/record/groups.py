@@ -144,10 +144,14 @@ class Groups:
         return f"{name}{again}" if self._since is None else f"{name}{again}@{self._since}"
 
     def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
-        axis = self._meshes.axis_of(_told(group, "group_name"), len(ranks))
+        name, described = _told(group, "group_name"), _told(group, "group_desc")
+        by_mesh = self._meshes.axis_of(name, len(ranks))  # asked in any case: that notes the mesh too
+        told = self._recorder.told_axes
+        axis = told.get(name) or told.get(described)
         if axis:
-            return axis, "mesh"
-        described = _told(group, "group_desc")
+            return axis, "told"
+        if by_mesh:
+            return by_mesh, "mesh"
         if described.startswith("mesh_") and described != "mesh_default":
             return described.removeprefix("mesh_"), "description"
         axis = known_axis(group, described)

@@ -1,6 +1,8 @@
 """Who we are: the run's id, this process's rank, which attempt of the job this is."""
 
+import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +10,12 @@ from pathlib import Path
 
 from traincope.topology import Host
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_ROOT = "traincope_runs"
+RUN_ID_VARIABLE = "TRAINCOPE_RUN_ID"
+RUN_ID = re.compile(r"\w[\w.+:@=-]{0,127}", re.ASCII)
+"""What a run may be told to be called, for a directory is called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +31,8 @@ class Identity:
     """How often the launcher has started the job anew."""
 
 
-def identify(environment: Mapping[str, str]) -> Identity:
-    """From a process group that already exists, else from what torchrun or SLURM set.
+def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Identity:
+    """From a process group that already exists, else from what torchrun or SLURM set; `run_id`: as it was told.
 
     SLURM's variables are inherited by processes that a SLURM task starts itself.
     """
@@ -37,7 +44,7 @@ def identify(environment: Mapping[str, str]) -> Identity:
     return Identity(
         rank=rank,
         world_size=world_size or 1,
-        run_id=_run_id(environment),
+        run_id=told_run_id(environment, run_id=run_id) or _run_id(environment),
         restarts=_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0,
     )
 
@@ -48,6 +55,15 @@ def process_group_rank() -> tuple[int, int] | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def told_run_id(environment: Mapping[str, str], *, run_id: str | None = None) -> str | None:
+    """The run's id by the caller, else by $TRAINCOPE_RUN_ID; None where none is told that a directory may have."""
+    told = environment.get(RUN_ID_VARIABLE) or None if run_id is None else run_id
+    if told is None or (isinstance(told, str) and RUN_ID.fullmatch(told)):
+        return told
+    logger.warning("%r is no run id (up to 128 letters, digits and _.+:@=-, no sign first): it is left out", told)
+    return None
 
 
 def this_host() -> Host:

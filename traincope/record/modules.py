@@ -1,7 +1,7 @@
 """Spans of the model's blocks, forward and backward.
 
 The blocks are found, not asked for: the children of the outermost containers that hold several
-modules of one class (the layers of a transformer). Nothing is hung on the modules themselves, which
+modules of one class (the layers of a transformer); or a depth is told. Nothing is hung on the modules themselves, which
 would be copied and saved with them; a block's backward is seen by a hook on the tensor it returned.
 """
 
@@ -75,7 +75,8 @@ class Modules:
         if known is not None and known() is root:
             return
         self._roots[id(root)] = weakref.ref(root)
-        for name, block in find_blocks(root):
+        depth = self._recorder.module_depth
+        for name, block in find_blocks(root) if depth is None else find_at(root, depth=depth):
             number = self._recorder.names.intern(f"{name} ({type(block).__name__})")
             self._blocks[id(block)] = (weakref.ref(block), number)
 
@@ -124,6 +125,15 @@ def find_blocks(root: Any) -> Iterator[tuple[str, Any]]:
                 yield name, child
             else:
                 waiting.append((name, child))
+
+
+def find_at(root: Any, *, depth: int) -> Iterator[tuple[str, Any]]:
+    """(qualified name, module) of those that lie `depth` below `root`, or end before; with parameters only."""
+    for name, module in root.named_modules():
+        below = name.count(".") + 1 if name else 0
+        ends_before = 0 < below < depth and next(module.children(), None) is None
+        if (below == depth or ends_before) and next(module.parameters(), None) is not None:
+            yield name, module
 
 
 def _first_tensor(result: Any) -> Any:

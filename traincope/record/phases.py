@@ -173,6 +173,7 @@ class Phases:
     def _hook_optimizers(self) -> None:
         """While torch.compile traces an optimizer our hooks are not there: they would break its graph."""
         from torch.compiler import is_compiling
+        from torch.nn import Module
         from torch.optim import optimizer
 
         begin, finish = guard(self._begin_optimizer), guard(self._end_optimizer)
@@ -187,12 +188,28 @@ class Phases:
 
         self._handles.append(optimizer.register_optimizer_step_pre_hook(before))
         self._handles.append(optimizer.register_optimizer_step_post_hook(after))
-        zero_grad = self._as_optimizer_phase(optimizer.Optimizer.zero_grad, "zero_grad")
-        self._patches.replace(optimizer.Optimizer, "zero_grad", zero_grad)
+        for owner in (optimizer.Optimizer, Module):
+            self._patches.replace(owner, "zero_grad", self._zeroing(owner.zero_grad))
+
+    def _zeroing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
+
+        phased, recorder = self._as_optimizer_phase(original, "zero_grad"), self._recorder
+        zeroed = guard(recorder.steps.zeroed)
+
+        @functools.wraps(original)
+        def zero_grad(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+            result = phased(owner, *args, **kwargs)
+            if recorder.active and not is_compiling():
+                zeroed(id(owner))
+            return result
+
+        return zero_grad
 
     def _begin_optimizer(self, optimizer: Any) -> None:
         recorder = self._recorder
         if recorder.active:
+            recorder.steps.stepping()
             name = recorder.names.intern(type(optimizer).__name__)
             self._open_optimizers[id(optimizer)] = recorder.writer().begin(Kind.PHASE, Phase.OPTIMIZER, name)
 

@@ -6,8 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
@@ -19,6 +18,16 @@ from traincope.record.exceptions import ending_of
 from traincope.record.guard import guard, meter, trial_ns
 from traincope.record.hooks import make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
+from traincope.record.options import (
+    DEFAULT_DISK_BUDGET,
+    DEFAULT_LEVEL,
+    OFF_SWITCH,
+    OUT_VARIABLE,
+    Options,
+    told_axes,
+    told_depth,
+    told_level,
+)
 from traincope.record.probes import Probes
 from traincope.record.recorder import Recorder
 from traincope.record.scalars import Scalars
@@ -29,33 +38,11 @@ logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OFF_SWITCH = "TRAINCOPE"
-OUT_VARIABLE = "TRAINCOPE_OUT"
-LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
-DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
-DEFAULT_LEVEL = 1
-
 _active: "Run | None" = None
 _recording: Recorder | None = None
 """The active run's recorder, one look-up away for spans."""
 _is_compiling: Callable[[], bool] = bool
 """Whether torch.compile is tracing the caller; torch's own answer once a run has found torch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What `traincope.run()` can be told."""
-
-    out: str | os.PathLike[str] | None = None
-    """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, else `traincope_runs/<job>`."""
-    level: int = DEFAULT_LEVEL
-    """What is recorded, by the levels of `probes.py`; $TRAINCOPE_LEVEL wins."""
-    disk_budget: int = DEFAULT_DISK_BUDGET
-    """Bytes a writing thread may keep."""
-    throttle: float | None = DEFAULT_RATIO
-    """Own time above this share of the step over 20 steps lowers the level by one; None: never."""
-    flops: float | None = None
-    """Model FLOPs of one step of the whole job, where they cannot be counted; None: what is counted."""
 
 
 class Run:
@@ -151,16 +138,17 @@ class Run:
         recorder = Recorder(
             Path(out).absolute() if out else None,
             root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
-            identity=identify(os.environ),
+            identity=identify(os.environ, run_id=self._options.run_id),
             disk_budget_bytes=self._options.disk_budget,
         )
+        recorder.module_depth, recorder.told_axes = told_depth(self._options), told_axes(self._options)
         if self._options.flops is not None:
             recorder.settings["model_flops_per_step"] = float(self._options.flops)
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
         throttle = Throttle(self._options.throttle)
-        self._probes = Probes(recorder, make_hooks(), level=_level(self._options), throttle=throttle)
+        self._probes = Probes(recorder, make_hooks(), level=told_level(self._options), throttle=throttle)
         self._probes.install()
         if "torch" in sys.modules:
             _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
@@ -191,7 +179,10 @@ def run(out: F) -> F: ...
 def run(
     out: str | os.PathLike[str] | None = None,
     *,
+    run_id: str | None = None,
     level: int = DEFAULT_LEVEL,
+    module_depth: int | None = None,
+    axes: Mapping[str, str] | None = None,
     disk_budget: int = DEFAULT_DISK_BUDGET,
     throttle: float | None = DEFAULT_RATIO,
     flops: float | None = None,
@@ -320,11 +311,6 @@ def _after_fork() -> None:
         _active._recorder.abandon()
         _active._recorder = _active._scalars = None
     _active = _recording = None
-
-
-def _level(options: Options) -> int:
-    wish = os.environ.get(LEVEL_VARIABLE, "")
-    return int(wish) if wish.isdecimal() else options.level
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,18 +1,24 @@
 """Where one training step ends and the next begins.
 
 `run.step()` decides. Without it the first optimizer that steps is the anchor: once it has stepped,
-the next data fetch or root forward begins the next step. Where nothing of torch's optimizers steps, whole backward
-calls count, from the seventeenth on.
+the next data fetch or root forward begins the next step. Where none is seen to step, for torch.compile has compiled
+its step, or it is none of torch's, gradients that are zeroed after a backward say that it has. Where they are not
+zeroed either, whole backward calls count, from the seventeenth on; where an optimizer of torch's lives that may
+be accumulating, only after as many as nobody accumulates.
 """
 
+import gc
+import sys
 from time import monotonic_ns
 
 from traincope.events import NO_STEP, Flag, Kind
-from traincope.record.guard import meter
+from traincope.record.guard import guard, meter
 from traincope.record.writer import Shared, Slot, ThreadWriter, add_flag, end_at, set_value
 
 NO_OPTIMIZER_AFTER = 16
-"""Backward calls without an optimizer after which there will be none: no usual accumulation is that long."""
+"""Backward calls without a step after which it is asked whether there is an optimizer at all."""
+LONGEST_ACCUMULATION = 1024
+"""Backward calls that an optimizer may accumulate before its first step."""
 
 
 class Steps:
@@ -32,8 +38,16 @@ class Steps:
         """Own ns and wall ns of the step that ended last; None before there is one."""
         self._anchor: int | None = None
         self._anchor_stepped = self._any_stepped = False
+        self._optimizer_begun = False
+        """Whether one was ever seen to begin a step: then what else might tell of it is not listened to."""
+        self._zeroed: int | None = None
+        """Whose gradients tell of steps: the first that were zeroed after a backward."""
         self._backwards = 0
-        """Backward calls since the last optimizer step, to tell a training that has none of torch's."""
+        """Backward calls since the last word of an optimizer, while none has been seen to step."""
+        self._patience = NO_OPTIMIZER_AFTER
+        """So many of them, and each counts as a step."""
+        self._looked = False
+        """Whether it is known if there is an optimizer of torch's."""
         self._in_schedule = self._schedule_trained = False
         """Whether a pipeline schedule runs, and has begun a backward."""
 
@@ -58,12 +72,20 @@ class Steps:
         return False
 
     def trained(self) -> None:
-        """A backward began. After many without any optimizer of torch's, each counts as a step."""
+        """A backward began. After many without any word of an optimizer, each counts as a step."""
         self._trained = True
         self._schedule_trained = self._in_schedule
-        if self._anchor is None and not self._in_schedule:
+        if not self._optimizer_begun and not self._in_schedule:
             self._backwards += 1
-            self._anchor_stepped = self._backwards >= NO_OPTIMIZER_AFTER
+            if self._backwards >= self._patience and not self._may_accumulate():
+                self._anchor_stepped = True
+
+    def _may_accumulate(self) -> bool:
+        """Whether more of its backwards are to be waited for; asked once, for the answer costs milliseconds."""
+        if not self._looked and optimizer_lives():
+            self._patience = LONGEST_ACCUMULATION
+        self._looked = True
+        return self._backwards < self._patience
 
     def schedule_begins(self) -> None:
         """A pipeline schedule's many backwards, one a microbatch and stage, are the one of its batch."""
@@ -73,6 +95,19 @@ class Steps:
         self._in_schedule = False
         if self._schedule_trained:
             self.trained()
+
+    def zeroed(self, owner: int) -> None:
+        """The gradients of that optimizer or module were set to zero: what they were for has been done."""
+        if self._optimizer_begun or not self._backwards:
+            return
+        if self._zeroed is None:
+            self._zeroed, self._patience = owner, LONGEST_ACCUMULATION
+        if owner == self._zeroed:
+            self._anchor_stepped, self._backwards = True, 0
+
+    def stepping(self) -> None:
+        """An optimizer begins to step, and may call backward itself, as LBFGS does."""
+        self._optimizer_begun = True
 
     def stepped(self, optimizer: int) -> None:
         """The optimizer of that identity has stepped."""
@@ -86,7 +121,7 @@ class Steps:
         """A gradient scaler was updated: where no optimizer has stepped in this step, none will."""
         if self._slot is not None and self._trained and not self._anchor_stepped and not self._any_stepped:
             add_flag(self._slot, Flag.SKIPPED)
-            self._anchor_stepped = True
+            self._anchor_stepped, self._backwards = True, 0
 
     def finish(self) -> None:
         """The run ends cleanly: what was begun without training anything was no step."""
@@ -114,3 +149,16 @@ class Steps:
             add_flag(self._slot, flag)
         self._slot = None
         self._shared.step = NO_STEP
+
+
+@guard
+def optimizer_lives() -> bool:
+    """Whether this process holds an optimizer of torch's.
+
+    Of all objects only the type is looked at: a lazy one may do anything when it is asked for its class.
+    """
+    torch_optim = sys.modules.get("torch.optim")
+    if torch_optim is None:
+        return False
+    optimizer = torch_optim.Optimizer
+    return any(issubclass(type(one), optimizer) for one in gc.get_objects())

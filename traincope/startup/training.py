@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 from traincope.record.guard import guard
-from traincope.record.run import OUT_VARIABLE, Options, Run, active_run
+from traincope.record.options import OUT_VARIABLE, Options
+from traincope.record.run import Run, active_run
 from traincope.startup.notes import Note, write_note
 from traincope.store.layout import RUN_FILE
 

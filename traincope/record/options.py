@@ -1,0 +1,74 @@
+"""What a run can be told, by `traincope.run()` or the environment.
+
+A value that cannot be is said once, in one line, and left out: the run goes on as if it had not been given.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from traincope.record.throttle import DEFAULT_RATIO
+
+logger = logging.getLogger(__name__)
+
+OFF_SWITCH = "TRAINCOPE"
+OUT_VARIABLE = "TRAINCOPE_OUT"
+LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
+DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
+DEFAULT_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `traincope.run()` can be told."""
+
+    out: str | os.PathLike[str] | None = None
+    """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, else `traincope_runs/<run id>`."""
+    run_id: str | None = None
+    """What the run is called, the same for all ranks. Default: $TRAINCOPE_RUN_ID, else the launcher's job."""
+    level: int = DEFAULT_LEVEL
+    """What is recorded, by the levels of `probes.py`; $TRAINCOPE_LEVEL wins."""
+    module_depth: int | None = None
+    """At level 2, how far below the module that is called those lie that get spans; None: its blocks, found."""
+    axes: Mapping[str, str] | None = None
+    """Name or description of a process group -> its mesh axis, before whatever else tells."""
+    disk_budget: int = DEFAULT_DISK_BUDGET
+    """Bytes a writing thread may keep."""
+    throttle: float | None = DEFAULT_RATIO
+    """Own time above this share of the step over 20 steps lowers the level by one; None: never."""
+    flops: float | None = None
+    """Model FLOPs of one step of the whole job, where they cannot be counted; None: what is counted."""
+
+
+def told_level(options: Options) -> int:
+    """The environment wins: a job is started again with less, or more, without a change of its code."""
+    wish = os.environ.get(LEVEL_VARIABLE, "")
+    return int(wish) if wish.isdecimal() else options.level
+
+
+def told_depth(options: Options) -> int | None:
+    """Levels below the root, at least 1; None: not told."""
+    depth = options.module_depth
+    if depth is None or (type(depth) is int and depth >= 1):
+        return depth
+    logger.warning("module_depth is %r, no whole number from 1 on: the model's blocks get spans", depth)
+    return None
+
+
+def told_axes(options: Options) -> dict[str, str]:
+    """Of those that were told, the ones that are words."""
+    axes = options.axes
+    if axes is None:
+        return {}
+    if not isinstance(axes, Mapping):
+        logger.warning("axes is no mapping of a process group's name or description to its axis: it is left out")
+        return {}
+    told = {name: axis for name, axis in axes.items() if _is_word(name) and _is_word(axis)}
+    if len(told) < len(axes):
+        logger.warning("axes of process groups need words, which %d of %d are not", len(axes) - len(told), len(axes))
+    return told
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and value.strip() == value != ""
