@@ -1,10 +1,10 @@
 """A workload run for real, recorded and analysed, and how much noise the machine made meanwhile.
 
-What is found is allowed one hundredth of a step, and three where the noise was more than one. The noise is what the
-same sleeps are off without torch, played by the watch beside the training, in the worst step; and what the same
-training is off when all in it lasts a tenth, run right after it: that is torch's and gloo's own time. A workload is run
-again where the noise was more than one hundredth, whatever was found; where it never was below three, nothing is said
-of its times.
+What is found is allowed one hundredth of a step, and three where the noise was more than one. The noise knows nothing
+of what was recorded: it is how far the same sleeps were off without torch, played by the watch beside the training, in
+the worst of their steps; and how long the same model takes without the sleeps and unobserved, right after it. A
+workload is run again where the noise was more than one hundredth, whatever was found; where it never was below three,
+nothing is said of its times.
 """
 
 import threading
@@ -19,7 +19,7 @@ import traincope
 from tests.distributed.pool import Pool
 from tests.truth.playing import Spent, Watch, hidden, play, truth, wall_ns
 from tests.truth.rows import Row
-from tests.truth.training import SHORT, train
+from tests.truth.training import train
 from tests.truth.workloads import TOLD, Workload
 from traincope.analysis import Analysis, RankLedger
 from traincope.analysis.findings import FindingKind
@@ -73,16 +73,14 @@ class Weighed:
     truth: list[Spent]
     asleep_ns: int
     """How far the sleepers beside it were off."""
+    awake_ns: int
+    """How long its forward or backward takes without sleeps."""
     analysis: Analysis
-    short: Analysis
-    """Of the same training when all in it lasts a tenth."""
 
     @property
     def noise(self) -> float:
-        """As a share of a step: the error of the sleepers, and the largest of the short training."""
-        ran = zip(map(told, self.short.ledger.ranks), self.truth, strict=True)
-        awake_ns = max(abs(took[term] - SHORT * known.get(term, 0)) for took, known in ran for term in took)
-        return (self.asleep_ns + awake_ns) / self.step_ns
+        """As a share of a step."""
+        return (self.asleep_ns + self.awake_ns) / self.step_ns
 
     @property
     def step_ns(self) -> float:
@@ -168,8 +166,14 @@ def weigh(pool: Pool, workload: Workload, directory: Path, *, steps: int) -> Wei
     while len(attempts) < ATTEMPTS and all(one.noise > WITHIN for one in attempts):
         run = directory / str(len(attempts))
         with Control(workload, steps=steps) as control:
-            pool.run(train, str(run), workload, steps)
-        full, short = (traincope.analyze(traincope.open_run(run / name)) for name in ("told", "short"))
-        asleep_ns = control.error_ns(known)
-        attempts.append(Weighed(workload=workload, truth=known, asleep_ns=asleep_ns, analysis=full, short=short))
+            awake_ns = max(pool.run(train, str(run), workload, steps))
+        attempts.append(
+            Weighed(
+                workload=workload,
+                truth=known,
+                asleep_ns=control.error_ns(known),
+                awake_ns=awake_ns,
+                analysis=traincope.analyze(traincope.open_run(run)),
+            )
+        )
     return min(attempts, key=lambda one: one.noise)
