@@ -156,14 +156,13 @@ def test_where_a_shell_stands_between_its_own_exit_code_is_told(tmp_path: Path) 
 
 def test_an_error_nobody_catches_is_recorded_and_its_exit_code_kept(tmp_path: Path) -> None:
     script = written(tmp_path / "alone.py", WITHOUT_A_LAUNCHER)
-    ended = traincope_run(
-        "sh", "-c", f"cd {tmp_path} && {sys.executable} {script}", TRAINCOPE_OUT=str(tmp_path / "run")
-    )
+    told = {"TRAINCOPE_OUT": str(tmp_path / "run"), "TRAINCOPE_RUN_ID": "nightly-7"}
+    ended = traincope_run("sh", "-c", f"cd {tmp_path} && {sys.executable} {script}", **told)
     assert ended.returncode == 1
     assert "ValueError: no more data" in ended.stderr
     assert f"traincope: recorded 1 rank in {tmp_path / 'run'}" in ended.stderr
     run = read_run(tmp_path / "run")
-    assert endings(run) == {0: "ValueError"}
+    assert (run.info.id, endings(run)) == ("nightly-7", {0: "ValueError"})
     assert recorded(run, Kind.PHASE)[0].count("SGD") == 3
     (details,) = [details for details in run.ranks[0].details.values() if details.get("type") == "ValueError"]
     assert details["at"] == "alone.py:8"
