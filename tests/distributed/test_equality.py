@@ -2,7 +2,9 @@
 
 Tolerances are absolute, on losses around 5 and gradient norms around 1.5; sums are taken in another
 order. In fp32 at most 1e-6 was seen over five steps and 5e-6 is asked, of losses, norms and weights;
-in bf16 at most 4e-3 was seen (FSDP also keeps activations in bf16) and 1e-2 is asked.
+in bf16 at most 4e-3 was seen (FSDP also keeps activations in bf16) and 1e-2 is asked; of weights, whose numbers moved
+by 1e-2, parameter by parameter 2.2e-4 in the root mean square was seen, and 5e-4 is asked. `test_gradients.py` holds
+gradients to one process before Adam evens them out.
 """
 
 import numpy as np
@@ -14,6 +16,7 @@ from traincope.engine.config import ParallelConfig
 
 FP32 = 5e-6
 BF16 = 1e-2
+BF16_WEIGHTS = 5e-4
 
 TWO_RANKS = {
     "ddp": ParallelConfig(dp=2),
@@ -91,6 +94,14 @@ def assert_same_weights(outcomes: list[Outcome], reference: Outcome) -> None:
     assert seen == set(reference.parameters)
 
 
+def assert_close_weights(outcomes: list[Outcome], reference: Outcome) -> None:
+    """In the root mean square: Adam turns a tiny gradient of another sign into a whole step the other way."""
+    for outcome in outcomes:
+        for name, parameter in outcome.parameters.items():
+            apart = float(np.sqrt(np.square(parameter - reference.parameters[name]).mean()))
+            assert apart < BF16_WEIGHTS, (name, apart)
+
+
 @pytest.mark.parametrize("layout", TWO_RANKS)
 def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     outcomes = two_ranks.run(train, small_config(text, TWO_RANKS[layout]))
@@ -125,8 +136,9 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
 
 @pytest.mark.parametrize("layout", ["ddp", "hsdp", "dp x tp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
-    config = small_config(text, FOUR_RANKS[layout], precision="bf16")
-    assert_equal(four_ranks.run(train, config), alone_in_bf16, tolerance=BF16)
+    outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], precision="bf16"))
+    assert_equal(outcomes, alone_in_bf16, tolerance=BF16)
+    assert_close_weights(outcomes, alone_in_bf16)
 
 
 def test_bf16_is_not_fp32(alone: Outcome, alone_in_bf16: Outcome) -> None:
