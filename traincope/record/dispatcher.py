@@ -20,6 +20,7 @@ from traincope.record.torch_private import (
     keys_below,
     live_kernel,
     redispatcher,
+    without_modes,
 )
 
 KEY = "BackendSelect"
@@ -78,7 +79,15 @@ def _is_ours(kernel: str) -> bool:
 
 @functools.cache
 def transit_ns() -> int:
-    """What the dispatcher's way into a Python kernel and out again costs here, by a trial on an operator of ours."""
+    """What the dispatcher's way into a Python kernel and out again costs here, by a trial on an operator of ours.
+
+    Nobody's dispatch mode sees it, or is in it.
+    """
+    with without_modes():
+        return _try_transit_ns()
+
+
+def _try_transit_ns() -> int:
     import torch
     from torch.distributed import HashStore, ProcessGroup  # type: ignore[attr-defined]  # public, but not in __all__
     from torch.library import Library

@@ -6,6 +6,7 @@ needs it is absent and says so, and nothing else changes.
 
 import re
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -43,6 +44,14 @@ def redispatcher(namespace: str, operator: str) -> Any:
 def destroyer(library: Any) -> Any:
     """Takes a library's kernels out of the dispatcher."""
     return library._destroy
+
+
+def without_modes() -> AbstractContextManager[Any]:
+    """In it no dispatch mode of anybody (`TorchDispatchMode`) sees what the calling thread does, if this torch can."""
+    import torch
+
+    guard: AbstractContextManager[Any] = getattr(torch._C, "_DisableTorchDispatch", nullcontext)()
+    return guard
 
 
 def has_kernel(operator: str, key: str) -> bool:
