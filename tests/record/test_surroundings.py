@@ -45,6 +45,60 @@ def test_a_planted_secret_is_found_nowhere(tmp_path: Path) -> None:
     assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
 
 
+SAMPLES = """
+import os, sys
+import torch
+import traincope
+
+secret = os.environ["HF_TOKEN"]
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return secret
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(128, 8)
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+        self.register_buffer("planted", torch.tensor(list(secret.encode())))
+
+    def forward(self, texts):
+        numbers = torch.tensor([list(text.encode()) for text in texts])
+        x = self.embedding(numbers)
+        for block in self.blocks:
+            x = block(x)
+        return x.square().mean()
+
+with traincope.run(sys.argv[1], level=3, throttle=None) as run:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for texts in torch.utils.data.DataLoader(Texts(), batch_size=1):
+        loss = model(texts)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log(loss=loss)
+        run.step()
+"""
+
+
+def test_samples_and_what_tensors_hold_are_found_nowhere_whatever_the_level(tmp_path: Path) -> None:
+    """Neither as text, nor as the bytes of tensors of the two integer types that hold texts, nor as their numbers."""
+    command = [sys.executable, "-W", "ignore", "-c", SAMPLES, str(tmp_path / "run")]
+    ended = subprocess.run(command, check=False, timeout=60, capture_output=True, env={"HF_TOKEN": TOKEN})
+    assert ended.returncode == 0, ended.stderr.decode()
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".seg" for path in files)
+    characters = TOKEN.encode()
+    numbers = ", ".join(map(str, characters)).encode()
+    forms = (characters, *(b"".join(c.to_bytes(size, "little") for c in characters) for size in (4, 8)), numbers)
+    assert [(path, form) for path in files for form in forms if form in path.read_bytes()] == []
+
+
 def test_the_revision_is_the_one_that_git_tells(tmp_path: Path) -> None:
     def git(*words: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
