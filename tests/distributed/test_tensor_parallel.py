@@ -14,7 +14,7 @@ from traincope.engine.config import ModelConfig, ParallelConfig
 from traincope.engine.initialise import initialise
 from traincope.engine.mesh import build_layout
 from traincope.engine.model import GPT, next_token_loss
-from traincope.engine.tensor_parallel import loss_over_vocabulary, split
+from traincope.engine.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=24, vocabulary=257)
@@ -25,7 +25,7 @@ def build(tp: int, sequence_parallel: bool) -> GPT:
     layout = build_layout(ParallelConfig(tp=tp), device=CPU)
     with torch.device("meta"):
         model = GPT(MODEL)
-    split(model, layout=layout, sequence_parallel=sequence_parallel)
+    apply_tensor_parallel(model, layout=layout, sequence_parallel=sequence_parallel)
     model.to_empty(device="cpu")
     initialise(model, MODEL, seed=0)
     return model

@@ -10,7 +10,7 @@ from traincope.engine.expert_parallel import load_counters
 from traincope.engine.initialise import initialise
 from traincope.engine.model import GPT
 from traincope.engine.moe import MixtureOfExperts
-from traincope.engine.recompute import recompute
+from traincope.engine.recompute import apply_recompute
 
 MODEL = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16)
 CPU = torch.device("cpu")
@@ -97,7 +97,7 @@ def test_a_hot_expert_gets_every_token_and_what_finds_no_row_is_counted() -> Non
 @pytest.mark.parametrize("mode", ["none", "selective", "full"])
 def test_what_backward_computes_again_is_counted_once_and_evaluation_never(mode: str) -> None:
     model, x = gpt(), torch.randint(257, (2, 16))
-    recompute(model, mode)  # type: ignore[arg-type]
+    apply_recompute(model, mode)  # type: ignore[arg-type]
     model(x).sum().backward()
     model(x).sum().backward()
     assert [sum(tokens.values()) for tokens, _, _ in loads(model)] == [128, 128]

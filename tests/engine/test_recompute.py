@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from traincope.engine.config import Config, DataConfig, ModelConfig, TrainConfig
 from traincope.engine.initialise import initialise
 from traincope.engine.model import GPT
-from traincope.engine.recompute import recompute
+from traincope.engine.recompute import apply_recompute
 from traincope.engine.trainer import StepResult, Trainer
 
 MODES = ["none", "selective", "full"]
@@ -65,7 +65,7 @@ def kept_by_a_block(mode: Any) -> int:
         config = replace(MODEL, layers=layers)
         model = GPT(config)
         initialise(model, config, seed=0)
-        recompute(model, mode)
+        apply_recompute(model, mode)
         tokens = torch.zeros(SEQUENCES, MODEL.sequence, dtype=torch.int64)
         model(tokens)
         with Alive(model.parameters()) as alive:

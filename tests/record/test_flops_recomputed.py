@@ -10,7 +10,7 @@ from torch.utils import checkpoint
 
 from tests.record.test_flops import BATCH, CONFIG, SHAPE, by_phase, counted, gpt_step
 from traincope.engine.model import GPT, Attention
-from traincope.engine.recompute import recompute
+from traincope.engine.recompute import apply_recompute
 from traincope.events import Phase
 from traincope.plan.flops import Recompute, attention_forward, blocks_forward, step_flops
 
@@ -32,7 +32,7 @@ LAST = 2 * BATCH * CONFIG.sequence * CONFIG.layers * CONFIG.ffn * CONFIG.hidden
 def test_the_engine_repeats_what_its_mode_says(tmp_path: Path, mode: Any, early_stop: bool, again: int) -> None:
     """A checkpoint stops early once all is there that backward reads: the last product's output is not."""
     model = GPT(CONFIG)
-    recompute(model, mode)
+    apply_recompute(model, mode)
     with checkpoint.set_checkpoint_early_stop(early_stop):
         found = counted(tmp_path / "run", gpt_step(model))
     assert by_phase(found).get(Phase.RECOMPUTE, 0) == again

@@ -38,7 +38,7 @@ def own_tokens(batch: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
-def share_sequences(model: GPT, config: Config, *, layout: Layout) -> None:
+def apply_context_parallel(model: GPT, config: Config, *, layout: Layout) -> None:
     """Tell a model's attention which tokens it has, and how it meets the others; nothing without a `cp` axis.
 
     Raises ConfigError where the device has no kernel for it.

@@ -9,7 +9,7 @@ from traincope.engine.config import DDPConfig
 from traincope.engine.mesh import Layout
 
 
-def replicate(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: torch.device) -> nn.Module:
+def apply_ddp(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: torch.device) -> nn.Module:
     """Wrap an initialised model; unchanged without a `dp` axis, and where FSDP has its parameters."""
     group = layout.group("dp")
     if group is None or layout.sharded:

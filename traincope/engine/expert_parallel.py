@@ -26,7 +26,7 @@ from traincope.engine.torch_private import group_named
 OPERATOR = "traincope.exchange_rows"
 
 
-def place_experts(model: GPT, config: Config, *, layout: Layout) -> None:
+def apply_expert_parallel(model: GPT, config: Config, *, layout: Layout) -> None:
     """Tell each layer's router whose tokens it sees, and leave every rank of `ep` its experts.
 
     Of a model on the meta device, in place.

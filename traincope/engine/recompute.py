@@ -18,7 +18,7 @@ from traincope.engine.torch_private import dear_operators
 from traincope.engine.ulysses import OPERATOR as EXCHANGE
 
 
-def recompute(model: GPT, mode: Literal["none", "selective", "full"]) -> None:
+def apply_recompute(model: GPT, mode: Literal["none", "selective", "full"]) -> None:
     """Set how the model passes through its blocks. Nothing random happens in one, so no generator state is kept."""
     if mode == "none":
         return

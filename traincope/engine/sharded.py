@@ -24,7 +24,7 @@ from traincope.engine.model import GPT
 from traincope.engine.zeropp import compress
 
 
-def shard(model: GPT, config: Config, *, layout: Layout) -> None:
+def apply_fsdp(model: GPT, config: Config, *, layout: Layout) -> None:
     """Shard a model on the meta device in place: its units of blocks, then what is left; nothing without such an axis.
 
     In bf16, parameters are gathered in bf16 and gradients reduced in fp32; routers are then units of their own, and

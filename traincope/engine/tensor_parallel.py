@@ -27,7 +27,7 @@ from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT
 
 
-def split(model: GPT, *, layout: Layout, sequence_parallel: bool) -> None:
+def apply_tensor_parallel(model: GPT, *, layout: Layout, sequence_parallel: bool) -> None:
     """Cut a model on the meta device in place; nothing without a `tp` axis.
 
     Between blocks, and between stages, activations are plain tensors: this rank's (B, S / tp, H), or (B, S, H)

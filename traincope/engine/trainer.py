@@ -16,20 +16,20 @@ from torch import Tensor, nn
 from traincope.engine.batches import held_out_batches, training_batches
 from traincope.engine.clipping import clip, gradient_norm
 from traincope.engine.config import Config
-from traincope.engine.context_parallel import own_positions, share_sequences
+from traincope.engine.context_parallel import apply_context_parallel, own_positions
 from traincope.engine.corpus import read_corpus
-from traincope.engine.data_parallel import replicate
+from traincope.engine.data_parallel import apply_ddp
 from traincope.engine.expert_load import ExpertLoad, expert_loads
-from traincope.engine.expert_parallel import average_expert_gradients, load_counters, place_experts
+from traincope.engine.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
 from traincope.engine.initialise import initialise
 from traincope.engine.mesh import Layout, build_layout
 from traincope.engine.model import GPT
 from traincope.engine.offload import allocate
 from traincope.engine.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.pipeline import Pipeline, stage_layers, stages_of
-from traincope.engine.recompute import recompute
-from traincope.engine.sharded import shard
-from traincope.engine.tensor_parallel import loss_over_vocabulary, split, sum_partial_gradients
+from traincope.engine.recompute import apply_recompute
+from traincope.engine.sharded import apply_fsdp
+from traincope.engine.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
 from traincope.engine.whole import WholeModel
 
 
@@ -133,14 +133,14 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
         model = GPT(config.model, experts=config.experts, layers=layers, autocast=bf16 and not layout.sharded)
-    split(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
-    share_sequences(model, config, layout=layout)
-    place_experts(model, config, layout=layout)
-    recompute(model, config.train.recompute)
-    shard(model, config, layout=layout)
+    apply_tensor_parallel(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
+    apply_context_parallel(model, config, layout=layout)
+    apply_expert_parallel(model, config, layout=layout)
+    apply_recompute(model, config.train.recompute)
+    apply_fsdp(model, config, layout=layout)
     allocate(model, config.offload, device=device)
     initialise(model, config.model, seed=config.train.seed)
-    return replicate(model, config.ddp, layout=layout, device=device)
+    return apply_ddp(model, config.ddp, layout=layout, device=device)
 
 
 def _passes(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> Passes:
