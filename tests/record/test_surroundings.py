@@ -54,7 +54,7 @@ secret = os.environ["HF_TOKEN"]
 
 class Texts(torch.utils.data.Dataset):
     def __len__(self):
-        return 6
+        return 12  # so many steps that one is traced
 
     def __getitem__(self, index):
         return secret
@@ -92,7 +92,7 @@ def test_samples_and_what_tensors_hold_are_found_nowhere_whatever_the_level(tmp_
     ended = subprocess.run(command, check=False, timeout=60, capture_output=True, env={"HF_TOKEN": TOKEN})
     assert ended.returncode == 0, ended.stderr.decode()
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert any(path.suffix == ".seg" for path in files)
+    assert "kernels-step-00000010.json" in [path.name for path in files]
     characters = TOKEN.encode()
     numbers = ", ".join(map(str, characters)).encode()
     forms = (characters, *(b"".join(c.to_bytes(size, "little") for c in characters) for size in (4, 8)), numbers)
