@@ -19,6 +19,7 @@ from tests.faults.trainings import FAULT_STEP, STEPS, Outcome, train, train_obse
 from tests.faults.victims import Victims
 from traincope.events import OPEN, Kind
 from traincope.record.recorder import MAX_WRITERS
+from traincope.report import to_document
 from traincope.store import RankRecords, read_run
 
 
@@ -354,5 +355,7 @@ def test_a_hundred_thousand_names_and_huge_ones_are_bounded_and_counted(
     rank = only_rank(tmp_path / "run")
     assert spans(rank) == STEPS
     assert rank.info.recorder["names_refused"] > 10_000
+    recorder = to_document(traincope.analyze(traincope.open_run(tmp_path / "run")))["recorder"]
+    assert recorder["lost"]["names_refused"] == rank.info.recorder["names_refused"]
     assert max(map(len, rank.names)) <= 1024
     assert sum(path.stat().st_size for path in (tmp_path / "run").rglob("*.jsonl")) < 32 << 20
