@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincope.engine.config import DataConfig
@@ -90,10 +90,15 @@ def test_half_a_token_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="pipe is no file that can be read twice; name a file, a folder or a"):
-        read_corpus(DataConfig(path=str(tmp_path / "pipe")))
+    (tmp_path / "folder.bin").mkdir()
+    for path in tmp_path.iterdir():
+        with pytest.raises(DataError) as refused:
+            read_corpus(DataConfig(path=str(path)))
+        assert str(refused.value) == (
+            f"data.path {path} is neither a file or folder of text nor a .bin token file; name one of these"
+        )
 
 
 def refusal(config: DataConfig, *, sequence: int) -> str | None:
@@ -104,11 +109,12 @@ def refusal(config: DataConfig, *, sequence: int) -> str | None:
     return None
 
 
+@settings(deadline=None, max_examples=50)
 @given(texts=st.lists(st.binary(max_size=12), min_size=1, max_size=4), share=st.sampled_from([0.1, 0.35, 0.5, 0.9]))
 def test_what_is_refused_unread_is_what_reading_finds_too_little(
     tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], share: float
 ) -> None:
-    """Every length for which both parts have a sequence and its next token passes, and no other."""
+    """A length passes for which both parts have a sequence and its next token, and none that is longer."""
     folder = tmp_path_factory.mktemp("texts")
     for number, text in enumerate(texts):
         (folder / str(number)).write_bytes(text)
@@ -118,7 +124,7 @@ def test_what_is_refused_unread_is_what_reading_finds_too_little(
         return
     corpus = read_corpus(config)
     longest = min(len(corpus.training), len(corpus.held_out)) - 1
-    for length in range(1, 60):
+    for length in (1, max(longest, 1), max(longest, 0) + 1):
         assert (refusal(config, sequence=length) is None) == (length <= longest)
 
 

@@ -84,7 +84,7 @@ def _source(config: DataConfig) -> Path:
         raise DataError(f"data.path {path} does not exist; name a file, a folder or a .bin token file, or leave it out")
     if not path.is_file() and (not path.is_dir() or _is_token_file(config)):
         raise DataError(
-            f"data.path {path} is no file that can be read twice; name a file, a folder or a .bin token file"
+            f"data.path {path} is neither a file or folder of text nor a .bin token file; name one of these"
         )
     return path
 
