@@ -3,8 +3,8 @@
 What is found is allowed one hundredth of a step, and three where the noise was more than one. The noise knows nothing
 of what was recorded: it is how far the same sleeps were off without torch, played by the watch beside the training, in
 the worst of their steps; and how long the same model takes without the sleeps and unobserved, right after it. A
-workload is run again where the noise was more than one hundredth, whatever was found; where it never was below three,
-nothing is said of its times.
+workload is run again where the noise was more than one hundredth, whatever was found; where it never was below one and
+a half, which is half of what is allowed then, nothing is said of its times.
 """
 
 import threading
@@ -94,7 +94,7 @@ class Weighed:
     @property
     def disturbed(self) -> bool:
         """Nothing can be said of times."""
-        return self.noise > WITHIN_NOISE
+        return self.noise > WITHIN_NOISE / 2
 
     def rows(self) -> Iterator[Row]:
         """Of each term the rank that is furthest off."""
