@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import traincope
 from tests.distributed.pool import Pool
-from traincope.record.collectives import MAX_PENDING
+from traincope.record.pending import MAX_PENDING
 from traincope.store import read_run
 
 

@@ -14,11 +14,11 @@ import traincope
 from traincope.events import OPEN, Flag, Kind
 from traincope.record import device as devices
 from traincope.record import guard as guarding
-from traincope.record.collectives import Issued
 from traincope.record.device import DeviceStalls
 from traincope.record.groups import KnownGroup
 from traincope.record.guard import meter
 from traincope.record.identity import Identity
+from traincope.record.pending import Issued
 from traincope.record.recorder import Recorder
 from traincope.record.streams import Streams
 

@@ -5,7 +5,6 @@ all end in a `c10d::*` operator. Ours stands in front of it and calls the origin
 errors untouched.
 """
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic_ns
@@ -13,47 +12,20 @@ from typing import Any, Protocol
 
 from traincope.events import NO_PEER, Flag, Kind
 from traincope.record.dispatcher import Interposed, Kernel, transit_ns
-from traincope.record.groups import Groups, KnownGroup
+from traincope.record.groups import Groups
 from traincope.record.guard import SAMPLED, guard
 from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation, Output
+from traincope.record.pending import Issued, Pending, is_fake
 from traincope.record.recorder import Recorder
 from traincope.record.tally import Tally
 from traincope.record.torch_private import async_position
 from traincope.record.unseen import Unseen
-from traincope.record.writer import Slot, ThreadWriter, add_flag, end, end_bounded, is_open
+from traincope.record.writer import add_flag, end
 
 COLLECTIVE = int(Kind.COLLECTIVE)
 ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
 """Plain numbers: an enum's arithmetic costs a microsecond a call."""
-MAX_PENDING = 512
-"""How many unfinished collectives are remembered; older ones that nobody waited for are forgotten, and counted, for
-each keeps the segment of its record mapped."""
-
-
-Fields = tuple[int, int, int, int, int, int, int]
-"""name, group, sequence, peer, tag, bytes, flags: what a collective's record and its stall's share."""
-
-
-class Issued:
-    """A collective under way."""
-
-    __slots__ = ("address", "before", "device", "fields", "forgotten", "known", "returned_ns", "slot")
-
-    def __init__(self, slot: Slot, fields: Fields, known: KnownGroup, device: bool) -> None:
-        self.slot = slot
-        self.fields = fields
-        self.known = known
-        self.device = device
-        """Whether its tensors are on a GPU: then waiting stops the stream, not the host."""
-        self.address = 0
-        """Of the (last) tensor it fills, where a tensor may be waited for; else 0."""
-        self.before: Any = None
-        """The event before it on the compute stream, while its call lasts."""
-        self.returned_ns = 0
-        """When its call came back, where DDP's reducer waits for it; else 0."""
-        self.forgotten = False
-        """Whether a wait for it may not be known as its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,85 +52,6 @@ class OnDevice(Protocol):
 
     def returned(self, issued: Issued, *, on_current_stream: bool) -> None:
         """`on_current_stream`: it is queued there, and nobody needs to wait for it."""
-
-
-def is_fake(tensors: Any) -> bool:
-    """Whether nothing is really sent: torch.compile and FakeTensorMode call operators to learn shapes."""
-    while isinstance(tensors, (list, tuple)) and tensors:
-        tensors = tensors[0]
-    return type(tensors).__name__ == "FakeTensor"
-
-
-class Pending:
-    """Collectives not yet waited for, found by their work or by the tensor they fill.
-
-    A work is remembered weakly: holding one would hold its tensors. Only the newest of a thread is
-    held, until the thread issues another; was it complete by then, its record is closed, which is
-    the only end seen of a work that C++ waits for, or nobody.
-    """
-
-    def __init__(self) -> None:
-        self._by_work: dict[int, tuple[weakref.ref[Any], Issued]] = {}
-        self._by_tensor: dict[int, Issued] = {}
-        self._num_forgotten = 0
-
-    def add_work(self, work: Any, issued: Issued, writer: ThreadWriter) -> None:
-        """`writer` is the calling thread's; it holds the thread's newest work."""
-        while len(self._by_work) >= MAX_PENDING:
-            self._forget(self._by_work.pop(next(iter(self._by_work)), (None, None))[1])
-        if writer.latest is not None:
-            older, before = writer.latest
-            if not before.device and older.is_completed():
-                if is_open(before.slot):
-                    end_bounded(before.slot)
-                self._by_work.pop(id(older), None)
-                self._by_tensor.pop(before.address, None)
-        writer.latest = (work, issued)
-        key, by_work = id(work), self._by_work
-
-        def gone(reference: Any) -> None:
-            """Nobody waited for it and nobody will: let go of the segment its record lies in."""
-            entry = by_work.get(key)
-            if entry is not None and entry[0] is reference:
-                del by_work[key]
-
-        by_work[key] = (weakref.ref(work, gone), issued)
-
-    def add_tensor(self, tensor: Any, issued: Issued) -> None:
-        if len(self._by_tensor) >= MAX_PENDING:
-            self._forget(self._by_tensor.pop(next(iter(self._by_tensor)), None))
-        issued.address = tensor.data_ptr()
-        self._by_tensor[issued.address] = issued
-
-    def take_work(self, work: Any) -> Issued | None:
-        """What is about to be waited for; found complete, its record ends here."""
-        entry = self._by_work.pop(id(work), None)
-        if entry is None:
-            return None
-        reference, issued = entry
-        is_the_same = reference() is work
-        if not is_the_same:
-            return None
-        self._by_tensor.pop(issued.address, None)
-        if not issued.device and work.is_completed() and is_open(issued.slot):
-            end_bounded(issued.slot)
-        return issued
-
-    def take_tensor(self, tensor: Any) -> Issued | None:
-        return None if is_fake(tensor) else self._by_tensor.pop(tensor.data_ptr(), None)
-
-    def clear(self) -> int:
-        """How many had been forgotten before, for want of room."""
-        self._by_work.clear()
-        self._by_tensor.clear()
-        forgotten, self._num_forgotten = self._num_forgotten, 0
-        return forgotten
-
-    def _forget(self, issued: Issued | None) -> None:
-        """None: another thread, or the end of a work, was quicker."""
-        if issued is not None and not issued.forgotten:
-            issued.forgotten = True
-            self._num_forgotten += 1
 
 
 class Collectives:

@@ -12,10 +12,11 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import Flag, Kind
-from traincope.record.collectives import Collectives, Issued
+from traincope.record.collectives import Collectives
 from traincope.record.device import Event
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
+from traincope.record.pending import Issued
 from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import ddp_pre_forward

@@ -19,8 +19,8 @@ from time import monotonic_ns
 from typing import Any, Protocol
 
 from traincope.events import Flag, Kind
-from traincope.record.collectives import Issued
 from traincope.record.guard import guard
+from traincope.record.pending import Issued
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import raw_stream_reader
 

@@ -12,10 +12,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from traincope.record.collectives import MAX_PENDING, Collectives, Issued
+from traincope.record.collectives import Collectives
 from traincope.record.device import DeviceStalls, Event
 from traincope.record.guard import SAMPLED, guard
 from traincope.record.patching import Patches
+from traincope.record.pending import MAX_PENDING, Issued
 from traincope.record.recorder import Recorder
 from traincope.record.torch_private import raw_stream_reader
 from traincope.record.waits import Waits

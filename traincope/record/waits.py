@@ -9,11 +9,11 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import OPEN, Flag, Kind
-from traincope.record.collectives import Issued, Pending
 from traincope.record.device import CudaDevice, DeviceStalls, Event
 from traincope.record.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.guard import SAMPLED, guard
 from traincope.record.patching import Patches
+from traincope.record.pending import Issued, Pending
 from traincope.record.recorder import Recorder
 from traincope.record.writer import Slot, add_flag
 
