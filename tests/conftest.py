@@ -1,6 +1,7 @@
 """Fixtures that every test may use: the pools of worker processes."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,16 @@ import pytest
 from tests.distributed.pool import Pool
 
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_compiled() -> Iterator[None]:
+    """What a test has compiled would keep every later one of this process from counting FLOPs."""
+    yield
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None and dynamo.counters["stats"]["unique_graphs"]:
+        sys.modules["torch._dynamo"].reset()
+        dynamo.counters.clear()
 
 
 @pytest.fixture(scope="session")

@@ -187,6 +187,8 @@ def train_with(directory: str, wrap: Callable[[nn.Module], nn.Module], extra: st
             optimizer.zero_grad()
             losses.append(loss.item())
         breaks = sum(torch._dynamo.utils.counters["graph_break"].values())
+        torch._dynamo.reset()  # beside what is compiled no later training of this process counts FLOPs
+        torch._dynamo.utils.counters.clear()
         return *bits(losses, model, optimizer), f"{breaks} graph breaks"
 
 

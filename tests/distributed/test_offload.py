@@ -22,15 +22,18 @@ BLOCK = 2 * H * H + 2 * H * KV + 3 * H * F + 2 * H
 ENDS = 2 * V * H + H
 """Embedding, output and last norm: more than a block, and updated as one."""
 WHOLE = L * BLOCK + ENDS
+STEPS = 4
+A_BUFFER = 4 * BLOCK // 2 + 2048
+"""Bytes of a block's shard, and scalars: what a collective may still hold when the next begins."""
 SHARDS, REPLICAS = ParallelConfig(fsdp=2), ParallelConfig(dp=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Bytes of a rank in memory at their most, in the second step: there is a state before it, as in all later ones."""
+    """Bytes of a rank in memory at their most, from the second step on: there is a state before it."""
 
     passes: int
-    """In forward, backward and clipping."""
+    """In forward, backward and clipping; of some steps the least, for gloo lets go of buffers sooner or later."""
     update: int
     """While the optimizer steps."""
 
@@ -40,19 +43,22 @@ def peaks(config: Config) -> Peaks:
         trainer = Trainer(config, device=torch.device("cpu"))
         steps = trainer.steps()
         next(steps)
-        tensors.start_over()
-        passes: list[int] = []
+        passes, updates = list[int](), list[int]()
         trainer.optimizer.register_step_pre_hook(lambda *_: passes.append(tensors.start_over()))
-        next(steps)
-    return Peaks(passes=passes[0], update=tensors.peak)
+        for _ in range(STEPS):
+            tensors.start_over()
+            next(steps)
+            updates.append(tensors.peak)
+    assert len(set(updates)) == 1
+    return Peaks(passes=min(passes), update=updates[0])
 
 
 def of(pool: Pool, text: str, parallel: ParallelConfig, **offload: Any) -> Peaks:
     config = small_config(text, parallel, batch=2)
     config = replace(config, model=replace(config.model, vocabulary=V), offload=OffloadConfig(**offload))
     first, second = pool.run(peaks, config)
-    assert first == second
-    return first
+    assert first.update == second.update
+    return Peaks(passes=min(first.passes, second.passes), update=first.update)
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +86,17 @@ def test_files_take_parameters_and_moments_out_of_memory(
 ) -> None:
     """A half of it on each of two ranks."""
     left = of(two_ranks, text, SHARDS, parameters=parameters, optimizer=optimizer)
-    assert kept.passes - left.passes == in_passes // 2
+    assert kept.passes - left.passes == pytest.approx(in_passes // 2, abs=A_BUFFER)
     assert kept.update - left.update == in_update // 2
 
 
 def test_the_memory_of_a_cpu_saves_a_cpu_nothing(two_ranks: Pool, text: str, kept: Peaks) -> None:
-    assert of(two_ranks, text, SHARDS, parameters="cpu") == kept
+    there = of(two_ranks, text, SHARDS, parameters="cpu")
+    assert there.update == kept.update
+    assert there.passes == pytest.approx(kept.passes, abs=A_BUFFER)
 
 
 def test_replicas_save_the_moments_of_all_blocks_but_one(two_ranks: Pool, text: str) -> None:
     whole, left = of(two_ranks, text, REPLICAS), of(two_ranks, text, REPLICAS, optimizer="file")
-    assert whole.passes - left.passes == 8 * WHOLE
+    assert whole.passes - left.passes == pytest.approx(8 * WHOLE, abs=A_BUFFER)
     assert whole.update - left.update == 8 * (WHOLE - ENDS)
