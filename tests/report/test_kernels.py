@@ -145,7 +145,7 @@ def test_an_axis_that_costs_another_is_named_where_it_costs_much() -> None:
     )
     found = replace(analysis(), comm=rows)
     assert section(shown(found), "COMMUNICATION")[-1] == (
-        "    pp send: 6 of 8 that began beside fsdp take 1.00 more than alone"
+        "    pp send: 6 of 8 that began beside fsdp take 1.00 ms more than alone"
     )
     assert [one["contention"] for one in to_document(found)["comm"] or []] == [
         [{"axis": "fsdp", "count": 8, "compared": 6, "extra_ns": 6 * MS}],

@@ -39,7 +39,7 @@ def _uneven(operation: Operation, uneven: Uneven, *, rank_steps: int) -> Text:
 def _contention(operation: Operation, beside: Contention, *, rank_steps: int) -> Text:
     extra = milliseconds((beside["extra_ns"] or 0) / rank_steps)
     began = f"{beside['compared']:,} of {beside['count']:,} that began beside {beside['axis']}"
-    return text(f"    {operation['axis']} {operation['op']}: {began} take {extra} more than alone", style="dim")
+    return text(f"    {operation['axis']} {operation['op']}: {began} take {extra} ms more than alone", style="dim")
 
 
 def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:
