@@ -1,5 +1,6 @@
 """Some of the trainings of `python -m tests.truth`: what they are is worked out on paper, and is what is recorded."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,24 @@ def test_a_slow_link_brings_the_same_and_leaves_no_trace(two_ranks: Pool) -> Non
     assert two_ranks.run(slow_sums) == [(False, 2.0, True)] * 2
 
 
+@pytest.fixture(scope="module")
+def fresh() -> Iterator[Callable[[int], Pool]]:
+    """Pools of their own: what other tests have left in a process (threads, groups, meshes) is no known workload."""
+    pools: dict[int, Pool] = {}
+    yield lambda size: pools.setdefault(size, Pool(size))
+    for pool in pools.values():
+        pool.stop()
+
+
 @pytest.mark.parametrize("name", CHOSEN)
-def test_what_is_recorded_is_the_truth(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    pool: Pool = request.getfixturevalue({2: "two_ranks", 4: "four_ranks"}[NAMED[name].ranks])
-    weighed = weigh(pool, NAMED[name], tmp_path, steps=STEPS)
-    if weighed.disturbed:
-        pytest.skip(f"others use this machine: its own noise was {weighed.noise:.1%} of a step")
-    assert [row for row in weighed.rows() if not row.holds] == []
+def test_what_is_recorded_is_the_truth(name: str, fresh: Callable[[int], Pool], tmp_path: Path) -> None:
+    """A row that misses is weighed once more: an error of ours is there again, a hiccup of the machine is not."""
+    pool, missed = fresh(NAMED[name].ranks), list[set[str]]()
+    for again in range(2):
+        weighed = weigh(pool, NAMED[name], tmp_path / str(again), steps=STEPS)
+        if weighed.disturbed:
+            pytest.skip(f"others use this machine: its own noise was {weighed.noise:.1%} of a step")
+        missed.append({row.what for row in weighed.rows() if not row.holds})
+        if not missed[-1]:
+            return
+    assert missed[0] & missed[1] == set()
