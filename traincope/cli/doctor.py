@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from traincope.cli.answers import add_format
 from traincope.doctor import examine_machine, examine_run, render, to_document
 from traincope.errors import TraincopeError
 
@@ -24,7 +25,7 @@ class Doctor:
             metavar="RUN",
             help="run directory, or a parent holding one run (default: examine this machine and this Python)",
         )
-        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        add_format(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """0 also where only optional things are absent."""

@@ -69,10 +69,6 @@ def _experts(arguments: argparse.Namespace) -> Experts | None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
-
-
 def require_positive(arguments: argparse.Namespace, *names: str) -> None:
     """Raises UsageError for the first that is given and not above 0."""
     for name in names:

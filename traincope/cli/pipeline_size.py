@@ -2,6 +2,7 @@
 
 import argparse
 
+from traincope.cli.answers import add_format
 from traincope.cli.quantities import quantity, whole
 from traincope.plan.actions import Times
 
@@ -27,7 +28,7 @@ def add_size(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="time of a message between ranks, played out but in no formula (default: 0)",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    add_format(parser)
 
 
 def times(arguments: argparse.Namespace) -> Times:

@@ -1,12 +1,12 @@
 """`traincope plan bubble`: the bubble of every schedule at one size, by formula and played out."""
 
 import argparse
-import json
 from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
 
+from traincope.cli.answers import tell
 from traincope.cli.pipeline_size import add_size, times
 from traincope.plan.actions import Times
 from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
@@ -50,10 +50,7 @@ class PlanBubble:
         size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=arguments.virtual or 1)
         durations = times(arguments)
         answers = [_answer(name, size, durations, arguments.transfer) for name in SCHEDULES]
-        if arguments.format == "json":
-            print(json.dumps(answers, indent=2))
-        else:
-            _show(answers, Console())
+        tell(answers, _show, format=arguments.format)
         return 0
 
 

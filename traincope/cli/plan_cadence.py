@@ -1,13 +1,13 @@
 """`traincope plan cadence`: how often to save a checkpoint."""
 
 import argparse
-import json
 import math
 from typing import TypedDict
 
 from rich.console import Console
 
-from traincope.cli.model_shape import add_format, require_positive
+from traincope.cli.answers import add_format, tell
+from traincope.cli.model_shape import require_positive
 from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
 from traincope.plan.cadence import Failures, daly_seconds, job_mtbf, useful_ratio, young_seconds
@@ -80,10 +80,7 @@ class PlanCadence:
         if arguments.restart_seconds < 0:
             raise UsageError(f"--restart-seconds {arguments.restart_seconds:g} must be at least 0")
         answer = _answer(arguments)
-        if arguments.format == "json":
-            print(json.dumps(answer, indent=2))
-        else:
-            _show(answer, Console())
+        tell(answer, _show, format=arguments.format)
         return 0
 
 

@@ -1,14 +1,14 @@
 """`traincope plan comm`: what a rank sends in one step, axis by axis, by formula."""
 
 import argparse
-import json
 from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
 
+from traincope.cli.answers import add_format, tell
 from traincope.cli.layout import add_layout, layout, precision
-from traincope.cli.model_shape import add_format, add_model, transformer
+from traincope.cli.model_shape import add_model, transformer
 from traincope.plan.communication import Traffic, Volume, volumes
 from traincope.plan.flops import Recompute
 from traincope.report.tables import indented, table
@@ -58,10 +58,7 @@ class PlanComm:
 
     def run(self, arguments: argparse.Namespace) -> int:
         answer = _answer(arguments)
-        if arguments.format == "json":
-            print(json.dumps(answer, indent=2))
-        else:
-            _show(answer, Console())
+        tell(answer, _show, format=arguments.format)
         return 0
 
 

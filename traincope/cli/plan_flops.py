@@ -1,12 +1,12 @@
 """`traincope plan flops`: FLOPs of a transformer's step by formula, and what share of the peak a step time makes."""
 
 import argparse
-import json
 from typing import TypedDict
 
 from rich.console import Console
 
-from traincope.cli.model_shape import add_format, add_model, require_positive, transformer
+from traincope.cli.answers import add_format, tell
+from traincope.cli.model_shape import add_model, require_positive, transformer
 from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
 from traincope.plan.flops import Recompute, StepFlops, rule_flops, step_flops, utilization_ratio
@@ -76,10 +76,7 @@ class PlanFlops:
     def run(self, arguments: argparse.Namespace) -> int:
         require_positive(arguments, "batch", "gpus", "peak_tflops", "iteration_seconds")
         answer = _rated(_step(arguments), transformer(arguments), arguments)
-        if arguments.format == "json":
-            print(json.dumps(answer, indent=2))
-        else:
-            _show(answer)
+        tell(answer, _show, format=arguments.format)
         return 0
 
 
@@ -128,7 +125,7 @@ def _convention(arguments: argparse.Namespace) -> str:
     return source + packed + (HALVED if arguments.causal_half else WHOLE)
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: Answer, console: Console) -> None:
     rows = (
         ("MFU", answer["mfu"], answer["model_flops_per_step"], answer["model_tflops_per_gpu"]),
         ("HFU", answer["hfu"], answer["hardware_flops_per_step"], answer["hardware_tflops_per_gpu"]),
@@ -140,4 +137,4 @@ def _show(answer: Answer) -> None:
     parameters = f"{answer['parameters']:,} parameters in matrices"
     if answer["active_parameters"] != answer["parameters"]:
         parameters += f", {answer['active_parameters']:,} of them active"
-    Console().print("\n".join([*lines, parameters, answer["convention"]]), highlight=False, markup=False)
+    console.print("\n".join([*lines, parameters, answer["convention"]]), highlight=False, markup=False)

@@ -1,14 +1,14 @@
 """`traincope plan memory`: what every rank of a pipeline must hold, by formula."""
 
 import argparse
-import json
 from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
 
+from traincope.cli.answers import add_format, tell
 from traincope.cli.layout import add_layout, layout, precision
-from traincope.cli.model_shape import add_format, add_model, transformer
+from traincope.cli.model_shape import add_model, transformer
 from traincope.plan.activations import Keeping
 from traincope.plan.flops import Recompute
 from traincope.plan.memory import LEFT_OUT, RankMemory, memory
@@ -64,10 +64,7 @@ class PlanMemory:
 
     def run(self, arguments: argparse.Namespace) -> int:
         answer = _answer(arguments)
-        if arguments.format == "json":
-            print(json.dumps(answer, indent=2))
-        else:
-            _show(answer, Console())
+        tell(answer, _show, format=arguments.format)
         return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.analysis import analyze
+from traincope.cli.answers import add_format
 from traincope.errors import UsageError
 from traincope.report import render, to_document, to_json
 from traincope.timeline import open_run
@@ -23,7 +24,7 @@ class Report:
         parser.add_argument(
             "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
         )
-        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        add_format(parser)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
         parser.add_argument(
             "--price-per-gpu-hour",
