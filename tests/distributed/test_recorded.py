@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import traincope
 from tests.distributed.pool import Pool
 from traincope.analysis import Analysis, RankLedger
 from traincope.events import OPEN, Flag, Kind
+from traincope.record.run import Run
 from traincope.timeline import match_instances
 
 LATE_NS = 60_000_000
@@ -207,10 +208,18 @@ def test_works_that_only_torch_waits_for_are_not_remembered_for_ever(
     assert max(two_ranks.run(pending_after, str(tmp_path / "run"), wrap)) <= 4
 
 
-def train_losses(directory: str, wrap: Callable[[], nn.Module]) -> list[float]:
-    """Losses of a training, recorded into a directory, or not at all."""
+def recorded(directory: str) -> AbstractContextManager[Run]:
+    return traincope.run(directory)
+
+
+def train_losses(
+    directory: str,
+    wrap: Callable[[], nn.Module],
+    record: Callable[[str], AbstractContextManager[Run]] = recorded,
+) -> list[float]:
+    """Losses of a training and what random numbers it came to, recorded into a directory, or not at all."""
     losses = []
-    with traincope.run(directory) if directory else nullcontext() as run:
+    with record(directory) if directory else nullcontext() as run:
         model = wrap()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         for step in range(4):
@@ -223,7 +232,7 @@ def train_losses(directory: str, wrap: Callable[[], nn.Module]) -> list[float]:
             if run is not None:
                 run.step()
             losses.append(loss.item())
-    return losses
+    return [*losses, *(float(value) for value in torch.get_rng_state()[:64])]
 
 
 @pytest.mark.parametrize("wrap", [sharded, replicated])

@@ -16,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import traincope
 from tests.distributed.pool import Pool
-from tests.distributed.test_recorded import first_line, replicated, sharded
+from tests.distributed.test_recorded import first_line, replicated, sharded, train_losses
 from traincope.doctor import State, examine_run
 from traincope.events import Flag, Kind
 from traincope.record import torch_private
@@ -157,30 +157,12 @@ def test_what_it_misses_is_counted_and_told_by_report_and_doctor(two_ranks: Pool
     assert found["waits"].said.startswith("on, but not for functional collectives: AttributeError")
 
 
-def train_losses(directory: str, wrap: Callable[[], nn.Module]) -> list[float]:
-    losses = []
-    with started(directory, True) as run:
-        model = wrap()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        for step in range(4):
-            torch.manual_seed(step)
-            loss = model(torch.randn(4, 32)).square().mean()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
-            optimizer.zero_grad()
-            if run is not None:
-                run.step()
-            losses.append(loss.item())
-    return [*losses, *(float(value) for value in torch.get_rng_state()[:64])]
-
-
 @pytest.mark.parametrize(("wrap", "axis"), [(sharded, "fsdp"), (replicated, None)])
 def test_training_under_it_is_bit_identical(
     two_ranks: Pool, tmp_path: Path, wrap: Callable[[], nn.Module], axis: str | None
 ) -> None:
     """Of FSDP2 everything is seen; of DDP, whose reducer is C++, nothing is taken for something."""
-    observed = two_ranks.run(train_losses, str(tmp_path / "run"), wrap)
+    observed = two_ranks.run(train_losses, str(tmp_path / "run"), wrap, fallen_back)
     assert observed == two_ranks.run(train_losses, "", wrap)
     (rank, _) = traincope.open_run(tmp_path / "run").ranks
     gathered = [record for record in rank.of_kind(Kind.COLLECTIVE) if rank.name(int(record["name"])) == "all_gather"]
