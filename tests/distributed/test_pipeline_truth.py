@@ -94,6 +94,8 @@ def test_schedule_and_imbalance_are_measured_within_a_point(
     waited, recorded = measurement.ring
     assert recorded == pytest.approx(waited, abs=WITHIN)
     assert (waited > 0) == (case.ring > 1)
+    least, most = measurement.known_fraction
+    assert least - WITHIN <= measurement.fraction <= most + WITHIN
     bubble = measurement.analysis.bubble
     assert bubble is not None
     assert (bubble.schedule, bubble.shape) == (case.schedule, case.shape)

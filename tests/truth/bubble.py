@@ -3,7 +3,8 @@
 Every schedule in three sizes, with equal stages and with one that is a quarter slower; with the gradients clipped, not
 clipped, and with a ring of two ranks in every stage, as context parallelism has. Errors are in points of the step that
 the known durations make; more than one point is a failure, and so is a message on another axis than it was sent on.
-What the rings waited is known by the ranks' own watches.
+What the rings waited is known by the ranks' own watches. The whole bubble, jitter too, must lie between what it is
+if nothing, and if all of what was added to the step stood still.
 `added` is how much longer the machine made the step, `late` how often a sleeper beside the pipeline woke late: a row
 is measured again where that is often, never for what was found.
 
@@ -34,7 +35,8 @@ KINDS: tuple[dict[str, int], ...] = ({}, {"clips": True}, {"ring": 2})
 WITHIN_POINTS = 1.0
 COLUMNS = (
     *("schedule", "P", "M", "slow", "clips", "ring"),
-    *("schedule's", "imbalance's", "both, without jitter", "waits in the ring", "added", "late"),
+    *("schedule's", "imbalance's", "both, without jitter", "waits in the ring", "whole, of the real step"),
+    *("added", "late"),
 )
 
 
@@ -66,7 +68,7 @@ def main(words: list[str]) -> int:
             rows.add_row(*cells)
             print(f"{number + 1} of {len(chosen)}:", "  ".join(cells), file=sys.stderr, flush=True)
     pool.stop()
-    Console(width=150).print(rows)
+    Console(width=180).print(rows)
     print(f"largest error {worst:.2f} points, {WITHIN_POINTS:g} allowed; {failed} of {len(chosen)} rows failed")
     if disturbed:
         print(f"in {disturbed} rows the machine was disturbed whenever it was measured; run it where nothing else runs")
@@ -89,12 +91,20 @@ def _pairs(found: Measurement) -> tuple[tuple[float, float], ...]:
 def _compared(found: Measurement) -> list[str]:
     told = [f"{100 * was:.2f} | {100 * says:.2f} | {100 * (says - was):+.2f}" for was, says in _pairs(found)]
     wrong = "" if found.sent == sent(found.case) else f" {found.sent} != {sent(found.case)}"
-    return [*told[:-1], (told[-1] if found.case.ring > 1 else "-") + wrong]
+    least, most = found.known_fraction
+    whole = f"{100 * least:.2f}-{100 * most:.2f} | {100 * found.fraction:.2f} | {100 * _outside(found):+.2f}"
+    return [*told[:-1], (told[-1] if found.case.ring > 1 else "-") + wrong, whole]
 
 
 def _largest_error(found: Measurement) -> float:
     """In points."""
-    return max(100 * abs(says - was) for was, says in _pairs(found))
+    return 100 * max(abs(_outside(found)), *(abs(says - was) for was, says in _pairs(found)))
+
+
+def _outside(found: Measurement) -> float:
+    """By how much the whole bubble is below or above what is known of it."""
+    least, most = found.known_fraction
+    return min(found.fraction - least, 0.0) + max(found.fraction - most, 0.0)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 It looks neither at the pipeline nor at what was recorded of it, so it cannot prefer a measurement for its result.
 """
 
-import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+
+from tests.truth.beside import Beside
 
 TICK_SECONDS = 0.002
 LATE_SECONDS = 0.0005
@@ -21,31 +20,20 @@ def late_ratio(late_seconds: Sequence[float]) -> float:
     return sum(late > LATE_SECONDS for late in late_seconds) / max(len(late_seconds), 1)
 
 
-class Sleeper:
-    """Sleeps tick by tick in a thread while its block runs, in a process that has nothing else to do."""
+class Sleeper(Beside):
+    """Sleeps tick by tick while its block runs."""
 
     def __init__(self) -> None:
+        super().__init__("sleeper")
         self._late_seconds: list[float] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sleep, name="sleeper", daemon=True)
 
     @property
     def late_ratio(self) -> float:
         """Share of late ticks."""
         return late_ratio(self._late_seconds)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _sleep(self) -> None:
-        while not self._over.is_set():
+    def work(self) -> None:
+        while not self.over.is_set():
             due = time.monotonic() + TICK_SECONDS
             time.sleep(TICK_SECONDS)
             self._late_seconds.append(time.monotonic() - due)

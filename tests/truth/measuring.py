@@ -7,7 +7,7 @@ import numpy as np
 
 import traincope
 from tests.distributed.pool import Pool
-from tests.truth.cases import Case, Shares, step_seconds
+from tests.truth.cases import Case, Shares, step_seconds, truth
 from tests.truth.lateness import DISTURBED, Sleeper
 from tests.truth.sleeping import STEPS, train
 from traincope.analysis import Analysis
@@ -52,6 +52,18 @@ class Measurement:
         """How much longer the steps took than their actions, as a share."""
         assert self.analysis.median_step_ns is not None
         return self.analysis.median_step_ns / 1e9 / step_seconds(self.case) - 1
+
+    @property
+    def fraction(self) -> float:
+        """The bubble as reports head it, jitter and all, as a share of the steps as long as they were."""
+        assert self.analysis.bubble is not None
+        return self.analysis.bubble.fraction_ratio
+
+    @property
+    def known_fraction(self) -> tuple[float, float]:
+        """What it must lie between: what was added to the step was idled away in the pipeline not at all, or wholly."""
+        idle, added = truth(self.case).both, max(self.added, 0.0)
+        return idle / (1 + added), (idle + added) / (1 + added)
 
     def _share(self, *terms: str) -> float:
         """Mean over the ranks of each step, median over the steps; 0 where there is no such term."""

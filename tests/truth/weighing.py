@@ -7,16 +7,14 @@ workload is run again where the noise was more than one hundredth, whatever was 
 a half, which is half of what is allowed then, nothing is said of its times.
 """
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
-from types import TracebackType
-from typing import Self
 
 import traincope
 from tests.distributed.pool import Pool
+from tests.truth.beside import Beside
 from tests.truth.playing import Spent, Watch, hidden, play, truth, wall_ns
 from tests.truth.rows import Row
 from tests.truth.training import train
@@ -31,14 +29,13 @@ ATTEMPTS = 3
 PART = "workloads"
 
 
-class Control:
-    """Plays a workload by the watch, in threads of a process that has nothing else to do, while its block runs."""
+class Control(Beside):
+    """Plays a workload by the watch, in threads, while its block runs."""
 
     def __init__(self, workload: Workload, *, steps: int) -> None:
+        super().__init__("control")
         self._workload, self._steps = workload, steps
         self._played: list[list[list[Spent]]] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._play, name="control", daemon=True)
 
     def error_ns(self, truth: Sequence[Spent]) -> int:
         """The largest in any step but the first, which has nothing before it."""
@@ -50,18 +47,8 @@ class Control:
             for term in known
         )
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _play(self) -> None:
-        while not (self._over.is_set() and self._played):
+    def work(self) -> None:
+        while not (self.over.is_set() and self._played):
             self._played.append(play(self._workload, Watch, steps=self._steps))
 
 
