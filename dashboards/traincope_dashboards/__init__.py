@@ -1,0 +1,1 @@
+"""The metric catalogue as Grafana dashboards and Prometheus rules."""

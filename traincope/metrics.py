@@ -1,0 +1,381 @@
+"""Every number that leaves a running job, declared once: name, type, unit, help, labels.
+
+Prometheus, OTLP, dashboards, rules and the documentation's table are made from `CATALOGUE`. A name is
+written with dots, as OpenTelemetry has it; `Metric.prometheus` is the same name after OpenTelemetry's own
+rules for Prometheus (prefix, `_` for dots, the unit's word, `_total` for a counter), so that both ways into
+a database lead to one series.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+PREFIX = "traincope"
+NODE_LABELS = ("run", "host")
+RANK_LABELS = (*NODE_LABELS, "rank")
+GPU_LABELS = (*RANK_LABELS, "gpu")
+
+
+class Type(Enum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+class Unit(Enum):
+    """Base units; the value is UCUM's code, which OpenTelemetry uses."""
+
+    ONE = "{item}"
+    SECONDS = "s"
+    RATIO = "1"
+    BYTES = "By"
+    BYTES_PER_SECOND = "By/s"
+    WATTS = "W"
+    HERTZ = "Hz"
+    CELSIUS = "Cel"
+
+    @property
+    def word(self) -> str:
+        """What it adds to a Prometheus name; nothing for plain numbers."""
+        return "" if self is Unit.ONE else self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    name: str
+    """With dots, without prefix, unit and `total`, e.g. `step.duration`."""
+    type: Type
+    unit: Unit = Unit.ONE
+    help: str
+    """One sentence: what it is, and of which time."""
+    labels: tuple[str, ...] = RANK_LABELS
+    level: int = 1
+    """The recorder's level from which on it is exported."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram, in its unit, without +Inf."""
+
+    @property
+    def prometheus(self) -> str:
+        """As queries name it; a histogram's series add `_bucket`, `_sum` and `_count`."""
+        words = [PREFIX, *self.name.split(".")]
+        if self.unit.word:
+            words.append(self.unit.word)
+        if self.type is Type.COUNTER:
+            words.append("total")
+        if self.type is Type.INFO:
+            words.append("info")
+        return "_".join(words)
+
+    @property
+    def otel(self) -> str:
+        return f"{PREFIX}.{self.name}"
+
+    @property
+    def per_rank(self) -> bool:
+        """Whether every rank has series of its own."""
+        return "rank" in self.labels
+
+
+STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+RUN_INFO = Metric(
+    name="run",
+    type=Type.INFO,
+    help="The run: its world size, mesh, number of attempts and versions.",
+    labels=(*NODE_LABELS, "world_size", "mesh", "attempt", "torch", "traincope"),
+)
+RANK_INFO = Metric(
+    name="rank",
+    type=Type.INFO,
+    help="A rank: its coordinates on the mesh, as axis=index pairs, and its device.",
+    labels=(*RANK_LABELS, "coords", "device"),
+)
+
+STEPS = Metric(name="steps", type=Type.COUNTER, help="Training steps finished since the attempt began.")
+LAST_STEP = Metric(name="step.last", type=Type.GAUGE, help="Number of the training step that finished last.")
+STEP_DURATION = Metric(
+    name="step.duration",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Wall time of the training step that finished last.",
+)
+STEP_TIMES = Metric(
+    name="step.time",
+    type=Type.HISTOGRAM,
+    unit=Unit.SECONDS,
+    help="Wall times of training steps, over the ranks of a node; exemplars name the step and its rank.",
+    labels=NODE_LABELS,
+    buckets=STEP_BUCKETS,
+)
+LEDGER = Metric(
+    name="ledger",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Wall time of training steps by ledger term, and axis where the term has one; the terms sum to the steps.",
+    labels=(*RANK_LABELS, "term", "axis"),
+)
+WALL = Metric(
+    name="step.wall",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Wall time of the training steps in the ledger.",
+)
+MFU = Metric(
+    name="mfu",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Model FLOPs utilization of the latest steps, causal attention halved.",
+)
+MFU_PAPER = Metric(
+    name="mfu.paper",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Model FLOPs utilization of the latest steps, attention not halved, as papers have it.",
+)
+HFU = Metric(
+    name="hfu",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Hardware FLOPs utilization of the latest steps: what was executed, recomputation included.",
+)
+TOKENS = Metric(
+    name="tokens",
+    type=Type.COUNTER,
+    help="Tokens trained on by the whole job, where the training told how many a step has.",
+    labels=NODE_LABELS,
+)
+BUBBLE = Metric(
+    name="bubble",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Pipeline bubble of the latest steps: schedule, imbalance and jitter, as a share of the step.",
+)
+BUBBLE_THEORY = Metric(
+    name="bubble.theory",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Pipeline bubble that the schedule has by theory, as a share of the step.",
+    labels=NODE_LABELS,
+)
+CAUSED_WAIT = Metric(
+    name="caused.wait",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time that ranks of this node stood still because this rank joined a collective last.",
+)
+LOGGED = Metric(
+    name="logged",
+    type=Type.GAUGE,
+    help="What the training gave to run.log() last, by name; of one rank where all log the same.",
+    labels=(*RANK_LABELS, "name"),
+)
+
+COLLECTIVE_TIMES = Metric(
+    name="collective.duration",
+    type=Type.HISTOGRAM,
+    unit=Unit.SECONDS,
+    help="Durations of collectives, from the call to their completion, over the ranks of a node.",
+    labels=(*NODE_LABELS, "axis", "op"),
+    buckets=COLLECTIVE_BUCKETS,
+)
+COLLECTIVE_BYTES = Metric(
+    name="collective.size",
+    type=Type.COUNTER,
+    unit=Unit.BYTES,
+    help="Bytes of collectives as nccl-tests count them, over the ranks of a node.",
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+COLLECTIVE_TRANSFER = Metric(
+    name="collective.transfer",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time that collectives were on the wire, over the ranks of a node.",
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+COLLECTIVE_WAIT = Metric(
+    name="collective.wait",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time that collectives waited for the last rank to join, over the ranks of a node.",
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+BUS_BANDWIDTH = Metric(
+    name="collective.bus.bandwidth",
+    type=Type.GAUGE,
+    unit=Unit.BYTES_PER_SECOND,
+    help="Bus bandwidth of the latest collectives, from their transfer times.",
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+
+MEMORY = Metric(
+    name="memory",
+    type=Type.GAUGE,
+    unit=Unit.BYTES,
+    help="Memory after the latest step, by measure: of the process on a CPU, of torch's allocator on a GPU.",
+    labels=(*RANK_LABELS, "measure"),
+)
+
+GPU_POWER = Metric(
+    name="gpu.power", type=Type.GAUGE, unit=Unit.WATTS, help="Power the GPU draws, by NVML.", labels=GPU_LABELS
+)
+GPU_CLOCK = Metric(
+    name="gpu.sm.clock", type=Type.GAUGE, unit=Unit.HERTZ, help="Clock of the GPU's SMs, by NVML.", labels=GPU_LABELS
+)
+GPU_TEMPERATURE = Metric(
+    name="gpu.temperature",
+    type=Type.GAUGE,
+    unit=Unit.CELSIUS,
+    help="Temperature of the GPU, by NVML.",
+    labels=GPU_LABELS,
+)
+GPU_THROTTLED = Metric(
+    name="gpu.throttled",
+    type=Type.GAUGE,
+    help="1 while NVML says that the GPU is slowed down for this reason; reasons never seen are left out.",
+    labels=(*GPU_LABELS, "reason"),
+)
+GPU_ECC = Metric(
+    name="gpu.ecc.errors",
+    type=Type.COUNTER,
+    help="ECC errors of the GPU by NVML, corrected or uncorrected, since the driver was loaded.",
+    labels=(*GPU_LABELS, "kind"),
+)
+GPU_XID = Metric(
+    name="gpu.xid.errors",
+    type=Type.COUNTER,
+    help="XID errors of the GPU by number, since the attempt began.",
+    labels=(*GPU_LABELS, "xid"),
+)
+GPU_NVLINK = Metric(
+    name="gpu.nvlink.errors",
+    type=Type.COUNTER,
+    help="Errors of the GPU's NVLinks (CRC, replay, recovery) by NVML.",
+    labels=GPU_LABELS,
+)
+
+FAULTS = Metric(
+    name="faults",
+    type=Type.COUNTER,
+    help="Fault events by kind, since the attempt began; kinds that never came are left out.",
+    labels=(*RANK_LABELS, "kind"),
+)
+CHECKPOINTS = Metric(
+    name="checkpoints", type=Type.COUNTER, help="Checkpoints finished since the attempt began.", labels=NODE_LABELS
+)
+CHECKPOINT_AGE = Metric(
+    name="checkpoint.age",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time since the last checkpoint was finished, or since the attempt began where there is none yet.",
+    labels=NODE_LABELS,
+)
+JOB_TIME = Metric(
+    name="job.time",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time of the job over all attempts by what it went to: productive, startup, restart, lost, and so on.",
+    labels=(*NODE_LABELS, "part"),
+)
+GOODPUT = Metric(
+    name="goodput",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Productive time of the job over all its time, restarts and lost steps included.",
+    labels=NODE_LABELS,
+)
+
+RANKS = Metric(
+    name="ranks",
+    type=Type.GAUGE,
+    help="Ranks of the node by state: alive, ended (cleanly), or gone (their process is there no more).",
+    labels=(*NODE_LABELS, "state"),
+)
+DATA_AGE = Metric(
+    name="data.age",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time since the rank's last record: a rank that hangs, or is gone, grows old.",
+)
+OWN_TIME = Metric(
+    name="recorder.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="CPU time that the recorder itself spent in training steps, by its own meter.",
+)
+RECORDS = Metric(name="recorder.records", type=Type.COUNTER, help="Records written since the attempt began.")
+DROPPED = Metric(
+    name="recorder.dropped",
+    type=Type.COUNTER,
+    help="Records lost since the attempt began: a full disk, a used-up budget.",
+)
+AGENT_TIME = Metric(
+    name="agent.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="CPU time of the node's agent.",
+    labels=NODE_LABELS,
+)
+AGENT_LAG = Metric(
+    name="agent.lag",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="How old the numbers of this exposition are: since the agent last looked at its ranks.",
+    labels=NODE_LABELS,
+)
+MODULE_TIME = Metric(
+    name="module.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time in the forward of modules at the depth that is recorded.",
+    labels=(*RANK_LABELS, "module"),
+    level=2,
+)
+ACTION_TIME = Metric(
+    name="pipeline.action.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time in a stage's pipeline actions: F, I, W, B.",
+    labels=(*RANK_LABELS, "stage", "action"),
+    level=2,
+)
+
+CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""In the order of this file."""
+
+MAX_SERIES_PER_RANK = {1: 40, 2: 150}
+"""Level -> how many series a rank may have at it."""
+
+BY_PROMETHEUS = {metric.prometheus: metric for metric in CATALOGUE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """What a histogram has counted since the attempt began."""
+
+    counts: tuple[int, ...]
+    """By bucket, each for itself; the last is beyond all upper bounds."""
+    sum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exemplar:
+    """One of the values a histogram counted, and where it is from."""
+
+    value: float
+    labels: dict[str, str]
+    """e.g. {"step": "1200", "rank": "3"}."""
+    wall_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One series' value at one moment."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    """Values of `metric.labels`, in their order."""
+    value: float | Distribution
+    """A number; of a histogram what it has counted; of an info 1."""
+    exemplars: tuple[Exemplar, ...] = ()
+    """Of a histogram: at most one a bucket."""
