@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 import signal
@@ -53,10 +54,12 @@ def test_hostile_names_stay_one_line_and_short(tmp_path: Path) -> None:
 def test_a_signal_handler_may_intern_in_the_middle_of_an_intern(tmp_path: Path) -> None:
     """Hundreds of signals land between the lines of `intern`; with a lock one of them would wait for itself."""
     names = Names(tmp_path / "names.jsonl")
-    in_handler: list[int] = []
+    calls, in_handler = itertools.count(), dict[int, int]()
 
     def handler(_number: int, _frame: object) -> None:
-        in_handler.append(names.intern(f"signal {len(in_handler)}"))
+        """Which may be interrupted by the next signal, too."""
+        call = next(calls)
+        in_handler[names.intern(f"signal {call}")] = call
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
@@ -67,7 +70,8 @@ def test_a_signal_handler_may_intern_in_the_middle_of_an_intern(tmp_path: Path) 
         signal.signal(signal.SIGALRM, before)
     written = dense_names(read_numbered(tmp_path / "names.jsonl", version=2))
     assert len(in_handler) > 10
-    assert [written[number] for number in in_handler] == [f"signal {i}" for i in range(len(in_handler))]
+    assert len(in_handler) == next(calls)
+    assert all(written[number] == f"signal {call}" for number, call in in_handler.items())
     assert all(written[number] == f"loop {i}" for number, i in in_loop.items())
 
 

@@ -17,14 +17,20 @@ class WhenImported:
 
     def watch(self, recorder: Recorder) -> None:
         self._watching = True
-        self._look()
-        if self._watching:
+        if not self._found():
+            self._recorder = recorder
             recorder.between_steps(self._look)
 
     def stop(self) -> None:
         self._watching = False
 
     def _look(self) -> None:
-        if self._watching and self._module in sys.modules:
-            self._watching = False
-            self._patch(sys.modules[self._module])
+        if not self._watching or self._found():
+            self._recorder.no_longer(self._look)
+
+    def _found(self) -> bool:
+        if self._module not in sys.modules:
+            return False
+        self._watching = False
+        self._patch(sys.modules[self._module])
+        return True

@@ -1,6 +1,7 @@
 """Collectives under way: what is remembered of each until somebody waits for it."""
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from traincope.record.groups import KnownGroup
@@ -43,40 +44,41 @@ def is_fake(tensors: Any) -> bool:
     return type(tensors).__name__ == "FakeTensor"
 
 
+class _WorkReference(weakref.ref[Any]):
+    """Weak, for holding a work would hold its tensors. What belongs to it lies on it, which spares a closure each."""
+
+    __slots__ = ("issued", "key")
+
+    key: int
+    issued: Issued
+
+
 class Pending:
     """Collectives not yet waited for, found by their work or by the tensor they fill.
 
-    A work is remembered weakly: holding one would hold its tensors. Only the newest of a thread is
-    held, until the thread issues another; was it complete by then, its record is closed, which is
-    the only end seen of a work that C++ waits for, or nobody.
+    Only the newest work of a thread is held, until the thread issues another; was it complete by then,
+    its record is closed, which is the only end seen of a work that C++ waits for, or nobody.
     """
 
     def __init__(self) -> None:
-        self._by_work: dict[int, tuple[weakref.ref[Any], Issued]] = {}
+        self._by_work: dict[int, _WorkReference] = {}
         self._by_tensor: dict[int, Issued] = {}
         self._num_forgotten = 0
+        self._gone: Callable[[_WorkReference], None] = self._is_gone
 
     def add_work(self, work: Any, issued: Issued, writer: ThreadWriter) -> None:
         """`writer` is the calling thread's; it holds the thread's newest work."""
-        while len(self._by_work) >= MAX_PENDING:
-            self._forget(self._by_work.pop(next(iter(self._by_work)), (None, None))[1])
+        by_work = self._by_work
+        while len(by_work) >= MAX_PENDING:
+            oldest = by_work.pop(next(iter(by_work)), None)
+            self._forget(None if oldest is None else oldest.issued)
         if writer.latest is not None:
-            older, before = writer.latest
-            if not before.device and older.is_completed():
-                if is_open(before.slot):
-                    end_bounded(before.slot)
-                self._by_work.pop(id(older), None)
-                self._by_tensor.pop(before.address, None)
+            self._close_complete(*writer.latest)
         writer.latest = (work, issued)
-        key, by_work = id(work), self._by_work
-
-        def gone(reference: Any) -> None:
-            """Nobody waited for it and nobody will: let go of the segment its record lies in."""
-            entry = by_work.get(key)
-            if entry is not None and entry[0] is reference:
-                del by_work[key]
-
-        by_work[key] = (weakref.ref(work, gone), issued)
+        reference = _WorkReference(work, self._gone)
+        key = id(work)
+        reference.key, reference.issued = key, issued
+        by_work[key] = reference
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
         if len(self._by_tensor) >= MAX_PENDING:
@@ -86,15 +88,14 @@ class Pending:
 
     def take_work(self, work: Any) -> Issued | None:
         """What is about to be waited for; found complete, its record ends here."""
-        entry = self._by_work.pop(id(work), None)
-        if entry is None:
+        reference = self._by_work.pop(id(work), None)
+        is_the_same = reference is not None and reference() is work
+        if reference is None or not is_the_same:
             return None
-        reference, issued = entry
-        is_the_same = reference() is work
-        if not is_the_same:
-            return None
-        self._by_tensor.pop(issued.address, None)
-        if not issued.device and work.is_completed() and is_open(issued.slot):
+        issued = reference.issued
+        if issued.address:
+            self._by_tensor.pop(issued.address, None)
+        if not issued.device and is_open(issued.slot) and work.is_completed():
             end_bounded(issued.slot)
         return issued
 
@@ -107,6 +108,18 @@ class Pending:
         self._by_tensor.clear()
         forgotten, self._num_forgotten = self._num_forgotten, 0
         return forgotten
+
+    def _close_complete(self, work: Any, issued: Issued) -> None:
+        if not issued.device and work.is_completed():
+            if is_open(issued.slot):
+                end_bounded(issued.slot)
+            self._by_work.pop(id(work), None)
+            self._by_tensor.pop(issued.address, None)
+
+    def _is_gone(self, reference: _WorkReference) -> None:
+        """Nobody waited for it and nobody will: let go of the segment its record lies in."""
+        if self._by_work.get(reference.key) is reference:
+            del self._by_work[reference.key]
 
     def _forget(self, issued: Issued | None) -> None:
         """None: another thread, or the end of a work, was quicker."""

@@ -124,6 +124,10 @@ class Recorder:
         """Call `listener` at every boundary of steps, on the training thread; once, however often it is asked for."""
         self._between_steps.setdefault(listener, guard(listener))
 
+    def no_longer(self, listener: Callable[[], None]) -> None:
+        """Call it no more; also for one that is not called."""
+        self._between_steps.pop(listener, None)
+
     @guard
     def tick(self) -> None:
         """Between two steps: what is due now and then, off the hot path."""
