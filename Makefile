@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan clean
+.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -86,6 +86,9 @@ truth-flops: setup
 
 truth-plan: setup
 	$(BIN)/python -m tests.truth.published
+
+accuracy: setup
+	$(BIN)/python -m tests.truth.accuracy
 
 sample-runs: setup
 	$(MAKE) sample_runs/demo RANKS=4 STEPS=30

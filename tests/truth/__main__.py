@@ -83,6 +83,7 @@ def _pipeline_rows(case: Case, found: Measurement) -> Iterator[Row]:
             truth=f"{was:.2%}",
             measured=f"{says:.2%}",
             error=f"{says - was:+.2%}",
+            of_step=says - was,
             noise=f"{found.late_ratio:.0%} late",
             holds=100 * abs(says - was) <= bubble.WITHIN_POINTS,
         )
@@ -150,15 +151,15 @@ def main(names: list[str]) -> int:
     table = Table(title="truth | measured | error | noise", box=None)
     for head in ("part", "case", "what", "truth", "measured", "error", "noise"):
         table.add_column(head, justify="left" if head in ("part", "case", "what") else "right", no_wrap=True)
-    missed = number = 0
+    missed, number, largest = 0, 0, 0.0
     for name in names or PARTS:
         print(name, file=sys.stderr, flush=True)
         for row in PARTS[name]():
-            number, missed = number + 1, missed + (not row.holds)
+            number, missed, largest = number + 1, missed + (not row.holds), max(largest, abs(row.of_step or 0))
             cells = row.part, row.case, row.what, row.truth, row.measured, row.error, row.noise
             table.add_row(*map(escape, cells), style=None if row.holds else "bold red")
     Console(width=160).print(table)
-    print(f"{number} rows, {missed} missed")
+    print(f"{number} rows; times off by {largest:.2%} of the step at most; {missed} missed")
     return int(missed > 0)
 
 

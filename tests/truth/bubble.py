@@ -69,9 +69,10 @@ def main(words: list[str]) -> int:
             print(f"{number + 1} of {len(chosen)}:", "  ".join(cells), file=sys.stderr, flush=True)
     pool.stop()
     Console(width=180).print(rows)
-    print(f"largest error {worst:.2f} points, {WITHIN_POINTS:g} allowed; {failed} of {len(chosen)} rows failed")
     if disturbed:
         print(f"in {disturbed} rows the machine was disturbed whenever it was measured; run it where nothing else runs")
+    found = f"off by {worst:.2f} points of the step at most, {WITHIN_POINTS:g} allowed"
+    print(f"{len(chosen)} pipelines; {found}; {failed} missed")
     return int(failed > 0)
 
 

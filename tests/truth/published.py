@@ -240,7 +240,8 @@ def main() -> int:
         table.add_row(row.source, row.what, *numbers, style=None if row.holds else "bold red")
     Console(width=120).print(table)
     missed = sum(not row.holds for row in found)
-    print(f"{len(found)} numbers, {missed} not reproduced")
+    most = max(abs(row.error) / row.within for row in found if row.within)
+    print(f"{len(found)} numbers; off by {most:.1%} of what each is allowed at most; {missed} missed")
     return int(missed > 0)
 
 

@@ -15,4 +15,6 @@ class Row:
     error: str = ""
     noise: str = ""
     """What the machine itself did to the same sleeps meanwhile; empty where no time was measured."""
+    of_step: float | None = None
+    """The error as a share of the step, where it is one of time."""
     holds: bool

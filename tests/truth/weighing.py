@@ -129,6 +129,7 @@ class Weighed:
             measured=f"{measured_ns / 1e6:.1f} ms",
             error=f"{error:+.2%}",
             noise=f"{self.noise:.2%}",
+            of_step=error,
             holds=abs(error) <= self.within,
         )
 
