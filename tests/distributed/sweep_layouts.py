@@ -34,6 +34,8 @@ FOUR_RANKS: Mapping[str, Tables] = {
     "pp 2 zb-v x cp 2": of(pp=2, cp=2, schedule="zb-v", microbatches=4),
     "pp 4 zb-1p": of(pp=4, schedule="zb-1p", microbatches=8),
     "fsdp 4, ep 4": mixture(fsdp=4, ep=4),
+    "fsdp 2 x tp 2 of experts, with a capacity": mixture(fsdp=2, tp=2, capacity_factor=1.0),
+    "tp 4 of experts": mixture(tp=4),
     "pp 2 1f1b x fsdp 2, ep 2, with a capacity": mixture(
         pp=2, fsdp=2, ep=2, schedule="1f1b", microbatches=4, capacity_factor=1.0
     ),
@@ -53,6 +55,8 @@ EIGHT_RANKS: Mapping[str, Tables] = {
     "fsdp 8 of experts": mixture(fsdp=8),
     "hsdp 2 x 4, ep 2, with a capacity": mixture(dp_replicate=2, fsdp=4, ep=2, capacity_factor=1.0),
     "fsdp 4 x cp 2, ep 4": mixture(fsdp=4, cp=2, ep=4),
+    "pp 2 1f1b x fsdp 2 x tp 2 of experts": mixture(pp=2, fsdp=2, tp=2, schedule="1f1b", microbatches=4),
+    "cp 2 x tp 4 of experts": mixture(cp=2, tp=4),
     "pp 2 zb-v x fsdp 4, ep 2": mixture(pp=2, fsdp=4, ep=2, schedule="zb-v", microbatches=4),
 }
 LAYOUTS: Mapping[str, Tables] = {**FOUR_RANKS, **EIGHT_RANKS}

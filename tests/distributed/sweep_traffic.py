@@ -52,21 +52,26 @@ class Sizes:
         return (2 * self.config.model.layers + 1) * self.config.model.hidden
 
     @property
+    def routers(self) -> int:
+        experts = self.config.experts
+        return 0 if experts is None else self.config.model.layers * experts.number * self.config.model.hidden
+
+    @property
     def parameters(self) -> int:
-        """Of one column, as its ranks hold them before anything is sharded: norms are whole on every tp rank."""
+        """Of one column, as its ranks hold them before anything is sharded: a tp rank has whole norms and routers."""
         model = self.config.model
         attention = 2 * model.hidden**2 * (1 + model.kv_heads / model.heads)
         block = int(attention) + self._feed_forward
         matrices = model.layers * block + 2 * model.vocabulary * model.hidden
-        return matrices // self.config.parallel.tp + self.norms
+        return matrices // self.config.parallel.tp + self.norms + self.routers
 
     @property
     def _feed_forward(self) -> int:
-        """Of experts that are spread over ranks the router only."""
+        """Of experts that are spread over ranks nothing."""
         model, experts = self.config.model, self.config.experts
         if experts is None:
             return 3 * model.hidden * model.ffn
-        return experts.number * model.hidden + (self.expert_weights if self.config.parallel.ep == 1 else 0)
+        return self.expert_weights if self.config.parallel.ep == 1 else 0
 
     @property
     def expert_weights(self) -> int:
@@ -104,8 +109,8 @@ def traffic(config: Config, *, steps: int) -> Traffic:
 def tensor(sizes: Sizes) -> Sent:
     """Two gathers and two reductions of the stream a block, each way, one at either end of the model; or all-reduces.
 
-    The loss sums three numbers a token over the vocabulary's parts. Norms have parts of their gradients where the
-    sequence is cut: FSDP sums each as it reduces it, else one sum a rank does for all.
+    The loss sums three numbers a token over the vocabulary's parts. Routers have parts of their gradients, and norms
+    where the sequence is cut: FSDP sums each as it reduces it, else one sum a rank does for all.
     """
     config, columns = sizes.config, sizes.columns
     parallel, layers = config.parallel, config.model.layers
@@ -116,9 +121,11 @@ def tensor(sizes: Sizes) -> Sent:
     for operation in ("all_gather", "reduce_scatter") if parallel.sequence_parallel else ("all_reduce",):
         yield ("tp", operation), times, num_bytes
     yield ("tp", "all_reduce"), 3 * parallel.microbatches * columns, 3 * sizes.tokens * FLOAT * columns
-    if parallel.sequence_parallel:
-        sums = (2 * layers + 1) * columns if sizes.shards > 1 else parallel.world_size
-        yield ("tp", "all_reduce"), sums, sizes.norms * FLOAT * columns
+    norms = 2 * layers + 1 if parallel.sequence_parallel else 0
+    mixtures = 0 if config.experts is None else layers
+    if norms or mixtures:
+        sums = (norms + mixtures) * columns if sizes.shards > 1 else parallel.world_size
+        yield ("tp", "all_reduce"), sums, ((sizes.norms if norms else 0) + sizes.routers) * FLOAT * columns
 
 
 def context(sizes: Sizes) -> Sent:

@@ -26,11 +26,17 @@ TWO_RANKS = {
     "ep that drops": (ParallelConfig(fsdp=2, ep=2), CAPPED),
     "ep with a hot expert": (ParallelConfig(fsdp=2, ep=2), HOT),
     "fsdp of experts": (ParallelConfig(fsdp=2), UNCAPPED),
+    "tp": (ParallelConfig(tp=2), UNCAPPED),
+    "tp that drops": (ParallelConfig(tp=2), CAPPED),
+    "tp without sequence parallelism": (ParallelConfig(tp=2, sequence_parallel=False), CAPPED),
 }
 FOUR_RANKS = {
     "ep": (ParallelConfig(fsdp=4, ep=4), HOT),
     "ep x efsdp that drops": (ParallelConfig(fsdp=4, ep=2), CAPPED),
     "ep over cp": (ParallelConfig(fsdp=2, cp=2, ep=4), UNCAPPED),
+    "fsdp x tp that drops": (ParallelConfig(fsdp=2, tp=2), CAPPED),
+    "cp x tp": (ParallelConfig(cp=2, tp=2), UNCAPPED),
+    "pp zb-v x tp": (ParallelConfig(pp=2, tp=2, schedule="zb-v", microbatches=4), HOT),
     "ep in hsdp": (ParallelConfig(dp_replicate=2, fsdp=2, ep=2), CAPPED),
     "pp 1f1b x ep": (ParallelConfig(pp=2, fsdp=2, ep=2, microbatches=4), UNCAPPED),
     "pp zb-v x ep that drops": (ParallelConfig(pp=2, fsdp=2, ep=2, schedule="zb-v", microbatches=4), CAPPED),

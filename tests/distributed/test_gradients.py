@@ -28,7 +28,7 @@ BF16 = 2e-2
 is chosen otherwise."""
 
 DENSE = ("ddp", "fsdp", "hsdp", "dp x tp", "pp x tp", "cp x tp", "fsdp x cp ulysses", "pp zb-v x cp")
-EXPERTS = ("ep over cp", "pp zb-v x ep that drops")
+EXPERTS = ("ep over cp", "pp zb-v x ep that drops", "fsdp x tp that drops", "cp x tp")
 
 
 def gradients(config: Config) -> Gradients:

@@ -174,8 +174,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "experts.number = 6 does not split over parallel.ep = 4 ranks; use a multiple of 4, or fewer ranks",
     ),
     "cut experts": (
-        lambda: Config(experts=ExpertsConfig(), parallel=ParallelConfig(tp=2)),
-        "parallel.tp = 2 does not cut experts; spread them with parallel.ep instead, and set tp = 1",
+        lambda: Config(experts=ExpertsConfig(), parallel=ParallelConfig(fsdp=2, tp=2, ep=2)),
+        "parallel.tp = 2 cuts every expert, parallel.ep = 2 spreads whole ones; set one of them to 1",
+    ),
+    "unevenly cut experts": (
+        lambda: Config(experts=ExpertsConfig(ffn=99), parallel=ParallelConfig(tp=2)),
+        "experts.ffn = 99 does not split over parallel.tp = 2 ranks; use a multiple of 2",
     ),
     "a capacity of half sequences": (
         lambda: Config(experts=ExpertsConfig(capacity_factor=1.25), parallel=ParallelConfig(cp=2)),

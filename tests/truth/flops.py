@@ -104,12 +104,12 @@ def rows(layout: str, config: Config, analysis: Analysis) -> tuple[Row, ...]:
     if analysis.experts is not None:
         went = replace(went, routed_tokens=analysis.experts.rows)
     model = model_rates(shape).flops(went, causal_half=True)
-    padding = (_rows_there(config) - went.routed_tokens) * model_rates(shape).routed_token
+    in_vain = (_rows_there(config) - went.routed_tokens) * model_rates(shape).routed_token + routed_again(config)
     pairs = {
-        "model": (model, _counted_model(analysis, causal_half=True) - padding),
-        "not halved": (model + masked(config), _counted_model(analysis, causal_half=False) - padding),
+        "model": (model, _counted_model(analysis, causal_half=True) - in_vain),
+        "not halved": (model + masked(config), _counted_model(analysis, causal_half=False) - in_vain),
         "recomputed": (recomputed(config), work.recomputed),
-        "redundant": (scores_again(config) + padding, work.redundant),
+        "redundant": (scores_again(config) + in_vain, work.redundant),
     }
     return tuple(
         Row(layout=layout, what=what, truth=truth, measured=math.nan if measured is None else measured, model=model)
@@ -140,6 +140,18 @@ def recomputed(config: Config) -> float:
     ends_in_product = config.experts is None or config.experts.shared
     last = 2 * config.tokens_per_step * model.layers * model.hidden * model.ffn if ends_in_product else 0
     return blocks_forward(shape, batch=batch) + attention_forward(shape, batch=batch, causal_half=True) - last
+
+
+def routed_again(config: Config) -> float:
+    """Every rank of `tp` routes the whole sequences: a product, and two in backward, that one of them needs.
+
+    A product alone does not tell that others do the same; what the training told of its model does.
+    """
+    experts = config.experts
+    if experts is None:
+        return 0.0
+    once = 2 * config.tokens_per_step * config.model.hidden * experts.number * config.model.layers
+    return TRAINING * once * (config.parallel.tp - 1)
 
 
 def scores_again(config: Config) -> float:

@@ -33,7 +33,7 @@ def apply_expert_parallel(model: GPT, config: Config, *, layout: Layout) -> None
     """
     pieces = config.train.accumulation * config.parallel.microbatches
     for mixture in _mixtures(model):
-        mixture.router.loss_share = 1.0 / pieces
+        mixture.router.loss_share /= pieces
         mixture.router.sequence_group = layout.group("cp")
         group = layout.group("ep")
         if group is not None:

@@ -50,10 +50,18 @@ class MixtureOfExperts(nn.Module):
         self.shared = shared
         self.through: Callable[[Experts, Tensor, Slots], Tensor] = all_here
         """How rows reach their experts and come back."""
+        self.enter: Callable[[Tensor], Tensor] = _as_it_is
+        """What is here of the residual stream -> whole sequences."""
+        self.leave: Callable[[Tensor], Tensor] = _as_it_is
+        """What these experts, or parts of experts, give -> what is here of the stream."""
         self.load = LoadCounter(config.number)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
+        """(B, S, H) -> (B, S, H), or what is here of both."""
+        mixed = self.leave(self._routed(self.enter(x)))
+        return mixed if self.shared is None else mixed + self.shared(x)
+
+    def _routed(self, x: Tensor) -> Tensor:
         routing = self.router(x)
         slots = assign(routing.chosen, experts=self.config.number, capacity=self.config.capacity(x.shape[1]))
         if self.training:
@@ -61,7 +69,11 @@ class MixtureOfExperts(nn.Module):
         rows = slots.put(x.flatten(0, 1).to(_product_dtype(x)))
         passed = slots.take(self.through(self.experts, rows, slots)).view(*routing.weights.shape, -1)
         mixed: Tensor = (passed * routing.weights.unsqueeze(-1)).sum(dim=2).to(passed.dtype)
-        return mixed if self.shared is None else mixed + self.shared(x)
+        return mixed
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from traincope.engine.config import ExpertsConfig
+from traincope.engine.local import replicated_part
 
 CERTAIN = 2.0
 """More than any probability."""
@@ -44,7 +45,7 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> Routing:
         """Activations (B, S, H); backward adds the balance loss to what it is given."""
         with torch.autocast(x.device.type, enabled=False):
-            probabilities = functional.linear(x.float(), self.weight.float()).softmax(dim=-1)
+            probabilities = functional.linear(x.float(), replicated_part(self.weight).float()).softmax(dim=-1)
         chosen = self._choose(probabilities.detach())
         if self.config.balance and torch.is_grad_enabled():
             loss = balance_loss(probabilities, chosen, group=self.sequence_group)

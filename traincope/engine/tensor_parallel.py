@@ -3,7 +3,8 @@
 Query, key, value, gate and up are cut by columns (heads, inner channels), out and down by rows, the
 embedding and the output by vocabulary. With sequence parallelism (Korthikanti et al. 2022,
 arXiv:2205.05198) the residual stream and the norms are cut along the sequence: an all-gather in front
-of each part of a block and a reduce-scatter behind it replace the all-reduce.
+of each part of a block and a reduce-scatter behind it replace the all-reduce. Experts are cut as the
+feed-forward that they stand for; every rank routes whole sequences, and all do so alike.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -24,7 +26,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 from traincope.engine.mesh import Layout
-from traincope.engine.model import GPT
+from traincope.engine.model import GPT, Block
+from traincope.engine.moe import MixtureOfExperts
 
 
 def apply_tensor_parallel(model: GPT, *, layout: Layout, sequence_parallel: bool) -> None:
@@ -38,7 +41,12 @@ def apply_tensor_parallel(model: GPT, *, layout: Layout, sequence_parallel: bool
     mesh = layout.submesh("tp")
     parallelize_module(model, mesh, _ends(model, sequence_parallel=sequence_parallel))
     for block in model.blocks.values():
-        parallelize_module(block, mesh, _inside(sequence_parallel=sequence_parallel))
+        assert isinstance(block, Block)
+        mixture = block.feed_forward if isinstance(block.feed_forward, MixtureOfExperts) else None
+        if mixture is not None:
+            _cut_experts(mixture, mesh=mesh, stream=_stream(sequence_parallel=sequence_parallel))
+        dense = "feed_forward" if mixture is None else "feed_forward.shared" if mixture.shared is not None else None
+        parallelize_module(block, mesh, _inside(dense, sequence_parallel=sequence_parallel))
 
 
 def loss_over_vocabulary(layout: Layout) -> AbstractContextManager[None]:
@@ -58,18 +66,50 @@ def _ends(model: GPT, *, sequence_parallel: bool) -> dict[str, ParallelStyle]:
     return plan
 
 
-def _inside(*, sequence_parallel: bool) -> dict[str, ParallelStyle]:
-    """Without sequence parallelism norms stay plain: every tp rank has the same input, so the same gradient."""
+def _inside(dense: str | None, *, sequence_parallel: bool) -> dict[str, ParallelStyle]:
+    """`dense`: the feed-forward that every token passes, if there is one.
+
+    Without sequence parallelism norms stay plain: every tp rank has the same input, so the same gradient.
+    """
     stream = _stream(sequence_parallel=sequence_parallel)
-    gathered = PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
-    plan: dict[str, ParallelStyle] = {"attention": gathered, "feed_forward": gathered}
-    for layer in ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up"):
-        plan[layer] = ColwiseParallel()
-    for layer in ("attention.out", "feed_forward.down"):
-        plan[layer] = RowwiseParallel(output_layouts=stream)
+    columns, rows = ["attention.query", "attention.key", "attention.value"], ["attention.out"]
+    plan: dict[str, ParallelStyle] = {}
+    for part in ("attention", dense):
+        if part is not None:
+            plan[part] = PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
+    if dense is not None:
+        columns, rows = [*columns, f"{dense}.gate", f"{dense}.up"], [*rows, f"{dense}.down"]
+    plan |= {layer: ColwiseParallel() for layer in columns}
+    plan |= {layer: RowwiseParallel(output_layouts=stream) for layer in rows}
     if sequence_parallel:
         plan |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
     return plan
+
+
+def _cut_experts(mixture: MixtureOfExperts, *, mesh: DeviceMesh, stream: Shard | Replicate) -> None:
+    """Each rank has some inner channels of every expert, so what it makes of a token is its part of a sum.
+
+    So are the gradients of what came in, and of the router, which has seen that part only; the balance loss, which
+    every rank knows whole, is divided among them.
+    """
+
+    def enter(x: Tensor) -> Tensor:
+        cut = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [stream], run_check=False)
+        return cut.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+
+    def leave(mixed: Tensor) -> Tensor:
+        parts = DTensor.from_local(mixed, mesh, [Partial()], run_check=False)
+        return parts.redistribute(placements=[stream]).to_local()
+
+    mixture.enter, mixture.leave = enter, leave
+    mixture.router.loss_share /= mesh.size()
+    _place(mixture.router, "weight", mesh, Replicate())
+    for name, dim in (("gate", 2), ("up", 2), ("down", 1)):
+        _place(mixture.experts, name, mesh, Shard(dim))
+
+
+def _place(module: nn.Module, name: str, mesh: DeviceMesh, placement: Shard | Replicate) -> None:
+    setattr(module, name, nn.Parameter(distribute_tensor(getattr(module, name), mesh, [placement])))
 
 
 def _stream(*, sequence_parallel: bool) -> Shard | Replicate:
@@ -77,7 +117,7 @@ def _stream(*, sequence_parallel: bool) -> Shard | Replicate:
 
 
 def sum_partial_gradients(parameters: Sequence[nn.Parameter], *, layout: Layout) -> None:
-    """Norms under sequence parallelism: each rank has its tokens' share of their gradients; one sum for all of them.
+    """Norms under sequence parallelism, and routers: each rank has a part of their gradients; one sum for all of them.
 
     FSDP does this by itself as it reduces; its gradients are whole already.
     """

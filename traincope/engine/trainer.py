@@ -101,8 +101,11 @@ class Trainer:
         return self._global_mean(torch.stack(losses).mean())
 
     def expert_loads(self) -> tuple[ExpertLoad, ...]:
-        """What this rank's experts got since the last call, layer by layer; all ranks ask together, or none."""
-        counters = load_counters(self.modules.values())
+        """What this rank's experts got since the last call, layer by layer; all ranks ask together, or none.
+
+        Ranks of a `tp` group have parts of the same experts, and met the same tokens: the first tells of them.
+        """
+        counters = load_counters(self.modules.values()) if self.layout.coordinate("tp") == 0 else {}
         return expert_loads(counters, group=self.layout.group("ep"), device=self.device)
 
     def _update(self, step: int) -> Tensor:

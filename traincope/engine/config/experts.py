@@ -46,8 +46,14 @@ class ExpertsConfig:
     def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int) -> None:
         """Raise ConfigError if the experts of a model so wide do not lie on these ranks."""
         require(
-            parallel.tp == 1,
-            f"parallel.tp = {parallel.tp} does not cut experts; spread them with parallel.ep instead, and set tp = 1",
+            parallel.tp == 1 or parallel.ep == 1,
+            f"parallel.tp = {parallel.tp} cuts every expert, parallel.ep = {parallel.ep} spreads whole ones; set one "
+            "of them to 1",
+        )
+        require(
+            self.ffn % parallel.tp == 0,
+            f"experts.ffn = {self.ffn} does not split over parallel.tp = {parallel.tp} ranks; use a multiple of "
+            f"{parallel.tp}",
         )
         require(
             self.number % parallel.ep == 0,
