@@ -14,12 +14,12 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy clean
+.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy clean
 
 demo: setup
 	@$(BIN)/traincope demo
 
-test: setup
+test: setup programs
 	@$(BIN)/python -m pytest -q tests
 
 test-engine: setup
@@ -33,6 +33,20 @@ compat:
 	@test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
 	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
 	@$(COMPAT)/bin/python -m tests.compat
+
+# What some tests run for real; where it may not be installed they skip, and say so (with CI=true they fail).
+PROGRAMS := prometheus promtool prometheus-alertmanager chromium
+PACKAGES := prometheus prometheus-alertmanager chromium
+
+programs:
+	@for program in $(PROGRAMS); do command -v $$program > /dev/null || missing=1; done; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing $(PACKAGES) from Debian (once)"; \
+	  apt-get update -qq > /dev/null && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) > /dev/null || \
+	  echo "they could not be installed: the tests that need them do not run"; \
+	else echo "some tests will skip: they need Debian's $(PACKAGES)"; fi
 
 check: setup
 	$(BIN)/ruff check .
