@@ -33,11 +33,16 @@ SLOW = [
     Case(schedule="zb-v", shape=TWO_TWICE, slow_stage=2, clips=True),
     Case(schedule="zb-1p", shape=FOUR, slow_stage=2),
 ]
+LATE = [
+    Case(schedule="1f1b", shape=TWO, late=2.0),
+    Case(schedule="gpipe", shape=TWO, slow_stage=1, late=2.0),
+    Case(schedule="zb-v", shape=FOUR_TWICE, late=2.0),
+]
 
 
 def named(case: Case) -> str:
-    ring = f"-ring-{case.ring}" if case.ring > 1 else ""
-    return f"{case.schedule}-{case.shape.ranks}-{case.slow_stage}{ring}"
+    ring, late = f"-ring-{case.ring}" if case.ring > 1 else "", "-late" if case.late else ""
+    return f"{case.schedule}-{case.shape.ranks}-{case.slow_stage}{ring}{late}"
 
 
 @pytest.mark.parametrize("case", EQUAL, ids=named)
@@ -58,6 +63,15 @@ def test_the_truth_of_slow_links_is_that_on_paper() -> None:
     """GPipe, M = 4, half an F on the wire: stage 1 begins so much later, and so the first stage ends; 15 become 16."""
     shares = truth(Case(schedule="gpipe", shape=TWO, link=0.5))
     assert (shares.schedule, shares.imbalance, shares.transfer) == pytest.approx((3 / 16, 0, 1 / 16))
+
+
+def test_the_truth_of_a_late_action_is_that_on_paper() -> None:
+    """GPipe, M = 4: two units more in the third forward, and stage 1 comes two later to its end: 15 become 17.
+
+    Of these two the first stage works both, the other idles both.
+    """
+    shares = truth(Case(schedule="gpipe", shape=TWO, late=2.0))
+    assert (shares.schedule, shares.imbalance, shares.jitter) == pytest.approx((3 / 17, 0, 1 / 17))
 
 
 @pytest.mark.parametrize("case", [Case(schedule="1f1b", shape=TWO, link=0.5, slow_stage=1)], ids=named)
@@ -81,8 +95,8 @@ def test_a_sleeper_counts_what_is_later_than_half_a_millisecond() -> None:
     assert late_ratio([0.0001, 0.0004, 0.0006, 0.02]) == 0.5
 
 
-@pytest.mark.parametrize("case", EQUAL + SLOW, ids=named)
-def test_schedule_and_imbalance_are_measured_within_a_point(
+@pytest.mark.parametrize("case", EQUAL + SLOW + LATE, ids=named)
+def test_schedule_imbalance_and_jitter_are_measured_within_a_point(
     case: Case, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     pool: Pool = request.getfixturevalue({2: "two_ranks", 4: "four_ranks"}[case.ranks])
@@ -94,10 +108,11 @@ def test_schedule_and_imbalance_are_measured_within_a_point(
     waited, recorded = measurement.ring
     assert recorded == pytest.approx(waited, abs=WITHIN)
     assert (waited > 0) == (case.ring > 1)
+    assert abs(measurement.beyond_known) <= WITHIN
     least, most = measurement.known_fraction
     assert least - WITHIN <= measurement.fraction <= most + WITHIN
     bubble = measurement.analysis.bubble
     assert bubble is not None
     assert (bubble.schedule, bubble.shape) == (case.schedule, case.shape)
-    if case.slow_stage is None:
+    if case.slow_stage is None and not case.late:
         assert (bubble.theory_ratio, bubble.replay_ratio) == pytest.approx((expected.schedule,) * 2, abs=WITHIN)

@@ -1,10 +1,11 @@
 """python -m tests.truth.bubble: what the bubble of real pipelines is, and what traincope says it is.
 
 Every schedule in three sizes, with equal stages and with one that is a quarter slower; with the gradients clipped, not
-clipped, and with a ring of two ranks in every stage, as context parallelism has. Errors are in points of the step that
+clipped, with a ring of two ranks in every stage, as context parallelism has, and with one forward of every step late:
+that is jitter. Errors are in points of the step that
 the known durations make; more than one point is a failure, and so is a message on another axis than it was sent on.
-What the rings waited is known by the ranks' own watches. The whole bubble, jitter too, must lie between what it is
-if nothing, and if all of what was added to the step stood still.
+What the rings waited is known by the ranks' own watches. Jitter, and the whole bubble, must lie between what they are
+if nothing, and if all of what the machine added to the step stood still.
 `added` is how much longer the machine made the step, `late` how often a sleeper beside the pipeline woke late: a row
 is measured again where that is often, never for what was found.
 
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -31,11 +33,11 @@ from traincope.plan.orders import Shape
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zb-1p", "zb-v")
 CHUNKS = {"interleaved": 2, "zb-v": 2}
 SIZES = ((2, 4), (4, 8), (4, 16))
-KINDS: tuple[dict[str, int], ...] = ({}, {"clips": True}, {"ring": 2})
+KINDS: tuple[dict[str, Any], ...] = ({}, {"clips": True}, {"ring": 2}, {"late": 2.0})
 WITHIN_POINTS = 1.0
 COLUMNS = (
-    *("schedule", "P", "M", "slow", "clips", "ring"),
-    *("schedule's", "imbalance's", "both, without jitter", "waits in the ring", "whole, of the real step"),
+    *("schedule", "P", "M", "slow", "clips", "ring", "late by"),
+    *("schedule's", "imbalance's", "both", "waits in the ring", "jitter's", "whole, of the real step"),
     *("added", "late"),
 )
 
@@ -68,7 +70,7 @@ def main(words: list[str]) -> int:
             rows.add_row(*cells)
             print(f"{number + 1} of {len(chosen)}:", "  ".join(cells), file=sys.stderr, flush=True)
     pool.stop()
-    Console(width=180).print(rows)
+    Console(width=200).print(rows)
     if disturbed:
         print(f"in {disturbed} rows the machine was disturbed whenever it was measured; run it where nothing else runs")
     found = f"off by {worst:.2f} points of the step at most, {WITHIN_POINTS:g} allowed"
@@ -79,7 +81,8 @@ def main(words: list[str]) -> int:
 def _named(case: Case) -> tuple[str, ...]:
     slow = "-" if case.slow_stage is None else str(case.slow_stage)
     clips = "yes" if case.clips else "no"
-    return case.schedule, str(case.shape.ranks), str(case.shape.microbatches), slow, clips, str(case.ring)
+    late = f"{case.late:g}" if case.late else "-"
+    return case.schedule, str(case.shape.ranks), str(case.shape.microbatches), slow, clips, str(case.ring), late
 
 
 def _pairs(found: Measurement) -> tuple[tuple[float, float], ...]:
@@ -94,12 +97,15 @@ def _compared(found: Measurement) -> list[str]:
     wrong = "" if found.sent == sent(found.case) else f" {found.sent} != {sent(found.case)}"
     least, most = found.known_fraction
     whole = f"{100 * least:.2f}-{100 * most:.2f} | {100 * found.fraction:.2f} | {100 * _outside(found):+.2f}"
-    return [*told[:-1], (told[-1] if found.case.ring > 1 else "-") + wrong, whole]
+    known, jitter = truth(found.case).jitter, found.shares.jitter
+    late = f"{100 * known:.2f}-{100 * (known + found.added):.2f} | {100 * jitter:.2f} | {100 * found.beyond_known:+.2f}"
+    return [*told[:-1], (told[-1] if found.case.ring > 1 else "-") + wrong, late, whole]
 
 
 def _largest_error(found: Measurement) -> float:
     """In points."""
-    return 100 * max(abs(_outside(found)), *(abs(says - was) for was, says in _pairs(found)))
+    beyond = abs(_outside(found)), abs(found.beyond_known)
+    return 100 * max(*beyond, *(abs(says - was) for was, says in _pairs(found)))
 
 
 def _outside(found: Measurement) -> float:

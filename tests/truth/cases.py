@@ -4,7 +4,9 @@ It is worked out here by another way than the analysis goes: each action starts 
 all its inputs have ended, tried again until nothing moves.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tests.distributed.sweep_traffic import messages
 from traincope.plan.actions import Action
@@ -29,6 +31,13 @@ class Case:
     """Ranks of a stage that pass something round in every forward and backward, as context parallelism does."""
     link: float = 0.0
     """Units that a message between stages is on the wire."""
+    late: float = 0.0
+    """Units by which one action of a step, `late_action`, takes longer than its like."""
+
+    @property
+    def late_action(self) -> Action:
+        """The forward of the middle microbatch, where it enters the pipeline."""
+        return Action("F", 0, self.shape.microbatches // 2)
 
     @property
     def ranks(self) -> int:
@@ -50,6 +59,8 @@ class Shares:
     imbalance: float
     transfer: float = 0.0
     """What it stands still for messages on the wire."""
+    jitter: float = 0.0
+    """What ranks idle for an action that is late."""
 
     @property
     def both(self) -> float:
@@ -58,16 +69,21 @@ class Shares:
 
 
 def truth(case: Case) -> Shares:
-    """What the recorder and the analysis must find."""
+    """What the recorder and the analysis must find.
+
+    A late action's own rank works meanwhile: what it adds to the step less that is idled.
+    """
     made, own = orders(case.schedule, case.shape), units(case)
     stages = range(case.shape.stages)
     even = {(kind, stage): sum(own[kind, s] for s in stages) / len(stages) for kind, stage in own}
     span, span_even, sent_late = played_out(made, own), played_out(made, even), played_out(made, own, link=case.link)
+    real = played_out(made, own, link=case.link, late={case.late_action: case.late})
     work = sum(own[kind, stage] for order in made.values() for kind, stage, _ in order) / case.shape.ranks
     return Shares(
-        schedule=(span_even - work) / sent_late,
-        imbalance=(span - span_even) / sent_late,
-        transfer=(sent_late - span) / sent_late,
+        schedule=(span_even - work) / real,
+        imbalance=(span - span_even) / real,
+        transfer=(sent_late - span) / real,
+        jitter=(real - sent_late - case.late / case.shape.ranks) / real,
     )
 
 
@@ -90,13 +106,18 @@ def units(case: Case) -> dict[tuple[str, int], float]:
 
 def step_seconds(case: Case) -> float:
     """How long a step takes if nothing but its actions does."""
-    return UNIT_SECONDS * played_out(orders(case.schedule, case.shape), units(case), link=case.link)
+    made, late = orders(case.schedule, case.shape), {case.late_action: case.late}
+    return UNIT_SECONDS * played_out(made, units(case), link=case.link, late=late)
 
 
 def played_out(
-    made: dict[int, tuple[Action, ...]], durations: dict[tuple[str, int], float], *, link: float = 0.0
+    made: Mapping[int, tuple[Action, ...]],
+    durations: Mapping[tuple[str, int], float],
+    *,
+    link: float = 0.0,
+    late: Mapping[Action, float] = MappingProxyType({}),
 ) -> float:
-    """When the last action ends; what another rank makes comes `link` later."""
+    """When the last action ends; what another rank makes comes `link` later, and `late` actions take so much longer."""
     rank_of = {action: rank for rank, order in made.items() for action in order}
     before = {action: order[at - 1] for order in made.values() for at, action in enumerate(order) if at}
     ends = dict.fromkeys((action for order in made.values() for action in order), 0.0)
@@ -107,7 +128,8 @@ def played_out(
             came = [
                 ends.get(one, 0.0) + link * (rank_of.get(one) not in (None, rank_of[action])) for one in inputs(action)
             ]
-            end = max(ends.get(before.get(action), 0.0), *came) + durations[action.kind, action.stage]
+            takes = durations[action.kind, action.stage] + late.get(action, 0.0)
+            end = max(ends.get(before.get(action), 0.0), *came) + takes
             moved, ends[action] = moved or end != ends[action], end
     return max(ends.values())
 

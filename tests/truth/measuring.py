@@ -34,6 +34,7 @@ class Measurement:
             schedule=self._share("bubble.schedule"),
             imbalance=self._share("bubble.imbalance"),
             transfer=self._share("exposed_transfer[pp]"),
+            jitter=self._share("bubble.jitter"),
         )
 
     @property
@@ -62,8 +63,15 @@ class Measurement:
     @property
     def known_fraction(self) -> tuple[float, float]:
         """What it must lie between: what was added to the step was idled away in the pipeline not at all, or wholly."""
-        idle, added = truth(self.case).both, max(self.added, 0.0)
+        known, added = truth(self.case), max(self.added, 0.0)
+        idle = known.both + known.jitter
         return idle / (1 + added), (idle + added) / (1 + added)
+
+    @property
+    def beyond_known(self) -> float:
+        """By how much the jitter is less than what is known of it, or more than that and all that was added."""
+        known, found = truth(self.case).jitter, self.shares.jitter
+        return min(found - known, 0.0) + max(found - known - max(self.added, 0.0), 0.0)
 
     def _share(self, *terms: str) -> float:
         """Mean over the ranks of each step, median over the steps; 0 where there is no such term."""

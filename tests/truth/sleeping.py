@@ -33,7 +33,7 @@ class Slow(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, stage: "Stage") -> Tensor:
         ctx.stage = stage
         stage.go_round()
-        stage.sleep_until(units=1)
+        stage.sleep_until(units=1 + stage.late_units)
         return x.clone()
 
     @staticmethod
@@ -54,6 +54,8 @@ class Stage(nn.Module):
         """In the ring, by the stage's own watch."""
         self.unit_seconds = UNIT_SECONDS * factor
         self.began = 0.0
+        self.late_units = 0.0
+        """How much longer the forward under way takes."""
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = Slow.apply(self.linear(x), self)
@@ -85,12 +87,15 @@ class TimedStage(PipelineStage):
     """Tells its module when an action begins."""
 
     submod: Stage
+    case: Case
     units_of_weight = 1
     """What the end of W is counted from: the begin of W itself, or of the B that it is part of."""
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+    def forward_one_chunk(self, microbatch: int, *args: Any, **kwargs: Any) -> Any:
         self.submod.began = time.monotonic()
-        return super().forward_one_chunk(*args, **kwargs)
+        is_late = self.case.late_action == ("F", self.stage_index, microbatch)
+        self.submod.late_units = self.case.late if is_late else 0.0
+        return super().forward_one_chunk(microbatch, *args, **kwargs)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         self.submod.began, self.units_of_weight = time.monotonic(), 2
@@ -148,5 +153,5 @@ def _stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -> T
         input_args=shape,
         output_args=shape,
     )
-    timed.dw_builder = timed.weight_gradient
+    timed.case, timed.dw_builder = case, timed.weight_gradient
     return timed
