@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -53,6 +54,7 @@ def bits(losses: list[float], model: nn.Module, optimizer: torch.optim.Optimizer
         digest(*moments),
         digest(torch.get_rng_state()),
         hashlib.sha1(repr(random.getstate()).encode()).hexdigest(),
+        hashlib.sha1(repr(np.random.get_state()).encode()).hexdigest(),
     )
 
 
@@ -60,6 +62,7 @@ def recording(directory: str) -> Any:
     """A run, or nothing where there is no directory."""
     torch.manual_seed(7)
     random.seed(7)
+    np.random.seed(7)
     return traincope.run(directory, level=2, throttle=None) if directory else nullcontext()
 
 

@@ -181,6 +181,10 @@ PRIVATE = {
     "torch.distributed.distributed_c10d._get_default_store": set(),
     "torch._C._dynamo.eval_frame.set_code_exec_strategy": set(),
     "torch._C._dispatch_dump_table": set(),
+    "torch._C._DisableTorchDispatch": set(),
+    "torch._C._distributed_c10d._dump_fr_trace_json": set(),
+    "torch._C._dynamo.eval_frame._FrameAction": set(),
+    "torch.distributed.pipelining.schedules._PipelineSchedule._maybe_compute_loss": {"pipeline"},
 }
 """A private name of torch -> the probes that cannot be without it."""
 

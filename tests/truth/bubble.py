@@ -71,10 +71,9 @@ def main(words: list[str]) -> int:
             print(f"{number + 1} of {len(chosen)}:", "  ".join(cells), file=sys.stderr, flush=True)
     pool.stop()
     Console(width=200).print(rows)
-    if disturbed:
-        print(f"in {disturbed} rows the machine was disturbed whenever it was measured; run it where nothing else runs")
+    noise = f"; {disturbed} on a disturbed machine: run them where nothing else runs" if disturbed else ""
     found = f"off by {worst:.2f} points of the step at most, {WITHIN_POINTS:g} allowed"
-    print(f"{len(chosen)} pipelines; {found}; {failed} missed")
+    print(f"{len(chosen)} pipelines; {found}{noise}; {failed} missed")
     return int(failed > 0)
 
 

@@ -17,4 +17,6 @@ class Row:
     """What the machine itself did to the same sleeps meanwhile; empty where no time was measured."""
     of_step: float | None = None
     """The error as a share of the step, where it is one of time."""
+    weighed: bool = True
+    """Whether anything is said at all."""
     holds: bool
