@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from traincope.report.hosts import across_hosts
 from traincope.report.plain import text
-from traincope.report.schema import Bubble
+from traincope.report.schema import Bubble, RankClock
 from traincope.report.tables import indented, table
 from traincope.report.timetable import Drawing, recorded
 from traincope.report.units import count, share
 
 
-def pipeline(bubble: Bubble) -> Iterator[RenderableType]:
+def pipeline(bubble: Bubble, *, clocks: list[RankClock]) -> Iterator[RenderableType]:
     """One row a stage, shares of that stage's step time; the schedule's theory in the head; a step drawn below."""
     head = Text("PIPELINE BUBBLE", style="bold")
     yield head.append_text(text(f"  {_against_theory(bubble)}", style="not bold dim"))
@@ -25,7 +26,8 @@ def pipeline(bubble: Bubble) -> Iterator[RenderableType]:
         )
     yield rows
     if bubble["timetable"]:
-        yield Below(f"step {bubble['timetable_step']}, of median length", recorded(bubble["timetable"]))
+        title = f"step {bubble['timetable_step']}, of median length{across_hosts(clocks)}"
+        yield Below(title, recorded(bubble["timetable"]))
 
 
 class Below:

@@ -69,9 +69,9 @@ def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableT
     if document["goodput"] is not None:
         yield goodput(document["goodput"])
     if document["bubble"] is not None:
-        yield pipeline(document["bubble"])
+        yield pipeline(document["bubble"], clocks=document["clock"])
     if document["comm"]:
-        yield communication(document["comm"], rank_steps=ledger["rank_steps"])
+        yield communication(document["comm"], rank_steps=ledger["rank_steps"], clocks=document["clock"])
     yield ranks(ledger, document["stragglers"])
 
 
