@@ -8,7 +8,7 @@ from rich.text import Text
 from traincope.report.hosts import across_hosts
 from traincope.report.plain import text
 from traincope.report.schema import Contention, Operation, RankClock, Uneven
-from traincope.report.tables import table
+from traincope.report.tables import indented, table
 from traincope.report.units import gigabytes_per_second, milliseconds, numbers, size
 
 WORTH_A_LINE = 0.05
@@ -18,11 +18,14 @@ WORTH_A_LINE = 0.05
 def communication(operations: list[Operation], *, rank_steps: int, clocks: list[RankClock]) -> Iterator[RenderableType]:
     """One row an axis and operation; all but the bandwidth are means of a rank's step."""
     head = Text("COMMUNICATION", style="bold")
-    yield head.append(f"  one rank, one step; times in ms{across_hosts(clocks)}, GB/s on the bus", style="not bold dim")
+    yield head.append("  one rank, one step; times in ms, GB/s on the bus", style="not bold dim")
     rows = table("axis, operation", "count", "bytes", "transfer", "wait", "exposed", "GB/s")
     for operation in operations:
         rows.add_row(text(f"    {operation['axis']} {operation['op']}"), *_cells(operation, rank_steps=rank_steps))
     yield rows
+    apart = across_hosts(clocks)
+    if apart:
+        yield indented([text(f"waits and transfers{apart}", style="dim")])
     for operation in operations:
         if operation["uneven"] is not None:
             yield _uneven(operation, operation["uneven"], rank_steps=rank_steps)

@@ -26,7 +26,8 @@ def pipeline(bubble: Bubble, *, clocks: list[RankClock]) -> Iterator[RenderableT
         )
     yield rows
     if bubble["timetable"]:
-        title = f"step {bubble['timetable_step']}, of median length{across_hosts(clocks)}"
+        apart = across_hosts(clocks)
+        title = f"step {bubble['timetable_step']}, of median length{',' * bool(apart)}{apart}"
         yield Below(title, recorded(bubble["timetable"]))
 
 
