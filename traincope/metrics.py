@@ -112,32 +112,35 @@ LEDGER = Metric(
     name="ledger",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Wall time of training steps by ledger term, and axis where the term has one; the terms sum to the steps.",
+    help="Wall time of training steps by ledger term, and axis where the term has one; terms without any are left out.",
     labels=(*RANK_LABELS, "term", "axis"),
 )
 WALL = Metric(
     name="step.wall",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Wall time of the training steps in the ledger.",
+    help="Wall time of the training steps in the ledger: of all but the run's first, which warms up.",
 )
 MFU = Metric(
     name="mfu",
     type=Type.GAUGE,
     unit=Unit.RATIO,
-    help="Model FLOPs utilization of the latest steps, causal attention halved.",
+    help="Model FLOPs utilization of the node's ranks in the latest steps, causal attention halved.",
+    labels=NODE_LABELS,
 )
 MFU_PAPER = Metric(
     name="mfu.paper",
     type=Type.GAUGE,
     unit=Unit.RATIO,
-    help="Model FLOPs utilization of the latest steps, attention not halved, as papers have it.",
+    help="Model FLOPs utilization of the node's ranks in the latest steps, attention not halved, as papers have it.",
+    labels=NODE_LABELS,
 )
 HFU = Metric(
     name="hfu",
     type=Type.GAUGE,
     unit=Unit.RATIO,
-    help="Hardware FLOPs utilization of the latest steps: what was executed, recomputation included.",
+    help="Hardware FLOPs utilization of the node's ranks in the latest steps, of all that was executed.",
+    labels=NODE_LABELS,
 )
 TOKENS = Metric(
     name="tokens",
@@ -149,13 +152,21 @@ BUBBLE = Metric(
     name="bubble",
     type=Type.GAUGE,
     unit=Unit.RATIO,
-    help="Pipeline bubble of the latest steps: schedule, imbalance and jitter, as a share of the step.",
+    help="Pipeline bubble of a stage in the latest steps: schedule, imbalance and jitter, as a share of the step.",
+    labels=(*NODE_LABELS, "stage"),
+)
+BUBBLE_PART = Metric(
+    name="bubble.part",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Part of a stage's pipeline bubble: schedule, imbalance or jitter, which are differences and may be negative.",
+    labels=(*NODE_LABELS, "stage", "part"),
 )
 BUBBLE_THEORY = Metric(
     name="bubble.theory",
     type=Type.GAUGE,
     unit=Unit.RATIO,
-    help="Pipeline bubble that the schedule has by theory, as a share of the step.",
+    help="Pipeline bubble that the recorded schedule has by theory, as a share of the step.",
     labels=NODE_LABELS,
 )
 CAUSED_WAIT = Metric(
@@ -167,7 +178,7 @@ CAUSED_WAIT = Metric(
 LOGGED = Metric(
     name="logged",
     type=Type.GAUGE,
-    help="What the training gave to run.log() last, by name; of one rank where all log the same.",
+    help="What the training gave to run.log() last, by name: of the node's lowest rank, the first names.",
     labels=(*RANK_LABELS, "name"),
 )
 
@@ -301,13 +312,20 @@ OWN_TIME = Metric(
     name="recorder.time",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="CPU time that the recorder itself spent in training steps, by its own meter.",
+    help="CPU time that the recorder itself spent in training steps, by its own meter, over the ranks of a node.",
+    labels=NODE_LABELS,
 )
-RECORDS = Metric(name="recorder.records", type=Type.COUNTER, help="Records written since the attempt began.")
+RECORDS = Metric(
+    name="recorder.records",
+    type=Type.COUNTER,
+    help="Records written since the attempt began, over the ranks of a node.",
+    labels=NODE_LABELS,
+)
 DROPPED = Metric(
     name="recorder.dropped",
     type=Type.COUNTER,
-    help="Records lost since the attempt began: a full disk, a used-up budget.",
+    help="Records lost since the attempt began, over the ranks of a node: a full disk, a used-up budget.",
+    labels=NODE_LABELS,
 )
 AGENT_TIME = Metric(
     name="agent.time",
