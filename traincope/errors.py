@@ -9,7 +9,8 @@
     │   └── VersionError           5   written by a traincope this one does not know
     ├── DataError                  6   training data is missing or unusable
     ├── TrainingError              7   a training that was launched did not finish
-    └── MissingDependencyError     8   an optional package is not installed
+    ├── MissingDependencyError     8   an optional package is not installed
+    └── ServerError                9   a server that was asked refuses, or cannot be reached
 
 A message says what is wrong, where (file, rank, step), and what to do about it. Nothing in
 `traincope.record` lets one of these reach a training process; they belong to the offline half.
@@ -56,3 +57,7 @@ class TrainingError(TraincopeError):
 
 class MissingDependencyError(TraincopeError):
     exit_code = 8
+
+
+class ServerError(TraincopeError):
+    exit_code = 9

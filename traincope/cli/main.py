@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from traincope.cli.command import Command
+from traincope.cli.dashboards import Dashboards
 from traincope.cli.demo import Demo
 from traincope.cli.doctor import Doctor
 from traincope.cli.export import Export
@@ -17,7 +18,7 @@ from traincope.cli.run import Run
 from traincope.cli.train import Train
 from traincope.errors import TraincopeError
 
-COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), Plan(), Import(), Export(), Doctor())
+COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), Plan(), Import(), Export(), Dashboards(), Doctor())
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 
 INTERRUPTED = 130

@@ -1,0 +1,54 @@
+"""Can one still believe what is shown?"""
+
+from collections.abc import Iterator
+
+from traincope.metrics import AGENT_LAG, DROPPED
+from traincope_dashboards.alert import Alert, Rules, Severity
+from traincope_dashboards.recorded import OWN_SHARE
+
+SCRAPE_JOB = "traincope"
+"""Name of the scrape job that compose/prometheus.yml gives to the agents."""
+
+
+def alerts(rules: Rules) -> Iterator[Alert]:
+    scope, limits = rules.all, rules.limits
+    yield Alert(
+        name="AgentDown",
+        expression=f'up{{job="{SCRAPE_JOB}"}} == 0',
+        hold_seconds=120,
+        severity=Severity.WARNING,
+        summary="the agent at {{ $labels.instance }} does not answer",
+        description="Prometheus cannot scrape {{ $labels.instance }}: its agent died without leaving the target list,"
+        " or its node is down.",
+        board="traincope-recorder",
+        has_run=False,
+    )
+    yield Alert(
+        name="AgentLate",
+        expression=f"max by (run, host) ({scope.of(AGENT_LAG)}) > {limits.agent_lag_seconds:g}",
+        hold_seconds=120,
+        severity=Severity.WARNING,
+        summary="numbers from {{ $labels.host }} are old",
+        description="The agent on {{ $labels.host }} last looked at its ranks of {{ $labels.run }}"
+        " {{ $value | humanizeDuration }} ago: what is shown of them is as old.",
+        board="traincope-recorder",
+    )
+    yield Alert(
+        name="RecorderDropping",
+        expression=rules.grown(DROPPED, by=("run", "host")),
+        hold_seconds=0,
+        severity=Severity.WARNING,
+        summary="records of {{ $labels.run }} are lost on {{ $labels.host }}",
+        description="{{ $value | humanize }} records of {{ $labels.run }} were lost on {{ $labels.host }} lately;"
+        " numbers of those steps are too low.",
+        board="traincope-recorder",
+    )
+    yield Alert(
+        name="RecorderCost",
+        expression=f"{rules.recorded(OWN_SHARE)} > {limits.recorder_ratio:g}",
+        hold_seconds=600,
+        severity=Severity.INFO,
+        summary="recording costs {{ $value | humanizePercentage }} of {{ $labels.run }}",
+        description="The recorder takes {{ $value | humanizePercentage }} of the step time of {{ $labels.run }}.",
+        board="traincope-recorder",
+    )

@@ -1,0 +1,22 @@
+"""The dashboards: adding one is one file and one entry in `BOARDS`."""
+
+from traincope_dashboards.boards.communication import COMMUNICATION
+from traincope_dashboards.boards.faults import FAULTS_AND_GOODPUT
+from traincope_dashboards.boards.hardware import HARDWARE
+from traincope_dashboards.boards.ledger import MFU_LEDGER
+from traincope_dashboards.boards.overview import OVERVIEW
+from traincope_dashboards.boards.pipeline import PIPELINE
+from traincope_dashboards.boards.ranks import RANKS_AND_HOSTS
+from traincope_dashboards.boards.recorder import RECORDER
+
+BOARDS = (
+    OVERVIEW,
+    MFU_LEDGER,
+    RANKS_AND_HOSTS,
+    COMMUNICATION,
+    PIPELINE,
+    FAULTS_AND_GOODPUT,
+    HARDWARE,
+    RECORDER,
+)
+"""In the order in which one looks at them."""

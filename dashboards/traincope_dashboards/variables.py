@@ -1,0 +1,74 @@
+"""The template variables that all dashboards share, and the scopes they make.
+
+Links keep them, so that going from one dashboard to another stays at the same run, hosts and ranks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.models import dashboard as models
+
+from traincope.metrics import COLLECTIVE_TRANSFER, RANK_INFO, RUN_INFO
+from traincope_dashboards.scope import Scope
+
+DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+EVERY = ".*"
+RUN = {"run": '="$run"'}
+HOST = {"host": '=~"$host"'}
+RANK = {"rank": '=~"$rank"'}
+AXIS = {"axis": '=~"$axis"'}
+WINDOW = "$__rate_interval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scopes:
+    job: Scope
+    """All of the run."""
+    shown: Scope
+    """The hosts and ranks that are chosen."""
+    axes: Scope
+    """The axes that are chosen, on the hosts that are chosen."""
+
+
+def make_scopes(*, from_rules: bool) -> Scopes:
+    return Scopes(
+        job=Scope(matchers=RUN, window=WINDOW, from_rules=from_rules),
+        shown=Scope(matchers={**RUN, **HOST, **RANK}, window=WINDOW),
+        axes=Scope(matchers={**RUN, **HOST, **AXIS}, window=WINDOW),
+    )
+
+
+def variables(
+    *, viewer: str
+) -> Iterator[builders.QueryVariable | builders.DatasourceVariable | builders.TextBoxVariable]:
+    """`viewer` is the URL under which `traincope view` is found from the reader's browser."""
+    everything = Scope(window=WINDOW)
+    run = everything.where(**RUN)
+    yield builders.DatasourceVariable("datasource").label("data source").type("prometheus")
+    yield _values("run", everything.of(RUN_INFO), about="One job; its attempts share the name.")
+    yield _many("host", run.of(RUN_INFO), about="Hosts to look at.")
+    yield _many("rank", run.where(**HOST).of(RANK_INFO), about="Ranks of these hosts to look at.")
+    yield _many("axis", run.of(COLLECTIVE_TRANSFER), about="Mesh axes to look at.")
+    yield (
+        builders.TextBoxVariable("viewer")
+        .description("Where `traincope view RUN` listens: links of panels lead there, to the step that was clicked.")
+        .default_value(viewer)
+        .current(models.VariableOption(text=viewer, value=viewer))
+    )
+
+
+def _values(label: str, series: str, *, about: str) -> builders.QueryVariable:
+    return (
+        builders.QueryVariable(label)
+        .description(about)
+        .datasource(DATASOURCE)
+        .query({"query": f"label_values({series}, {label})", "refId": label})
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.NATURAL_ASC)
+    )
+
+
+def _many(label: str, series: str, *, about: str) -> builders.QueryVariable:
+    everything = models.VariableOption(text="All", value="$__all")
+    return _values(label, series, about=about).multi(True).include_all(True).all_value(EVERY).current(everything)
