@@ -1,0 +1,406 @@
+"""For every alert a few minutes of series in which it fires, and some beside them in which it must not.
+
+Series are promtool's: "a+bxn" is a, a+b, ... after n further minutes, "_" is no sample. What an alert says is computed
+by hand from them.
+"""
+
+from dataclasses import dataclass
+
+Series = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    alert: str
+    series: Series
+    minute: int
+    """When it is looked at, of series whose samples are a minute apart."""
+    labels: dict[str, str] | None = None
+    """Of the one alert that fires then; None where none may."""
+    summary: str = ""
+    description: str = ""
+
+
+RUN = 'run="r"'
+HOST = 'run="r",host="h"'
+
+
+def rank(number: int, *, host: str = "h") -> str:
+    return f'run="r",host="{host}",rank="{number}"'
+
+
+def fault(kind: str, values: str) -> Series:
+    return {f'traincope_faults_total{{{rank(3)},kind="{kind}"}}': values}
+
+
+ALIVE = {f'traincope_ranks{{{HOST},state="alive"}}': "2x100"}
+FAST_STEPS = {f"traincope_step_duration_seconds{{{rank(0)}}}": "2x100"}
+SILENT = {f"traincope_data_age_seconds{{{rank(0)}}}": "10x2 200+60x20"}
+SILENT_TOO = {f"traincope_data_age_seconds{{{rank(1)}}}": "10x2 230+60x20"}
+TALKING = {f"traincope_data_age_seconds{{{rank(1)}}}": "5x100"}
+WALL_A, WALL_B = (f"traincope_step_wall_seconds_total{{{rank(n, host=host)}}}" for n, host in ((0, "a"), (1, "b")))
+
+
+def exposed(number: int, host: str, values: str) -> Series:
+    return {f'traincope_ledger_seconds_total{{{rank(number, host=host)},term="exposed_wait",axis="fsdp"}}': values}
+
+
+LIVENESS = (
+    # 200 s at minute 3, more than 120 s and than 3 steps of 2 s; a minute later 260 s.
+    Case(
+        alert="Hang",
+        series={**SILENT, **SILENT_TOO, **ALIVE, **FAST_STEPS},
+        minute=4,
+        labels={"run": "r", "severity": "critical"},
+        summary="r hangs",
+        description="No rank of r has written a record for 4m 20s, and their processes are alive.",
+    ),
+    # It hangs before its first step as well.
+    Case(
+        alert="Hang",
+        series={**SILENT, **SILENT_TOO, **ALIVE},
+        minute=4,
+        labels={"run": "r", "severity": "critical"},
+        summary="r hangs",
+        description="No rank of r has written a record for 4m 20s, and their processes are alive.",
+    ),
+    # Three steps of 100 s are longer than 260 s.
+    Case(
+        alert="Hang",
+        series={**SILENT, **SILENT_TOO, **ALIVE, f"traincope_step_duration_seconds{{{rank(0)}}}": "100x100"},
+        minute=4,
+    ),
+    Case(alert="Hang", series={**SILENT, **TALKING, **ALIVE, **FAST_STEPS}, minute=10),
+    Case(
+        alert="Hang",
+        series={**SILENT, **SILENT_TOO, f'traincope_ranks{{{HOST},state="gone"}}': "2x100", **FAST_STEPS},
+        minute=10,
+    ),
+    Case(
+        alert="RankStale",
+        series={**SILENT, **TALKING, **ALIVE, **FAST_STEPS},
+        minute=4,
+        labels={"run": "r", "host": "h", "rank": "0", "severity": "warning"},
+        summary="rank 0 of r is silent",
+        description="Rank 0 on h has written no record for 4m 20s while other ranks of r go on.",
+    ),
+    Case(alert="RankStale", series={**SILENT, **SILENT_TOO, **ALIVE, **FAST_STEPS}, minute=10),
+    Case(
+        alert="RankGone",
+        series={f'traincope_ranks{{{HOST},state="gone"}}': "0x1 2x100"},
+        minute=3,
+        labels={"run": "r", "host": "h", "severity": "critical"},
+        summary="ranks of r are gone",
+        description="Of r on h 2 processes are there no more, and they left no word.",
+    ),
+    Case(alert="RankGone", series={f'traincope_ranks{{{HOST},state="ended"}}': "2x100"}, minute=10),
+    # The series begins with the exception itself.
+    Case(
+        alert="RankFailed",
+        series=fault("exception", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "kind": "exception", "severity": "critical"},
+        summary="rank 3 of r failed: exception",
+        description="Rank 3 of r on h ended by exception.",
+    ),
+    # After a quarter of an hour it is no news.
+    Case(alert="RankFailed", series=fault("exception", "_x4 1x100"), minute=21),
+    Case(alert="RankFailed", series=fault("slow_step", "_x4 1x100"), minute=6),
+    Case(alert="RankFailed", series=fault("no_end", "_x4 1x100"), minute=6),
+)
+
+JOB = (
+    Case(
+        alert="NotFinite",
+        series=fault("not_finite", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "severity": "critical"},
+        summary="r logged NaN or infinity",
+        description="Rank 3 of r on h logged a value that is not finite.",
+    ),
+    # One more, of a series that has long been there.
+    Case(
+        alert="NotFinite",
+        series=fault("not_finite", "1x30 2x100"),
+        minute=32,
+        labels={"run": "r", "host": "h", "rank": "3", "severity": "critical"},
+        summary="r logged NaN or infinity",
+        description="Rank 3 of r on h logged a value that is not finite.",
+    ),
+    Case(alert="NotFinite", series=fault("not_finite", "1x100"), minute=32),
+    Case(
+        alert="Spike",
+        series=fault("spike", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "severity": "warning"},
+        summary="a logged value of r spiked",
+        description="A value that rank 3 of r on h logs is far above what it was.",
+    ),
+    Case(alert="Spike", series=fault("not_finite", "_x4 1x100"), minute=6),
+    Case(
+        alert="CheckpointFailed",
+        series=fault("checkpoint_failed", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "severity": "critical"},
+        summary="a checkpoint of r failed",
+        description="Rank 3 of r on h could not finish a checkpoint.",
+    ),
+    Case(alert="CheckpointFailed", series=fault("checkpoint", "_x4 1x100"), minute=6),
+    # Above 7200 s from minute 4 on, so it fires at minute 9, and says 7000 + 9 * 60 s.
+    Case(
+        alert="CheckpointOverdue",
+        series={f"traincope_checkpoint_age_seconds{{{HOST}}}": "7000+60x100", **ALIVE},
+        minute=9,
+        labels={"run": "r", "severity": "warning"},
+        summary="r has not been saved for 2h 5m 40s",
+        description="The last checkpoint of r is 2h 5m 40s old: so much would be lost now.",
+    ),
+    Case(
+        alert="CheckpointOverdue",
+        series={f"traincope_checkpoint_age_seconds{{{HOST}}}": "7000+60x100", **ALIVE},
+        minute=8,
+    ),
+    # Another host has saved.
+    Case(
+        alert="CheckpointOverdue",
+        series={
+            f"traincope_checkpoint_age_seconds{{{HOST}}}": "7000+60x100",
+            'traincope_checkpoint_age_seconds{run="r",host="g"}': "100x100",
+            **ALIVE,
+        },
+        minute=9,
+    ),
+    Case(
+        alert="GoodputLow",
+        series={
+            f"traincope_goodput_ratio{{{HOST}}}": "0.5x100",
+            f'traincope_job_time_seconds{{{HOST},part="productive"}}': "2000x100",
+            f'traincope_job_time_seconds{{{HOST},part="restart"}}': "2000x100",
+        },
+        minute=17,
+        labels={"run": "r", "severity": "warning"},
+        summary="goodput of r is 50%",
+        description="Only 50% of all the time of r was steps that last; startup, restarts, lost steps and checkpoints"
+        " took the rest.",
+    ),
+    # In the first hour startup alone makes it low.
+    Case(
+        alert="GoodputLow",
+        series={
+            f"traincope_goodput_ratio{{{HOST}}}": "0.5x100",
+            f'traincope_job_time_seconds{{{HOST},part="startup"}}': "2000x100",
+        },
+        minute=17,
+    ),
+)
+
+GPU = f'{rank(3)},gpu="0"'
+OF_GPU = {"run": "r", "host": "h", "gpu": "0"}
+HARDWARE = (
+    Case(
+        alert="GpuXid",
+        series={f'traincope_gpu_xid_errors_total{{{GPU},xid="79"}}': "_x4 1x100"},
+        minute=6,
+        labels={**OF_GPU, "xid": "79", "severity": "critical"},
+        summary="XID 79 on h GPU 0",
+        description="The driver reported XID 79 for GPU 0 of h, on which r trains.",
+    ),
+    Case(alert="GpuXid", series={f'traincope_gpu_xid_errors_total{{{GPU},xid="79"}}': "1x100"}, minute=20),
+    Case(
+        alert="GpuEcc",
+        series={f'traincope_gpu_ecc_errors_total{{{GPU},kind="uncorrected"}}': "3x4 4x100"},
+        minute=6,
+        labels={**OF_GPU, "severity": "critical"},
+        summary="uncorrected ECC error on h GPU 0",
+        description="Memory of GPU 0 of h, on which r trains, had an error that could not be corrected.",
+    ),
+    # Errors from before the job, and corrected ones.
+    Case(
+        alert="GpuEcc",
+        series={
+            f'traincope_gpu_ecc_errors_total{{{GPU},kind="uncorrected"}}': "3x100",
+            f'traincope_gpu_ecc_errors_total{{{GPU},kind="corrected"}}': "3x4 400x100",
+        },
+        minute=6,
+    ),
+    Case(
+        alert="GpuFault",
+        series=fault("gpu_lost", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "kind": "gpu_lost", "severity": "critical"},
+        summary="gpu_lost on h",
+        description="The GPU of rank 3 of r on h is to be looked at: gpu_lost.",
+    ),
+    Case(alert="GpuFault", series=fault("ecc_corrected", "_x4 1x100"), minute=6),
+    Case(
+        alert="GpuThrottled",
+        series={f'traincope_gpu_throttled{{{GPU},reason="hardware thermal slowdown"}}': "0 1x100"},
+        minute=6,
+        labels={**OF_GPU, "reason": "hardware thermal slowdown", "severity": "warning"},
+        summary="h GPU 0 is throttled: hardware thermal slowdown",
+        description="GPU 0 of h is slowed down by hardware thermal slowdown; all ranks of r wait for it.",
+    ),
+    Case(
+        alert="GpuThrottled",
+        series={f'traincope_gpu_throttled{{{GPU},reason="software power cap"}}': "1x100"},
+        minute=20,
+    ),
+    Case(
+        alert="GpuNvlink",
+        series={f"traincope_gpu_nvlink_errors_total{{{GPU}}}": "2x4 9x100"},
+        minute=6,
+        labels={**OF_GPU, "severity": "warning"},
+        summary="NVLink errors on h GPU 0",
+        description="NVLinks of GPU 0 of h, on which r trains, had errors lately.",
+    ),
+    Case(alert="GpuNvlink", series={f"traincope_gpu_nvlink_errors_total{{{GPU}}}": "2x100"}, minute=6),
+)
+
+FOUR_RANKS = {f"traincope_steps_total{{{rank(number)}}}": "0+30x100" for number in range(4)}
+SPEED = (
+    # Rank 2 costs the three others 18 s a minute: 0.3 / 3 of each one's time; all others together a thirtieth of it.
+    Case(
+        alert="Straggler",
+        series={
+            **FOUR_RANKS,
+            f"traincope_caused_wait_seconds_total{{{rank(2)}}}": "0+18x100",
+            f"traincope_caused_wait_seconds_total{{{rank(0)}}}": "0+0.6x100",
+        },
+        minute=12,
+        labels={"run": "r", "host": "h", "rank": "2", "severity": "warning"},
+        summary="rank 2 holds up r",
+        description="Each other rank on h stands still 10% of its time because rank 2 of r joins collectives last.",
+    ),
+    # All wait for all.
+    Case(
+        alert="Straggler",
+        series={
+            **FOUR_RANKS,
+            **{f"traincope_caused_wait_seconds_total{{{rank(number)}}}": "0+18x100" for number in range(4)},
+        },
+        minute=30,
+    ),
+    # It alone, but little: 6 s a minute are 0.1 / 3.
+    Case(
+        alert="Straggler",
+        series={**FOUR_RANKS, f"traincope_caused_wait_seconds_total{{{rank(2)}}}": "0+6x100"},
+        minute=30,
+    ),
+    # Host a waits 24 s of 60, host b 6 s: 40 % and 10 %, their mean is 25 %.
+    Case(
+        alert="SlowHost",
+        series={
+            WALL_A: "0+60x100",
+            WALL_B: "0+60x100",
+            **exposed(0, "a", "0+24x100"),
+            **exposed(1, "b", "0+6x100"),
+        },
+        minute=17,
+        labels={"run": "r", "host": "b", "severity": "warning"},
+        summary="b holds up r",
+        description="Ranks on b wait 15% of step time less than the mean of r: the others wait for them.",
+    ),
+    Case(
+        alert="SlowHost",
+        series={
+            WALL_A: "0+60x100",
+            WALL_B: "0+60x100",
+            **exposed(0, "a", "0+24x100"),
+            **exposed(1, "b", "0+18x100"),
+        },
+        minute=30,
+    ),
+    Case(
+        alert="MfuDrop",
+        series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x60 0.4x30"},
+        minute=75,
+        labels={"run": "r", "severity": "warning"},
+        summary="MFU of r fell by 20%",
+        description="MFU of r is 20% below its usual value: now 40%.",
+    ),
+    Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x60 0.46x30"}, minute=75),
+    # Not before it has lasted for ten minutes.
+    Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x60 0.4x30"}, minute=66),
+    # 6 s of 60 for an hour, then 12 s.
+    Case(
+        alert="ExposedCommunicationUp",
+        series={WALL_A: "0+60x100", **exposed(0, "a", "0+6x60 372+12x40")},
+        minute=85,
+        labels={"run": "r", "axis": "fsdp", "severity": "warning"},
+        summary="communication on fsdp holds up r more than usual",
+        description="Exposed communication on axis fsdp of r takes 10% more of step time than usual.",
+    ),
+    Case(
+        alert="ExposedCommunicationUp",
+        series={WALL_A: "0+60x100", **exposed(0, "a", "0+6x60 368+8x40")},
+        minute=85,
+    ),
+    # 0.3 on average, more than 1.25 * 0.2 + 0.02.
+    Case(
+        alert="BubbleOverPlan",
+        series={
+            f'traincope_bubble_ratio{{{HOST},stage="0"}}': "0.4x100",
+            f'traincope_bubble_ratio{{{HOST},stage="1"}}': "0.2x100",
+            f"traincope_bubble_theory_ratio{{{HOST}}}": "0.2x100",
+        },
+        minute=12,
+        labels={"run": "r", "severity": "warning"},
+        summary="the pipeline of r idles more than planned",
+        description="Stages of r idle 30% of a step; by theory the schedule idles 20%.",
+    ),
+    Case(
+        alert="BubbleOverPlan",
+        series={
+            f'traincope_bubble_ratio{{{HOST},stage="0"}}': "0.26x100",
+            f"traincope_bubble_theory_ratio{{{HOST}}}": "0.2x100",
+        },
+        minute=30,
+    ),
+)
+
+WATCHING = (
+    Case(
+        alert="AgentDown",
+        series={'up{job="traincope",instance="h:9400"}': "1x4 0x100"},
+        minute=7,
+        labels={"job": "traincope", "instance": "h:9400", "severity": "warning"},
+        summary="the agent at h:9400 does not answer",
+        description="Prometheus cannot scrape h:9400: its agent died without leaving the target list, or its node is"
+        " down.",
+    ),
+    Case(alert="AgentDown", series={'up{job="node",instance="h:9100"}': "0x100"}, minute=20),
+    Case(
+        alert="AgentLate",
+        series={f"traincope_agent_lag_seconds{{{HOST}}}": "5x4 65+60x100"},
+        minute=7,
+        labels={"run": "r", "host": "h", "severity": "warning"},
+        summary="numbers from h are old",
+        description="The agent on h last looked at its ranks of r 3m 5s ago: what is shown of them is as old.",
+    ),
+    Case(alert="AgentLate", series={f"traincope_agent_lag_seconds{{{HOST}}}": "55x100"}, minute=20),
+    Case(
+        alert="RecorderDropping",
+        series={f"traincope_recorder_dropped_total{{{HOST}}}": "0x4 40x100"},
+        minute=6,
+        labels={"run": "r", "host": "h", "severity": "warning"},
+        summary="records of r are lost on h",
+        description="40 records of r were lost on h lately; numbers of those steps are too low.",
+    ),
+    Case(alert="RecorderDropping", series={f"traincope_recorder_dropped_total{{{HOST}}}": "40x100"}, minute=6),
+    # 1.2 s of CPU in 60 s of steps.
+    Case(
+        alert="RecorderCost",
+        series={WALL_A: "0+60x100", f"traincope_recorder_time_seconds_total{{{HOST}}}": "0+1.2x100"},
+        minute=15,
+        labels={"run": "r", "severity": "info"},
+        summary="recording costs 2% of r",
+        description="The recorder takes 2% of the step time of r.",
+    ),
+    Case(
+        alert="RecorderCost",
+        series={WALL_A: "0+60x100", f"traincope_recorder_time_seconds_total{{{HOST}}}": "0+0.3x100"},
+        minute=30,
+    ),
+)
+
+CASES = (*LIVENESS, *JOB, *HARDWARE, *SPEED, *WATCHING)

@@ -1,0 +1,47 @@
+import json
+import subprocess
+from pathlib import Path
+
+from tests.dashboards.cases import CASES, Case
+from tests.debian import need
+from traincope_dashboards.alerts import alerts
+from traincope_dashboards.limits import Limits
+
+RULES = Path(__file__).parents[2] / "dashboards" / "prometheus"
+ALERTS = {alert.name: alert for alert in alerts(Limits())}
+GRAFANA = "http://127.0.0.1:3000"
+
+
+def expected(case: Case) -> list[dict[str, object]]:
+    if case.labels is None:
+        return []
+    alert = ALERTS[case.alert]
+    annotations = {
+        "summary": case.summary,
+        "description": case.description,
+        "runbook_url": f"{GRAFANA}/d/traincope-runbook-{alert.slug}",
+        "dashboard_url": f"{GRAFANA}/d/{alert.board}" + ("?var-run=r" if "run" in case.labels else ""),
+    }
+    return [{"exp_labels": case.labels, "exp_annotations": annotations}]
+
+
+def unit_test(case: Case) -> dict[str, object]:
+    """As promtool reads it."""
+    asked = {"eval_time": f"{case.minute}m", "alertname": f"Traincope{case.alert}", "exp_alerts": expected(case)}
+    series = [{"series": name, "values": values} for name, values in case.series.items()]
+    return {"name": f"{case.alert} at {case.minute}m", "interval": "1m", "input_series": series, "alert_rule_test": [asked]}
+
+
+def test_each_alert_says_what_it_must_when_it_must_and_else_nothing(tmp_path: Path) -> None:
+    promtool = need("promtool", package="prometheus")
+    files = [str(path) for path in sorted(RULES.glob("*.yaml"))]
+    suite = tmp_path / "alerts.json"
+    suite.write_text(json.dumps({"rule_files": files, "tests": [unit_test(case) for case in CASES]}))
+    done = subprocess.run([promtool, "test", "rules", str(suite)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    fires = {case.alert for case in CASES if case.labels is not None}
+    quiet = {case.alert for case in CASES if case.labels is None}
+    assert fires == quiet == set(ALERTS)

@@ -1,0 +1,17 @@
+"""Programs that tests take from Debian's packages."""
+
+import os
+import shutil
+
+import pytest
+
+
+def need(program: str, *, package: str) -> str:
+    """Path of `program`. Where it is not installed the test is skipped; where CI is true it fails."""
+    path = shutil.which(program)
+    if path is None:
+        reason = f"{program} is not installed: apt-get install {package}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return path
