@@ -31,16 +31,16 @@ class Scope:
         """Wider: not filtered by the label."""
         return replace(self, matchers={one: text for one, text in self.matchers.items() if one != label})
 
-    def of(self, metric: Metric, *, part: str = "", **matchers: str) -> str:
-        """The metric's series; `part` is a histogram's, e.g. "_bucket". Raises ValueError for a label it lacks."""
+    def of(self, metric: Metric, *, suffix: str = "", **matchers: str) -> str:
+        """The metric's series; `suffix` is a histogram's part, e.g. "_bucket". Raises ValueError for a label it lacks."""
         if unknown := matchers.keys() - set(metric.labels):
             raise ValueError(f"{metric.prometheus} has no labels {sorted(unknown)}")
         own = {label: matcher for label, matcher in self.matchers.items() if label in metric.labels}
-        return metric.prometheus + part + _braces({**own, **matchers})
+        return metric.prometheus + suffix + _braces({**own, **matchers})
 
-    def rate(self, metric: Metric, *, part: str = "", **matchers: str) -> str:
+    def rate(self, metric: Metric, *, suffix: str = "", **matchers: str) -> str:
         """Growth a second of a counter, or of a histogram's part."""
-        return f"rate({self.of(metric, part=part, **matchers)}[{self.window}])"
+        return f"rate({self.of(metric, suffix=suffix, **matchers)}[{self.window}])"
 
     def recorded(self, rule: "Recorded") -> str:
         """What the rule records: by its name, or its expression in this scope."""

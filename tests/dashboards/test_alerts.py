@@ -2,10 +2,11 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.dashboards.cases import CASES, Case
-from tests.debian import need
 from traincope_dashboards.alerts import alerts
 from traincope_dashboards.limits import Limits
+
+from tests.dashboards.cases import CASES, Case
+from tests.debian import need
 
 RULES = Path(__file__).parents[2] / "dashboards" / "prometheus"
 ALERTS = {alert.name: alert for alert in alerts(Limits())}
@@ -29,7 +30,12 @@ def unit_test(case: Case) -> dict[str, object]:
     """As promtool reads it."""
     asked = {"eval_time": f"{case.minute}m", "alertname": f"Traincope{case.alert}", "exp_alerts": expected(case)}
     series = [{"series": name, "values": values} for name, values in case.series.items()]
-    return {"name": f"{case.alert} at {case.minute}m", "interval": "1m", "input_series": series, "alert_rule_test": [asked]}
+    return {
+        "name": f"{case.alert} at {case.minute}m",
+        "interval": "1m",
+        "input_series": series,
+        "alert_rule_test": [asked],
+    }
 
 
 def test_each_alert_says_what_it_must_when_it_must_and_else_nothing(tmp_path: Path) -> None:

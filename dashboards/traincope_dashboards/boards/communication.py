@@ -96,7 +96,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Durations",
         how="How many collectives of the chosen axes took how long; darker is more. A second band above is a slow"
         " link, or waiting.",
-        buckets=f"sum by (le) ({axes.rate(COLLECTIVE_TIMES, part='_bucket')})",
+        buckets=f"sum by (le) ({axes.rate(COLLECTIVE_TIMES, suffix='_bucket')})",
     )
     yield listing(
         "Operations now",
@@ -118,7 +118,7 @@ def _by_operation(scope: Scope, metric: Metric) -> Query:
 
 
 def _percentile(scope: Scope) -> str:
-    buckets = scope.rate(COLLECTIVE_TIMES, part="_bucket")
+    buckets = scope.rate(COLLECTIVE_TIMES, suffix="_bucket")
     return f"histogram_quantile(0.99, sum by (le, axis, op) ({buckets}))"
 
 
@@ -131,7 +131,7 @@ def _columns(scope: Scope) -> list[Column]:
         Column(
             name="bytes each",
             expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_BYTES)})"
-            f" / sum by (axis, op) ({scope.rate(COLLECTIVE_TIMES, part='_count')})",
+            f" / sum by (axis, op) ({scope.rate(COLLECTIVE_TIMES, suffix='_count')})",
             unit=BYTES,
         ),
     ]

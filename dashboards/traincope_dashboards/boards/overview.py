@@ -70,7 +70,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Step times",
         how="How many steps took how long; darker is more. Two bands: some steps are of another kind (checkpoint,"
         " evaluation, another length of sequences). A dot is a step that one can open in the viewer.",
-        buckets=f"sum by (le) ({job.rate(STEP_TIMES, part='_bucket')})",
+        buckets=f"sum by (le) ({job.rate(STEP_TIMES, suffix='_bucket')})",
     )
     yield over_time(
         "Logged by the training",

@@ -1,0 +1,154 @@
+"""Debian's Prometheus and Alertmanager on free ports of the loopback, and a receiver of their alerts."""
+
+import json
+import queue
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    url: str
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The answer's JSON."""
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=30) as answer:
+            return json.load(answer)
+
+
+class Prometheus(Server):
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Series of an instant vector: each has "metric" (its labels) and "value" (time, text)."""
+        try:
+            answer = self.get("/api/v1/query", query=expression)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{expression}: {json.load(error)['error']}") from error
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def sum(self, expression: str) -> float:
+        return sum(float(series["value"][1]) for series in self.query(expression))
+
+    def wait_for(self, expression: str) -> None:
+        """Until it has an answer."""
+        _wait(lambda: bool(self.query(expression)), what=expression)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def prometheus(program: str, directory: Path, *, target: str, rules: Path, alertmanager: str) -> Iterator[Prometheus]:
+    """Scrapes `target` and evaluates `rules` every second; alerts go to `alertmanager` (host:port)."""
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [f"{rules}/*.yaml"],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [{"job_name": "traincope", "static_configs": [{"targets": [target]}]}],
+    }
+    address = f"127.0.0.1:{free_port()}"
+    arguments = [
+        f"--config.file={_written(directory / 'prometheus.json', configuration)}",
+        f"--storage.tsdb.path={directory / 'tsdb'}",
+        f"--web.listen-address={address}",
+        "--enable-feature=exemplar-storage",
+        "--rules.alert.resend-delay=1s",
+        "--log.level=error",
+    ]
+    with _running([program, *arguments]):
+        server = Prometheus(url=f"http://{address}")
+        _wait_ready(server.url)
+        yield server
+
+
+@contextmanager
+def alertmanager(program: str, directory: Path, *, receiver: str) -> Iterator[str]:
+    """Hands alerts on to the URL `receiver` at once; yields its host:port."""
+    configuration = {
+        "route": {"receiver": "test", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"},
+        "receivers": [{"name": "test", "webhook_configs": [{"url": receiver, "send_resolved": False}]}],
+    }
+    address = f"127.0.0.1:{free_port()}"
+    arguments = [
+        f"--config.file={_written(directory / 'alertmanager.json', configuration)}",
+        f"--storage.path={directory / 'alertmanager'}",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",
+        "--log.level=error",
+    ]
+    with _running([program, *arguments]):
+        _wait_ready(f"http://{address}")
+        yield address
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, "queue.Queue[dict[str, Any]]"]]:
+    """A webhook's URL, and the alerts that come to it."""
+    alerts: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            for alert in json.loads(self.rfile.read(int(self.headers["Content-Length"])))["alerts"]:
+                alerts.put(alert)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing a request."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", alerts
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@contextmanager
+def _running(command: list[str]) -> Iterator[None]:
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _wait_ready(url: str) -> None:
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    _wait(ready, what=url)
+
+
+def _wait(condition: Any, *, what: str) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not condition():
+        assert time.monotonic() < end, f"{what}: nothing within {START_SECONDS:g} s"
+        time.sleep(0.2)
+
+
+def _written(path: Path, content: object) -> Path:
+    """JSON is YAML."""
+    path.write_text(json.dumps(content))
+    return path

@@ -1,0 +1,132 @@
+"""The files under dashboards/ that are built, and those that read them."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from traincope_dashboards import runbooks
+from traincope_dashboards.alerts import alerts
+from traincope_dashboards.alerts.watching import SCRAPE_JOB
+from traincope_dashboards.board import Look
+from traincope_dashboards.build import DASHBOARDS, RULES, RUNBOOKS, Settings, build
+from traincope_dashboards.limits import Limits
+from traincope_dashboards.push import FOLDERS, datasource
+
+from tests.dashboards.queries import LABELS_OF, labels, series_names
+from tests.debian import need
+from traincope.cli.main import COMMANDS
+
+DIRECTORY = Path(__file__).parents[2] / "dashboards"
+COMPOSE = DIRECTORY / "compose"
+ALERTS = list(alerts(Limits()))
+
+
+def test_what_is_kept_is_what_is_built() -> None:
+    kept = {
+        str(path.relative_to(DIRECTORY)): path.read_text()
+        for directory in (DASHBOARDS, RUNBOOKS, RULES)
+        for path in (DIRECTORY / directory).iterdir()
+    }
+    built = build(Settings())
+    stale = sorted(name for name in kept.keys() | built.keys() if kept.get(name) != built.get(name))
+    assert stale == [], "run: traincope dashboards build"
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    promtool = need("promtool", package="prometheus")
+    files = sorted((DIRECTORY / RULES).iterdir())
+    done = subprocess.run([promtool, "check", "rules", *files], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_rules_name_only_metrics_that_there_are_and_labels_that_these_have() -> None:
+    for path in (DIRECTORY / RULES).iterdir():
+        for rule in yaml.safe_load(path.read_text())["groups"][0]["rules"]:
+            names = series_names(rule["expr"])
+            if rule.get("alert") == "TraincopeAgentDown":
+                assert rule["expr"] == 'up{job="traincope"} == 0'
+                continue
+            assert names, rule
+            assert names <= LABELS_OF.keys(), rule
+            assert labels(rule["expr"]) <= set().union(*(LABELS_OF[name] for name in names)), rule
+
+
+def test_alerts_say_what_is_wrong_since_when_how_badly_and_what_to_do() -> None:
+    for rule in yaml.safe_load((DIRECTORY / RULES / "alerts.yaml").read_text())["groups"][0]["rules"]:
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url", "dashboard_url"}
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert rule["annotations"]["description"].endswith(".")
+        assert "for" in rule or "increase(" in rule["expr"], "only single events fire at once"
+        name = rule["annotations"]["runbook_url"].removeprefix(f"http://127.0.0.1:3000/d/{runbooks.UID}")
+        assert (DIRECTORY / RUNBOOKS / f"{runbooks.UID}{name}.json").exists()
+        uid = re.sub(r"\?.*", "", rule["annotations"]["dashboard_url"]).rpartition("/")[2]
+        assert (DIRECTORY / DASHBOARDS / f"{uid}.json").exists()
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    assert runbooks.names() == sorted(alert.slug for alert in ALERTS)
+
+
+@pytest.mark.parametrize("name", runbooks.names())
+def test_a_runbook_says_what_it_means_how_to_check_and_what_to_do(name: str) -> None:
+    page = runbooks.markdown(name, grafana="https://g.example")
+    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == ["What it means", "How to check", "What to do"]
+    commands = re.findall(r"^    traincope (\w+)", page, re.MULTILINE)
+    assert commands
+    assert set(commands) <= {command.name for command in COMMANDS}
+    linked = re.findall(r"\]\(https://g\.example/d/traincope-runbook-([a-z-]+)\)", page)
+    assert len(linked) == page.count("](")
+    assert set(linked) <= set(runbooks.names())
+    # Its heading is the alert's name, by which one looks for it.
+    named = {alert.slug: alert.name for alert in ALERTS}[name]
+    assert runbooks.title(name).startswith(f"{named}: ")
+
+
+def test_limits_in_the_runbooks_are_the_limits_of_the_rules() -> None:
+    pages = " ".join(runbooks.markdown(name, grafana="") for name in runbooks.names())
+    told = set(re.findall(r"--set (\w+)=", pages)) | set(re.findall(r"`(\w+_seconds)`", pages))
+    assert {"hang_seconds", "checkpoint_seconds"} <= told
+    assert all(hasattr(Limits(), name) for name in told)
+
+
+def test_compose_mounts_only_what_is_there_and_listens_only_on_loopback() -> None:
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    assert set(services) == {"prometheus", "alertmanager", "grafana"}
+    for service in services.values():
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert not source.startswith(".") or (COMPOSE / source).exists(), source
+    for name, port in (("prometheus", 9090), ("alertmanager", 9093)):
+        assert f"--web.listen-address=127.0.0.1:{port}" in services[name]["command"]
+    assert services["grafana"]["environment"]["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"
+
+
+def test_prometheus_and_alertmanager_accept_the_configurations_of_compose(tmp_path: Path) -> None:
+    promtool, amtool = need("promtool", package="prometheus"), need("amtool", package="prometheus-alertmanager")
+    shutil.copy(COMPOSE / "prometheus.yml", tmp_path)
+    shutil.copytree(DIRECTORY / RULES, tmp_path / "rules")
+    checked = subprocess.run(
+        [promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, timeout=60
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "2 rule files found" in checked.stdout
+    subprocess.run([amtool, "check-config", COMPOSE / "alertmanager.yml"], check=True, capture_output=True, timeout=60)
+    (job,) = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["job_name"] == SCRAPE_JOB
+
+
+def test_grafana_is_provisioned_with_what_push_would_bring() -> None:
+    provisioned = COMPOSE / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((provisioned / "datasources" / "traincope.yaml").read_text())["datasources"]
+    pushed = datasource(url="http://127.0.0.1:9090", viewer=Look().viewer)
+    # In a provisioning file $$ is a dollar.
+    assert json.loads(json.dumps(source).replace("$$", "$")) == {**pushed, "isDefault": True}
+    providers = yaml.safe_load((provisioned / "dashboards" / "traincope.yaml").read_text())["providers"]
+    assert {one["folderUid"]: one["folder"] for one in providers} == FOLDERS
+    for provider in providers:
+        inside = provider["options"]["path"].removeprefix("/var/lib/traincope/")
+        assert list((DIRECTORY / "grafana" / inside).glob("*.json"))

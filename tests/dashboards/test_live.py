@@ -1,0 +1,107 @@
+"""On a real Prometheus that scrapes every metric of the catalogue: what is asked has answers, and alerts arrive."""
+
+import json
+import re
+
+import pytest
+from traincope_dashboards.board import Look
+from traincope_dashboards.boards import ledger
+from traincope_dashboards.build import dashboards
+from traincope_dashboards.panels import STEP
+from traincope_dashboards.recorded import RECORDED
+from traincope_dashboards.variables import make_scopes
+
+from tests.dashboards.conftest import Stack
+from tests.dashboards.queries import Target, filled_in, targets
+from traincope.metrics import STEP_TIMES
+
+
+@pytest.fixture(autouse=True)
+def _two_scrapes_ago(stack: Stack) -> None:
+    """Rates need two scrapes, and what is recorded of them a look."""
+    for rule in RECORDED:
+        stack.prometheus.wait_for(rule.name)
+
+
+def named(series: dict[str, str]) -> set[str]:
+    """Labels of a series; a ledger's term of no axis has an empty one, which Prometheus leaves out."""
+    return series.keys() | ({"axis"} if series.get("term") in ("forward", "data_wait") else set())
+
+
+def labels_shown(target: Target) -> set[str]:
+    """In a legend, a table's columns, or the link of a point."""
+    told = set(re.findall(r"\{\{(\w+)\}\}", target.legend))
+    links = json.dumps(target.panel["fieldConfig"]["defaults"]) if "fieldConfig" in target.panel else ""
+    linked = set(re.findall(r"__field\.labels\.(\w+)", links)) if target.legend != STEP else set()
+    columns = {
+        name
+        for transformation in target.panel.get("transformations", ())
+        for name in transformation["options"].get("indexByName", ())
+        if not name.startswith("Value")
+    }
+    return told | linked | columns
+
+
+@pytest.mark.parametrize("from_rules", [False, True], ids=["asked anew", "as recorded"])
+def test_every_panel_shows_something_under_the_names_its_legend_gives(stack: Stack, from_rules: bool) -> None:
+    empty, unnamed = [], []
+    for dashboard in dashboards(Look(from_rules=from_rules)).values():
+        for target in targets(dashboard):
+            series = stack.prometheus.query(target.expression)
+            if not series:
+                empty.append(target.where)
+            if any(labels_shown(target) - named(one["metric"]) for one in series):
+                unnamed.append(target.where)
+    assert (empty, unnamed) == ([], [])
+
+
+def test_every_variable_has_values(stack: Stack) -> None:
+    for dashboard in dashboards(Look()).values():
+        for variable in json.loads(dashboard)["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+            found = {one["metric"][label] for one in stack.prometheus.query(filled_in(series))}
+            assert found == EXPECTED[label], variable["name"]
+
+
+EXPECTED = {
+    "run": {"job-1"},
+    "host": {"node-a", "node-b"},
+    "rank": {"0", "1", "2", "3"},
+    "axis": {"fsdp"},
+}
+
+
+@pytest.mark.parametrize("from_rules", [False, True], ids=["asked anew", "as recorded"])
+def test_the_bands_of_the_mfu_ledger_add_up_to_the_peak(stack: Stack, from_rules: bool) -> None:
+    # mfu 0.3, hfu 0.4, 0.5 of the steps in forward, 0.1 in data wait, 0.4 in communication.
+    queries = ledger.waterfall(make_scopes(from_rules=from_rules).job)
+    bands = [stack.prometheus.sum(filled_in(query.expression)) for query in queries]
+    assert bands == pytest.approx([0.3, 0.1, 0.1, 0.1, 0.4], abs=0.01)
+
+
+def test_a_step_time_carries_the_step_it_is_of(stack: Stack) -> None:
+    found = stack.prometheus.get(
+        "/api/v1/query_exemplars", query=f"{STEP_TIMES.prometheus}_bucket", start="0", end="9999999999"
+    )
+    assert {exemplar["labels"]["step"] for series in found["data"] for exemplar in series["exemplars"]} == {"1200"}
+
+
+def test_a_rank_that_becomes_slow_is_named_by_the_alert_that_arrives(stack: Stack) -> None:
+    alerts = stack.prometheus.get("/api/v1/alerts")["data"]["alerts"]
+    assert "TraincopeStraggler" not in {alert["labels"]["alertname"] for alert in alerts}
+    stack.job.make_slow("3")
+    alert = stack.alerts.get(timeout=60)
+    while alert["labels"]["alertname"] != "TraincopeStraggler":
+        alert = stack.alerts.get(timeout=60)
+    assert alert["status"] == "firing"
+    assert alert["labels"] == {
+        "alertname": "TraincopeStraggler",
+        "run": "job-1",
+        "host": "node-b",
+        "rank": "3",
+        "severity": "warning",
+    }
+    assert "because rank 3 of job-1 joins collectives last" in alert["annotations"]["description"]
+    assert alert["annotations"]["runbook_url"] == "http://127.0.0.1:3000/d/traincope-runbook-straggler"
