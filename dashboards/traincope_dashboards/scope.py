@@ -32,7 +32,7 @@ class Scope:
         return replace(self, matchers={one: text for one, text in self.matchers.items() if one != label})
 
     def of(self, metric: Metric, *, suffix: str = "", **matchers: str) -> str:
-        """The metric's series; `suffix` is a histogram's part, e.g. "_bucket". Raises ValueError for a label it lacks."""
+        """The metric's series; `suffix` is a histogram's, e.g. "_bucket". Raises ValueError for a label it lacks."""
         if unknown := matchers.keys() - set(metric.labels):
             raise ValueError(f"{metric.prometheus} has no labels {sorted(unknown)}")
         own = {label: matcher for label, matcher in self.matchers.items() if label in metric.labels}
