@@ -47,9 +47,9 @@ class Grafana:
 
     def version(self) -> str:
         """Also tells whether a Grafana is there at all."""
-        health = self._ask(lambda: self._client.GET("/health"))
-        if "database" not in health:
-            raise ServerError(f"{self.url} answers, but is no Grafana; give the URL that shows its start page")
+        health = self.find("/health")
+        if health is None or "database" not in health:
+            raise self._other()
         return str(health.get("version", "of unknown version"))
 
     def find(self, path: str) -> Json | None:
@@ -83,8 +83,11 @@ class Grafana:
         if isinstance(answer, list):
             return {"items": answer}
         if not isinstance(answer, dict):
-            raise ServerError(f"{self.url} answers, but is no Grafana; give the URL that shows its start page")
+            raise self._other()
         return answer
+
+    def _other(self) -> ServerError:
+        return ServerError(f"{self.url} answers, but is no Grafana; give the URL that shows its start page")
 
     def _sentence(self, error: GrafanaClientError) -> str:
         said = _said(error)

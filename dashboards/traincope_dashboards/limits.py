@@ -1,5 +1,6 @@
 """From where on something is an alert. Every limit can be set: `traincope dashboards build --set hang_seconds=600`."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
@@ -42,7 +43,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            if getattr(self, one.name) <= 0:
+            if not 0 < getattr(self, one.name) < math.inf:
                 raise UsageError(f"the limit {one.name} must be positive")
 
 

@@ -90,10 +90,12 @@ def serve() -> Iterator[Served]:
     server = make_server("127.0.0.1", 0, make_wsgi_app(registry), WSGIServer, _Quiet)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield Served(job=job, address=f"127.0.0.1:{server.server_port}")
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield Served(job=job, address=f"127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def _label_sets(metric: Metric) -> Iterator[dict[str, str]]:
