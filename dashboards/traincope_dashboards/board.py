@@ -42,7 +42,9 @@ def render(board: Board, look: Look) -> str:
     built = _frame(board.uid, title=board.title, about=board.about, tag=TAG)
     for variable in variables(viewer=look.viewer):
         built.with_variable(variable)
-    built.link(builders.DashboardLink("viewer").type(models.DashboardLinkType.LINK).url("${viewer}").target_blank(True))
+    built.link(
+        builders.DashboardLink("viewer").type(models.DashboardLinkType.LINK).url("${viewer:raw}").target_blank(True)
+    )
     for number, panel in enumerate(board.panels(make_scopes(from_rules=look.from_rules)), start=1):
         built.with_panel(panel.id(number))
     return to_json(built)

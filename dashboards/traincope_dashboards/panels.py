@@ -233,7 +233,7 @@ def _ranged(query: Query, *, letter: str) -> prometheus.Dataquery:
 
 
 def _viewer_url(*, step: str, rank: str = "") -> str:
-    return f"${{viewer}}/timeline?step={step}" + (f"&rank={rank}" if rank else "")
+    return f"${{viewer:raw}}/timeline?step={step}" + (f"&rank={rank}" if rank else "")
 
 
 def _to_viewer(*, step: str, rank: str = "") -> dashboard.DashboardLink:
@@ -242,9 +242,14 @@ def _to_viewer(*, step: str, rank: str = "") -> dashboard.DashboardLink:
 
 def _with_step(panel: timeseries.Panel) -> timeseries.Panel:
     """With the step reached as a series that is not drawn; links of a point read it at the point's time."""
-    nowhere = {"viz": True, "legend": True, "tooltip": True}
+    hidden = {
+        "custom.hideFrom": {"viz": True, "legend": True, "tooltip": True},
+        "custom.stacking": {"mode": "none"},
+        "custom.axisPlacement": "hidden",
+        "unit": "none",
+    }
     panel.with_target(_ranged(Query(expression=STEP_NOW, legend=STEP), letter="S"))
-    panel.override_by_name(STEP, [models.DynamicConfigValue(id_val="custom.hideFrom", value=nowhere)])
+    panel.override_by_name(STEP, [models.DynamicConfigValue(id_val=name, value=hidden[name]) for name in hidden])
     return panel.with_transformation(
         models.DataTransformerConfig(id_val="joinByField", options={"byField": "Time", "mode": "outer"})
     )

@@ -3,6 +3,7 @@ import re
 from collections import Counter, defaultdict
 
 import pytest
+from grafana_foundation_sdk.models import units
 from traincope_dashboards.board import Look
 from traincope_dashboards.build import dashboards
 
@@ -79,7 +80,7 @@ def test_all_dashboards_have_the_same_variables_and_keep_them_on_the_way_to_each
         assert variables == ["datasource", "run", "host", "rank", "axis", "viewer"]
         others, viewer = board["links"]
         assert (others["type"], others["tags"], others["includeVars"]) == ("dashboards", ["traincope"], True)
-        assert viewer["url"] == "${viewer}"
+        assert viewer["url"] == "${viewer:raw}"
 
 
 def test_one_colour_means_one_term() -> None:
@@ -100,7 +101,7 @@ def test_a_point_of_a_line_leads_to_the_step_that_was_reached_then() -> None:
         if panel["type"] != "timeseries":
             continue
         link = panel["fieldConfig"]["defaults"]["links"][0]
-        assert link["url"].startswith("${viewer}/timeline?step=${__data.fields.step.numeric}")
+        assert link["url"].startswith("${viewer:raw}/timeline?step=${__data.fields.step.numeric}")
         assert panel["targets"][-1]["legendFormat"] == "step"
         assert panel["targets"][-1]["expr"] == 'max(traincope_step_last{run="$run"})'
         # All series in one table by time, or a point of one would not know the other's value.
@@ -111,6 +112,13 @@ def test_the_viewers_address_is_what_is_told() -> None:
     for text in dashboards(Look(viewer="https://view.example")).values():
         viewer = json.loads(text)["templating"]["list"][-1]
         assert viewer["query"] == viewer["current"]["value"] == "https://view.example"
+
+
+def test_units_are_grafanas() -> None:
+    known = {unit for unit in vars(units).values() if isinstance(unit, str)}
+    used = set(re.findall(r'"unit": "(\w+)"', json.dumps(list(PANELS.values()))))
+    assert used - known == set()
+    assert {"s", "percentunit", "Bps", "bytes", "hertz", "watt", "celsius"} <= used
 
 
 def test_no_options_are_null() -> None:
