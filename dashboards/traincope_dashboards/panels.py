@@ -233,7 +233,7 @@ def _ranged(query: Query, *, letter: str) -> prometheus.Dataquery:
 
 
 def _viewer_url(*, step: str, rank: str = "") -> str:
-    return f"${{viewer:raw}}/timeline?step={step}" + (f"&rank={rank}" if rank else "")
+    return f"${{viewer:raw}}/timeline?step={step}" + (f"&ranks={rank}" if rank else "")
 
 
 def _to_viewer(*, step: str, rank: str = "") -> dashboard.DashboardLink:

@@ -63,8 +63,7 @@ GOODPUT_MEAN = _over_nodes(GOODPUT, operation="avg")
 TOKEN_RATE = Recorded(
     name=f"run:{TOKENS.prometheus}:rate",
     labels=("run",),
-    # Every node tells the tokens of the whole job.
-    expression=lambda scope: f"max by (run) ({scope.rate(TOKENS)})",
+    expression=lambda scope: f"sum by (run) ({scope.rate(TOKENS)})",
 )
 TERM_SHARE = Recorded(
     name="run_term_axis:traincope_ledger_share:ratio",

@@ -73,7 +73,11 @@ class Job(Collector):
         if metric is metrics.OWN_TIME:
             return seconds * 0.001
         # Nothing new: events from the beginning, none since.
-        return 3.0 if metric in (metrics.FAULTS, metrics.GPU_XID, metrics.GPU_ECC, metrics.DROPPED) else seconds
+        return (
+            3.0
+            if metric in (metrics.FAULTS, metrics.GPU_XID, metrics.GPU_ECC, metrics.GPU_NVLINK, metrics.DROPPED)
+            else seconds
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

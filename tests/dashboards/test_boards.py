@@ -108,6 +108,16 @@ def test_a_point_of_a_line_leads_to_the_step_that_was_reached_then() -> None:
         assert panel["transformations"] == [{"id": "joinByField", "options": {"byField": "Time", "mode": "outer"}}]
 
 
+def test_a_line_or_a_row_of_one_rank_leads_to_that_rank() -> None:
+    per_rank = PANELS["ranks, Wait that the worst ranks cause"]["fieldConfig"]["defaults"]["links"][0]["url"]
+    assert per_rank.endswith("/timeline?step=${__data.fields.step.numeric}&ranks=${__field.labels.rank}")
+    for name in ("ranks, Worst ranks", "faults, Faults by rank"):
+        overrides = PANELS[name]["fieldConfig"]["overrides"]
+        (link,) = [prop for one in overrides for prop in one["properties"] if prop["id"] == "links"]
+        assert link["value"][0]["url"].endswith("step=${__data.fields.step.numeric}&ranks=${__data.fields.rank}")
+        assert "step" in PANELS[name]["transformations"][1]["options"]["renameByName"].values()
+
+
 def test_the_viewers_address_is_what_is_told() -> None:
     for text in dashboards(Look(viewer="https://view.example")).values():
         viewer = json.loads(text)["templating"]["list"][-1]

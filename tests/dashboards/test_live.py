@@ -88,9 +88,14 @@ def test_a_step_time_carries_the_step_it_is_of(stack: Stack) -> None:
     assert {exemplar["labels"]["step"] for series in found["data"] for exemplar in series["exemplars"]} == {"1200"}
 
 
-def test_a_rank_that_becomes_slow_is_named_by_the_alert_that_arrives(stack: Stack) -> None:
+def test_no_rule_fails_and_a_healthy_job_raises_only_the_events_it_has_had(stack: Stack) -> None:
+    groups = stack.prometheus.get("/api/v1/rules")["data"]["groups"]
+    assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
     alerts = stack.prometheus.get("/api/v1/alerts")["data"]["alerts"]
-    assert "TraincopeStraggler" not in {alert["labels"]["alertname"] for alert in alerts}
+    assert {alert["labels"]["alertname"] for alert in alerts} == {"TraincopeSpike", "TraincopeGpuXid"}
+
+
+def test_a_rank_that_becomes_slow_is_named_by_the_alert_that_arrives(stack: Stack) -> None:
     stack.job.make_slow("3")
     alert = stack.alerts.get(timeout=60)
     while alert["labels"]["alertname"] != "TraincopeStraggler":

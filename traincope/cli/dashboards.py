@@ -20,7 +20,7 @@ TOKEN = "GRAFANA_TOKEN"
 class Build:
     name = "build"
     help = "write the dashboards as JSON, and the recording and alerting rules as YAML"
-    example = "traincope dashboards build -o dashboards --set hang_seconds=600"
+    example = "traincope dashboards build -o my-dashboards --set hang_seconds=600"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_look(parser)
