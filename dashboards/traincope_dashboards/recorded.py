@@ -21,6 +21,7 @@ from traincope.metrics import (
 )
 from traincope_dashboards.scope import Recorded, Scope
 
+ALIVE = '="alive"'
 EXPOSED = '=~"exposed_transfer|exposed_wait"'
 MODEL_WORK = '=~"forward|backward|recompute"'
 """Ledger terms in which the model's FLOPs are executed."""

@@ -10,6 +10,8 @@ _GPU = ("run", "host", "gpu")
 _NO_SLOWDOWN_BY_LIMIT = '!~".*power.cap.*"'
 """A GPU at its power limit is ordinary under full load."""
 
+_LOST = f"{FaultKind.GPU_LOST}|{FaultKind.ROWS_REMAPPED}"
+
 
 def alerts(rules: Rules) -> Iterator[Alert]:
     throttled = rules.all.of(GPU_THROTTLED, reason=_NO_SLOWDOWN_BY_LIMIT)
@@ -63,6 +65,3 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         " errors lately.",
         board="traincope-hardware",
     )
-
-
-_LOST = f"{FaultKind.GPU_LOST}|{FaultKind.ROWS_REMAPPED}"

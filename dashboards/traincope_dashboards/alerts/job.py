@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from traincope.analysis.faults import FaultKind
 from traincope.metrics import CHECKPOINT_AGE, FAULTS, JOB_TIME, RANKS
 from traincope_dashboards.alert import Alert, Rules, Severity
-from traincope_dashboards.recorded import GOODPUT_MEAN
+from traincope_dashboards.recorded import ALIVE, GOODPUT_MEAN
 
 _WHOSE = ("run", "host", "rank")
 
@@ -45,7 +45,7 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         name="CheckpointOverdue",
         # Nodes that save nothing themselves know of no checkpoint, and a job that has ended needs none.
         expression=f"min by (run) ({scope.of(CHECKPOINT_AGE)}) > {limits.checkpoint_seconds:g}"
-        f" and on (run) sum by (run) ({scope.of(RANKS, state=_ALIVE)}) > 0",
+        f" and on (run) sum by (run) ({scope.of(RANKS, state=ALIVE)}) > 0",
         hold_seconds=300,
         severity=Severity.WARNING,
         summary="{{ $labels.run }} has not been saved for {{ $value | humanizeDuration }}",
@@ -65,6 +65,3 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         " startup, restarts, lost steps and checkpoints took the rest.",
         board="traincope-faults",
     )
-
-
-_ALIVE = '="alive"'

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from traincope.analysis.faults import ENDS, FaultKind
 from traincope.metrics import DATA_AGE, FAULTS, RANKS, STEP_DURATION
 from traincope_dashboards.alert import Alert, Rules, Severity
+from traincope_dashboards.recorded import ALIVE
 
 _FAILURES = sorted(ENDS - {FaultKind.NO_END})
 
 
 def alerts(rules: Rules) -> Iterator[Alert]:
     scope, limits = rules.all, rules.limits
-    age, alive = scope.of(DATA_AGE), scope.of(RANKS, state='="alive"')
+    age, alive = scope.of(DATA_AGE), scope.of(RANKS, state=ALIVE)
     gone = scope.of(RANKS, state='="gone"')
     youngest = f"min by (run) ({age})"
     # Before the first step there is no step time to go by.

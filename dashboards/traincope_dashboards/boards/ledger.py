@@ -11,6 +11,7 @@ from traincope_dashboards.recorded import HFU_MEAN, MFU_MEAN, MODEL_WORK_SHARE
 from traincope_dashboards.scope import Scope
 from traincope_dashboards.variables import Scopes
 
+_NONE, _SOME = '=""', '!=""'
 _NOT_MODEL_WORK = '!~"forward|backward|recompute"'
 _LOSSES = '!~"forward|backward|recompute|optimizer"'
 
@@ -36,7 +37,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "MFU ledger",
         how="100 % is the hardware's peak. Dark green is model math, which is the MFU; each band above it is what"
         " took the rest. The thickest band is the one to work on: `traincope report RUN` says what to do about it"
-        " and what it saves. Without known FLOPs only the bands of time are there.",
+        " and what it saves. Where FLOPs are not known, forward and backward are missing here.",
         queries=waterfall(job),
         unit=RATIO,
         colours=TERM_COLOURS,
@@ -108,8 +109,6 @@ def _by_rank(scope: Scope) -> str:
     steps = f"sum by (host, rank) ({scope.rate(WALL)})"
     return f"topk(200, sum by (host, rank, term, axis) ({scope.rate(LEDGER)}) / on (host, rank) group_left {steps})"
 
-
-_NONE, _SOME = '=""', '!=""'
 
 MFU_LEDGER = Board(
     uid="traincope-ledger",

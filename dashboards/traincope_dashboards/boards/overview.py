@@ -20,6 +20,7 @@ from traincope_dashboards.panels import (
     times,
 )
 from traincope_dashboards.recorded import (
+    ALIVE,
     GOODPUT_MEAN,
     HFU_MEAN,
     MFU_MEAN,
@@ -30,6 +31,8 @@ from traincope_dashboards.recorded import (
 )
 from traincope_dashboards.scope import Scope
 from traincope_dashboards.variables import Scopes
+
+_INFO = "host, world_size, mesh, attempt, torch, traincope"
 
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
@@ -93,9 +96,6 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     )
 
 
-_INFO = "host, world_size, mesh, attempt, torch, traincope"
-
-
 def _numbers(job: Scope) -> Iterator[Panel]:
     yield number(
         "MFU",
@@ -132,7 +132,7 @@ def _numbers(job: Scope) -> Iterator[Panel]:
     yield number(
         "Ranks alive",
         how="Ranks whose process is there, over all hosts. Fewer than the world size: see Faults and goodput.",
-        expression=f"sum({job.of(RANKS, state=_ALIVE)})",
+        expression=f"sum({job.of(RANKS, state=ALIVE)})",
         unit="none",
     )
     yield number(
@@ -148,8 +148,6 @@ def _numbers(job: Scope) -> Iterator[Panel]:
         expression=f"max({job.rate(STEPS)}) * 3600",
     )
 
-
-_ALIVE = '="alive"'
 
 OVERVIEW = Board(
     uid="traincope-overview",

@@ -9,6 +9,8 @@ from traincope_dashboards.panels import FULL, RATIO, Panel, Query, bars, over_ti
 from traincope_dashboards.recorded import BUBBLE_BY_THEORY, BUBBLE_MEAN
 from traincope_dashboards.variables import Scopes
 
+_IMBALANCE = '="imbalance"'
+
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
     job, shown = scopes.job, scopes.shown
@@ -56,8 +58,6 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         width=FULL,
     )
 
-
-_IMBALANCE = '="imbalance"'
 
 PIPELINE = Board(
     uid="traincope-pipeline",
