@@ -1,7 +1,7 @@
 """The kinds of panels that the dashboards are made of; what Grafana wants to have said of each is said here.
 
-`how` is the panel's description: how to read it, and what to do. `links` lead from a point or a row into the
-viewer, at the step that had been reached then.
+`how` is the panel's description: how to read it, and what to do; `none` stands where there are no data
+and that may well be. Links lead from a point or a row into the viewer, at the step that had been reached then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,6 +56,7 @@ def over_time(
     colours: Mapping[str, str] | None = None,
     stacked: bool = False,
     per_rank: bool = False,
+    none: str | None = None,
     width: int = HALF,
 ) -> timeseries.Panel:
     """Lines, or areas on one another; a point's link leads to its step (and rank, where a line is one)."""
@@ -78,6 +79,8 @@ def over_time(
         )
         .data_links([_to_viewer(step=STEP_THEN, rank="${__field.labels.rank}" if per_rank else "")])
     )
+    if none is not None:
+        panel.no_value(none)
     if stacked:
         panel.stacking(common.StackingConfig().mode(choices.StackingMode.NORMAL))
     for letter, query in zip("ABCDEFGH", queries, strict=False):
@@ -92,12 +95,11 @@ def times(title: str, *, how: str, buckets: str, width: int = HALF) -> heatmap.P
     return panel.with_target(query)
 
 
-def rows(
-    title: str, *, how: str, query: Query, unit: str, width: int = HALF, most: float | None = None
-) -> heatmap.Panel:
-    """One row a series, coloured by value; `most` is the value of the strongest colour."""
-    colour = _scheme() if most is None else _scheme().min(0.0).max(most)
-    panel = _heat(title, how=how, width=width, unit=unit).color(colour)
+def rows(title: str, *, how: str, query: Query, unit: str, none: str | None = None, width: int = HALF) -> heatmap.Panel:
+    """One row a series, coloured by value."""
+    panel = _heat(title, how=how, width=width, unit=unit)
+    if none is not None:
+        panel.no_value(none)
     panel.rows_frame(heatmap.RowsHeatmapOptions().layout(choices.HeatmapCellLayout.AUTO))
     return panel.with_target(_ranged(query, letter="A"))
 
@@ -110,6 +112,7 @@ def number(
     unit: str = PLAIN,
     bad_above: float | None = None,
     width: int = 3,
+    none: str | None = None,
     links_to_step: bool = False,
 ) -> stat.Panel:
     """The latest value, large; red from `bad_above` on. With `links_to_step` the value is a step, and leads there."""
@@ -126,6 +129,8 @@ def number(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .thresholds(_thresholds(bad_above))
     )
+    if none is not None:
+        panel.no_value(none)
     if links_to_step:
         panel.decimals(0).data_links([_to_viewer(step="${__value.numeric}")])
     return panel.with_target(_ranged(Query(expression=expression, legend=title), letter="A"))
@@ -138,6 +143,7 @@ def bars(
     queries: Sequence[Query],
     unit: str = RATIO,
     colours: Mapping[str, str] | None = None,
+    none: str | None = None,
     width: int = HALF,
 ) -> bargauge.Panel:
     """What is so now, one bar a series."""
@@ -155,19 +161,30 @@ def bars(
         .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color(GREY))
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     )
+    if none is not None:
+        panel.no_value(none)
     for letter, query in zip("ABCDEFGH", queries, strict=False):
         panel.with_target(_target(query.expression, letter=letter).instant().legend_format(query.legend))
     return _coloured(panel, colours or {})
 
 
 def listing(
-    title: str, *, how: str, keys: Sequence[str], columns: Sequence[Column], width: int = FULL, rank_links: bool = False
+    title: str,
+    *,
+    how: str,
+    keys: Sequence[str],
+    columns: Sequence[Column],
+    none: str | None = None,
+    width: int = FULL,
+    rank_links: bool = False,
 ) -> table.Panel:
     """A row for each combination of the labels `keys`, worst first by the first column.
 
     With `rank_links` a row's rank leads to the viewer; the table then has the column `step`.
     """
     panel = table.Panel().title(title).description(how).datasource(DATASOURCE).span(width).height(HEIGHT)
+    if none is not None:
+        panel.no_value(none)
     panel.sort_by([common.TableSortByFieldState().display_name(columns[0].name).desc(True)])
     for letter, column in zip("ABCDEFGH", columns, strict=False):
         panel.with_target(_target(column.expression, letter=letter).instant().format(PromQueryFormat.TABLE))

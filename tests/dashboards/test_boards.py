@@ -8,7 +8,20 @@ from traincope_dashboards.board import Look
 from traincope_dashboards.build import dashboards
 
 from tests.dashboards.queries import LABELS_OF, labels, series_names, targets
-from traincope.metrics import CATALOGUE
+from traincope.metrics import (
+    ACTION_TIME,
+    BUBBLE,
+    BUBBLE_PART,
+    CATALOGUE,
+    FAULTS,
+    GPU_CLOCK,
+    GPU_ECC,
+    GPU_NVLINK,
+    GPU_POWER,
+    GPU_THROTTLED,
+    GPU_XID,
+    MODULE_TIME,
+)
 from traincope.palette import colour
 
 BUILT = {name: json.loads(text) for name, text in dashboards(Look()).items()}
@@ -122,6 +135,17 @@ def test_the_viewers_address_is_what_is_told() -> None:
     for text in dashboards(Look(viewer="https://view.example")).values():
         viewer = json.loads(text)["templating"]["list"][-1]
         assert viewer["query"] == viewer["current"]["value"] == "https://view.example"
+
+
+def test_panels_that_may_rightly_be_empty_say_why() -> None:
+    metrics = (BUBBLE, BUBBLE_PART, FAULTS, GPU_CLOCK, GPU_ECC, GPU_NVLINK, GPU_POWER, GPU_THROTTLED, GPU_XID)
+    not_always = {metric.prometheus for metric in (*metrics, MODULE_TIME, ACTION_TIME)}
+    silent = [
+        name
+        for name, panel in PANELS.items()
+        if series_names(panel["targets"][0]["expr"]) <= not_always and "noValue" not in panel["fieldConfig"]["defaults"]
+    ]
+    assert silent == []
 
 
 def test_units_are_grafanas() -> None:

@@ -53,6 +53,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Faults by kind",
         how="Events since the attempt began. Click a step upwards for the training step in the viewer.",
         queries=[Query(expression=f"sum by (kind) ({shown.of(FAULTS)})", legend="{{kind}}")],
+        none="no fault so far",
     )
     yield over_time(
         "Ranks by state",
@@ -66,6 +67,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " What came first is what to mend: `traincope report RUN` orders them.",
         keys=["host", "rank", "kind"],
         columns=_faults(shown),
+        none="no fault so far",
         width=FULL,
         rank_links=True,
     )

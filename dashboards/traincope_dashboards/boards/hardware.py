@@ -16,6 +16,7 @@ from traincope_dashboards.board import Board
 from traincope_dashboards.panels import BYTES, Column, Panel, Query, listing, over_time, rows
 from traincope_dashboards.variables import Scopes
 
+_NO_GPU = "no GPU, or NVML is not there: see traincope doctor"
 _GPU = "{{host}} GPU {{gpu}}"
 
 
@@ -27,12 +28,14 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " others and holds them up: see why it is throttled.",
         query=Query(expression=f"max by (host, gpu) ({shown.of(GPU_CLOCK)})", legend=_GPU),
         unit="hertz",
+        none=_NO_GPU,
     )
     yield over_time(
         "Throttled",
         how="GPUs slowed down, by reason. Thermal: cooling, dust, position in the rack; power brake: the host's"
         " supply; software power cap: the limit set for the GPU, ordinary under full load.",
         queries=[Query(expression=f"sum by (reason) ({shown.of(GPU_THROTTLED)})", legend="{{reason}}")],
+        none=f"nothing, or {_NO_GPU}",
     )
     yield over_time(
         "Power",
@@ -40,6 +43,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " All low: the job waits for something, see MFU ledger.",
         queries=[Query(expression=f"max by (host, gpu) ({shown.of(GPU_POWER)})", legend=_GPU)],
         unit="watt",
+        none=_NO_GPU,
     )
     yield over_time(
         "Temperature",
@@ -47,6 +51,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " technician.",
         queries=[Query(expression=f"max by (host, gpu) ({shown.of(GPU_TEMPERATURE)})", legend=_GPU)],
         unit="celsius",
+        none=_NO_GPU,
     )
     yield listing(
         "XID errors",
@@ -54,6 +59,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " the bus; 74: NVLink; 13, 31: the program. Take a host with the first ones out of the job.",
         keys=["host", "gpu", "xid"],
         columns=[Column(name="errors", expression=f"max by (host, gpu, xid) ({shown.of(GPU_XID)})", unit="none")],
+        none="none so far",
         width=12,
     )
     yield listing(
@@ -62,6 +68,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " uncorrected one kills the process that owns the page.",
         keys=["host", "gpu", "kind"],
         columns=[Column(name="errors", expression=f"max by (host, gpu, kind) ({shown.of(GPU_ECC)})", unit="none")],
+        none=_NO_GPU,
         width=12,
     )
     yield over_time(
@@ -69,6 +76,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         how="CRC, replay and recovery errors of the chosen GPUs. A counter that climbs is a bad link: the tensor"
         " axis slows down first.",
         queries=[Query(expression=f"max by (host, gpu) ({shown.of(GPU_NVLINK)})", legend=_GPU)],
+        none=_NO_GPU,
     )
     yield over_time(
         "Memory",

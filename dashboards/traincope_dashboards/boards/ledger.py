@@ -87,6 +87,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " traincope.run(level=2). One that grows: its shapes changed, or its experts are uneven.",
         queries=[Query(expression=f"topk(20, sum by (module) ({shown.rate(MODULE_TIME)}))", legend="{{module}}")],
         unit=RATIO,
+        none="recorded at level 2 only",
         width=FULL,
     )
 

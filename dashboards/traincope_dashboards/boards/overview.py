@@ -86,6 +86,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         how="Fault events by kind since the attempt began. Any step upwards is news: Faults and goodput says which"
         " rank, `traincope report RUN` says what came first.",
         queries=[Query(expression=f"sum by (kind) ({job.of(FAULTS)})", legend="{{kind}}")],
+        none="no fault so far",
     )
     yield listing(
         "Hosts",
@@ -103,6 +104,7 @@ def _numbers(job: Scope) -> Iterator[Panel]:
         " known; `traincope doctor RUN` says which.",
         expression=job.recorded(MFU_MEAN),
         unit=RATIO,
+        none="not known",
     )
     yield number(
         "Step time",
@@ -115,6 +117,7 @@ def _numbers(job: Scope) -> Iterator[Panel]:
         how="Of the whole job. No data: the training did not tell how many tokens a step has,"
         " run.describe(tokens_per_step=...).",
         expression=job.recorded(TOKEN_RATE),
+        none="not told",
     )
     yield number(
         "Goodput",

@@ -23,6 +23,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         queries=[Query(expression=bubble, legend="bubble"), Query(expression=theory, legend="theory")],
         unit=RATIO,
         colours={"bubble": TERM_COLOURS["bubble"]},
+        none="the job has no pipeline",
     )
     yield over_time(
         "Parts of the bubble",
@@ -32,6 +33,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         unit=RATIO,
         colours=TERM_COLOURS,
         stacked=True,
+        none="the job has no pipeline",
     )
     yield rows(
         "Bubble of each stage",
@@ -39,6 +41,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         " the others wait: give it fewer layers.",
         query=Query(expression=f"avg by (stage) ({job.of(BUBBLE)})", legend="{{stage}}"),
         unit=RATIO,
+        none="the job has no pipeline",
     )
     yield bars(
         "Imbalance of each stage, now",
@@ -55,6 +58,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             Query(expression=f"avg by (stage, action) ({shown.rate(ACTION_TIME)})", legend="stage {{stage}} {{action}}")
         ],
         unit=RATIO,
+        none="recorded at level 2 only",
         width=FULL,
     )
 
