@@ -278,13 +278,13 @@ SPEED = (
             **FOUR_RANKS,
             **{f"traincope_caused_wait_seconds_total{{{rank(number)}}}": "0+18x100" for number in range(4)},
         },
-        minute=30,
+        minute=15,
     ),
     # It alone, but little: 6 s a minute are 0.1 / 3.
     Case(
         alert="Straggler",
         series={**FOUR_RANKS, f"traincope_caused_wait_seconds_total{{{rank(2)}}}": "0+6x100"},
-        minute=30,
+        minute=15,
     ),
     # Host a waits 24 s of 60, host b 6 s: 40 % and 10 %, their mean is 25 %.
     Case(
@@ -308,32 +308,32 @@ SPEED = (
             **exposed(0, "a", "0+24x100"),
             **exposed(1, "b", "0+18x100"),
         },
-        minute=30,
+        minute=15,
     ),
     Case(
         alert="MfuDrop",
-        series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x60 0.4x30"},
-        minute=75,
+        series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x25 0.4x30"},
+        minute=38,
         labels={"run": "r", "severity": "warning"},
         summary="MFU of r fell by 20%",
         description="MFU of r is 20% below its usual value: now 40%.",
     ),
-    Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x60 0.46x30"}, minute=75),
+    Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x25 0.46x30"}, minute=38),
     # Not before it has lasted for ten minutes.
-    Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x60 0.4x30"}, minute=66),
-    # 6 s of 60 for an hour, then 12 s.
+    Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x25 0.4x30"}, minute=31),
+    # 6 s of 60 for half an hour, then 12 s.
     Case(
         alert="ExposedCommunicationUp",
-        series={WALL_A: "0+60x100", **exposed(0, "a", "0+6x60 372+12x40")},
-        minute=85,
+        series={WALL_A: "0+60x100", **exposed(0, "a", "0+6x30 192+12x30")},
+        minute=48,
         labels={"run": "r", "axis": "fsdp", "severity": "warning"},
         summary="communication on fsdp holds up r more than usual",
         description="Exposed communication on axis fsdp of r takes 10% more of step time than usual.",
     ),
     Case(
         alert="ExposedCommunicationUp",
-        series={WALL_A: "0+60x100", **exposed(0, "a", "0+6x60 368+8x40")},
-        minute=85,
+        series={WALL_A: "0+60x100", **exposed(0, "a", "0+6x30 188+8x30")},
+        minute=48,
     ),
     # 0.3 on average, more than 1.25 * 0.2 + 0.02.
     Case(
@@ -354,7 +354,7 @@ SPEED = (
             f'traincope_bubble_ratio{{{HOST},stage="0"}}': "0.26x100",
             f"traincope_bubble_theory_ratio{{{HOST}}}": "0.2x100",
         },
-        minute=30,
+        minute=15,
     ),
 )
 
@@ -399,7 +399,7 @@ WATCHING = (
     Case(
         alert="RecorderCost",
         series={WALL_A: "0+60x100", f"traincope_recorder_time_seconds_total{{{HOST}}}": "0+0.3x100"},
-        minute=30,
+        minute=15,
     ),
 )
 

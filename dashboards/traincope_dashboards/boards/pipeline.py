@@ -49,6 +49,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         queries=[
             Query(expression=f"avg by (stage) ({job.of(BUBBLE_PART, part=_IMBALANCE)})", legend="stage {{stage}}")
         ],
+        none="the job has no pipeline",
     )
     yield over_time(
         "Actions of each stage",
