@@ -44,7 +44,7 @@ class Prometheus(Server):
 
     def wait_for(self, expression: str) -> None:
         """Until it has an answer."""
-        _wait(lambda: bool(self.query(expression)), what=expression)
+        wait(lambda: bool(self.query(expression)), what=expression)
 
 
 def free_port() -> int:
@@ -140,10 +140,10 @@ def _wait_ready(url: str) -> None:
         except OSError:
             return False
 
-    _wait(ready, what=url)
+    wait(ready, what=url)
 
 
-def _wait(condition: Any, *, what: str) -> None:
+def wait(condition: Any, *, what: str) -> None:
     end = time.monotonic() + START_SECONDS
     while not condition():
         assert time.monotonic() < end, f"{what}: nothing within {START_SECONDS:g} s"
