@@ -8,8 +8,8 @@ from typing import TextIO
 
 from traincope.cli.training import program
 from traincope.record.options import OFF_SWITCH
-from traincope.report.units import count
 from traincope.startup.notes import Note, Notes
+from traincope.units import count
 
 BY_HAND = "put `with traincope.run():` around the training"
 

@@ -14,7 +14,7 @@ from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.schedule import timetable
 from traincope.report.tables import indented, table
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import share
+from traincope.units import share
 
 HEADS = ("schedule", "stages a rank", "of total", "of ideal", "played out", "of ideal")
 

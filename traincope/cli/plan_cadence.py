@@ -13,7 +13,7 @@ from traincope.errors import UsageError
 from traincope.plan.cadence import Failures, daly_seconds, job_mtbf, useful_ratio, young_seconds
 from traincope.report.tables import table
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import duration, share
+from traincope.units import duration, share
 
 HOUR = 3600
 SECOND_NS = 1_000_000_000

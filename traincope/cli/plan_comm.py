@@ -13,7 +13,7 @@ from traincope.plan.communication import Traffic, Volume, volumes
 from traincope.plan.flops import Recompute
 from traincope.report.tables import indented, table
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import count, size
+from traincope.units import count, size
 
 
 class Row(TypedDict):

@@ -11,7 +11,7 @@ from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
 from traincope.plan.flops import Recompute, StepFlops, rule_flops, step_flops, utilization_ratio
 from traincope.plan.transformer import Transformer
-from traincope.report.units import flops, share
+from traincope.units import flops, share
 
 KORTHIKANTI, PALM, SIX_N = "korthikanti", "palm", "6n"
 

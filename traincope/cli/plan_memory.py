@@ -14,7 +14,7 @@ from traincope.plan.flops import Recompute
 from traincope.plan.memory import LEFT_OUT, RankMemory, memory
 from traincope.report.tables import indented, table
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import count, size
+from traincope.units import count, size
 
 FORMULAS = "model states: Rajbhandari et al. 2019, section 5; activations: Korthikanti et al. 2022, table 2"
 

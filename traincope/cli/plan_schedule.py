@@ -14,7 +14,7 @@ from traincope.plan.orders import SCHEDULES, Shape, find, orders
 from traincope.plan.schedule import Timetable, timetable
 from traincope.report.timetable import Drawing
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import count, share
+from traincope.units import count, share
 
 
 class PlannedAction(TypedDict):

@@ -8,8 +8,8 @@ from pathlib import Path
 from traincope.doctor.finding import Finding, State, bad, note, ok
 from traincope.record.options import DEFAULT_DISK_BUDGET, OUT_VARIABLE
 from traincope.record.writer import CAPACITY, SEGMENT_BYTES
-from traincope.report.units import size
 from traincope.store.segments import SegmentFile
+from traincope.units import size
 
 MOUNTS = Path("/proc/self/mountinfo")
 

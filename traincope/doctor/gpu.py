@@ -5,7 +5,7 @@ import importlib.util
 
 from traincope.doctor.finding import Finding, bad, note, ok
 from traincope.record.nvml import DRIVER, LIBRARY, has_driver
-from traincope.report.units import count
+from traincope.units import count
 
 NVML_SUCCESS = 0
 VERSION_BYTES = 96

@@ -8,9 +8,9 @@ from traincope.doctor.finding import Examination, Finding, Section, bad, note, o
 from traincope.doctor.probes import ON, probe_off
 from traincope.events import CLEAN
 from traincope.report.lost import LOSSES
-from traincope.report.units import count, duration, numbers
 from traincope.store import RunRecords, read_run
 from traincope.timeline import build_timeline, error_between_ns
+from traincope.units import count, duration, numbers
 
 
 def examine_run(path: Path) -> Examination:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.doctor.finding import Examination, Finding, Section, State
-from traincope.report.palette import GOOD, SEVERE
+from traincope.palette import GOOD, SEVERE
 from traincope.report.plain import text
 from traincope.report.tables import INDENT
 from traincope.report.trimmed import Trimmed

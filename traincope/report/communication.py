@@ -9,7 +9,7 @@ from traincope.report.hosts import across_hosts
 from traincope.report.plain import text
 from traincope.report.schema import Contention, Operation, RankClock, Uneven
 from traincope.report.tables import indented, table
-from traincope.report.units import gigabytes_per_second, milliseconds, numbers, size
+from traincope.units import gigabytes_per_second, milliseconds, numbers, size
 
 WORTH_A_LINE = 0.05
 """Share of an operation's transfers; JSON has every axis beside it."""

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from traincope.report.schema import ExpertLayer, Experts
 from traincope.report.tables import table
-from traincope.report.units import count, share
+from traincope.units import count, share
 
 LAYERS = 8
 """Shown at most; JSON has all."""

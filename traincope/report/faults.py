@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.analysis import FaultKind
-from traincope.report.palette import SEVERE
+from traincope.palette import SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Document, Fault
-from traincope.report.units import MISSING, count, duration, numbers
+from traincope.units import MISSING, count, duration, numbers
 
 MOST_OF_A_KIND = 3
 """More than these of one kind are counted, not listed; JSON has them all."""

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from traincope.report.plain import text
 from traincope.report.schema import Goodput
-from traincope.report.units import count, duration, share
+from traincope.units import count, duration, share
 
 LEAST = 1000
 

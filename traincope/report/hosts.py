@@ -1,7 +1,7 @@
 """How far apart the clocks may be of what stands side by side."""
 
 from traincope.report.schema import RankClock
-from traincope.report.units import duration
+from traincope.units import duration
 
 
 def across_hosts(clocks: list[RankClock]) -> str:

@@ -6,10 +6,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis.kernels import Source
-from traincope.report.plain import plain, text
+from traincope.plain import plain
+from traincope.report.plain import text
 from traincope.report.schema import GpuPartition, KernelClass, Kernels
 from traincope.report.tables import indented, table
-from traincope.report.units import MISSING, count, duration, milliseconds, numbers, share
+from traincope.units import MISSING, count, duration, milliseconds, numbers, share
 
 MOST_GPUS = 16
 """More are cut to those that computed least; JSON has them all."""

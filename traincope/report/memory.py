@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from traincope.report.palette import SEVERE
-from traincope.report.plain import plain
+from traincope.palette import SEVERE
+from traincope.plain import plain
 from traincope.report.schema import MemoryUse
 from traincope.report.tables import table
-from traincope.report.units import MISSING, size
+from traincope.units import MISSING, size
 
 
 def memory(uses: list[MemoryUse]) -> Iterator[RenderableType]:

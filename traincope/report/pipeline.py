@@ -10,7 +10,7 @@ from traincope.report.plain import text
 from traincope.report.schema import Bubble, RankClock
 from traincope.report.tables import indented, table
 from traincope.report.timetable import Drawing, recorded
-from traincope.report.units import count, share
+from traincope.units import count, share
 
 
 def pipeline(bubble: Bubble, *, clocks: list[RankClock]) -> Iterator[RenderableType]:

@@ -1,15 +1,8 @@
-"""Names that come from a run are data: never markup, never terminal commands, never a new line."""
+"""Text of a run for the console."""
 
 from rich.text import Text
 
-
-def plain(name: str) -> str:
-    """`name` with everything that does not print made visible, e.g. ESC as "\\x1b".
-
-    Covers control characters, ANSI sequences, line separators, bidirectional overrides and lone
-    surrogates; ordinary letters of any script stay.
-    """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in name)
+from traincope.plain import plain
 
 
 def text(content: str, style: str = "") -> Text:

@@ -6,10 +6,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis.terms import COMPUTE
-from traincope.report.palette import SEVERE
+from traincope.palette import SEVERE
 from traincope.report.schema import Ledger, RankLedger, Stragglers
 from traincope.report.tables import table
-from traincope.report.units import count, milliseconds, share
+from traincope.units import count, milliseconds, share
 
 MOST_ROWS = 16
 """More ranks than this are cut to those the others waited for most; JSON has them all."""

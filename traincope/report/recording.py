@@ -6,13 +6,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis import FaultKind
+from traincope.palette import SEVERE
 from traincope.report.lost import in_words
-from traincope.report.palette import SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
 from traincope.report.tables import indented
-from traincope.report.units import count, duration, numbers, share
 from traincope.timeline.watching import PROBE, watched
+from traincope.units import count, duration, numbers, share
 
 MOST_LINES = 5
 """More unclean ends or unreadable things than this are counted, not listed; JSON has them all."""

@@ -22,10 +22,10 @@ from traincope.report.ranks import ranks
 from traincope.report.recording import recording
 from traincope.report.schema import Document, Kernels, Ledger, Run
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import count, duration
 from traincope.report.utilization import utilization
 from traincope.report.verdict import verdict
 from traincope.report.waterfall import waterfall
+from traincope.units import count, duration
 
 
 def render(analysis: Analysis, console: Console, *, price_per_gpu_hour: float | None = None) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from traincope.palette import ACTIONS
 from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
 from traincope.plan.schedule import Ran, Timetable
 from traincope.report import schema
-from traincope.report.palette import colour, tint
 from traincope.report.tables import INDENT, indented
-from traincope.report.units import share
+from traincope.units import share
 
 IDLE, ASCII_IDLE = "·", "."
 MOST_RANKS, MOST_COLUMNS = 16, 120
@@ -23,12 +23,6 @@ MOST_ACTIONS = 256
 """Of a rank, in a document: more would fit no drawing."""
 LONG = 10**9
 
-COLOURS: Mapping[str, str] = {
-    FORWARD: colour("forward"),
-    BACKWARD: tint(colour("forward"), 0.45),
-    BACKWARD_INPUT: tint(colour("forward"), 0.45),
-    BACKWARD_WEIGHT: tint(colour("forward"), 0.75),
-}
 MEANINGS: Mapping[str, str] = {
     FORWARD: "F forward",
     BACKWARD: "B backward",
@@ -97,7 +91,7 @@ class Drawing:
             line.append(idle * (start - at), style="dim")
             if end > max(start, at):
                 box = _box(ran.action, chunk=stages.index(ran.action.stage), width=end - max(start, at))
-                line.append(box, style=f"black on {COLOURS[ran.action.kind]}")
+                line.append(box, style=f"black on {ACTIONS[ran.action.kind]}")
             at = max(at, end)
         line.append(idle * (round(self.timetable.span * scale) - at), style="dim")
         work = sum(ran.end - ran.start for ran in row)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from traincope.report.plain import text
 from traincope.report.schema import Utilization
-from traincope.report.units import flops, share
+from traincope.units import flops, share
 
 
 def utilization(found: Utilization) -> Iterator[Text | Padding]:

@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.analysis import FindingKind
-from traincope.report.palette import GOOD, SEVERE
+from traincope.palette import GOOD, SEVERE
 from traincope.report.plain import text
 from traincope.report.schema import Finding
-from traincope.report.units import numbers, share
+from traincope.units import numbers, share
 
 
 def verdict(findings: list[Finding]) -> Iterator[RenderableType]:

@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.analysis.unsplit import WHY, Unsplit
+from traincope.palette import colour
 from traincope.report.bars import bar
-from traincope.report.palette import colour
 from traincope.report.plain import text
 from traincope.report.schema import Cost, Ledger
 from traincope.report.tables import indented
-from traincope.report.units import count, duration, milliseconds, money, rank_hours, share
+from traincope.units import count, duration, milliseconds, money, rank_hours, share
 
 
 class Bar:

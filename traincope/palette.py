@@ -1,11 +1,15 @@
-"""One colour per ledger term, the same in text, HTML, viewer and dashboards.
+"""One colour per ledger term, the same in text, figures, HTML, viewer and dashboards.
 
 Hues are Okabe & Ito's eight, which stay apart under every common colour blindness (Okabe & Ito
 2008, "Color Universal Design"). A hue is a family of terms, its tints are the members: green is
 work that trains, orange and vermillion are communication, blue is the pipeline, purple is waiting
-for storage, yellow is the host, grey is what nothing explains.
+for storage, yellow is the host, grey is what nothing explains. Shades of a hue are what a family is
+part of: the job's time, of which steps are one.
 """
 
+from collections.abc import Mapping
+
+from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from traincope.topology import KNOWN_AXES
 
 GREEN = "#009E73"
@@ -17,18 +21,30 @@ PURPLE = "#CC79A7"
 YELLOW = "#F0E442"
 GREY = "#999999"
 
-_WHITE = 255
+_WHITE, _BLACK = 255, 0
 _AXIS_TINT = 0.07
 """How much lighter each further axis is; ten axes still are not white."""
 
 
 def tint(colour: str, amount: float) -> str:
     """`colour` ("#RRGGBB") mixed with white, `amount` in [0, 1]."""
+    return _mixed(colour, _WHITE, amount)
+
+
+def shade(colour: str, amount: float) -> str:
+    """`colour` ("#RRGGBB") mixed with black, `amount` in [0, 1]."""
+    return _mixed(colour, _BLACK, amount)
+
+
+def _mixed(colour: str, other: int, amount: float) -> str:
     channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(channel + (_WHITE - channel) * amount):02X}" for channel in channels)
+    return "#" + "".join(f"{round(channel + (other - channel) * amount):02X}" for channel in channels)
 
 
 _TERMS = {
+    "ideal": shade(GREEN, 0.35),
+    "redundant": shade(ORANGE, 0.5),
+    "kernel_inefficiency": shade(YELLOW, 0.35),
     "forward": GREEN,
     "backward": tint(GREEN, 0.3),
     "recompute": tint(GREEN, 0.5),
@@ -45,8 +61,22 @@ _TERMS = {
     "sync": tint(YELLOW, 0.4),
     "launch_gap": tint(YELLOW, 0.75),
     "unattributed": GREY,
+    "productive": shade(GREEN, 0.2),
+    "lost": shade(VERMILLION, 0.3),
+    "startup": shade(BLUE, 0.2),
+    "restart": shade(BLUE, 0.5),
+    "other": tint(GREY, 0.5),
 }
+"""Terms of the ledger, and of what it is split into (utilization) or part of (the job's time)."""
 _PER_AXIS = {"exposed_transfer": ORANGE, "exposed_wait": VERMILLION}
+
+ACTIONS: Mapping[str, str] = {
+    FORWARD: _TERMS["forward"],
+    BACKWARD: tint(GREEN, 0.45),
+    BACKWARD_INPUT: tint(GREEN, 0.45),
+    BACKWARD_WEIGHT: tint(GREEN, 0.75),
+}
+"""A pipeline's action -> its colour; a backward is whole or split, never both."""
 
 SEVERE = VERMILLION
 """Something is wrong and named."""

@@ -1,6 +1,6 @@
 import re
 
-from traincope.report.palette import colour, tint
+from traincope.palette import ACTIONS, colour, shade, tint
 
 TERMS = (
     *("forward", "backward", "recompute", "optimizer"),
@@ -8,6 +8,8 @@ TERMS = (
     *(f"exposed_wait[{axis}]" for axis in ("pp", "dp_replicate", "dp", "fsdp", "dp_cp", "cp", "tp", "ep")),
     *("bubble.schedule", "bubble.imbalance", "bubble.jitter"),
     *("data_wait", "checkpoint_stall", "evaluation"),
+    *("ideal", "redundant", "kernel_inefficiency"),
+    *("productive", "lost", "startup", "restart", "other"),
     *("exposed_memory", "gc", "compile", "sync", "launch_gap", "unattributed"),
 )
 
@@ -40,3 +42,12 @@ def test_a_tint_moves_each_channel_towards_white() -> None:
     assert tint("#000000", 0.5) == "#808080"
     assert tint("#009E73", 0.0) == "#009E73"
     assert tint("#009E73", 1.0) == "#FFFFFF"
+
+
+def test_a_shade_moves_each_channel_towards_black() -> None:
+    assert shade("#FF8040", 0.5) == "#804020"
+
+
+def test_a_forward_looks_alike_in_the_ledger_and_in_a_pipeline_and_a_backward_otherwise() -> None:
+    assert ACTIONS["F"] == colour("forward")
+    assert len({ACTIONS["F"], ACTIONS["B"], ACTIONS["W"]}) == 3

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincope.report.units import count, duration, gigabytes_per_second, milliseconds, numbers, share, size
+from traincope.units import count, duration, gigabytes_per_second, milliseconds, numbers, share, size
 
 
 @pytest.mark.parametrize(
