@@ -36,8 +36,6 @@ class Alert:
     """The numbers, and how they compare."""
     board: str
     """uid of the dashboard on which it is seen."""
-    has_run: bool = True
-    """Whether what it fires for has the label `run`."""
 
     @property
     def full_name(self) -> str:

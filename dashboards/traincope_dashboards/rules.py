@@ -39,7 +39,7 @@ def _alert(alert: Alert, *, limits: Limits, grafana: str) -> list[str]:
         f"  summary: {_text(alert.summary)}",
         f"  description: {_text(alert.description)}",
         f"  runbook_url: {_text(runbooks.url(alert.slug, grafana=grafana))}",
-        f"  dashboard_url: {_text(f'{grafana}/d/{alert.board}' + (_OF_RUN if alert.has_run else ''))}",
+        f"  dashboard_url: {_text(f'{grafana}/d/{alert.board}{_OF_RUN}')}",
     ]
 
 

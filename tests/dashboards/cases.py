@@ -358,17 +358,19 @@ SPEED = (
     ),
 )
 
+KNOWN_AGENT = {f'traincope_run_info{{{HOST},instance="h:9400",job="any",world_size="8"}}': "1x4 stale"}
 WATCHING = (
     Case(
         alert="AgentDown",
-        series={'up{job="traincope",instance="h:9400"}': "1x4 0x100"},
-        minute=7,
-        labels={"job": "traincope", "instance": "h:9400", "severity": "warning"},
-        summary="the agent at h:9400 does not answer",
-        description="Prometheus cannot scrape h:9400: its agent died without leaving the target list, or its node is"
-        " down.",
+        series={**KNOWN_AGENT, 'up{job="any",instance="h:9400"}': "1x4 0x100"},
+        minute=8,
+        labels={"run": "r", "host": "h", "instance": "h:9400", "severity": "warning"},
+        summary="the agent on h does not answer",
+        description="The agent of r on h cannot be scraped at h:9400: it was killed, or h is down.",
     ),
-    Case(alert="AgentDown", series={'up{job="node",instance="h:9100"}': "0x100"}, minute=20),
+    # It ended with its job, and took its target away; or something else is down.
+    Case(alert="AgentDown", series={**KNOWN_AGENT, 'up{job="any",instance="h:9400"}': "1x4 stale"}, minute=15),
+    Case(alert="AgentDown", series={**KNOWN_AGENT, 'up{job="node",instance="h:9100"}': "0x100"}, minute=15),
     Case(
         alert="AgentLate",
         series={f"traincope_agent_lag_seconds{{{HOST}}}": "5x4 65+60x100"},

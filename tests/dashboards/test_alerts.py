@@ -21,7 +21,7 @@ def expected(case: Case) -> list[dict[str, object]]:
         "summary": case.summary,
         "description": case.description,
         "runbook_url": f"{GRAFANA}/d/traincope-runbook-{alert.slug}",
-        "dashboard_url": f"{GRAFANA}/d/{alert.board}" + ("?var-run=r" if "run" in case.labels else ""),
+        "dashboard_url": f"{GRAFANA}/d/{alert.board}?var-run=r",
     }
     return [{"exp_labels": case.labels, "exp_annotations": annotations}]
 

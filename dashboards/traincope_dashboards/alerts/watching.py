@@ -2,26 +2,27 @@
 
 from collections.abc import Iterator
 
-from traincope.metrics import AGENT_LAG, DROPPED
+from traincope.metrics import AGENT_LAG, DROPPED, RUN_INFO
 from traincope_dashboards.alert import Alert, Rules, Severity
 from traincope_dashboards.recorded import OWN_SHARE
 
-SCRAPE_JOB = "traincope"
-"""Name of the scrape job that compose/prometheus.yml gives to the agents."""
+REMEMBERED = "1h"
+"""For so long it is known whose agent a target was."""
 
 
 def alerts(rules: Rules) -> Iterator[Alert]:
     scope, limits = rules.all, rules.limits
+    known = f"max by (run, host, instance) (last_over_time({scope.of(RUN_INFO)}[{REMEMBERED}]))"
     yield Alert(
         name="AgentDown",
-        expression=f'up{{job="{SCRAPE_JOB}"}} == 0',
+        # An agent that ends takes its target away, and then nothing is up or down.
+        expression=f"{known} and on (instance) up == 0",
         hold_seconds=120,
         severity=Severity.WARNING,
-        summary="the agent at {{ $labels.instance }} does not answer",
-        description="Prometheus cannot scrape {{ $labels.instance }}: its agent died without leaving the target list,"
-        " or its node is down.",
+        summary="the agent on {{ $labels.host }} does not answer",
+        description="The agent of {{ $labels.run }} on {{ $labels.host }} cannot be scraped at {{ $labels.instance }}:"
+        " it was killed, or {{ $labels.host }} is down.",
         board="traincope-recorder",
-        has_run=False,
     )
     yield Alert(
         name="AgentLate",
