@@ -7,6 +7,8 @@ what the sums mean, `verdict` orders it.
 `counted`, `work` and `peaks` make `utilization`.
 `gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
 axes cost each other on the wire, `cost` what terms cost in rank-hours and money.
+`group_waits`, `own_work`, `gaps` and `samples` are what pictures need beside that: who waited where, whose work is
+long since when, what each gap of a pipeline step is, and what was looked at once a step.
 `endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory`, `experts` and `goodput` stand alone.
 `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
@@ -20,12 +22,16 @@ from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, o
 from traincope.analysis.experts import ExpertLoads, LayerLoad
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
+from traincope.analysis.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
 from traincope.analysis.goodput import Goodput
 from traincope.analysis.gpu_partition import GpuPartition
+from traincope.analysis.group_waits import GroupWait
 from traincope.analysis.kernels import ClassTime, Kernels
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.memory import MemoryUse
+from traincope.analysis.own_work import OwnWork, own_work
 from traincope.analysis.roots import Root
+from traincope.analysis.samples import Samples, logged_samples, memory_samples
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.uneven import Uneven
 from traincope.analysis.utilization import Utilization
@@ -42,16 +48,21 @@ __all__ = [
     "FaultKind",
     "Finding",
     "FindingKind",
+    "Gap",
     "Goodput",
     "GpuPartition",
+    "GroupWait",
     "Kernels",
     "LayerLoad",
     "Ledger",
     "MemoryUse",
     "OwnTime",
+    "OwnWork",
     "RankLedger",
     "RankWait",
     "Root",
+    "Samples",
+    "Schedule",
     "StageBubble",
     "Straggler",
     "Stragglers",
@@ -61,5 +72,10 @@ __all__ = [
     "cost",
     "dropped_steps",
     "guessed_steps",
+    "logged_samples",
+    "memory_samples",
     "own_time",
+    "own_work",
+    "recorded_schedule",
+    "theoretical_schedule",
 ]

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from traincope.analysis.faults import Fault
 from traincope.analysis.findings import Finding
 from traincope.analysis.goodput import Goodput, goodput
 from traincope.analysis.gpu_partition import GpuPartition, gpu_partition
+from traincope.analysis.group_waits import GroupWait, group_waits, rank_waits
 from traincope.analysis.host import cut
 from traincope.analysis.kernels import Kernels, kernels
 from traincope.analysis.ledger import Ledger, RankLedger, assemble, rank_ledger
@@ -63,6 +64,8 @@ class Analysis:
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
     """By time; marks (checkpoints, evaluations, events) among them."""
+    group_waits: tuple[GroupWait, ...] = ()
+    """Of the groups in which a rank waited."""
     memory: tuple[MemoryUse, ...] = ()
     experts: ExpertLoads | None = None
     """None: the training logged nothing of experts."""
@@ -96,6 +99,7 @@ def analyze(timeline: Timeline) -> Analysis:
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in timeline.ranks)
     in_pipeline = {rank for one in steps if one_clock(timeline, one) for rank in one.ranks}
     stood_still = {}
+    waited = {}
     courses = {}
     ledgers = []
     for rank in timeline.ranks:
@@ -112,12 +116,14 @@ def analyze(timeline: Timeline) -> Analysis:
             excluded=out.numbers,
         )
         stood_still[rank.rank] = standstills(pieces, split, counted=own.counted, last=last)
+        waited[rank.rank] = rank_waits(pieces, split, counted=own.counted, instances=instances)
         if rank.rank in in_pipeline:
             courses[rank.rank] = course(pieces, split, instances=instances)
         ledgers.append(own)
     ledger = assemble(tuple(ledgers), left_out=out)
     roots = jitter_roots(ledger, courses)
-    return _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
+    found = _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
+    return replace(found, group_waits=group_waits(timeline, waited))
 
 
 def _analysis(
