@@ -9,8 +9,8 @@ from traincope.figures.templates import LIGHT
 
 HEIGHT = 320
 """Pixels, of a figure whose data do not say."""
-ROW, AROUND = 22, 90
-"""Pixels of a row of bars, and of axes and legend around them all."""
+ROW, LINE, AROUND = 22, 20, 90
+"""Pixels of a row of bars, of a line of a legend, and of axes and legend around them all."""
 
 
 def canvas(traces: Sequence[BaseTraceType], *, height: int = HEIGHT, **layout: object) -> go.Figure:
@@ -21,11 +21,50 @@ def canvas(traces: Sequence[BaseTraceType], *, height: int = HEIGHT, **layout: o
         "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "xanchor": "left"},
         "hovermode": "closest",
+        "uniformtext": {"minsize": 9, "mode": "hide"},
         **layout,
     }
     return go.Figure(data=list(traces), layout=framed)
 
 
-def height_of(rows: int, *, least: int = 2) -> int:
-    """Pixels that so many rows of bars need."""
-    return max(rows, least) * ROW + AROUND
+def stacked(rows: Sequence[Sequence[BaseTraceType]], *, between: float, **layout: object) -> go.Figure:
+    """Figures of one height above each other, on one x axis; row i has `yaxis{i + 1}` (the first `yaxis`).
+
+    `between` is what lies between two, as a share of the whole.
+    """
+    height = (1 - between * (len(rows) - 1)) / len(rows)
+    axes: dict[str, object] = {"xaxis": {"anchor": _axis("y", len(rows) - 1)}}
+    traces = []
+    for number, row in enumerate(rows):
+        top = 1 - number * (height + between)
+        axes[_axis("yaxis", number)] = {"domain": [max(top - height, 0.0), top], "anchor": "x"}
+        for trace in row:
+            trace.update(xaxis="x", yaxis=_axis("y", number))
+            traces.append(trace)
+    return canvas(traces).update_layout(axes).update_layout(layout)
+
+
+def _axis(letter: str, number: int) -> str:
+    return letter if number == 0 else f"{letter}{number + 1}"
+
+
+def height_of(rows: int, *, beside: int = 2) -> int:
+    """Pixels that so many rows of bars need, and so many lines of a legend beside them."""
+    return max(rows * ROW, beside * LINE) + AROUND
+
+
+def named_rows(names: Sequence[str]) -> dict[str, object]:
+    """An upright axis of rows 0, 1, ... from above, named beside; names may repeat, so they are no categories."""
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": list(names),
+        "range": [len(names) - 0.5, -0.5],
+        "showgrid": False,
+        "zeroline": False,
+    }
+
+
+def beside() -> dict[str, object]:
+    """A legend right of the figure, in the order of its traces."""
+    return {"orientation": "v", "x": 1.01, "y": 1, "xanchor": "left", "yanchor": "top"}

@@ -1,0 +1,77 @@
+"""What became of the job's time: one bar of all of it, and its attempts on one clock below."""
+
+from collections.abc import Iterator
+
+import plotly.graph_objects as go
+
+from traincope.analysis import Goodput
+from traincope.figures.canvas import canvas, height_of, named_rows
+from traincope.palette import colour
+from traincope.units import count, duration, share
+
+MOST = 40
+"""Attempts, the latest; with more than that those before have no row."""
+
+
+def goodput_bars(job: Goodput) -> go.Figure:
+    """`steps` where it is not known which of them were lost."""
+    attempts = job.attempts[-MOST:]
+    began = job.attempts[0].began_ns
+    names = ["whole job", *(f"attempt {one.number}" for one in attempts)]
+    traces = list(_whole(job))
+    for row, one in enumerate(attempts, start=1):
+        first = one.last_ns if one.first_step_ns is None else one.first_step_ns
+        told = f"attempt {one.number}: {count(one.num_steps, 'step')}"
+        traces.append(_span(row, one.began_ns - began, first - began, "restart" if row > 1 else "startup", told))
+        traces.append(_span(row, first - began, one.last_ns - began, "productive", told))
+    return canvas(
+        traces,
+        height=height_of(len(names)),
+        barmode="overlay",
+        bargap=0.35,
+        xaxis={"title": {"text": "s since the job began"}, "rangemode": "tozero"},
+        yaxis=named_rows(names),
+    )
+
+
+def parts(job: Goodput) -> dict[str, int | None]:
+    """Part -> ns; they sum to what elapsed, `productive` and `lost` being None together."""
+    return {
+        "productive": job.productive_ns,
+        "lost": job.lost_ns,
+        "startup": job.startup_ns,
+        "restart": job.restart_ns,
+        "checkpoint_stall": job.checkpoint_stall_ns,
+        "evaluation": job.evaluation_ns,
+        "other": job.other_ns,
+    }
+
+
+def _whole(job: Goodput) -> Iterator[go.Bar]:
+    known = {"productive": job.steps_ns, **parts(job)} if job.lost_ns is None else parts(job)
+    at = 0
+    for part, ns in known.items():
+        taken = job.steps_ns if ns is None and part == "productive" else ns
+        if taken:
+            name = "steps" if part == "productive" and job.lost_ns is None else part.replace("_", " ")
+            of_all = share(taken / job.elapsed_ns if job.elapsed_ns else None)
+            yield _bar(0, at, at + taken, part, name, f"{name}: {duration(taken)}, {of_all}", legend=True)
+            at += taken
+
+
+def _span(row: int, start_ns: int, end_ns: int, part: str, told: str) -> go.Bar:
+    return _bar(row, start_ns, end_ns, part, part, f"{told}<br>{duration(end_ns - start_ns)}", legend=False)
+
+
+def _bar(row: int, start_ns: int, end_ns: int, part: str, name: str, told: str, *, legend: bool) -> go.Bar:
+    return go.Bar(
+        name=name,
+        showlegend=legend,
+        orientation="h",
+        y=[row],
+        base=[start_ns / 1e9],
+        x=[(end_ns - start_ns) / 1e9],
+        marker={"color": colour(part), "opacity": 1 if row == 0 else 0.75},
+        customdata=[told],
+        hovertemplate="%{customdata}<extra></extra>",
+    )

@@ -1,0 +1,73 @@
+"""What happened at an instant, or for a while, as marks on the clock of a run."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from traincope.analysis import Fault
+from traincope.figures.labels import label
+from traincope.palette import GREY, ORANGE, SEVERE
+from traincope.units import duration, numbers
+
+MARK, FOLLOWED, FAULT = "mark", "came after another's end", "fault"
+COLOURS = {MARK: GREY, FOLLOWED: ORANGE, FAULT: SEVERE}
+SYMBOLS = {MARK: "line-ns-open", FOLLOWED: "diamond-open", FAULT: "diamond"}
+LONGEST = 140
+"""Letters of what is said of one."""
+
+
+def happenings(faults: Sequence[Fault], rows: Sequence[int], *, began_ns: int) -> list[go.Bar | go.Scatter]:
+    """One mark each, in its row, and a bar where it lasted; x in s since `began_ns`. Faults come to lie above marks."""
+    placed = list(zip(faults, rows, strict=True))
+    lasting = [(fault, row) for fault, row in placed if fault.lasted_ns]
+    traces: list[go.Bar | go.Scatter] = [_spans(lasting, began_ns=began_ns)] if lasting else []
+    for name in COLOURS:
+        own = [(fault, row) for fault, row in placed if _class(fault) == name]
+        if own:
+            traces.append(_points(own, name=name, began_ns=began_ns))
+    return traces
+
+
+def clock_range(faults: Sequence[Fault], *, began_ns: int, end_ns: int) -> list[float]:
+    """From the run's begin to its end, in s, a little beyond, and wide enough for all of them."""
+    times = [began_ns, end_ns, *(fault.at_ns for fault in faults)]
+    space_ns = max((max(times) - min(times)) * 0.02, 1e6)
+    return [(min(times) - space_ns - began_ns) / 1e9, (max(times) + space_ns - began_ns) / 1e9]
+
+
+def _class(fault: Fault) -> str:
+    return MARK if fault.is_mark else FOLLOWED if fault.follows else FAULT
+
+
+def _points(placed: Sequence[tuple[Fault, int]], *, name: str, began_ns: int) -> go.Scatter:
+    return go.Scatter(
+        name=name,
+        mode="markers",
+        x=[(fault.at_ns - began_ns) / 1e9 for fault, _ in placed],
+        y=[row for _, row in placed],
+        marker={"color": COLOURS[name], "symbol": SYMBOLS[name], "size": 12, "line": {"width": 2}},
+        customdata=[_told(fault) for fault, _ in placed],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _spans(placed: Sequence[tuple[Fault, int]], *, began_ns: int) -> go.Bar:
+    return go.Bar(
+        orientation="h",
+        showlegend=False,
+        y=[row for _, row in placed],
+        base=[(fault.at_ns - began_ns) / 1e9 for fault, _ in placed],
+        x=[(fault.lasted_ns or 0) / 1e9 for fault, _ in placed],
+        width=0.35,
+        marker={"color": [COLOURS[_class(fault)] for fault, _ in placed], "opacity": 0.45},
+        customdata=[_told(fault) for fault, _ in placed],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _told(fault: Fault) -> str:
+    who = numbers(fault.ranks, "rank") or "all ranks"
+    when = "" if fault.step is None else f", step {fault.step}"
+    lasted = f", {duration(fault.lasted_ns)}" if fault.lasted_ns else ""
+    said = [fault.what, *filter(None, [fault.evidence])]
+    return "<br>".join([f"{who}{when}{lasted}", *(label(one, most=LONGEST) for one in said)])

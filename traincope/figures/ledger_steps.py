@@ -1,0 +1,67 @@
+"""The ledger over the run: one stacked bar a step."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from traincope.analysis import Ledger
+from traincope.figures.canvas import beside, canvas
+from traincope.figures.folding import Floats, Fold, by_count
+from traincope.figures.labels import label
+from traincope.palette import colour
+
+MOST = 240
+"""Bars; more steps share bars, evenly."""
+LEAST = 0.001
+"""Share of all time below which a term is no layer."""
+
+
+def ledger_steps(ledger: Ledger) -> go.Figure:
+    """Mean ms of a rank in each counted step, term by term; where steps share a bar, of those. At least one counts."""
+    steps, means = _means(ledger)
+    fold = by_count(len(steps), most=MOST)
+    names = [_steps(steps, fold, place) for place in range(len(fold))]
+    traces = [
+        go.Bar(
+            name=label(term.replace("_", " ")),
+            x=steps[fold.starts],
+            y=fold.mean(means[term]),
+            marker={"color": colour(term), "line": {"width": 0}},
+            customdata=names,
+            hovertemplate="%{fullData.name}<br>%{customdata}: %{y:.2f} ms<extra></extra>",
+        )
+        for term in _layers(means)
+    ]
+    return canvas(
+        traces,
+        height=380,
+        barmode="relative",
+        bargap=0.08 if len(fold) <= 60 else 0,
+        xaxis={"title": {"text": "step"}},
+        yaxis={"title": {"text": "ms, mean over ranks"}, "rangemode": "tozero"},
+        legend={**beside(), "traceorder": "reversed"},
+    )
+
+
+def _means(ledger: Ledger) -> tuple[np.ndarray, dict[str, Floats]]:
+    """Counted steps, and of each term its mean ms over those ranks that completed them."""
+    chosen = [(rank, rank.numbers[rank.counted]) for rank in ledger.ranks]
+    steps = np.unique(np.concatenate([numbers for _, numbers in chosen]))
+    counts = np.zeros(len(steps))
+    sums = {term: np.zeros(len(steps)) for term in ledger.order}
+    for rank, numbers in chosen:
+        at = np.searchsorted(steps, numbers)
+        counts[at] += 1
+        for term, ns in rank.terms.items():
+            if ns is not None:
+                sums[term][at] += ns[rank.counted]
+    return steps, {term: total / counts / 1e6 for term, total in sums.items()}
+
+
+def _layers(means: dict[str, Floats]) -> list[str]:
+    whole = sum(float(values.sum()) for values in means.values())
+    return [term for term, values in means.items() if np.abs(values).sum() > LEAST * whole]
+
+
+def _steps(steps: np.ndarray, fold: Fold, place: int) -> str:
+    first, last = fold.ends(place)
+    return f"step {steps[first]}" if first == last else f"steps {steps[first]}-{steps[last]}"

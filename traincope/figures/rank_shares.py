@@ -1,0 +1,60 @@
+"""What each rank did with its steps: a row a rank, all rows alike long."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from traincope.analysis import Ledger, RankLedger
+from traincope.figures.canvas import beside, canvas, height_of, named_rows
+from traincope.figures.folding import by_count
+from traincope.figures.labels import label
+from traincope.palette import colour
+from traincope.units import share
+
+MOST = 64
+"""Rows; more ranks share rows, neighbours together."""
+LEAST = 0.001
+
+
+def rank_shares(ledger: Ledger, *, stages: Mapping[int, int | None]) -> go.Figure:
+    """Shares of the counted steps' time; ranks in order of their stage, which is named beside them."""
+    ranks = sorted(ledger.ranks, key=lambda rank: (stages.get(rank.rank) or 0, rank.rank))
+    rows = list(_rows(ranks, stages))
+    traces = [
+        go.Bar(
+            name=label(term.replace("_", " ")),
+            orientation="h",
+            y=list(range(len(rows))),
+            x=(values := [_share(group, term) for _, group in rows]),
+            marker={"color": colour(term), "line": {"width": 0}},
+            customdata=[[name, share(value)] for (name, _), value in zip(rows, values, strict=True)],
+            hovertemplate="%{customdata[0]}<br>%{fullData.name} %{customdata[1]}<extra></extra>",
+        )
+        for term in ledger.order
+        if abs(ledger.share(term) or 0.0) > LEAST
+    ]
+    return canvas(
+        traces,
+        height=height_of(len(rows), beside=len(traces)),
+        barmode="relative",
+        bargap=0.15,
+        xaxis={"tickformat": ".0%", "title": {"text": "share of step time"}},
+        yaxis=named_rows([name for name, _ in rows]),
+        legend=beside(),
+    )
+
+
+def _rows(ranks: Sequence[RankLedger], stages: Mapping[int, int | None]) -> Iterator[tuple[str, Sequence[RankLedger]]]:
+    fold = by_count(len(ranks), most=MOST)
+    for place in range(len(fold)):
+        first, last = fold.ends(place)
+        stage = stages.get(ranks[first].rank)
+        beside = "" if stage is None else f"stage {stage}, "
+        which = f"rank {ranks[first].rank}" if first == last else f"ranks {ranks[first].rank}-{ranks[last].rank}"
+        yield beside + which, ranks[first : last + 1]
+
+
+def _share(ranks: Sequence[RankLedger], term: str) -> float | None:
+    known = [ns for rank in ranks if (ns := rank.total(term)) is not None]
+    wall_ns = sum(rank.total_wall_ns for rank in ranks)
+    return sum(known) / wall_ns if known and wall_ns else None
