@@ -10,8 +10,9 @@ from rich.console import Console
 A = TypeVar("A")
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
+    """Every command tells text and JSON; some `more` than that."""
+    parser.add_argument("--format", choices=("text", "json", *more), default="text", help="default: text")
 
 
 def tell(answer: A, show: Callable[[A, Console], None], *, format: str) -> None:

@@ -1,4 +1,4 @@
-"""`traincope report`: where the time of a recorded run went, as text or JSON."""
+"""`traincope report`: where the time of a recorded run went, as text, as JSON, or as one HTML file."""
 
 import argparse
 import sys
@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from traincope.analysis import analyze
+from traincope.analysis import Analysis, analyze
 from traincope.cli.answers import add_format
 from traincope.errors import UsageError
 from traincope.report import render, to_document, to_json
 from traincope.timeline import open_run
+
+HTML = "html"
 
 
 class Report:
@@ -24,7 +26,7 @@ class Report:
         parser.add_argument(
             "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
         )
-        add_format(parser)
+        add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
         parser.add_argument(
             "--price-per-gpu-hour",
@@ -34,19 +36,29 @@ class Report:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        analysis, price = analyze(open_run(arguments.run_directory)), arguments.price_per_gpu_hour
-        if arguments.format == "json":
-            text = to_json(to_document(analysis, price_per_gpu_hour=price))
-        else:
-            console = Console(file=StringIO() if arguments.output else None)
-            with console.capture() as captured:
-                render(analysis, console, price_per_gpu_hour=price)
-            text = captured.get()
+        if arguments.format == HTML and arguments.output is None and sys.stdout.isatty():
+            raise UsageError("an HTML report is a file: say which with -o report.html")
+        analysis = analyze(open_run(arguments.run_directory))
+        text = _told(analysis, arguments)
         if arguments.output is None:
             sys.stdout.write(text)
         else:
             _write(arguments.output, text)
         return 0
+
+
+def _told(analysis: Analysis, arguments: argparse.Namespace) -> str:
+    price = arguments.price_per_gpu_hour
+    if arguments.format == "json":
+        return to_json(to_document(analysis, price_per_gpu_hour=price))
+    if arguments.format == HTML:
+        from traincope.report.html import to_html
+
+        return to_html(analysis, price_per_gpu_hour=price)
+    console = Console(file=StringIO() if arguments.output else None)
+    with console.capture() as captured:
+        render(analysis, console, price_per_gpu_hour=price)
+    return captured.get()
 
 
 def _price(text: str) -> float:

@@ -26,6 +26,11 @@ def communication(operations: list[Operation], *, rank_steps: int, clocks: list[
     apart = across_hosts(clocks)
     if apart:
         yield indented([text(f"waits and transfers{apart}", style="dim")])
+    yield from notes(operations, rank_steps=rank_steps)
+
+
+def notes(operations: list[Operation], *, rank_steps: int) -> Iterator[Text]:
+    """Operations of which some ranks send more, or that others on the wire make longer."""
     for operation in operations:
         if operation["uneven"] is not None:
             yield _uneven(operation, operation["uneven"], rank_steps=rank_steps)

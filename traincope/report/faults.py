@@ -24,10 +24,10 @@ def faults(document: Document) -> Iterator[RenderableType] | None:
     told = [fault for fault in document["faults"] if fault["kind"] != FaultKind.NO_END]
     if all(fault["mark"] for fault in told):
         return None
-    return _section(told, since_ns=_began(document))
+    return _section(told, since_ns=began_ns(document))
 
 
-def _began(document: Document) -> int:
+def began_ns(document: Document) -> int:
     """The job's first record, where attempts before the last can be read."""
     attempts = [] if document["goodput"] is None else document["goodput"]["attempts"]
     return min([document["run"]["start"], *(attempt["began"] for attempt in attempts)])

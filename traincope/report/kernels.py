@@ -45,15 +45,16 @@ def _shares(part: GpuPartition) -> Iterator[str]:
 def kernels(found: Kernels) -> Iterator[RenderableType]:
     """One row a class; what is known of peak and of overlap below."""
     head = Text("KERNELS" if found["source"] == Source.DEVICE else "OPERATORS", style="bold")
-    yield head.append(f"  {_scope(found)}", style="not bold dim")
+    yield head.append(f"  {scope(found)}", style="not bold dim")
     rows = table("class", "count", "ms", "share", "rated", "of peak")
     for one in found["classes"]:
         rows.add_row(f"    {one['kind']}", count(one["count"]), milliseconds(one["total_ns"]), *_rating(one))
     yield rows
-    yield indented(text(line, style="dim") for line in _notes(found))
+    yield indented(text(line, style="dim") for line in notes(found))
 
 
-def _scope(found: Kernels) -> str:
+def scope(found: Kernels) -> str:
+    """What was traced."""
     where = numbers(found["ranks"], "rank")
     what = (
         f"{numbers(found['steps'], 'step')} of {where}"
@@ -74,7 +75,8 @@ def _rating(one: KernelClass) -> Iterator[str]:
         yield share(ideal / rated)
 
 
-def _notes(found: Kernels) -> Iterator[str]:
+def notes(found: Kernels) -> Iterator[str]:
+    """What a table of classes does not tell."""
     if found["unknown_ratio"]:
         table_of = f"table {found['table_version']} of names"
         yield f"{share(found['unknown_ratio'])} of the time is in no class of {table_of}"

@@ -23,10 +23,11 @@ ON = "on"
 def recording(document: Document) -> Iterator[RenderableType]:
     """Short when all is well; everything that makes a number above doubtful is named."""
     yield Text("RECORDING", style="bold")
-    yield indented(_lines(document))
+    yield indented(lines(document))
 
 
-def _lines(document: Document) -> Iterator[Text]:
+def lines(document: Document) -> Iterator[Text]:
+    """One a fact, severe ones in their style."""
     recorder = document["recorder"]
     yield from _no_ends(document)
     yield from _missing(document["run"])

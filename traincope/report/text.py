@@ -81,10 +81,11 @@ def _head(run: Run, kernels: Kernels | None) -> Iterator[RenderableType]:
         of = 0 if kernels is None else len(kernels["ranks"])
         yield text(f"kernel traces of {of} of {count(run['world_size'], 'rank')}, imported")
     else:
-        yield text(", ".join(_facts(run)))
+        yield text(", ".join(facts(run)))
 
 
-def _facts(run: Run) -> Iterator[str]:
+def facts(run: Run) -> Iterator[str]:
+    """How large the run is, and how long its steps."""
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
     yield count(run["steps"], "step")

@@ -21,10 +21,11 @@ def utilization(found: Utilization) -> Iterator[Text | Padding]:
         parts.append(f"MFU {share(found['mfu'])}, HFU {share(found['hfu'])}")
     yield head.append_text(text("  " + "; ".join(parts), style="not bold"))
     if found["mfu"] is not None:
-        yield from (Padding(text(line), (0, 0, 0, 4)) for line in _evidence(found))
+        yield from (Padding(text(line), (0, 0, 0, 4)) for line in evidence(found))
 
 
-def _evidence(found: Utilization) -> Iterator[str]:
+def evidence(found: Utilization) -> Iterator[str]:
+    """What the MFU is a share of, and what else was counted; there is an MFU."""
     peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (found["peak_flops"] or {}).items())
     yield f"of {peaks} a rank, {found['peak_source']}"
     yield f"{flops(found['model_flops_per_step'])} a step {found['flops_convention']}"

@@ -40,7 +40,7 @@ def waterfall(ledger: Ledger) -> Iterator[RenderableType]:
         priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
     yield head.append(f"  a step is {mean}, mean over {_source(ledger)}{priced}", style="not bold dim")
     yield _bars(ledger)
-    yield indented(_notes(ledger))
+    yield indented(notes(ledger))
 
 
 def _source(ledger: Ledger) -> str:
@@ -81,7 +81,8 @@ def _costly(cost: Cost) -> bool:
     return cost["money"] is not None or cost["wall_rank_hours"] >= 1
 
 
-def _notes(ledger: Ledger) -> Iterator[Text]:
+def notes(ledger: Ledger) -> Iterator[Text]:
+    """What the shares do not tell: evaluation, terms nothing here can see, transfers that may be waiting."""
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
         yield text(f"evaluation: {per_rank} beside the steps ({of_run} of the run)")

@@ -1,0 +1,35 @@
+"""The top of the page: which run this is, and the few numbers one asks for first."""
+
+from collections.abc import Iterator
+
+from traincope.report.html.markup import Html, tag
+from traincope.report.html.source import Source
+from traincope.report.text import facts
+from traincope.units import count
+
+
+def head(source: Source) -> Html:
+    run = source.document["run"]
+    said = [f"kernel traces, imported, of {count(run['world_size'], 'rank')}"] if run["imported"] else facts(run)
+    return tag(
+        "header",
+        tag("h1", run["id"]),
+        tag("p", ", ".join(said), class_="where"),
+        tag("dl", *_numbers(source), class_="numbers"),
+    )
+
+
+def _numbers(source: Source) -> Iterator[Html]:
+    """Those that are known."""
+    shown = (
+        ("MFU", source.number("utilization", "mfu", form="share")),
+        ("HFU", source.number("utilization", "hfu", form="share")),
+        ("tokens a second", source.number("utilization", "tokens_per_second", form="count")),
+        ("median step", source.number("run", "step_ns", form="duration")),
+        ("pipeline bubble", source.number("bubble", "fraction_ratio", form="share")),
+        ("goodput", source.number("goodput", "productive_ratio", form="share")),
+        ("recorder's own cost", source.number("recorder", "overhead_ratio", form="share")),
+    )
+    for name, value in shown:
+        if value.startswith("<data"):
+            yield tag("div", tag("dt", name), tag("dd", value))

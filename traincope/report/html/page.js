@@ -1,0 +1,53 @@
+"use strict";
+
+// Inflates plotly, then draws every figure whose data lie beside its place. Numbers and tables need none of this.
+
+const CONFIG = {
+  responsive: true,
+  displaylogo: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+};
+const PRINTED_WIDTH = 680;
+const root = document.documentElement;
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+const plots = [...document.querySelectorAll(".plot")];
+
+const read = (id) => JSON.parse(document.getElementById(id).textContent);
+const theme = () => root.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
+
+async function inflate(id) {
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+function run(source) {
+  const script = document.createElement("script");
+  script.textContent = source;
+  document.head.append(script);
+}
+
+function draw(templates, layout = {}, name = theme()) {
+  for (const place of plots) {
+    const figure = read(`${place.id}-figure`);
+    Plotly.react(place, figure.data, { ...figure.layout, template: templates[name], ...layout }, CONFIG);
+  }
+}
+
+async function start() {
+  run(await inflate("plotly"));
+  const templates = read("templates");
+  const toggle = document.getElementById("theme");
+  toggle.hidden = false;
+  toggle.addEventListener("click", () => {
+    root.dataset.theme = theme() === "dark" ? "light" : "dark";
+    draw(templates);
+  });
+  prefersDark.addEventListener("change", () => draw(templates));
+  addEventListener("beforeprint", () => draw(templates, { width: PRINTED_WIDTH }, "light"));
+  addEventListener("afterprint", () => draw(templates));
+  draw(templates);
+  root.dataset.drawn = "yes";
+}
+
+start();

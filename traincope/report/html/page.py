@@ -1,0 +1,79 @@
+"""The whole file: policy, style, sections, data, scripts."""
+
+import base64
+import gzip
+from hashlib import sha256
+from importlib.resources import files
+
+from traincope.analysis import Analysis
+from traincope.figures.written import script
+from traincope.report.document import to_document, to_json
+from traincope.report.html.head import head
+from traincope.report.html.markup import Html, block, tag
+from traincope.report.html.plots import templates
+from traincope.report.html.section import Section
+from traincope.report.html.sections import ALL
+from traincope.report.html.source import Source
+
+NO_SCRIPT = "Without scripts no figure is drawn; every number is in the tables."
+
+
+def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> str:
+    """The report as one HTML file that asks the network for nothing.
+
+    It holds the whole document of `to_document` as JSON (`<script id="document">`), and every number on the page is
+    one of it. `price_per_gpu_hour` as there. Raises MissingDependencyError where plotly is not installed.
+    """
+    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour)
+    source = Source(analysis=analysis, document=document)
+    sections = [section(source) for section in ALL]
+    plotly, own = script(), _asset("page.js")
+    body = tag(
+        "body",
+        tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
+        _navigation(sections),
+        tag("main", head(source), tag("noscript", tag("p", NO_SCRIPT)), *(section.html for section in sections)),
+        block(to_json(document), kind="application/json", name="document"),
+        templates(),
+        block(_packed(plotly), kind="application/octet-stream", name="plotly"),
+        tag("script", Html(own)),
+    )
+    page = tag("html", _head(document["run"]["id"], scripts=(plotly, own)), body, lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _head(title: str, *, scripts: tuple[str, ...]) -> Html:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", f"{title} - traincope"),
+        tag("style", Html(_asset("page.css"))),
+    )
+
+
+def _policy(scripts: tuple[str, ...]) -> str:
+    """Nothing is loaded from anywhere; these scripts run, letter by letter, and no other. Plotly writes styles."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    rules = ("default-src 'none'", f"script-src {hashes}", "style-src 'unsafe-inline'", "img-src data: blob:")
+    return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
+
+
+def _navigation(sections: list[Section]) -> Html:
+    links = [
+        tag("li", tag("a", one.title, href=f"#{one.name}", class_=None if one.missing is None else "empty"))
+        for one in sections
+    ]
+    toggle = tag("button", "Light or dark", id="theme", type="button", hidden=True)
+    return tag("nav", tag("p", "traincope", class_="brand"), tag("ul", *links), toggle, aria_label="Sections")
+
+
+def _packed(script: str) -> str:
+    """Letters that a page can hold; the same script gives the same letters."""
+    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+
+
+def _asset(name: str) -> str:
+    return files("traincope.report.html").joinpath(name).read_text(encoding="utf-8")

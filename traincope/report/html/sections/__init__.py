@@ -1,0 +1,35 @@
+"""The page from top to bottom: a section is one file here and one line in ALL."""
+
+from collections.abc import Callable
+
+from traincope.report.html.section import Section
+from traincope.report.html.sections.communication import communication
+from traincope.report.html.sections.experts import experts
+from traincope.report.html.sections.faults import faults
+from traincope.report.html.sections.goodput import goodput
+from traincope.report.html.sections.hardware import hardware
+from traincope.report.html.sections.kernels import kernels
+from traincope.report.html.sections.ledger import ledger
+from traincope.report.html.sections.logged import logged
+from traincope.report.html.sections.memory import memory
+from traincope.report.html.sections.pipeline import pipeline
+from traincope.report.html.sections.ranks import ranks
+from traincope.report.html.sections.recording import recording
+from traincope.report.html.sections.verdict import verdict
+from traincope.report.html.source import Source
+
+ALL: tuple[Callable[[Source], Section], ...] = (
+    verdict,
+    ledger,
+    communication,
+    pipeline,
+    ranks,
+    faults,
+    memory,
+    hardware,
+    kernels,
+    experts,
+    logged,
+    goodput,
+    recording,
+)

@@ -1,0 +1,69 @@
+"""What every mesh axis sent, how much of it computing hid, and who waited in which group."""
+
+from collections.abc import Iterator
+
+from traincope.analysis.terms import exposed_transfer
+from traincope.figures.icicle import communication_icicle
+from traincope.figures.wait_matrix import wait_matrix
+from traincope.palette import colour
+from traincope.report.communication import notes as operation_notes
+from traincope.report.html.markup import Html, joined, tag
+from traincope.report.html.plots import plot
+from traincope.report.html.section import Section, notes, swatch, table
+from traincope.report.html.source import Source
+from traincope.report.schema import Operation
+
+TITLE = "Communication"
+HEADS = ("axis", "operation", "count", "bytes", "transfer ms", "wait ms", "exposed ms", "GB/s on the bus")
+NO_WAITS = "No rank waited for another in any group."
+
+
+def communication(source: Source) -> Section:
+    operations, found = source.document["comm"], source.document["ledger"]
+    if not operations or found is None:
+        why = "No collective was recorded in a counted step." if found else "Unknown: no complete step was recorded."
+        return Section(name="communication", title=TITLE, missing=why)
+    per_step = found["rank_steps"]
+    rows = (_row(source, at, operation) for at, operation in enumerate(operations))
+    return Section(
+        name="communication",
+        title=TITLE,
+        lead="one rank, one step",
+        body=(
+            *_figures(source),
+            table("Operations by axis", HEADS, rows, words=(0, 1)),
+            notes(line.plain.strip() for line in operation_notes(operations, rank_steps=per_step)),
+        ),
+    )
+
+
+def _figures(source: Source) -> Iterator[Html]:
+    analysis = source.analysis
+    yield plot(
+        communication_icicle(analysis.comm, rank_steps=analysis.ledger.rank_steps),
+        name="icicle",
+        caption="Axis, operation, and what each was: waiting for others, exposed transfer, transfer behind compute",
+    )
+    if not analysis.group_waits:
+        yield tag("p", NO_WAITS, class_="nothing")
+        return
+    yield plot(
+        wait_matrix(analysis.group_waits, steps=source.document["run"]["steps"]),
+        name="waits",
+        caption="How long each rank stood still in each group until the last member joined",
+    )
+
+
+def _row(source: Source, at: int, operation: Operation) -> list[Html]:
+    per = ("ledger", "rank_steps")
+    dot = swatch(colour(exposed_transfer(operation["axis"])))
+    return [
+        joined(dot, operation["axis"]),
+        joined(operation["op"]),
+        source.number("comm", at, "count", form="mean", per=per),
+        source.number("comm", at, "bytes", form="size", per=per),
+        source.number("comm", at, "transfer_ns", form="milliseconds", per=per),
+        source.number("comm", at, "wait_ns", form="milliseconds", per=per),
+        source.number("comm", at, "exposed_ns", form="milliseconds", per=per),
+        source.number("comm", at, "bus_bandwidth_bytes_per_second", form="gigabytes"),
+    ]

@@ -1,0 +1,59 @@
+"""The pipeline's idle time: what the schedule costs, what uneven stages cost, what is noise; and one step drawn."""
+
+from collections.abc import Iterator
+
+from traincope.analysis import recorded_schedule, theoretical_schedule
+from traincope.figures.schedule import MOST_BOXES, fits, pipeline_schedule
+from traincope.report.html.markup import Html, joined, tag
+from traincope.report.html.plots import plot
+from traincope.report.html.section import Section, table
+from traincope.report.html.source import Source
+from traincope.report.pipeline import against_theory
+from traincope.report.schema import Stage
+from traincope.units import numbers
+
+TITLE = "Pipeline"
+HEADS = ("stage", "ranks", "schedule", "imbalance", "jitter", "bubble")
+NO_CLOCK = "No step is drawn: the stages' clocks may be further apart than what a drawing shows."
+NO_REPLAY = "No step is drawn: the recorded order cannot be replayed, so that its gaps have no names."
+TOO_LARGE = f"No step is drawn: it has more than {MOST_BOXES:,} actions."
+
+
+def pipeline(source: Source) -> Section:
+    bubble = source.document["bubble"]
+    if bubble is None:
+        return Section(name="pipeline", title=TITLE, missing="No pipeline actions were recorded.")
+    rows = (_row(source, at, stage) for at, stage in enumerate(bubble["stages"]))
+    return Section(
+        name="pipeline",
+        title=TITLE,
+        lead=against_theory(bubble),
+        body=(*_drawn(source), table("Idle time of each stage, shares of its steps", HEADS, rows, words=(0, 1))),
+    )
+
+
+def _drawn(source: Source) -> Iterator[Html]:
+    bubble = source.analysis.bubble
+    ran = None if bubble is None else bubble.timetable
+    schedule = None if ran is None else recorded_schedule(ran)
+    if bubble is None or ran is None:
+        yield tag("p", NO_CLOCK, class_="nothing")
+    elif schedule is None:
+        yield tag("p", NO_REPLAY, class_="nothing")
+    elif not fits(schedule):
+        yield tag("p", TOO_LARGE, class_="nothing")
+    else:
+        caption = (
+            f"Step {bubble.step}, of median length, as it ran; below the same order with equal stages and free messages"
+        )
+        yield plot(pipeline_schedule(schedule, theoretical_schedule(ran)), name="schedule", caption=caption)
+
+
+def _row(source: Source, at: int, stage: Stage) -> list[Html]:
+    own, per = ("bubble", "stages", at), ("bubble", "stages", at, "wall_ns")
+    return [
+        joined(", ".join(map(str, [stage["stage"], *stage["others"]]))),
+        joined(numbers(stage["ranks"])),
+        *(source.number(*own, f"{part}_ns", form="share", per=per) for part in ("schedule", "imbalance", "jitter")),
+        source.number(*own, "fraction_ratio", form="share"),
+    ]
