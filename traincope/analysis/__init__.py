@@ -34,7 +34,7 @@ from traincope.analysis.roots import Root
 from traincope.analysis.samples import Samples, logged_samples, memory_samples
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.uneven import Uneven
-from traincope.analysis.utilization import Utilization
+from traincope.analysis.utilization import Utilization, waterfall_of
 
 __all__ = [
     "Analysis",
@@ -78,4 +78,5 @@ __all__ = [
     "own_work",
     "recorded_schedule",
     "theoretical_schedule",
+    "waterfall_of",
 ]

@@ -7,7 +7,7 @@ of everything that was executed, recomputation included.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traincope.analysis.amounts import TOKENS, mean_amount
 from traincope.analysis.goodput import Goodput
@@ -61,8 +61,7 @@ def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None) -> Util
     settings = timeline.run.info.settings
     steps = {step for rank in ledger.ranks for step in rank.numbers[rank.counted].tolist()}
     work = job_work(timeline, steps=steps)
-    dtypes = {dtype for each in work.ranks.values() for dtype in (*each.model, *(each.executed or ()))}
-    peaks = {rank.rank: rank_peak(rank.info.device, settings, dtypes=dtypes) for rank in timeline.run.ranks}
+    dtypes, peaks = _dtypes(work), _peaks(timeline, work)
     reason = work.reason or _why_unrated(ledger, peaks, dtypes)
     rated = _Rated(ledger=ledger, work=work, peaks=peaks)
     job_reason = reason or _why_no_job(job)
@@ -76,6 +75,28 @@ def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None) -> Util
         work=work,
         peak=None if reason else peaks[min(work.ranks)],
     )
+
+
+def waterfall_of(
+    timeline: Timeline, ledger: Ledger, found: Utilization, *, ranks: frozenset[int]
+) -> Mapping[str, float | None]:
+    """As `Ratios.waterfall`, of the steps of these ranks alone; the ledger's shares where the job has no MFU.
+
+    `found` is the job's `utilization`, `ranks` some of the ledger's.
+    """
+    own = replace(ledger, ranks=tuple(rank for rank in ledger.ranks if rank.rank in ranks))
+    if found.reason is not None:
+        return {term: own.share(term) for term in own.order}
+    return _Rated(ledger=own, work=found.work, peaks=_peaks(timeline, found.work)).waterfall()
+
+
+def _dtypes(work: JobWork) -> set[str]:
+    return {dtype for each in work.ranks.values() for dtype in (*each.model, *(each.executed or ()))}
+
+
+def _peaks(timeline: Timeline, work: JobWork) -> dict[int, Peak]:
+    settings, dtypes = timeline.run.info.settings, _dtypes(work)
+    return {rank.rank: rank_peak(rank.info.device, settings, dtypes=dtypes) for rank in timeline.run.ranks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

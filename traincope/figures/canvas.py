@@ -9,8 +9,10 @@ from traincope.figures.templates import LIGHT
 
 HEIGHT = 320
 """Pixels, of a figure whose data do not say."""
-ROW, LINE, AROUND = 22, 20, 90
-"""Pixels of a row of bars, of a line of a legend, and of axes and legend around them all."""
+ROW, THIN, LINE, AROUND = 22, 12, 20, 90
+"""Pixels of a row of bars, of one of many, of a line of a legend, and of axes and legend around them all."""
+MANY = 30
+"""Rows from which on they are thin, and only some are named."""
 
 
 def canvas(traces: Sequence[BaseTraceType], *, height: int = HEIGHT, **layout: object) -> go.Figure:
@@ -49,16 +51,20 @@ def _axis(letter: str, number: int) -> str:
 
 
 def height_of(rows: int, *, beside: int = 2) -> int:
-    """Pixels that so many rows of bars need, and so many lines of a legend beside them."""
-    return max(rows * ROW, beside * LINE) + AROUND
+    """Pixels that so many rows of bars need, and so many lines of a legend beside them; many rows are thin."""
+    return max(rows * (ROW if rows <= MANY else THIN), beside * LINE) + AROUND
 
 
 def named_rows(names: Sequence[str]) -> dict[str, object]:
-    """An upright axis of rows 0, 1, ... from above, named beside; names may repeat, so they are no categories."""
+    """An upright axis of rows 0, 1, ... from above, named beside, every second or fourth where they are many.
+
+    Names may repeat, so they are no categories.
+    """
+    every = 1 if len(names) <= MANY else 2 if len(names) <= 2 * MANY else 4
     return {
         "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": list(names),
+        "tickvals": list(range(0, len(names), every)),
+        "ticktext": list(names[::every]),
         "range": [len(names) - 0.5, -0.5],
         "showgrid": False,
         "zeroline": False,

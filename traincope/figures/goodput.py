@@ -71,7 +71,7 @@ def _bar(row: int, start_ns: int, end_ns: int, part: str, name: str, told: str, 
         y=[row],
         base=[start_ns / 1e9],
         x=[(end_ns - start_ns) / 1e9],
-        marker={"color": colour(part), "opacity": 1 if row == 0 else 0.75},
+        marker={"color": colour(part)},
         customdata=[told],
         hovertemplate="%{customdata}<extra></extra>",
     )

@@ -15,8 +15,6 @@ from traincope.units import milliseconds, share
 MOST_ROWS, MOST_COLUMNS = 64, 240
 WIDEST = 0.25
 """Excess at which a cell is as red as it gets, where none is larger; noise of a few percent stays pale."""
-TALL = 14
-"""Pixels a row, for more than a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +47,12 @@ def rank_heatmap(work: OwnWork) -> go.Figure:
         colorbar={"title": {"text": "over its peers"}, "tickformat": "+.0%", "thickness": 12},
         hovertemplate="%{customdata}<extra></extra>",
     )
-    height = height_of(len(rows), beside=8) if len(rows) <= 16 else len(rows) * TALL + 90
     return canvas(
         [trace],
-        height=height,
+        height=height_of(len(rows), beside=8),
         xaxis={"title": {"text": "step"}, "showgrid": False, "zeroline": False},
-        yaxis={**named_rows([row.name for row in rows]), **_sparse(rows)},
+        yaxis=named_rows([row.name for row in rows]),
     )
-
-
-def _sparse(rows: list[_Row]) -> dict[str, object]:
-    """Not every row can be named where they are many."""
-    every = max(len(rows) // 16, 1)
-    return {"tickvals": list(range(0, len(rows), every)), "ticktext": [row.name for row in rows[::every]]}
 
 
 def _rows(work: OwnWork) -> list[_Row]:

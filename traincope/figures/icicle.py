@@ -35,11 +35,12 @@ def communication_icicle(operations: Sequence[AxisOperation], *, rank_steps: int
         values=[box.ns for box in boxes],
         branchvalues="total",
         text=[duration(box.ns) for box in boxes],
-        texttemplate="%{label}  %{text}",
+        texttemplate="%{label}<br>%{text}",
         marker={"colors": [box.colour for box in boxes], "line": {"width": 1}},
         hovertemplate="%{label}<br>%{text} a step, %{percentRoot:.1%} of all<extra></extra>",
         tiling={"orientation": "v", "pad": 1},
         pathbar={"visible": False},
+        leaf={"opacity": 1},
         sort=False,
         textfont={"color": "#0b0f14"},
     )

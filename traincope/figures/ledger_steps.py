@@ -22,7 +22,7 @@ def ledger_steps(ledger: Ledger) -> go.Figure:
     names = [_steps(steps, fold, place) for place in range(len(fold))]
     traces = [
         go.Bar(
-            name=label(term.replace("_", " ")),
+            name=label(term),
             x=steps[fold.starts],
             y=fold.mean(means[term]),
             marker={"color": colour(term), "line": {"width": 0}},

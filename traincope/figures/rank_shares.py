@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import plotly.graph_objects as go
 
 from traincope.analysis import Ledger, RankLedger
-from traincope.figures.canvas import beside, canvas, height_of, named_rows
+from traincope.figures.canvas import LINE, ROW, beside, canvas, height_of, named_rows
 from traincope.figures.folding import by_count
 from traincope.figures.labels import label
 from traincope.palette import colour
@@ -14,6 +14,8 @@ from traincope.units import share
 MOST = 64
 """Rows; more ranks share rows, neighbours together."""
 LEAST = 0.001
+THICKEST = 28
+"""Pixels of a bar, where the legend needs more room than the rows."""
 
 
 def rank_shares(ledger: Ledger, *, stages: Mapping[int, int | None]) -> go.Figure:
@@ -22,7 +24,7 @@ def rank_shares(ledger: Ledger, *, stages: Mapping[int, int | None]) -> go.Figur
     rows = list(_rows(ranks, stages))
     traces = [
         go.Bar(
-            name=label(term.replace("_", " ")),
+            name=label(term),
             orientation="h",
             y=list(range(len(rows))),
             x=(values := [_share(group, term) for _, group in rows]),
@@ -37,7 +39,7 @@ def rank_shares(ledger: Ledger, *, stages: Mapping[int, int | None]) -> go.Figur
         traces,
         height=height_of(len(rows), beside=len(traces)),
         barmode="relative",
-        bargap=0.15,
+        bargap=max(0.15, 1 - THICKEST / max(len(traces) * LINE / len(rows), ROW)),
         xaxis={"tickformat": ".0%", "title": {"text": "share of step time"}},
         yaxis=named_rows([name for name, _ in rows]),
         legend=beside(),

@@ -19,7 +19,7 @@ NAMES: Mapping[str, str] = {
     BACKWARD_INPUT: "I input's gradient",
     BACKWARD_WEIGHT: "W weights' gradient",
 }
-IDLE = "#C9CED6"
+IDLE = "#B4BBC5"
 """Of gaps, hatched in the colour of their term."""
 PATTERNS: Mapping[str, str] = {"bubble.schedule": "/", "bubble.imbalance": "x", "bubble.jitter": "."}
 GAPS: Mapping[str, str] = {
@@ -77,7 +77,7 @@ def _traces(schedule: Schedule, named: set[str]) -> Iterator[go.Bar]:
         for gap in found:
             gaps[gap.term].append(_gap(at, rank, gap))
     for term, name in GAPS.items():
-        pattern = {"shape": PATTERNS[term], "fgcolor": colour(term), "bgcolor": IDLE, "size": 6, "solidity": 0.35}
+        pattern = {"shape": PATTERNS[term], "fgcolor": colour(term), "bgcolor": IDLE, "size": 6, "solidity": 0.4}
         marker: dict[str, object] = {"color": IDLE, "pattern": pattern}
         yield from _bars(gaps.get(term, []), name, marker, named)
     for kind, name in NAMES.items():

@@ -63,14 +63,10 @@ def _bars(shares: Mapping[str, float]) -> list[_Bar]:
     losses = {term: ratio for term, ratio in shares.items() if term not in kept}
     for term, ratio in losses.items():
         left -= ratio
-        bars.append(_Bar(name=_name(term), begin=left, ratio=ratio, colour=colour(term)))
+        bars.append(_Bar(name=label(term), begin=left, ratio=ratio, colour=colour(term)))
     begin = 0.0
     for term, ratio in shares.items():
         if term in kept:
             bars.append(_Bar(name="MFU" if term == IDEAL else term, begin=begin, ratio=ratio, colour=colour(term)))
             begin += ratio
     return bars
-
-
-def _name(term: str) -> str:
-    return label(term.replace("_", " "))

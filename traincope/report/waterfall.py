@@ -35,7 +35,7 @@ def waterfall(ledger: Ledger) -> Iterator[RenderableType]:
     """Bars are drawn to the scale of the longest; terms that took no time are left out."""
     mean = duration(ledger["wall_ns"] / ledger["rank_steps"])
     head = Text("WHERE THE TIME WENT", style="bold")
-    priced = "; rank-hours of all" if _costly(ledger["cost"]) else ""
+    priced = "; rank-hours of all" if costly(ledger["cost"]) else ""
     if ledger["cost"]["price_per_gpu_hour"] is not None:
         priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
     yield head.append(f"  a step is {mean}, mean over {_source(ledger)}{priced}", style="not bold dim")
@@ -70,14 +70,15 @@ def _bars(ledger: Ledger) -> Table:
 
 def _costs(cost: Cost, term: str | None) -> Iterator[str]:
     """Rank-hours of a term, or of all, where they are worth a column; and their price, where one was given."""
-    if not _costly(cost):
+    if not costly(cost):
         return
     yield f"{rank_hours(cost['wall_rank_hours'] if term is None else cost['rank_hours'][term])} h"
     if cost["money"] is not None:
         yield money(cost["wall_money"] if term is None else cost["money"][term])
 
 
-def _costly(cost: Cost) -> bool:
+def costly(cost: Cost) -> bool:
+    """Whether rank-hours are worth a column: a price is known, or they are hours."""
     return cost["money"] is not None or cost["wall_rank_hours"] >= 1
 
 

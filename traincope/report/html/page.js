@@ -29,8 +29,18 @@ function run(source) {
 
 function draw(templates, layout = {}, name = theme()) {
   for (const place of plots) {
-    const figure = read(`${place.id}-figure`);
+    const figure = read(place.dataset.figure);
+    place.style.height = `${figure.layout.height}px`;
     Plotly.react(place, figure.data, { ...figure.layout, template: templates[name], ...layout }, CONFIG);
+  }
+}
+
+function offerChoices(templates) {
+  for (const select of document.querySelectorAll("select[data-place]")) {
+    select.addEventListener("change", () => {
+      document.getElementById(select.dataset.place).dataset.figure = select.value;
+      draw(templates);
+    });
   }
 }
 
@@ -46,6 +56,7 @@ async function start() {
   prefersDark.addEventListener("change", () => draw(templates));
   addEventListener("beforeprint", () => draw(templates, { width: PRINTED_WIDTH }, "light"));
   addEventListener("afterprint", () => draw(templates));
+  offerChoices(templates);
   draw(templates);
   root.dataset.drawn = "yes";
 }

@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator
 
+from traincope.analysis import Analysis, waterfall_of
 from traincope.figures.ledger_steps import ledger_steps
 from traincope.figures.rank_shares import rank_shares
 from traincope.figures.waterfall import waterfall
+from traincope.figures.written import Figure
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
-from traincope.report.html.plots import plot
+from traincope.report.html.plots import choice, plot
 from traincope.report.html.section import Section, notes, swatch, table
-from traincope.report.html.source import Source
-from traincope.report.schema import Ledger
+from traincope.report.html.source import Path, Source
+from traincope.report.schema import Cost, Ledger
 from traincope.report.utilization import evidence
+from traincope.report.waterfall import costly
 from traincope.report.waterfall import notes as ledger_notes
-from traincope.units import count, duration
+from traincope.units import count, duration, share
 
 MISSING = "Unknown: no complete step was recorded."
+PER_STEP = ("ledger", "rank_steps")
+MOST_RANKS = 64
+"""Ranks whose waterfalls can be picked one by one; the others are in the table of ranks."""
 IMPORTED = "Unknown: kernel traces alone say nothing of steps."
 
 
@@ -41,50 +47,70 @@ def ledger(source: Source) -> Section:
 def _figures(source: Source) -> Iterator[Html]:
     analysis = source.analysis
     ledger = analysis.ledger
-    ratios = analysis.utilization.ratios.waterfall
-    shares = {term: ledger.share(term) for term in ledger.order} if ratios is None else ratios
-    to = "to forward and backward: MFU is unknown" if ratios is None else "of the hardware's peak to MFU"
-    yield plot(
-        waterfall(shares, step_ns=ledger.wall_ns / ledger.rank_steps),
-        name="waterfall",
-        caption=f"From 100 % {to}; each bar is what a term takes of a step",
-    )
+    known = analysis.utilization.reason is None
+    to = "of the hardware's peak to MFU" if known else "to forward and backward: MFU is unknown"
+    caption = f"From 100 % {to}; each bar is what a term takes of a step"
+    yield choice(dict(_waterfalls(source.analysis)), name="waterfall", caption=caption)
     yield plot(ledger_steps(ledger), name="steps", caption="Each counted step, mean over the ranks")
     stages = {rank.rank: rank.stage for rank in analysis.timeline.ranks}
     yield plot(rank_shares(ledger, stages=stages), name="shares", caption="Each rank's steps")
 
 
+def _waterfalls(analysis: Analysis) -> Iterator[tuple[str, Figure]]:
+    """Of the job, of each stage, and of each rank where they are few."""
+    ledger = analysis.ledger
+    stages = {rank.rank: rank.stage for rank in analysis.timeline.ranks}
+    ranks = [rank.rank for rank in ledger.ranks]
+    chosen = {"the whole job": ranks}
+    for stage in sorted({stage for stage in stages.values() if stage is not None}):
+        chosen[f"stage {stage}"] = [rank for rank in ranks if stages[rank] == stage]
+    if 1 < len(ranks) <= MOST_RANKS:
+        chosen |= {f"rank {rank}": [rank] for rank in ranks}
+    for name, members in chosen.items():
+        own = [rank for rank in ledger.ranks if rank.rank in members]
+        steps = sum(rank.num_counted for rank in own)
+        if steps:
+            shares = waterfall_of(analysis.timeline, ledger, analysis.utilization, ranks=frozenset(members))
+            yield name, waterfall(shares, step_ns=sum(rank.total_wall_ns for rank in own) / steps)
+
+
 def _terms(source: Source, found: Ledger) -> Html:
-    """Every term that took time; money where a price is known."""
-    priced = found["cost"]["money"] is not None
-    heads = ("term", "share of step", "ms a step", "rank-hours", *(["price"] if priced else []))
+    """Every term that took time, and what it cost where that is worth a column."""
+    cost = found["cost"]
+    heads = ["term", "share of step", "ms a step"]
+    heads += ["rank-hours"] if costly(cost) else []
+    heads += ["price"] if cost["money"] is not None else []
     terms = [term for term, ratio in found["waterfall"].items() if ratio]
-    return table("The ledger", heads, [*(_row(source, term, priced=priced) for term in terms), _whole(source, priced)])
+    rows = [[*_row(source, term), *_costs(source, cost, term)] for term in terms]
+    return table("The ledger", heads, [*rows, [*_whole(source), *_costs(source, cost, None)]])
 
 
-def _row(source: Source, term: str, *, priced: bool) -> list[Html]:
-    cells = [
-        joined(swatch(colour(term)), term),
-        source.number("ledger", "waterfall", term, form="share"),
-        source.number("ledger", "terms", term, form="milliseconds", per=("ledger", "rank_steps")),
-        source.number("ledger", "cost", "rank_hours", term, form="hours"),
-    ]
-    return [*cells, source.number("ledger", "cost", "money", term, form="money")] if priced else cells
+def _row(source: Source, term: str) -> Iterator[Html]:
+    yield joined(swatch(colour(term)), term)
+    yield source.number("ledger", "waterfall", term, form="share")
+    yield source.number("ledger", "terms", term, form="milliseconds", per=PER_STEP)
 
 
-def _whole(source: Source, priced: bool) -> list[Html]:
-    cells = [
-        tag("strong", "step"),
-        source.number("ledger", "wall_ns", form="share", per=("ledger", "wall_ns")),
-        source.number("ledger", "wall_ns", form="milliseconds", per=("ledger", "rank_steps")),
-        source.number("ledger", "cost", "wall_rank_hours", form="hours"),
-    ]
-    return [*cells, source.number("ledger", "cost", "wall_money", form="money")] if priced else cells
+def _whole(source: Source) -> Iterator[Html]:
+    yield tag("strong", "step")
+    yield source.number("ledger", "wall_ns", form="share", per=("ledger", "wall_ns"))
+    yield source.number("ledger", "wall_ns", form="milliseconds", per=PER_STEP)
+
+
+def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:
+    """Of a term, or of the whole step."""
+    hours: Path = ("wall_rank_hours",) if term is None else ("rank_hours", term)
+    price: Path = ("wall_money",) if term is None else ("money", term)
+    if costly(cost):
+        yield source.number("ledger", "cost", *hours, form="hours")
+    if cost["money"] is not None:
+        yield source.number("ledger", "cost", *price, form="money")
 
 
 def _lines(source: Source, found: Ledger) -> Iterator[str]:
     utilization = source.document["utilization"]
     if utilization["mfu"] is not None:
+        yield f"MFU {share(utilization['mfu'])}, HFU {share(utilization['hfu'])}"
         yield from evidence(utilization)
     else:
         yield f"MFU unknown: {utilization['reason']}"
