@@ -8,12 +8,12 @@ import pytest
 
 from tests.analysis.test_experts import logged
 from tests.timeline.build import Row, clock, phase, rank, run, step
-from traincope.analysis import Utilization, analyze
+from traincope.analysis import Utilization, analyze, waterfall_of
 from traincope.analysis.told import FORMULA
 from traincope.analysis.work import NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
 from traincope.store import Attempt, RankRecords
-from traincope.timeline import build_timeline
+from traincope.timeline import Timeline, build_timeline
 
 A100 = {"name": "NVIDIA A100-SXM4-80GB", "count": 8}
 """312 TFLOP/s in bfloat16, 19.5 in float32."""
@@ -315,3 +315,36 @@ def test_without_a_counted_step_there_is_no_time_to_hold_it_against() -> None:
     result = found(on(rank(0, flops(Phase.FORWARD, Work.MATMUL, 1))))
     assert result.reason == "no complete step was recorded"
     assert np.isfinite(result.work.model or 0)
+
+
+def two_ranks() -> Timeline:
+    """Steps of 100 us; rank 0 does 6.24 GFLOP in 40 us of forward and rank 1 the same in 60 us."""
+    flop = flops(Phase.FORWARD, Work.MATMUL, 6_240_000_000)
+    sure = COUNTED[-2:]
+    ranks = [
+        on(rank(at, *STEPS, flop, *sure, *(phase(Phase.FORWARD, b * US, (b + long) * US) for b in (100, 200))))
+        for at, long in ((0, 40), (1, 60))
+    ]
+    return build_timeline(run(*ranks))
+
+
+def test_a_rank_has_a_waterfall_of_its_own_steps() -> None:
+    """At 312 TFLOP/s its FLOPs are 20 us: 20 % of a step each, and the rest of forward differs."""
+    line = two_ranks()
+    analysis = analyze(line)
+    shares = {
+        at: waterfall_of(line, analysis.ledger, analysis.utilization, ranks=frozenset({at}))["kernel_inefficiency"]
+        for at in (0, 1)
+    }
+    assert shares == pytest.approx({0: 0.2, 1: 0.4})
+    whole = waterfall_of(line, analysis.ledger, analysis.utilization, ranks=frozenset({0, 1}))
+    assert whole == analysis.utilization.ratios.waterfall
+    assert whole["ideal"] == pytest.approx(0.2)
+
+
+def test_where_mfu_is_unknown_a_waterfall_is_the_ledgers_shares() -> None:
+    line = build_timeline(run(rank(0, *STEPS, phase(Phase.FORWARD, 100 * US, 150 * US))))
+    analysis = analyze(line)
+    shares = waterfall_of(line, analysis.ledger, analysis.utilization, ranks=frozenset({0}))
+    assert shares["forward"] == 0.25
+    assert "ideal" not in shares

@@ -1,0 +1,54 @@
+"""Boxes and gaps of a pipeline's step, recorded above and in theory below."""
+
+from tests.analysis.test_gaps import gpipe
+from traincope.analysis import Schedule, recorded_schedule, theoretical_schedule
+from traincope.figures.schedule import fits, pipeline_schedule
+from traincope.palette import ACTIONS, colour
+from traincope.plan.actions import Action
+from traincope.plan.schedule import Ran, Timetable
+
+MS = 1_000_000
+
+
+def scaled(table: Timetable) -> Timetable:
+    """Its units are ms."""
+    rows = {rank: tuple(Ran(r.action, r.start * MS, r.end * MS) for r in row) for rank, row in table.rows.items()}
+    return Timetable(rows=rows, span=table.span * MS)
+
+
+def test_every_action_is_a_box_and_every_gap_is_named() -> None:
+    """Stage 1 takes twice as long; see `tests.analysis.test_gaps` for the gaps on paper."""
+    table = scaled(gpipe(second=20))
+    recorded = recorded_schedule(table)
+    assert recorded is not None
+    figure = pipeline_schedule(recorded, theoretical_schedule(table))
+    above = {trace.name: trace for trace in figure.data if trace.yaxis == "y"}
+    below = {trace.name: trace for trace in figure.data if trace.yaxis == "y2"}
+    assert list(above) == ["idle: the schedule's own", "idle: uneven stages", "F forward", "B backward"]
+    forward = above["F forward"]
+    assert (list(forward.y), list(forward.base), list(forward.x)) == ([0, 1], [0.0, 10.0], [10.0, 20.0])
+    assert list(forward.text) == ["0", "0"]
+    assert forward.customdata[1] == "rank 1, stage 1: F0<br>20.00 ms, from 10.00 on"
+    uneven = above["idle: uneven stages"]
+    assert (list(uneven.y), list(uneven.base), list(uneven.x)) == ([0], [40.0], [10.0])
+    assert list(below["F forward"].x) == [15.0, 15.0]
+    assert "idle: uneven stages" not in below
+    assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1"]
+
+
+def test_one_colour_means_one_thing_and_a_name_is_once_in_the_legend() -> None:
+    table = scaled(gpipe(late=5))
+    recorded = recorded_schedule(table)
+    assert recorded is not None
+    traces = pipeline_schedule(recorded, theoretical_schedule(table)).data
+    assert [trace.name for trace in traces if trace.showlegend] == list(dict.fromkeys(trace.name for trace in traces))
+    by_name = {trace.name: trace.marker for trace in traces}
+    assert by_name["F forward"].color == ACTIONS["F"]
+    assert by_name["idle: the schedule's own"].pattern.fgcolor == colour("bubble.schedule")
+    assert by_name["idle: jitter, transfers"].pattern.fgcolor == colour("bubble.jitter")
+
+
+def test_more_boxes_than_can_be_seen_do_not_fit() -> None:
+    row = tuple(Ran(Action("F", 0, at), at, at + 1) for at in range(4_001))
+    assert not fits(Schedule(timetable=Timetable(rows={0: row}, span=4_001), gaps={}))
+    assert fits(Schedule(timetable=Timetable(rows={0: row[1:]}, span=4_001), gaps={}))
