@@ -13,6 +13,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE_MS = 120_000
+"""For what will come on a busy machine too; nothing is judged by it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +39,7 @@ def open_page(browser: Browser, url: str, *, width: int = 1280, height: int = 80
         color_scheme="dark" if dark else "light",
         reduced_motion="reduce",
     )
+    context.set_default_timeout(PATIENCE_MS)
     visit = Visit(page=context.new_page())
     visit.page.on("console", lambda message: _heard(visit, message))
     visit.page.on("pageerror", lambda error: visit.complaints.append(f"uncaught: {error}"))

@@ -23,9 +23,12 @@ def chromium() -> Iterator[Browser]:
 def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
     """`visit(url, width=1280, height=800, dark=False)`: the open page; closed when the test is over."""
 
+    opened: list[Visit] = []
+
     def go(url: str, **options: int | bool) -> Visit:
-        return open_page(chromium, url, **options)
+        opened.append(open_page(chromium, url, **options))
+        return opened[-1]
 
     yield go
-    for context in chromium.contexts:
-        context.close()
+    for seen in opened:
+        seen.page.context.close()

@@ -45,7 +45,7 @@ function offerChoices(templates) {
 }
 
 async function start() {
-  run(await inflate("plotly"));
+  if (plots.length > 0) run(await inflate("plotly"));
   const templates = read("templates");
   const toggle = document.getElementById("theme");
   toggle.hidden = false;

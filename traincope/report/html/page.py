@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
@@ -70,6 +71,7 @@ def _navigation(sections: list[Section]) -> Html:
     return tag("nav", tag("p", "traincope", class_="brand"), tag("ul", *links), toggle, aria_label="Sections")
 
 
+@cache
 def _packed(script: str) -> str:
     """Letters that a page can hold; the same script gives the same letters."""
     return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()

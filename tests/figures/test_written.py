@@ -1,0 +1,70 @@
+"""What a page gets of a figure, and how the figures look on light and dark paper."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import plotly.graph_objects as go
+
+from traincope.figures.canvas import canvas, named_rows, stacked
+from traincope.figures.templates import DARK, LIGHT
+from traincope.figures.written import figure_json, script, templates_json
+
+WITHOUT_PLOTLY = """
+import sys
+sys.modules["plotly"] = None
+import importlib.machinery, importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "plotly" else find(name, *rest)
+from traincope.errors import MissingDependencyError
+try:
+    import traincope.figures
+except MissingDependencyError as error:
+    print(error.exit_code, error)
+"""
+
+
+def test_a_figure_is_written_without_its_template_and_what_is_no_number_is_null() -> None:
+    written = json.loads(figure_json(canvas([go.Bar(y=[1.0, float("nan")])], height=123)))
+    assert written["data"] == [{"type": "bar", "y": [1.0, None]}]
+    assert "template" not in written["layout"]
+    assert written["layout"]["height"] == 123
+
+
+def test_an_array_is_written_as_its_bytes() -> None:
+    written = json.loads(figure_json(canvas([go.Bar(y=np.array([1, 2], dtype=np.int8))])))
+    assert written["data"][0]["y"] == {"dtype": "i1", "bdata": "AQI="}
+
+
+def test_light_and_dark_differ_in_ink_alone() -> None:
+    light, dark = (template.to_plotly_json()["layout"] for template in (LIGHT, DARK))
+    assert light["font"]["color"] != dark["font"]["color"]
+    assert light["colorway"] == dark["colorway"]
+    assert light["paper_bgcolor"] == dark["paper_bgcolor"] == "rgba(0,0,0,0)"
+    assert set(json.loads(templates_json())) == {"light", "dark"}
+
+
+def test_the_script_is_plotlys() -> None:
+    assert script().startswith("/**\n* plotly.js v")
+
+
+def test_figures_above_each_other_share_the_x_axis_and_leave_room_between() -> None:
+    """Three of 0.3 with 0.05 between."""
+    layout = stacked([[go.Bar(y=[1])], [go.Bar(y=[1])], [go.Bar(y=[1])]], between=0.05).layout
+    assert [[round(end, 9) for end in axis.domain] for axis in (layout.yaxis, layout.yaxis2, layout.yaxis3)] == [
+        [0.7, 1.0],
+        [0.35, 0.65],
+        [0.0, 0.3],
+    ]
+    assert layout.xaxis.anchor == "y3"
+
+
+def test_many_rows_are_not_all_named() -> None:
+    assert named_rows(["a", "b"])["ticktext"] == ["a", "b"]
+    assert named_rows([str(at) for at in range(64)])["tickvals"] == list(range(0, 64, 4))
+
+
+def test_without_plotly_there_is_one_sentence() -> None:
+    told = subprocess.run([sys.executable, "-c", WITHOUT_PLOTLY], check=True, capture_output=True, text=True)
+    assert told.stdout == ("8 figures are drawn with plotly, which is not installed: pip install 'traincope[view]'\n")

@@ -1,0 +1,198 @@
+"""The file as a whole, without a browser: what it holds, what it asks for, what it says where nothing is known."""
+
+import argparse
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import traincope
+from tests.bench.synthetic import Size, write_large_run
+from tests.cli.test_commands import run
+from tests.report.example import analysis, without_steps
+from traincope.cli.report import Report
+from traincope.errors import UsageError
+from traincope.report import to_document, to_json
+from traincope.report.html import to_html
+from traincope.report.html.section import Section
+from traincope.report.html.sections import ALL
+from traincope.report.html.source import Source
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+MEGABYTE = 1_000_000
+
+
+class Reader(HTMLParser):
+    """Tags with their attributes, and the text of blocks by their id."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.blocks: dict[str, str] = {}
+        self._block: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        self._block = found.get("id") if tag == "script" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._block is not None:
+            self.blocks[self._block] = data
+            self._block = None
+
+
+def sections(source: Source) -> dict[str, Section]:
+    return {section.name: section for section in (make(source) for make in ALL)}
+
+
+def source_of(found: traincope.Analysis) -> Source:
+    return Source(analysis=found, document=to_document(found))
+
+
+def test_it_holds_the_document_letter_by_letter() -> None:
+    found = analysis()
+    reader = Reader(to_html(found))
+    assert json.loads(reader.blocks["document"]) == json.loads(to_json(to_document(found)))
+
+
+def test_it_asks_nobody_for_anything() -> None:
+    """No tag loads, and the policy lets nothing load; links lead to places on the page."""
+    reader = Reader(to_html(analysis()))
+    loading = [(tag, found) for tag, found in reader.tags if {"src", "srcset", "data", "action"} & set(found)]
+    assert loading == []
+    assert {tag for tag, _ in reader.tags} & {"link", "iframe", "object", "embed", "img", "base"} == set()
+    assert all(found["href"].startswith("#") for tag, found in reader.tags if tag == "a")
+    policy = next(found["content"] for _, found in reader.tags if found.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    scripts = policy.split("; ")[1]
+    assert "unsafe" not in scripts
+    assert "http" not in policy
+
+
+def test_the_verdict_comes_first_and_the_rest_in_the_order_of_the_tree() -> None:
+    names = [section.name for section in sections(source_of(analysis())).values()]
+    assert names == [
+        *("verdict", "ledger", "communication", "pipeline", "ranks", "faults", "memory"),
+        *("hardware", "kernels", "experts", "logged", "goodput", "recording"),
+    ]
+
+
+def test_a_number_carries_where_it_is_from_and_how_it_is_written() -> None:
+    source = source_of(analysis())
+    assert source.number("ledger", "waterfall", "forward", form="share") == (
+        '<data value="0.275" data-at="/ledger/waterfall/forward" data-as="share">27.5 %</data>'
+    )
+    per_step = source.number("ledger", "terms", "forward", form="milliseconds", per=("ledger", "rank_steps"))
+    assert per_step == (
+        '<data value="27500000.0" data-at="/ledger/terms/forward" data-per="/ledger/rank_steps" '
+        'data-as="milliseconds">27.50</data>'
+    )
+
+
+def test_what_is_missing_is_a_dash_and_never_nothing() -> None:
+    source = source_of(analysis())
+    dash = '<span class="missing">-</span>'
+    assert source.number("utilization", "mfu", form="share") == dash
+    assert source.number("ledger", "terms", "launch_gap", form="milliseconds", per=("ledger", "rank_steps")) == dash
+    assert source.number("goodput", "elapsed_ns", form="duration") == dash
+
+
+def test_a_sum_says_all_that_it_is_of() -> None:
+    """Rank 0: 75 + 120 ms of 300."""
+    own = ("ledger", "ranks", 0, "terms")
+    made = source_of(analysis()).total(
+        [(*own, "forward"), (*own, "backward")], form="share", per=("ledger", "ranks", 0, "wall_ns")
+    )
+    assert 'data-at="/ledger/ranks/0/terms/forward /ledger/ranks/0/terms/backward"' in made
+    assert made.endswith(">65.0 %</data>")
+
+
+def test_a_name_with_a_slash_or_a_space_is_still_one_key_of_its_pointer() -> None:
+    found = source_of(analysis())
+    found.document["comm"][0]["count"] = 7  # type: ignore[index]
+    document = {**found.document, "odd ~/ key": {"x": 3}}
+    odd = Source(analysis=found.analysis, document=document)  # type: ignore[arg-type]
+    assert 'data-at="/odd%20~0~1%20key/x"' in odd.number("odd ~/ key", "x", form="count")
+
+
+def test_every_section_without_evidence_says_what_is_missing() -> None:
+    said = {name: section.missing for name, section in sections(source_of(without_steps())).items()}
+    assert said == {
+        "verdict": None,
+        "ledger": "Unknown: no complete step was recorded.",
+        "communication": "Unknown: no complete step was recorded.",
+        "pipeline": "No pipeline actions were recorded.",
+        "ranks": "Unknown: no complete step was recorded.",
+        "faults": "Nothing went wrong that was recorded, and nothing was marked.",
+        "memory": "No memory was looked at in this run.",
+        "hardware": "The GPUs' driver told of no slowed clock, ECC error or XID, or there was none to ask.",
+        "kernels": (
+            "No kernel trace was recorded or imported: record some steps at level 3, or `traincope import` a trace."
+        ),
+        "experts": "The training logged nothing of experts.",
+        "logged": "The training logged no value: call `run.log(loss=...)` once a step.",
+        "goodput": "Unknown: no step was begun.",
+        "recording": None,
+    }
+
+
+def test_no_section_is_an_empty_plot() -> None:
+    """Every place for a figure has its data on the page."""
+    reader = Reader(to_html(analysis()))
+    places = [found["data-figure"] for _, found in reader.tags if found.get("class") == "plot"]
+    assert len(places) == len(set(places)) >= 4
+    for name in places:
+        assert name is not None
+        assert json.loads(reader.blocks[name])["data"]
+
+
+def test_a_price_is_a_column() -> None:
+    page = to_html(analysis(), price_per_gpu_hour=3_600_000.0)
+    assert 'data-at="/ledger/cost/money/forward"' in page
+    assert 'data-at="/ledger/cost/money' not in to_html(analysis())
+
+
+def test_a_run_of_64_ranks_is_less_than_five_megabytes(tmp_path: Path) -> None:
+    """64 ranks, 90 counted steps."""
+    write_large_run(SAMPLES / "demo", tmp_path / "large", size=Size(shards=32, repeats=3))
+    page = to_html(traincope.analyze(traincope.open_run(tmp_path / "large")))
+    assert 2 * MEGABYTE < len(page.encode()) < 5 * MEGABYTE
+    assert "64 ranks (pp 2 x fsdp 32)" in page
+
+
+def test_the_same_run_gives_the_same_file() -> None:
+    assert to_html(analysis()) == to_html(analysis())
+
+
+def told(*words: str) -> int:
+    """What the command's own object does with these words, and the exit code it gives."""
+    command = Report()
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args([str(SAMPLES / "format-1"), "--format", "html", *words]))
+
+
+def test_the_command_writes_the_file_and_nothing_else(tmp_path: Path) -> None:
+    shown = run("report", str(SAMPLES / "format-1"), "--format", "html", "-o", str(tmp_path / "report.html"))
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>\n<html lang=")
+
+
+def test_it_may_be_piped_but_does_not_flood_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told() == 0
+    assert capsys.readouterr().out.endswith("</html>\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(UsageError, match=r"^an HTML report is a file: say which with -o report.html$"):
+        told()
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^cannot write {re.escape(str(tmp_path))}: Is a directory$"):
+        told("-o", str(tmp_path))
