@@ -63,8 +63,8 @@ _TERMS = {
     "unattributed": GREY,
     "productive": shade(GREEN, 0.2),
     "lost": shade(VERMILLION, 0.3),
-    "startup": shade(BLUE, 0.2),
-    "restart": shade(BLUE, 0.5),
+    "startup": shade(SKY_BLUE, 0.25),
+    "restart": shade(SKY_BLUE, 0.5),
     "other": tint(GREY, 0.5),
 }
 """Terms of the ledger, and of what it is split into (utilization) or part of (the job's time)."""

@@ -11,6 +11,7 @@ HEIGHT = 320
 """Pixels, of a figure whose data do not say."""
 ROW, THIN, LINE, AROUND = 22, 12, 20, 90
 """Pixels of a row of bars, of one of many, of a line of a legend, and of axes and legend around them all."""
+FEW_STEPS = 12
 MANY = 30
 """Rows from which on they are thin, and only some are named."""
 
@@ -69,6 +70,12 @@ def named_rows(names: Sequence[str]) -> dict[str, object]:
         "showgrid": False,
         "zeroline": False,
     }
+
+
+def step_axis(steps: Sequence[int]) -> dict[str, object]:
+    """An axis of step numbers, which are whole: a few are all named."""
+    few = {"tickmode": "array", "tickvals": list(steps)} if len(steps) <= FEW_STEPS else {}
+    return {"title": {"text": "step"}, **few}
 
 
 def beside() -> dict[str, object]:

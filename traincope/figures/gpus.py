@@ -44,6 +44,7 @@ def gpu_shares(partitions: Sequence[GpuPartition]) -> go.Figure:
         traces,
         height=height_of(len(shown)),
         barmode="stack",
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "traceorder": "normal"},
         bargap=0.2,
         xaxis={"tickformat": ".0%", "range": [0, 1]},
         yaxis=named_rows(names),

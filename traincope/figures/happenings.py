@@ -45,7 +45,12 @@ def _points(placed: Sequence[tuple[Fault, int]], *, name: str, began_ns: int) ->
         mode="markers",
         x=[(fault.at_ns - began_ns) / 1e9 for fault, _ in placed],
         y=[row for _, row in placed],
-        marker={"color": COLOURS[name], "symbol": SYMBOLS[name], "size": 12, "line": {"width": 2}},
+        marker={
+            "color": COLOURS[name],
+            "symbol": SYMBOLS[name],
+            "size": 12,
+            "line": {"width": 2, "color": COLOURS[name]},
+        },
         customdata=[_told(fault) for fault, _ in placed],
         hovertemplate="%{customdata}<extra></extra>",
     )

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from traincope.analysis import OwnWork
-from traincope.figures.canvas import canvas, height_of, named_rows
+from traincope.figures.canvas import canvas, height_of, named_rows, step_axis
 from traincope.figures.folding import Floats, by_count, by_name
 from traincope.figures.labels import label
 from traincope.figures.scales import around
@@ -50,7 +50,7 @@ def rank_heatmap(work: OwnWork) -> go.Figure:
     return canvas(
         [trace],
         height=height_of(len(rows), beside=8),
-        xaxis={"title": {"text": "step"}, "showgrid": False, "zeroline": False},
+        xaxis={**step_axis(work.steps.tolist()), "showgrid": False, "zeroline": False},
         yaxis=named_rows([row.name for row in rows]),
     )
 

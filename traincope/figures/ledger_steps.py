@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from traincope.analysis import Ledger
-from traincope.figures.canvas import beside, canvas
+from traincope.figures.canvas import beside, canvas, step_axis
 from traincope.figures.folding import Floats, Fold, by_count
 from traincope.figures.labels import label
 from traincope.palette import colour
@@ -36,7 +36,7 @@ def ledger_steps(ledger: Ledger) -> go.Figure:
         height=380,
         barmode="relative",
         bargap=0.08 if len(fold) <= 60 else 0,
-        xaxis={"title": {"text": "step"}},
+        xaxis=step_axis(steps.tolist()),
         yaxis={"title": {"text": "ms, mean over ranks"}, "rangemode": "tozero"},
         legend={**beside(), "traceorder": "reversed"},
     )

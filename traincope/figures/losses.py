@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from traincope.analysis import Samples
-from traincope.figures.canvas import stacked
+from traincope.figures.canvas import stacked, step_axis
 from traincope.figures.folding import Floats, by_count
 from traincope.figures.labels import label
 from traincope.palette import BLUE, SEVERE
@@ -31,7 +31,7 @@ def logged_curves(samples: Sequence[Samples]) -> go.Figure:
     figure = stacked(curves, between=0.08, height=len(names) * ROW + 60, showlegend=False)
     for axis, name in zip(figure.select_yaxes(), names, strict=True):
         axis.update(title={"text": label(name, most=20)})
-    return figure.update_xaxes(title={"text": "step"})
+    return figure.update_xaxes(step_axis(sorted({step for one in samples for step in one.steps.tolist()})))
 
 
 def _curve(name: str, samples: Sequence[Samples]) -> list[go.Scatter]:

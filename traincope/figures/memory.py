@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from traincope.analysis import Samples
-from traincope.figures.canvas import canvas
+from traincope.figures.canvas import canvas, step_axis
 from traincope.figures.folding import Floats, by_count
 from traincope.figures.labels import label
 from traincope.palette import BLUE, GREEN, ORANGE, PURPLE, SKY_BLUE, VERMILLION
@@ -33,7 +33,7 @@ def memory_over_steps(samples: Sequence[Samples]) -> go.Figure:
     ticks = _ticks(most)
     return canvas(
         traces,
-        xaxis={"title": {"text": "step"}},
+        xaxis=step_axis(sorted({step for one in samples for step in one.steps.tolist()})),
         yaxis={"tickvals": ticks, "ticktext": [size(tick) for tick in ticks], "range": [0, max(most, 1.0) * 1.06]},
     )
 
