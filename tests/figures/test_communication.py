@@ -57,3 +57,12 @@ def test_of_many_groups_those_with_most_waiting_are_shown_in_order() -> None:
     groups = [GroupWait(axis="tp", ranks=(2 * at, 2 * at + 1), waits_ns=(at * MS, 0)) for at in range(60)]
     names = wait_matrix(groups, steps=1).layout.yaxis.ticktext
     assert (names[0], names[-1], len(names)) == ("tp: 24, 25", "tp: 116, 117", 24)
+
+
+def test_of_ranks_that_share_a_column_the_one_that_waited_longest_shows() -> None:
+    """256 ranks in 128 columns; rank 101 waited 7 ms a step, all others 1 ms."""
+    waits = tuple(14 * MS if rank == 101 else 2 * MS for rank in range(256))
+    (cells,) = wait_matrix([GroupWait(axis="dp", ranks=tuple(range(256)), waits_ns=waits)], steps=2).data
+    assert (len(cells.x), cells.x[50]) == (128, "100-101")
+    assert cells.z[0, 50] == 7.0
+    assert cells.z[0].sum() == 127 + 7

@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from traincope.analysis import Goodput
 from traincope.figures.canvas import canvas, height_of, named_rows
+from traincope.figures.clock import Clock, clock
 from traincope.palette import colour
 from traincope.units import count, duration, share
 
@@ -16,20 +17,20 @@ MOST = 40
 def goodput_bars(job: Goodput) -> go.Figure:
     """`steps` where it is not known which of them were lost."""
     attempts = job.attempts[-MOST:]
-    began = job.attempts[0].began_ns
+    on = clock(job.attempts[0].began_ns, job.attempts[0].began_ns + job.elapsed_ns)
     names = ["whole job", *(f"attempt {one.number}" for one in attempts)]
-    traces = list(_whole(job))
+    traces = list(_whole(job, on=on))
     for row, one in enumerate(attempts, start=1):
         first = one.last_ns if one.first_step_ns is None else one.first_step_ns
         told = f"attempt {one.number}: {count(one.num_steps, 'step')}"
-        traces.append(_span(row, one.began_ns - began, first - began, "restart" if row > 1 else "startup", told))
-        traces.append(_span(row, first - began, one.last_ns - began, "productive", told))
+        traces.append(_span(row, one.began_ns, first, "restart" if row > 1 else "startup", told, on=on))
+        traces.append(_span(row, first, one.last_ns, "productive", told, on=on))
     return canvas(
         traces,
         height=height_of(len(names)),
         barmode="overlay",
         bargap=0.35,
-        xaxis={"title": {"text": "s since the job began"}, "rangemode": "tozero"},
+        xaxis={"title": {"text": f"{on.unit} since the job began"}, "rangemode": "tozero"},
         yaxis=named_rows(names),
     )
 
@@ -47,30 +48,30 @@ def parts(job: Goodput) -> dict[str, int | None]:
     }
 
 
-def _whole(job: Goodput) -> Iterator[go.Bar]:
+def _whole(job: Goodput, *, on: Clock) -> Iterator[go.Bar]:
     known = {"productive": job.steps_ns, **parts(job)} if job.lost_ns is None else parts(job)
-    at = 0
+    at = on.began_ns
     for part, ns in known.items():
         taken = job.steps_ns if ns is None and part == "productive" else ns
         if taken:
             name = "steps" if part == "productive" and job.lost_ns is None else part.replace("_", " ")
             of_all = share(taken / job.elapsed_ns if job.elapsed_ns else None)
-            yield _bar(0, at, at + taken, part, name, f"{name}: {duration(taken)}, {of_all}", legend=True)
+            yield _bar(0, at, at + taken, part, name, f"{name}: {duration(taken)}, {of_all}", on=on, legend=True)
             at += taken
 
 
-def _span(row: int, start_ns: int, end_ns: int, part: str, told: str) -> go.Bar:
-    return _bar(row, start_ns, end_ns, part, part, f"{told}<br>{duration(end_ns - start_ns)}", legend=False)
+def _span(row: int, start_ns: int, end_ns: int, part: str, told: str, *, on: Clock) -> go.Bar:
+    return _bar(row, start_ns, end_ns, part, part, f"{told}<br>{duration(end_ns - start_ns)}", on=on, legend=False)
 
 
-def _bar(row: int, start_ns: int, end_ns: int, part: str, name: str, told: str, *, legend: bool) -> go.Bar:
+def _bar(row: int, start_ns: int, end_ns: int, part: str, name: str, told: str, *, on: Clock, legend: bool) -> go.Bar:
     return go.Bar(
         name=name,
         showlegend=legend,
         orientation="h",
         y=[row],
-        base=[start_ns / 1e9],
-        x=[(end_ns - start_ns) / 1e9],
+        base=[on.at(start_ns)],
+        x=[on.length(end_ns - start_ns)],
         marker={"color": colour(part)},
         customdata=[told],
         hovertemplate="%{customdata}<extra></extra>",

@@ -6,7 +6,8 @@ import plotly.graph_objects as go
 
 from traincope.analysis import Fault, FaultKind
 from traincope.figures.canvas import canvas, height_of, named_rows
-from traincope.figures.happenings import clock_range, happenings
+from traincope.figures.clock import clock
+from traincope.figures.happenings import clock_axis, happenings
 
 OF_HARDWARE = frozenset(
     {
@@ -34,13 +35,11 @@ def hardware_over_time(faults: Sequence[Fault], *, began_ns: int, end_ns: int) -
     most = sorted(set(told), key=lambda rank: (-told.count(rank), rank))[:MOST_RANKS]
     ranks = sorted(most)
     shown = [fault for fault in faults if fault.ranks[0] in ranks]
+    on = clock(began_ns, end_ns)
     return canvas(
-        happenings(shown, [ranks.index(fault.ranks[0]) for fault in shown], began_ns=began_ns),
+        happenings(shown, [ranks.index(fault.ranks[0]) for fault in shown], on=on),
         height=height_of(len(ranks)),
-        xaxis={
-            "title": {"text": "s since the run began"},
-            "range": clock_range(shown, began_ns=began_ns, end_ns=end_ns),
-        },
+        xaxis=clock_axis(shown, on=on, end_ns=end_ns),
         yaxis=named_rows([f"rank {rank}" for rank in ranks]),
         barmode="overlay",
     )

@@ -7,31 +7,31 @@ import plotly.graph_objects as go
 
 from traincope.analysis import GroupWait
 from traincope.figures.canvas import canvas, height_of, named_rows
+from traincope.figures.folding import Floats, by_count
 from traincope.figures.labels import label
 from traincope.figures.scales import rising
 from traincope.units import milliseconds, numbers
 
 MOST = 48
 """Groups: those in which was waited most."""
+MOST_COLUMNS = 128
+"""More ranks share columns, neighbours together: who waited longest shows."""
 
 
 def wait_matrix(groups: Sequence[GroupWait], *, steps: int) -> go.Figure:
     """Ms of waiting a step; empty where a rank is no member, or left no record. `steps` counted, at least 1."""
-    chosen = sorted(groups, key=_waited, reverse=True)[:MOST]
-    shown = [group for group in groups if group in chosen]
+    chosen = sorted(range(len(groups)), key=lambda at: _waited(groups[at]), reverse=True)[:MOST]
+    shown = [groups[at] for at in sorted(chosen)]
     ranks = sorted({rank for group in shown for rank in group.ranks})
-    cells = np.full((len(shown), len(ranks)), np.nan)
-    for row, group in enumerate(shown):
-        for rank, ns in zip(group.ranks, group.waits_ns, strict=True):
-            cells[row, ranks.index(rank)] = np.nan if ns is None else ns / steps / 1e6
+    fold = by_count(len(ranks), most=MOST_COLUMNS)
+    cells = fold.most(_cells(shown, ranks)) / steps / 1e6
+    columns = [_ranks(ranks, *fold.ends(place)) for place in range(len(fold))]
     names = [_name(group) for group in shown]
     trace = go.Heatmap(
         z=cells,
-        x=[str(rank) for rank in ranks],
+        x=columns,
         y=list(range(len(shown))),
-        customdata=[
-            [[milliseconds(1e6 * value), name] for value in row] for row, name in zip(cells, names, strict=True)
-        ],
+        customdata=[[[milliseconds(1e6 * ms), name] for ms in row] for row, name in zip(cells, names, strict=True)],
         colorscale=rising(),
         zmin=0,
         xgap=1,
@@ -46,6 +46,20 @@ def wait_matrix(groups: Sequence[GroupWait], *, steps: int) -> go.Figure:
         xaxis={"title": {"text": "rank"}, "type": "category", "showgrid": False},
         yaxis=named_rows(names),
     )
+
+
+def _cells(groups: Sequence[GroupWait], ranks: Sequence[int]) -> Floats:
+    """Ns, groups x ranks."""
+    column = {rank: at for at, rank in enumerate(ranks)}
+    cells = np.full((len(groups), len(ranks)), np.nan)
+    for row, group in enumerate(groups):
+        for rank, ns in zip(group.ranks, group.waits_ns, strict=True):
+            cells[row, column[rank]] = np.nan if ns is None else ns
+    return cells
+
+
+def _ranks(ranks: Sequence[int], first: int, last: int) -> str:
+    return str(ranks[first]) if first == last else f"{ranks[first]}-{ranks[last]}"
 
 
 def _waited(group: GroupWait) -> int:
