@@ -12,12 +12,14 @@ import traincope
 from tests.bench.synthetic import Size, write_large_run
 from tests.cli.test_commands import run
 from tests.report.example import analysis, without_steps
+from traincope.analysis import FindingKind
 from traincope.cli.report import Report
 from traincope.errors import UsageError
 from traincope.report import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
+from traincope.report.html.sections.verdict import EVIDENCE
 from traincope.report.html.source import Source
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -80,6 +82,21 @@ def test_the_verdict_comes_first_and_the_rest_in_the_order_of_the_tree() -> None
         *("verdict", "ledger", "communication", "pipeline", "ranks", "faults", "memory"),
         *("hardware", "kernels", "experts", "logged", "goodput", "recording"),
     ]
+
+
+def test_every_link_leads_to_a_section_of_the_page() -> None:
+    for found in (analysis(), without_steps()):
+        reader = Reader(to_html(found))
+        places = {f"#{attributes.get('id')}" for _, attributes in reader.tags}
+        links = [attributes["href"] for tag, attributes in reader.tags if tag == "a"]
+        assert set(links) <= places
+    assert set(EVIDENCE.values()) <= {section.name for section in sections(source_of(analysis())).values()}
+    assert set(EVIDENCE) <= set(FindingKind)
+
+
+def test_a_finding_leads_to_what_shows_it() -> None:
+    (finding,) = sections(source_of(analysis()))["verdict"].body
+    assert 'cannot go below 20.0 %. (<a href="#pipeline">see it</a>)' in finding
 
 
 def test_a_number_carries_where_it_is_from_and_how_it_is_written() -> None:

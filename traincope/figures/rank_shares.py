@@ -50,8 +50,8 @@ def _rows(ranks: Sequence[RankLedger], stages: Mapping[int, int | None]) -> Iter
     fold = by_count(len(ranks), most=MOST)
     for place in range(len(fold)):
         first, last = fold.ends(place)
-        stage = stages.get(ranks[first].rank)
-        beside = "" if stage is None else f"stage {stage}, "
+        stage, other = (stages.get(ranks[at].rank) for at in (first, last))
+        beside = "" if stage is None or stage != other else f"stage {stage}, "
         which = f"rank {ranks[first].rank}" if first == last else f"ranks {ranks[first].rank}-{ranks[last].rank}"
         yield beside + which, ranks[first : last + 1]
 

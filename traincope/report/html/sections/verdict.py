@@ -1,6 +1,6 @@
 """What is wrong, by which evidence, what to do, and what it buys: the first thing to be read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from traincope.analysis import FindingKind
 from traincope.report.html.markup import Html, tag
@@ -9,6 +9,26 @@ from traincope.report.html.source import Source
 from traincope.report.schema import Finding
 from traincope.report.verdict import where
 
+EVIDENCE: Mapping[str, str] = {
+    FindingKind.KILLED_RANK: "faults",
+    FindingKind.FAILED_RANK: "faults",
+    FindingKind.STOPPED_JOB: "faults",
+    FindingKind.FAULTS: "faults",
+    FindingKind.NO_END_RECORDED: "recording",
+    FindingKind.MISSING_RANK: "recording",
+    FindingKind.NO_STEPS: "recording",
+    FindingKind.PIPELINE_BUBBLE: "pipeline",
+    FindingKind.EXPOSED_WAIT: "communication",
+    FindingKind.EXPOSED_TRANSFER: "communication",
+    FindingKind.EXPOSED_COMMUNICATION: "kernels",
+    FindingKind.GPU_IDLE: "kernels",
+    FindingKind.EXPOSED_MEMORY: "kernels",
+    FindingKind.STRAGGLER: "ranks",
+    FindingKind.HOT_EXPERT: "experts",
+    FindingKind.MEMORY_GROWTH: "memory",
+    FindingKind.EVALUATION: "goodput",
+}
+"""Kind of finding -> the section that shows it; where the time went shows all others."""
 NOTHING = "Nothing can be said: no complete step was recorded."
 
 
@@ -32,7 +52,8 @@ def _tone(finding: Finding) -> str:
 def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
     yield tag("h3", finding["kind"].replace("_", " "), *_saves(source, at, finding))
     yield tag("p", f"{where(finding)}; confidence {finding['confidence']}", class_="where")
-    yield tag("p", finding["evidence"])
+    shown = tag("a", "see it", href=f"#{EVIDENCE.get(finding['kind'], 'ledger')}")
+    yield tag("p", finding["evidence"], " (", shown, ")")
     if finding["advice"]:
         yield tag("p", tag("strong", "Do: "), finding["advice"], class_="advice")
 
