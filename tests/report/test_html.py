@@ -99,6 +99,14 @@ def test_a_finding_leads_to_what_shows_it() -> None:
     assert 'cannot go below 20.0 %. (<a href="#pipeline">see it</a>)' in finding
 
 
+def test_what_stands_side_by_side_across_hosts_carries_the_clocks_bound() -> None:
+    source = source_of(analysis())
+    said = "waits and transfers across hosts within 80.0 us"
+    assert said not in sections(source)["communication"].html
+    source.document["clock"][1]["bound_ns"] = 80_000
+    assert said in sections(source)["communication"].html
+
+
 def test_a_number_carries_where_it_is_from_and_how_it_is_written() -> None:
     source = source_of(analysis())
     assert source.number("ledger", "waterfall", "forward", form="share") == (

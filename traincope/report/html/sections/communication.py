@@ -7,6 +7,7 @@ from traincope.figures.icicle import communication_icicle
 from traincope.figures.wait_matrix import wait_matrix
 from traincope.palette import colour
 from traincope.report.communication import notes as operation_notes
+from traincope.report.hosts import across_hosts
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, swatch, table
@@ -32,7 +33,7 @@ def communication(source: Source) -> Section:
         body=(
             *_figures(source),
             table("Operations by axis", HEADS, rows, words=(0, 1)),
-            notes(line.plain.strip() for line in operation_notes(operations, rank_steps=per_step)),
+            notes([*_apart(source), *(one.plain.strip() for one in operation_notes(operations, rank_steps=per_step))]),
         ),
     )
 
@@ -52,6 +53,12 @@ def _figures(source: Source) -> Iterator[Html]:
         name="waits",
         caption="How long each rank stood still in each group until the last member joined",
     )
+
+
+def _apart(source: Source) -> Iterator[str]:
+    apart = across_hosts(source.document["clock"])
+    if apart:
+        yield f"waits and transfers{apart}"
 
 
 def _row(source: Source, at: int, operation: Operation) -> list[Html]:

@@ -3,6 +3,7 @@
 from traincope.analysis import FaultKind
 from traincope.figures.faults import fault_timeline
 from traincope.report.faults import began_ns
+from traincope.report.hosts import across_hosts
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
@@ -23,7 +24,7 @@ def faults(source: Source) -> Section:
         return Section(
             name="faults", title=TITLE, missing="Nothing went wrong that was recorded, and nothing was marked."
         )
-    began = began_ns(document)
+    began, apart = began_ns(document), across_hosts(document["clock"])
     wrong = sum(not fault["mark"] for fault in found)
     rows = sorted(enumerate(found), key=lambda item: (item[1]["mark"], item[1]["at_ns"]))[:MOST_ROWS]
     shown = sorted(rows, key=lambda item: item[1]["at_ns"])
@@ -36,7 +37,7 @@ def faults(source: Source) -> Section:
             plot(
                 fault_timeline(source.analysis.faults, began_ns=began, end_ns=document["run"]["end"] or began),
                 name="happened",
-                caption="What happened when; red went wrong, grey is what one reads it beside",
+                caption=f"What happened when{apart}; red went wrong, grey is what one reads it beside",
             ),
             table(
                 "Faults and marks by time",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from traincope.figures.goodput import goodput_bars
+from traincope.figures.goodput import goodput_bars, parts
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
@@ -26,7 +26,7 @@ def goodput(source: Source) -> Section:
     job, found = source.document["goodput"], source.analysis.goodput
     if job is None or found is None:
         return Section(name="goodput", title=TITLE, missing="Unknown: no step was begun.")
-    rows = [_row(source, part, words) for part, words in PARTS.items() if job[f"{part}_ns"]]  # type: ignore[literal-required]
+    rows = [_row(source, part, PARTS[part]) for part, ns in parts(found).items() if ns]
     return Section(
         name="goodput",
         title=TITLE,

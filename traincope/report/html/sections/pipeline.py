@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from traincope.analysis import recorded_schedule, theoretical_schedule
 from traincope.figures.schedule import MOST_BOXES, fits, pipeline_schedule
+from traincope.report.hosts import across_hosts
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
@@ -43,9 +44,9 @@ def _drawn(source: Source) -> Iterator[Html]:
     elif not fits(schedule):
         yield tag("p", TOO_LARGE, class_="nothing")
     else:
-        caption = (
-            f"Step {bubble.step}, of median length, as it ran; below the same order with equal stages and free messages"
-        )
+        apart = across_hosts(source.document["clock"])
+        ran_as = f"Step {bubble.step}, of median length, as it ran{apart}"
+        caption = f"{ran_as}; below the same order with equal stages and free messages"
         yield plot(pipeline_schedule(schedule, theoretical_schedule(ran)), name="schedule", caption=caption)
 
 
