@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,15 +15,10 @@ from traincope.figures.written import figure_json, script, templates_json
 WITHOUT_PLOTLY = """
 import sys
 sys.modules["plotly"] = None
-import importlib.machinery, importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "plotly" else find(name, *rest)
-from traincope.errors import MissingDependencyError
-try:
-    import traincope.figures
-except MissingDependencyError as error:
-    print(error.exit_code, error)
+from traincope.cli.main import main
+main()
 """
+SAMPLE = Path(__file__).parents[2] / "sample_runs" / "format-1"
 
 
 def test_a_figure_is_written_without_its_template_and_what_is_no_number_is_null() -> None:
@@ -65,6 +61,11 @@ def test_many_rows_are_not_all_named() -> None:
     assert named_rows([str(at) for at in range(64)])["tickvals"] == list(range(0, 64, 4))
 
 
-def test_without_plotly_there_is_one_sentence() -> None:
-    told = subprocess.run([sys.executable, "-c", WITHOUT_PLOTLY], check=True, capture_output=True, text=True)
-    assert told.stdout == ("8 figures are drawn with plotly, which is not installed: pip install 'traincope[view]'\n")
+def test_without_plotly_a_report_is_one_sentence() -> None:
+    words = [sys.executable, "-c", WITHOUT_PLOTLY, "report", str(SAMPLE), "--format", "html"]
+    told = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (
+        8,
+        "",
+        "traincope report: figures are drawn with plotly, which is not installed: pip install 'traincope[view]'\n",
+    )
