@@ -36,6 +36,13 @@ def test_every_action_is_a_box_and_every_gap_is_named() -> None:
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1"]
 
 
+def test_further_stages_of_a_rank_are_told_apart_by_primes() -> None:
+    row = tuple(Ran(Action("F", stage, 5), at * MS, (at + 1) * MS) for at, stage in enumerate((1, 3, 6)))
+    schedule = Schedule(timetable=Timetable(rows={0: row}, span=3 * MS), gaps={})
+    (boxes,) = pipeline_schedule(schedule, None).data
+    assert list(boxes.text) == ["5", "5'", "5''"]
+
+
 def test_one_colour_means_one_thing_and_a_name_is_once_in_the_legend() -> None:
     table = scaled(gpipe(late=5))
     recorded = recorded_schedule(table)

@@ -32,6 +32,7 @@ MOST_BOXES = 4_000
 ROW, AROUND = 32, 120
 """Pixels of a rank, and of axis and legend."""
 BETWEEN = 0.08
+PRIME = "'"
 BLACK_ON = "#0b0f14"
 
 
@@ -50,7 +51,10 @@ def fits(schedule: Schedule) -> bool:
 
 
 def pipeline_schedule(recorded: Schedule, theory: Schedule | None) -> go.Figure:
-    """Both on one scale of ms; `theory` None where the order cannot be replayed."""
+    """Both on one scale of ms; `theory` None where the order cannot be replayed.
+
+    A box is named by its microbatch, of a rank's second stage with a prime, of its third with two.
+    """
     drawn = [("recorded", recorded), *([("in theory", theory)] if theory else [])]
     named: set[str] = set()
     ranks = list(recorded.timetable.rows)
@@ -70,8 +74,9 @@ def _traces(schedule: Schedule, named: set[str]) -> Iterator[go.Bar]:
     """One a kind of action and a term of gaps; a name enters the legend once."""
     actions: dict[str, list[_Box]] = defaultdict(list)
     for at, (rank, row) in enumerate(schedule.timetable.rows.items()):
+        stages = sorted({ran.action.stage for ran in row})
         for ran in row:
-            actions[ran.action.kind].append(_action(at, rank, ran))
+            actions[ran.action.kind].append(_action(at, rank, ran, chunk=stages.index(ran.action.stage)))
     gaps: dict[str, list[_Box]] = defaultdict(list)
     for at, (rank, found) in enumerate(schedule.gaps.items()):
         for gap in found:
@@ -108,11 +113,11 @@ def _bars(boxes: list[_Box], name: str, marker: Mapping[str, object], named: set
     named.add(name)
 
 
-def _action(row: int, rank: int, ran: Ran) -> _Box:
+def _action(row: int, rank: int, ran: Ran, *, chunk: int) -> _Box:
     action = ran.action
     told = f"rank {rank}, stage {action.stage}: {action.kind}{action.microbatch}"
     hover = f"{told}<br>{milliseconds(ran.end - ran.start)} ms, from {milliseconds(ran.start)} on"
-    return _Box(row=row, start_ns=ran.start, end_ns=ran.end, text=str(action.microbatch), hover=hover)
+    return _Box(row=row, start_ns=ran.start, end_ns=ran.end, text=f"{action.microbatch}{PRIME * chunk}", hover=hover)
 
 
 def _gap(row: int, rank: int, gap: Gap) -> _Box:

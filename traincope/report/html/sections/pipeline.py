@@ -46,7 +46,8 @@ def _drawn(source: Source) -> Iterator[Html]:
     else:
         apart = across_hosts(source.document["clock"])
         ran_as = f"Step {bubble.step}, of median length, as it ran{apart}"
-        caption = f"{ran_as}; below the same order with equal stages and free messages"
+        primes = "" if bubble.chunks == 1 else "; a prime marks a rank's second stage"
+        caption = f"{ran_as}; below the same order with equal stages and free messages{primes}"
         yield plot(pipeline_schedule(schedule, theoretical_schedule(ran)), name="schedule", caption=caption)
 
 
