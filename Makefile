@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards clean
+.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -106,6 +106,9 @@ accuracy: setup
 
 dashboards: setup
 	$(BIN)/traincope dashboards build
+
+pictures: setup
+	@$(BIN)/python -m tests.browser.pictures
 
 sample-runs: setup
 	$(MAKE) sample_runs/demo RANKS=4 STEPS=30
