@@ -17,7 +17,7 @@ from traincope.analysis.bubble import (
     usual_work_ns,
 )
 from traincope.analysis.comm import AxisOperation, communication
-from traincope.analysis.coverage import left_out
+from traincope.analysis.coverage import LeftOut, left_out
 from traincope.analysis.endings import endings
 from traincope.analysis.experts import ExpertLoads, expert_loads
 from traincope.analysis.fault_stream import fault_stream
@@ -85,13 +85,13 @@ class Analysis:
         return round(float(np.median(joined))) if len(joined) else None
 
 
-def analyze(timeline: Timeline) -> Analysis:
+def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
     """Where the time of the run went. Pure: nothing is read but the timeline.
 
     Rank by rank, each reduced to its sums before the next is cut: a rank's pieces are as large as
-    its records.
+    its records. `out`: the steps that enter no sum, where the timeline is a part of a run and cannot tell.
     """
-    out = left_out(timeline)
+    out = left_out(timeline) if out is None else out
     instances = match_instances(timeline)
     last = last_to_arrive(instances)
     wire = transfers(timeline, instances)

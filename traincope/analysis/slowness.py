@@ -48,16 +48,24 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     checkpoint stands in the stream itself.
     """
     longest = _longest(ledger)
-    if len(longest) < FEWEST:
-        return
     lengths = np.array(list(longest.values()), dtype=np.int64)
+    limit = limit_ns(lengths)
+    if limit is None:
+        return
     usual = float(np.median(lengths))
-    limit = max(usual + SIGMAS * SCALE * float(np.median(np.abs(lengths - usual))), LEAST_RATIO * usual)
     starts = {step.number: step.start_ns for rank in timeline.ranks for step in rank.steps}
     for number in (number for number, ns in longest.items() if ns > limit):
         reason = _reason(ledger, number, excess_ns=longest[number] - usual)
         if reason is None or reason.term != "checkpoint_stall":
             yield _slow(number, longest[number], usual_ns=usual, reason=reason, at_ns=starts[number])
+
+
+def limit_ns(lengths_ns: Ints) -> float | None:
+    """Above which a step is slow, by the lengths of all; None: they are too few."""
+    if len(lengths_ns) < FEWEST:
+        return None
+    usual = float(np.median(lengths_ns))
+    return max(usual + SIGMAS * SCALE * float(np.median(np.abs(lengths_ns - usual))), LEAST_RATIO * usual)
 
 
 def skipped_steps(timeline: Timeline) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from traincope.cli.agent import AgentCommand
 from traincope.cli.command import Command
 from traincope.cli.dashboards import Dashboards
 from traincope.cli.demo import Demo
@@ -18,7 +19,10 @@ from traincope.cli.run import Run
 from traincope.cli.train import Train
 from traincope.errors import TraincopeError
 
-COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), Plan(), Import(), Export(), Dashboards(), Doctor())
+COMMANDS: tuple[Command, ...] = (
+    *(Demo(), Run(), Train(), Report(), Plan(), Import(), Export(), Dashboards(), Doctor()),
+    AgentCommand(),
+)
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 
 INTERRUPTED = 130

@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 OFF_SWITCH = "TRAINCOPE"
 OUT_VARIABLE = "TRAINCOPE_OUT"
 LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
+AGENT_VARIABLE = "TRAINCOPE_AGENT"
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
 
@@ -39,6 +40,13 @@ class Options:
     """Own time above this share of the step over 20 steps lowers the level by one; None: never."""
     flops: float | None = None
     """Model FLOPs of one step of the whole job, where they cannot be counted; None: what is counted."""
+    agent: bool = True
+    """Whether the first rank of a node that finds none starts the node's agent; not if $TRAINCOPE_AGENT is `off`."""
+
+
+def told_agent(options: Options) -> bool:
+    """The environment can only take it away: where children are forbidden, the code does not change."""
+    return options.agent and os.environ.get(AGENT_VARIABLE, "").lower() not in ("off", "0")
 
 
 def told_level(options: Options) -> int:

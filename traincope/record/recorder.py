@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
+from traincope.record.agent import start_agent
 from traincope.record.guard import guard
 from traincope.record.identity import Identity, this_host
 from traincope.record.meeting import Meeting, Place
@@ -37,9 +38,20 @@ class Recorder:
     `settle` renames; the mapped files do not notice.
     """
 
-    def __init__(self, out: Path | None, *, root: Path, identity: Identity, disk_budget_bytes: int) -> None:
+    def __init__(
+        self,
+        out: Path | None,
+        *,
+        root: Path,
+        identity: Identity,
+        disk_budget_bytes: int,
+        with_agent: bool = False,
+    ) -> None:
         """`out`: the run directory, or None to make one in `root`. Raises OSError where it cannot be written."""
         self.identity = identity
+        self._disk_budget_bytes = disk_budget_bytes
+        self._with_agent = with_agent
+        """Whether the node's agent is started, where there is none yet, once the rank knows its place."""
         self._out = out
         self._meeting = Meeting(out=out, root=root, identity=identity)
         self.place: Place | None = None
@@ -172,6 +184,8 @@ class Recorder:
         self.directory = self.shared.directory = place.directory
         self.place = place
         self.note()
+        if self._with_agent:
+            guard(start_agent)(place, self._disk_budget_bytes)
 
     def note(self, **ending: Any) -> None:
         """Write `rank.json`, and `run.json` from rank 0 or where none is yet; both atomically."""
@@ -222,6 +236,7 @@ class Recorder:
         """
         if os.getpid() != self._owner_pid:
             return
+        self._with_agent = False  # an agent for what is over would be one too late
         self.settle(True, True)
         if ending == CLEAN:
             self.steps.finish()

@@ -24,6 +24,7 @@ from traincope.record.options import (
     OFF_SWITCH,
     OUT_VARIABLE,
     Options,
+    told_agent,
     told_axes,
     told_depth,
     told_level,
@@ -140,6 +141,7 @@ class Run:
             root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
             identity=identify(os.environ, run_id=self._options.run_id),
             disk_budget_bytes=self._options.disk_budget,
+            with_agent=told_agent(self._options),
         )
         recorder.module_depth, recorder.told_axes = told_depth(self._options), told_axes(self._options)
         if self._options.flops is not None:
@@ -186,6 +188,7 @@ def run(
     disk_budget: int = DEFAULT_DISK_BUDGET,
     throttle: float | None = DEFAULT_RATIO,
     flops: float | None = None,
+    agent: bool = True,
 ) -> Run: ...
 
 

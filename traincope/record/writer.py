@@ -260,9 +260,12 @@ class ThreadWriter:
         if len(self._names) >= self._shared.segments_per_thread:
             oldest = self._names[1]
             del self._names[1]
+            try:
+                (self._shared.directory / oldest).unlink()
+            except FileNotFoundError:
+                return  # the node's agent has compacted it
             self._lost += CAPACITY
             self._shared.dropped += CAPACITY
-            (self._shared.directory / oldest).unlink(missing_ok=True)
 
     def _note_drops(self) -> None:
         if self._current is not None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
 from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
-from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, in_order, rank_number
+from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, rank_number, records_of
 from traincope.store.lines import dense_names, parse, read_numbered
-from traincope.store.segments import RECORD_DTYPE, own_events, read_segment
+from traincope.store.records import read_records
+from traincope.store.segments import RECORD_DTYPE, own_events
 
 SAVING, LOADING = "save", "load"
 """How the names of checkpoint stalls begin."""
@@ -74,7 +75,7 @@ def read_attempt(directory: Path) -> Attempt | None:
     """A light reading of an attempt that is not the last; None where nothing of it can be read."""
     ranks = {number: path for path in directory.glob("rank-*") if (number := rank_number(path)) is not None}
     for path in (ranks[number] for number in sorted(ranks)):
-        main = _main(in_order(path.glob("main-*.seg")))
+        main = _main(records_of(path, thread="main"))
         if len(main):
             return summarise(
                 main,
@@ -191,7 +192,7 @@ def _last_ns(records: NDArray[np.void]) -> int:
 
 def _last_wall_ns(rank: Path) -> int:
     """From its newest segment alone."""
-    newest = _main(in_order(rank.glob("main-*.seg"))[-1:])
+    newest = _main(records_of(rank, thread="main")[-1:])
     return _last_ns(newest) + wall_offset_ns(newest) if (newest["kind"] == Kind.CLOCK).any() else 0
 
 
@@ -200,7 +201,7 @@ def _main(paths: list[Path]) -> NDArray[np.void]:
     parts = []
     for path in paths:
         try:
-            parts.append(read_segment(path).records)
+            parts.append(read_records(path).records)
         except RunDirectoryError:
             continue
     return np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)

@@ -13,6 +13,13 @@ FATAL_FILE = "signal-fatal.txt"
 """Stacks at a fatal signal (SIGSEGV, SIGABRT, ...), whose name is its first line."""
 LEVEL_FILE = "level"
 """A digit in it is the level a running job shall record at."""
+ROWS_FILE = "rows.jsonl"
+"""A rank's ledger, a finished step a line (`rows.py`)."""
+AGENT_LOG = "agent.log"
+"""What the node's agent had to say, with the rank that started it."""
+SEGMENT, COMPACTED = ".seg", ".parquet"
+"""How the files of records end: as they are written, and as the node's agent keeps them."""
+OWN_THREAD = re.compile(r"(main|thread-\d+)-\d+")
 LAUNCHER_FILE = "launcher.jsonl"
 """What the launcher noted of processes that did not end well."""
 PROVISIONAL = "provisional-"
@@ -29,6 +36,13 @@ def rank_directory(run: Path, *, attempt: int, rank: int) -> Path:
 
 def segment_path(directory: Path, *, thread: str, index: int) -> Path:
     return directory / f"{thread}-{index:05d}.seg"
+
+
+def records_of(rank: Path, *, thread: str = "*") -> list[Path]:
+    """The files of a rank's records, each part once: where it is there in both forms, the compacted one."""
+    compacted = {path.stem: path for path in rank.glob(f"{thread}-*{COMPACTED}") if OWN_THREAD.fullmatch(path.stem)}
+    written = {path.stem: path for path in rank.glob(f"{thread}-*{SEGMENT}")}
+    return in_order((written | compacted).values())
 
 
 def in_order(segments: Iterable[Path]) -> list[Path]:

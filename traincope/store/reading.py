@@ -22,12 +22,13 @@ from traincope.store.layout import (
     RANK_FILE,
     RUN_FILE,
     attempt_number,
-    in_order,
     rank_number,
+    records_of,
     traces_of,
 )
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
-from traincope.store.segments import RECORD_DTYPE, SegmentRecords, read_segment
+from traincope.store.records import read_records
+from traincope.store.segments import RECORD_DTYPE, SegmentRecords
 from traincope.topology import Group
 
 SAME_LAUNCH_NS = 60_000_000_000
@@ -192,9 +193,9 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
             f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
         )
     segments = []
-    for path in in_order(directory.glob("*.seg")):
+    for path in records_of(directory):
         try:
-            segment = read_segment(path)
+            segment = read_records(path)
         except VersionError:
             raise
         except RunDirectoryError as error:

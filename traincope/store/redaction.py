@@ -21,8 +21,10 @@ import numpy as np
 from traincope.errors import RunDirectoryError, UsageError
 from traincope.events import FORMAT_VERSION, Kind
 from traincope.store import words
+from traincope.store.compacted import is_thinned, write_compacted
 from traincope.store.launcher import append_notes, notes_of, read_notes
 from traincope.store.layout import (
+    COMPACTED,
     DETAILS_FILE,
     FATAL_FILE,
     GROUPS_FILE,
@@ -33,11 +35,13 @@ from traincope.store.layout import (
     RUN_FILE,
     attempt_number,
     rank_number,
+    records_of,
     signal_file,
 )
 from traincope.store.lines import parse, read_numbered, read_object
 from traincope.store.reading import find_run
-from traincope.store.segments import SegmentRecords, own_events, read_segment
+from traincope.store.records import read_records
+from traincope.store.segments import SegmentRecords, own_events
 
 OURS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS)
 """Kinds whose names only traincope gives."""
@@ -112,13 +116,16 @@ def _copy_rank(rank: Path, target: Path, hashed: Hash) -> None:
 def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:
     """Those that can be read: they hold nothing but numbers."""
     copied = []
-    for path in sorted(rank.glob("*.seg")):
+    for path in records_of(rank):
         try:
-            segment = read_segment(path)
+            segment = read_records(path)
         except RunDirectoryError:
             continue
         if segment.thread == "main" or segment.thread.removeprefix("thread-").isdecimal():
-            shutil.copyfile(path, target / path.name)
+            if path.suffix == COMPACTED:
+                write_compacted(target, segment, thinned=is_thinned(path))
+            else:
+                shutil.copyfile(path, target / path.name)
             copied.append(segment)
     return copied
 

@@ -89,27 +89,33 @@ def read_segment(path: Path) -> SegmentRecords:
     Raises VersionError for a format this traincope does not know, RunDirectoryError where not
     even the header is left.
     """
-    thread, _, index = path.stem.rpartition("-")
-    if not thread or not index.isdecimal():
-        raise RunDirectoryError(
-            f"{path} is not named as a segment is (main-00000.seg); remove it, the others still open"
-        )
+    thread, index = named(path)
     raw = path.read_bytes()
-    capacity = _read_header(raw, path)
+    capacity = read_header(raw, path)
     usable = (len(raw) - HEADER_BYTES) // RECORD_BYTES
     records = np.frombuffer(raw, dtype=RECORD_DTYPE, count=max(usable, 0), offset=min(HEADER_BYTES, len(raw)))
     ends = np.flatnonzero(records["kind"] == 0)
     used = int(ends[0]) if len(ends) else len(records)
     torn = max((len(raw) - HEADER_BYTES) % RECORD_BYTES, 0) if usable < capacity else 0
     begun = records[:used]
-    sound = _make_sense(begun)
+    sound = make_sense(begun)
     return SegmentRecords(
         thread=thread,
-        index=int(index),
+        index=index,
         records=begun if sound.all() else begun[sound],
         lost_bytes=torn,
         garbled=used - int(np.count_nonzero(sound)),
     )
+
+
+def named(path: Path) -> tuple[str, int]:
+    """Thread and index of a segment, by its name. Raises RunDirectoryError where it is none's."""
+    thread, _, index = path.stem.rpartition("-")
+    if not thread or not index.isdecimal():
+        raise RunDirectoryError(
+            f"{path} is not named as a segment is (main-00000.seg); remove it, the others still open"
+        )
+    return thread, int(index)
 
 
 def own_events(records: NDArray[np.void]) -> NDArray[np.void]:
@@ -118,7 +124,7 @@ def own_events(records: NDArray[np.void]) -> NDArray[np.void]:
     return own
 
 
-def _make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
+def make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which records the recorder can have written; one absurd time would spoil every sum."""
     start, end, value, kind = (records[name] for name in ("start_ns", "end_ns", "value", "kind"))
     sound = (kind <= max(Kind)) & (records["phase"] <= max(Phase)) & (start >= 0) & (end < LARGEST)
@@ -128,7 +134,8 @@ def _make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
     return np.asarray(sound & (start < LARGEST))
 
 
-def _read_header(raw: bytes, path: Path) -> int:
+def read_header(raw: bytes, path: Path) -> int:
+    """Of the first `HEADER_BYTES` of a segment: how many records it has room for. Raises as `read_segment`."""
     if raw[: len(MAGIC)] != MAGIC:
         raise RunDirectoryError(f"{path} is no traincope segment, or its header is gone; the other ranks still open")
     length = int.from_bytes(raw[len(MAGIC) : len(MAGIC) + 4], "little")

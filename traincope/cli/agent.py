@@ -1,0 +1,140 @@
+"""`traincope agent`: what a run starts once a node by itself, by hand."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from traincope.errors import RunDirectoryError, TraincopeError, UsageError
+from traincope.live.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
+from traincope.live.observers import Node, make_observers
+from traincope.record.options import DEFAULT_DISK_BUDGET
+from traincope.store.layout import attempt_directory, attempt_number
+from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
+from traincope.store.reading import find_run
+
+INTERVAL_VARIABLE = "TRAINCOPE_AGENT_INTERVAL"
+MOST_SECONDS = 86_400.0
+NICE = 10
+"""Training comes first."""
+
+
+class AgentCommand:
+    name = "agent"
+    help = "watch a run's ranks on this node: ledger rows, compaction, live numbers (a run starts it by itself)"
+    example = "traincope agent traincope_runs/my-job"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory that ranks of this node use")
+        parser.add_argument("--attempt", type=int, metavar="N", help="launch of the job (default: the last)")
+        parser.add_argument(
+            "--interval",
+            type=_seconds,
+            default=os.environ.get(INTERVAL_VARIABLE, str(DEFAULT_INTERVAL_SECONDS)),
+            metavar="SECONDS",
+            help="from one look at the ranks to the next, at least (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--disk-budget",
+            type=int,
+            default=DEFAULT_DISK_BUDGET,
+            metavar="BYTES",
+            help="what a writing thread of a rank may keep (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--share",
+            type=_share,
+            default=str(SHARE_OF_A_CORE),
+            metavar="RATIO",
+            help="of a core that it takes at most, resting longer where a look takes long (default: %(default)s)",
+        )
+        parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
+        parser.add_argument("--ranks", type=int, default=1, help=argparse.SUPPRESS)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        run = find_run(arguments.run_directory).resolve()
+        attempt = _last_attempt(run) if arguments.attempt is None else arguments.attempt
+        job = job_name(run, attempt=attempt)
+        lock = arguments.lock if arguments.lock is not None else _lock(job, run)
+        try:
+            _make_way()
+            agent = _agent(arguments, Node(run=run, attempt=attempt, job=job))
+            agent.run()
+        finally:
+            remove_lock(lock_path(job), lock)
+        print(f"{agent.num_rows:,} ledger rows written to {attempt_directory(run, attempt)}")
+        return 0
+
+
+def _agent(arguments: argparse.Namespace, node: Node) -> Agent:
+    options = Options(
+        run=node.run,
+        attempt=node.attempt,
+        disk_budget_bytes=arguments.disk_budget,
+        expected_ranks=arguments.ranks,
+        interval_seconds=arguments.interval,
+        share_of_a_core=arguments.share,
+    )
+    agent = Agent(options, observers=make_observers(node))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.stop.set())
+    return agent
+
+
+def _lock(job: str, run: Path) -> int:
+    try:
+        lock = take_lock(lock_path(job))
+    except OSError as error:
+        raise UsageError(f"cannot lock {lock_path(job)}: {error.strerror}") from error
+    if lock is None:
+        raise UsageError(f"an agent of this node is watching {run} already: it holds {lock_path(job)}")
+    return lock
+
+
+def _last_attempt(run: Path) -> int:
+    numbers = [number for path in run.glob("attempt-*") if (number := attempt_number(path)) is not None]
+    if not numbers:
+        raise RunDirectoryError(f"{run} was begun, but no rank knows its place yet; try again once training runs")
+    return max(numbers)
+
+
+def _make_way() -> None:
+    """For the training: behind it in the queue, and on any core, not only on that of the rank that began this."""
+    with suppress(OSError):
+        os.nice(NICE)
+    with suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is no interval: give seconds above 0, as 5")
+    return seconds
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share of a core: give one above 0, up to 1, as 0.01")
+    return share
+
+
+def main() -> None:
+    """What a training process starts: the same command, without the others' imports."""
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    command = AgentCommand()
+    parser = argparse.ArgumentParser(prog="traincope agent")
+    command.add_arguments(parser)
+    try:
+        sys.exit(command.run(parser.parse_args()))
+    except TraincopeError as error:
+        print(f"traincope agent: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

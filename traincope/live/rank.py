@@ -1,0 +1,207 @@
+"""One rank, as the agent knows it: its records as they come, and whether it is still there."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.errors import RunDirectoryError
+from traincope.events import NO_STEP, OPEN, Flag, Kind
+from traincope.live.processes import is_running
+from traincope.live.tail import SegmentTail
+from traincope.live.window import RankState, RankStatus
+from traincope.store import RECORD_DTYPE, RankRecords, SegmentRecords
+from traincope.store.cards import RankInfo, read_rank_info
+from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT
+from traincope.store.lines import dense_groups, dense_names, read_numbered
+from traincope.store.rows import Row, append_rows, read_rows
+from traincope.topology import Group
+
+MAIN = "main"
+COUNTED_STEPS = 2
+"""Of the steps whose FLOPs were counted, the newest that stand for the others."""
+
+
+class RankTail:
+    """The records of one rank's directory that are not yet released, and what was pinned of those that are."""
+
+    def __init__(self, directory: Path, *, attempt: int) -> None:
+        """Raises RunDirectoryError where the rank says nothing of itself."""
+        self.directory = directory
+        self.attempt = attempt
+        self.info: RankInfo = read_rank_info(directory)
+        self.segments: dict[tuple[str, int], SegmentTail] = {}
+        self.rows = read_rows(directory, rank=self.info.coord.rank)
+        """What an agent before this one has written."""
+        self.done = max((row.step for row in self.rows), default=NO_STEP)
+        """The last step that has a row."""
+        self.odd_steps = {row.step for row in self.rows if row.anomalous}
+        self._state = RankState.ALIVE
+        self.num_records = self.num_dropped = self.last_record_ns = 0
+        self._finished: set[tuple[str, int]] = set()
+        """Segments that were read to their end and released."""
+        self._clock = np.empty(0, dtype=RECORD_DTYPE)
+        """The first reading of both clocks: all windows have it, so that an instant is the same in all of them."""
+        self._pinned = np.empty(0, dtype=RECORD_DTYPE)
+        self._names: tuple[str, ...] = ()
+        self._groups: tuple[Group, ...] = ()
+        self._details: dict[int, dict[str, Any]] = {}
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def rank(self) -> int:
+        return self.info.coord.rank
+
+    def read(self, *, now_ns: int) -> None:
+        """What has come since. A segment that is gone keeps what was read of it. Raises OSError, RunDirectoryError."""
+        self.info = read_rank_info(self.directory)
+        self._state = self._look()  # before its records are read: of a rank that is over all of them are there
+        self._find_segments()
+        for tail in self.segments.values():
+            try:
+                self._count(tail.read(now_ns=now_ns))
+            except FileNotFoundError:
+                continue
+        self._read_words()  # after the records, for a word is written down before the first record that has it
+
+    def status(self) -> RankStatus:
+        return RankStatus(
+            rank=self.rank,
+            info=self.info,
+            state=self._state,
+            last_record_ns=self.last_record_ns,
+            num_records=self.num_records,
+            num_dropped=self.num_dropped,
+        )
+
+    def records(self) -> RankRecords:
+        """All that is held, as `read_run` would give it."""
+        kept = SegmentRecords(thread=MAIN, index=0, records=np.concatenate([self._clock, self._pinned]), lost_bytes=0)
+        return RankRecords(
+            attempt=self.attempt,
+            info=self.info,
+            names=self._names,
+            groups=self._groups,
+            segments=(kept, *(_without_clocks(self.segments[key].segment) for key in sorted(self.segments))),
+            details=self._details,
+            problems=(),
+        )
+
+    def finished_steps(self) -> NDArray[np.void]:
+        """STEP records of complete steps that are held."""
+        held = self._held(MAIN)
+        whole = (held["kind"] == Kind.STEP) & (held["end_ns"] != OPEN) & (held["flags"] & Flag.PARTIAL == 0)
+        steps: NDArray[np.void] = held[whole]
+        return steps
+
+    def start_of_done_ns(self) -> int:
+        """When the last step began that has a row; 0 where there is none yet."""
+        steps = self.finished_steps()
+        return int(steps["start_ns"][steps["step"] <= self.done].max(initial=0))
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """Write down these of its steps. They are done, also where that raises OSError."""
+        self.done = max((row.step for row in rows), default=self.done)
+        self.odd_steps.update(row.step for row in rows if row.anomalous)
+        if rows:
+            append_rows(self.directory, rows)
+
+    def is_running(self) -> bool:
+        """Whether its process is there, ended or not."""
+        return is_running(self.info.pid, since_wall_ns=self.info.started_wall_ns)
+
+    def open_since_ns(self) -> int | None:
+        """When the oldest collective began that has no end yet."""
+        parts = [tail.records for tail in self.segments.values()]
+        begun = [part["start_ns"][(part["kind"] == Kind.COLLECTIVE) & (part["end_ns"] == OPEN)] for part in parts]
+        return min((int(starts.min()) for starts in begun if len(starts)), default=None)
+
+    def release(self, before_ns: int) -> None:
+        """Give up what had ended before, but for what later windows need of it."""
+        given_up = [tail.release(before_ns) for key, tail in sorted(self.segments.items()) if key[0] == MAIN]
+        for (thread, _), tail in self.segments.items():
+            if thread != MAIN:
+                tail.release(before_ns)
+        self._pinned = _pinned(np.concatenate([self._pinned, *given_up]))
+
+    def full_segments(self) -> list[SegmentTail]:
+        """Those that nothing of is held, and that another follows in their thread, oldest first."""
+        newest = dict(sorted(self.segments))
+        return [
+            tail
+            for (thread, index), tail in sorted(self.segments.items())
+            if not len(tail.records) and (index < newest[thread])
+        ]
+
+    def forget(self, tail: SegmentTail) -> None:
+        """It is read no more."""
+        del self.segments[tail.thread, tail.index]
+        self._finished.add((tail.thread, tail.index))
+
+    def _look(self) -> RankState:
+        if self.info.ending is not None:
+            return RankState.ENDED
+        return RankState.ALIVE if self.is_running() else RankState.GONE
+
+    def _held(self, thread: str) -> NDArray[np.void]:
+        parts = [self.segments[key].records for key in sorted(self.segments) if key[0] == thread]
+        return np.concatenate([np.empty(0, dtype=RECORD_DTYPE), *parts])
+
+    def _find_segments(self) -> None:
+        for path in self.directory.glob(f"*{SEGMENT}"):
+            try:
+                tail = SegmentTail(path)
+            except RunDirectoryError:
+                continue
+            key = tail.thread, tail.index
+            if key not in self._finished:
+                self.segments.setdefault(key, tail)
+
+    def _count(self, new: NDArray[np.void]) -> None:
+        if not len(new):
+            return
+        if not len(self._clock):
+            self._clock = new[new["kind"] == Kind.CLOCK][:1]
+        self.num_records += len(new)
+        self.num_dropped += int(new["value"][new["kind"] == Kind.DROPPED].sum())
+        self.last_record_ns = max(self.last_record_ns, int(new["start_ns"].max()), int(new["end_ns"].max()))
+
+    def _read_words(self) -> None:
+        """Names, groups and details, where they have grown."""
+        if self._grown(NAMES_FILE):
+            self._names = dense_names(self._lines(NAMES_FILE))
+        if self._grown(GROUPS_FILE):
+            self._groups = dense_groups(self._lines(GROUPS_FILE))
+        if self._grown(DETAILS_FILE):
+            self._details = {n: value for n, value in self._lines(DETAILS_FILE).items() if isinstance(value, dict)}
+
+    def _grown(self, name: str) -> bool:
+        path = self.directory / name
+        size = path.stat().st_size if path.exists() else 0
+        before, self._sizes[name] = self._sizes.get(name, 0), size
+        return size != before
+
+    def _lines(self, name: str) -> dict[int, Any]:
+        return read_numbered(self.directory / name, version=self.info.version)
+
+
+def over(ranks: Iterable[RankStatus]) -> bool:
+    """Whether none of them will write anything more."""
+    return all(rank.over for rank in ranks)
+
+
+def _without_clocks(segment: SegmentRecords) -> SegmentRecords:
+    return replace(segment, records=segment.records[segment.records["kind"] != Kind.CLOCK])
+
+
+def _pinned(released: NDArray[np.void]) -> NDArray[np.void]:
+    """The FLOPs of the newest counted steps, and what was logged in those and in the latest."""
+    flops = released[released["kind"] == Kind.FLOPS]
+    counted = np.unique(flops["step"])[-COUNTED_STEPS:]
+    recent = int(released["step"].max(initial=0)) - 1
+    logged = released[released["kind"] == Kind.SCALAR]
+    logged = logged[np.isin(logged["step"], counted) | (logged["step"] >= recent)]
+    return np.concatenate([flops[np.isin(flops["step"], counted)], logged])
