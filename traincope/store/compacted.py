@@ -51,7 +51,6 @@ def write_compacted(directory: Path, segment: SegmentRecords, *, thinned: bool =
             use_dictionary=list(WORDS),
             column_encoding=ENCODINGS,
             write_statistics=False,
-            store_schema=False,
         )
         os.replace(unborn, path)
     finally:
