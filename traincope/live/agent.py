@@ -28,6 +28,8 @@ GLANCE_SECONDS = 1.0
 """So often a resting agent asks whether the ranks are still there."""
 FORGOTTEN_NS = 300_000_000_000
 """A rank that has not finished a step for so long does not keep the records of the others from being released."""
+MOST_HELD = 1 << 20
+"""Records of a rank, 56 bytes each: a step that takes more is not reduced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,8 @@ def release(tails: Sequence[RankTail], *, now_ns: int) -> None:
     of_all_ns = max(min(starts_ns.values()), now_ns - FORGOTTEN_NS)
     for tail in tails:
         tail.release(min(starts_ns[tail.rank], of_all_ns))
+        if tail.num_held > MOST_HELD:
+            tail.give_up(now_ns - FORGOTTEN_NS)
 
 
 def _kept(rows: Sequence[Row], tails: Sequence[RankTail]) -> tuple[Row, ...]:

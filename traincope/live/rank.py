@@ -127,6 +127,16 @@ class RankTail:
                 tail.release(before_ns)
         self._pinned = _pinned(np.concatenate([self._pinned, *given_up]))
 
+    @property
+    def num_held(self) -> int:
+        return sum(len(tail.records) for tail in self.segments.values())
+
+    def give_up(self, before_ns: int) -> None:
+        """The step under way, which has come to more records than can be held: it gets no row."""
+        held = self._held(MAIN)
+        self.done = int(held["step"][held["kind"] == Kind.STEP].max(initial=self.done))
+        self.release(before_ns)
+
     def full_segments(self) -> list[SegmentTail]:
         """Those that nothing of is held, and that another follows in their thread, oldest first."""
         newest = dict(sorted(self.segments))

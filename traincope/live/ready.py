@@ -65,8 +65,9 @@ def _oldest_ns(ranks: Sequence[Progress], *, default_ns: int) -> int:
 
 
 def _settled(running: Sequence[Progress], step: int, *, now_ns: int) -> bool:
-    if all(rank.finished > step for rank in running):
+    ends_ns = [rank.ends_ns[step] for rank in running if step in rank.ends_ns]
+    if not ends_ns or all(rank.finished > step for rank in running):
         return True
-    ended_ns = max((rank.ends_ns[step] for rank in running if step in rank.ends_ns), default=now_ns)
+    ended_ns = max(ends_ns)
     is_open = any(rank.open_since_ns is not None and rank.open_since_ns < ended_ns for rank in running)
     return now_ns - ended_ns >= SETTLING_NS and not is_open

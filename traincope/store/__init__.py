@@ -13,6 +13,9 @@
           kernels-step-00000010.json   at level 3 the kernel trace of a step, as torch's profiler wrote it
           main-00000.seg           records of the training thread, oldest segment first
           thread-1-00000.seg       records of the first other thread that wrote some
+          main-00000.parquet       the same as main-00000.seg, compacted by the node's agent once it was full
+          rows.jsonl               its ledger rows, a finished step a line, by the node's agent (`rows.py`)
+          agent.log                what that agent had to say, with the rank that started it
 
 Everything but `rank.json`'s ending is on disk (or in the page cache) the moment it happens.
 """

@@ -1,0 +1,80 @@
+"""A segment is read while it is being written: each record once, and again until it has ended."""
+
+from pathlib import Path
+
+import numpy as np
+
+from traincope.events import OPEN, Kind
+from traincope.live.tail import SETTLING_NS, SegmentTail
+from traincope.record.writer import Shared, ThreadWriter, add_flag, end
+from traincope.store.segments import read_segment
+
+
+def writer_in(directory: Path) -> ThreadWriter:
+    return ThreadWriter(Shared(directory, segments_per_thread=4), thread="main")
+
+
+def test_only_what_came_since_is_new_and_an_open_record_is_closed_later(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    first = writer.begin(Kind.PHASE)
+    tail = SegmentTail(tmp_path / "main-00000.seg")
+    assert tail.read(now_ns=0)["kind"].tolist() == [Kind.CLOCK, Kind.PHASE]
+    assert tail.has_open
+    second = writer.begin(Kind.SPAN)
+    end(first)
+    assert tail.read(now_ns=1)["kind"].tolist() == [Kind.SPAN]
+    assert (tail.records["end_ns"] == OPEN).tolist() == [False, False, True]
+    end(second)
+    assert len(tail.read(now_ns=2)) == 0
+    assert tail.records.tobytes() == read_segment(tail.path).records.tobytes()
+    writer.close()
+
+
+def test_a_flag_that_comes_after_the_end_is_seen(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    slot = writer.begin(Kind.STEP)
+    end(slot)
+    tail = SegmentTail(tmp_path / "main-00000.seg")
+    tail.read(now_ns=int(slot[0][slot[1]]))
+    add_flag(slot, 64)
+    tail.read(now_ns=int(slot[0][slot[1]]) + 2 * SETTLING_NS)
+    assert tail.records["flags"].tolist() == [0, 64]
+    add_flag(slot, 1)
+    tail.read(now_ns=int(slot[0][slot[1]]) + 3 * SETTLING_NS)
+    assert tail.records["flags"].tolist() == [0, 64]  # settled since: nothing is written so late
+    writer.close()
+
+
+def test_more_records_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    for value in range(3000):
+        writer.write(Kind.MEMORY, value, value, value=value)
+    tail = SegmentTail(tmp_path / "main-00000.seg")
+    assert tail.read(now_ns=0)["value"][1:].tolist() == list(range(3000))
+    assert tail.num_read == 3001
+    writer.close()
+
+
+def test_what_ended_before_is_released_and_what_is_open_is_not(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    for start, stop in ((10, 20), (10, OPEN), (10, 50), (40, 50)):
+        writer.write(Kind.PHASE, start, stop)
+    tail = SegmentTail(tmp_path / "main-00000.seg")
+    tail.read(now_ns=0)
+    assert tail.release(40)["end_ns"].tolist() == [20]
+    assert tail.records["end_ns"][1:].tolist() == [OPEN, 50, 50]
+    writer.write(Kind.PHASE, 60, 70)
+    tail.read(now_ns=1)
+    assert tail.records["end_ns"][1:].tolist() == [OPEN, 50, 50, 70]
+    writer.close()
+
+
+def test_a_record_that_makes_no_sense_is_left_out(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    writer.write(Kind.PHASE, 100, 50)
+    writer.write(Kind.PHASE, 100, 150)
+    tail = SegmentTail(tmp_path / "main-00000.seg")
+    new = tail.read(now_ns=0)
+    assert new["end_ns"][1:].tolist() == [150]
+    assert np.array_equal(tail.records, new)
+    writer.close()
