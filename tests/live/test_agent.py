@@ -1,0 +1,271 @@
+"""One look after the other at runs that were really recorded, without torch."""
+
+import json
+import logging
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+import traincope
+from tests.live.recorded import rank_of, record
+from traincope.analysis import analyze
+from traincope.analysis.faults import FaultKind
+from traincope.errors import RunDirectoryError
+from traincope.live.agent import Agent, Options
+from traincope.live.rank import RankTail
+from traincope.live.window import RankState, Window
+from traincope.record.identity import this_host
+from traincope.store import read_run
+from traincope.store.layout import RANK_FILE, ROWS_FILE
+from traincope.store.rows import read_rows
+from traincope.timeline import open_run
+from traincope.topology import Host
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+
+
+@dataclass
+class Seen:
+    """Keeps what it is shown."""
+
+    windows: list[Window] = field(default_factory=list)
+
+    def observed(self, window: Window) -> None:
+        self.windows.append(window)
+
+    def close(self) -> None: ...
+
+
+class Broken(Seen):
+    def observed(self, window: Window) -> None:
+        raise ValueError(f"window of attempt {window.attempt}")
+
+
+def options(run: Path, *, disk_budget_bytes: int = 1 << 30) -> Options:
+    return Options(run=run, attempt=0, disk_budget_bytes=disk_budget_bytes, interval_seconds=0.01, share_of_a_core=1.0)
+
+
+def watch(run: Path) -> Seen:
+    seen = Seen()
+    Agent(options(run), observers=(seen,)).run()
+    return seen
+
+
+def here(sample: str, run: Path, *, host: Host | None = None) -> Path:
+    """A copy of a sample whose ranks are of this host, or of `host`; their processes are long gone."""
+    of = host or this_host()
+    shutil.copytree(SAMPLES / sample, run)
+    for path in run.glob("attempt-000/rank-*/" + RANK_FILE):
+        card = json.loads(path.read_text()) | {"host": of.name, "boot_id": of.boot_id}
+        path.write_text(json.dumps(card))
+    return run
+
+
+def offline_rows(run: Path) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
+    """(Rank, step) -> wall time and terms by the report's own analysis."""
+    return {
+        (rank.rank, step): (
+            int(rank.wall_ns[at]),
+            {term: int(values[at]) for term, values in rank.terms.items() if values is not None and values[at]},
+        )
+        for rank in analyze(open_run(run)).ledger.ranks
+        for at, step in enumerate(rank.numbers.tolist())
+    }
+
+
+def rows_of(run: Path, *, ranks: int) -> dict[tuple[int, int], tuple[int, dict[str, int]]]:
+    rows = [row for rank in range(ranks) for row in read_rows(rank_of(run, rank), rank=rank)]
+    return {(row.rank, row.step): (row.wall_ns, dict(row.terms)) for row in rows}
+
+
+@pytest.mark.parametrize("sample", ["demo", "demo-3d"])
+def test_rows_say_what_the_report_says(sample: str, tmp_path: Path) -> None:
+    run = here(sample, tmp_path / "run")
+    (window,) = watch(run).windows
+    expected = offline_rows(run)
+    assert len(expected) >= 24
+    assert rows_of(run, ranks=len(window.ranks)) == expected
+    assert all(sum(row.terms.values()) == row.wall_ns for row in window.rows)
+    assert window.last
+    assert window.warm_up == 0
+    assert {rank.state for rank in window.ranks} == {RankState.ENDED}
+    assert window.analysis is not None
+    report = analyze(open_run(run))
+    assert window.analysis.ledger.wall_ns == report.ledger.wall_ns
+    assert window.analysis.comm == report.comm
+    assert window.analysis.utilization.ratios.mfu == report.utilization.ratios.mfu
+    assert [rank.counted.tolist() for rank in window.analysis.ledger.ranks] == [
+        rank.counted.tolist() for rank in report.ledger.ranks
+    ]
+
+
+def test_each_step_is_shown_once_also_by_an_agent_that_was_begun_anew(tmp_path: Path) -> None:
+    run = here("demo", tmp_path / "run")
+    assert len(watch(run).windows[0].rows) == len(offline_rows(run))
+    (again,) = watch(run).windows
+    assert again.rows == ()
+    assert again.faults == ()
+    assert rows_of(run, ranks=4) == offline_rows(run)
+
+
+def test_an_agent_goes_on_from_the_rows_that_are_there(tmp_path: Path) -> None:
+    run = here("demo", tmp_path / "run")
+    watch(run)
+    whole = rows_of(run, ranks=4)
+    for rank, lines in ((0, 3), (1, 4), (2, 4), (3, 0)):
+        path = rank_of(run, rank) / ROWS_FILE
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]) + b"[99,1")
+    (window,) = watch(run).windows
+    assert {row.rank: min(r.step for r in window.rows if r.rank == row.rank) for row in window.rows} == {
+        0: 3,
+        1: 4,
+        2: 4,
+        3: 0,
+    }
+    assert rows_of(run, ranks=4) == whole
+
+
+def test_a_growing_run_is_reduced_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traincope.live.ready.SETTLING_NS", 0)
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        for _ in range(3):
+            run.step()
+        agent = Agent(options(tmp_path / "run"))
+        first = agent.look()
+        assert [row.step for row in first.rows] == [0, 1]
+        assert [rank.state for rank in first.ranks] == [RankState.ALIVE]
+        assert not first.last
+        agent._tidy()
+        assert agent.look().analysis is None
+        run.log(loss=float("nan"))
+        run.step()
+        second = agent.look()
+        assert [row.step for row in second.rows] == [2]
+        assert [fault.kind for fault in second.faults] == [FaultKind.NOT_FINITE]
+        assert second.rows[0].anomalous
+        assert second.analysis is not None
+        assert [rank.numbers[rank.counted].tolist() for rank in second.analysis.ledger.ranks] == [[2]]
+        agent._tidy()
+        run.step()
+        third = agent.look()
+        assert third.faults == ()
+    last = agent.look()
+    assert [row.step for row in (*third.rows, *last.rows)] == [3]
+    assert last.last
+    assert last.ranks[0].num_records == sum(len(s.records) for s in read_run(tmp_path / "run").ranks[0].segments)
+    assert rows_of(tmp_path / "run", ranks=1) == offline_rows(tmp_path / "run")
+
+
+def test_what_was_reduced_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traincope.live.ready.SETTLING_NS", 0)
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        agent = Agent(options(tmp_path / "run"))
+        held = []
+        for _ in range(4):
+            for _ in range(5):
+                for _ in range(20):
+                    with traincope.span("work"):
+                        pass
+                run.step()
+            agent.look()
+            agent._tidy()
+            held.append(sum(tail.num_held for tail in agent._tails.values()))
+    assert max(held) <= 60  # of the last step reduced and the one under way
+
+
+def test_a_step_too_large_to_hold_gets_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traincope.live.agent.MOST_HELD", 100)
+    monkeypatch.setattr("traincope.live.agent.FORGOTTEN_NS", 0)
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        run.step()
+        agent = Agent(options(tmp_path / "run"))
+        agent.look()
+        for _ in range(200):
+            with traincope.span("work"):
+                pass
+        agent.look()
+        agent._tidy()
+        assert sum(tail.num_held for tail in agent._tails.values()) < 100
+        for _ in range(3):
+            run.step()
+    last = agent.look()
+    assert [row.step for row in last.rows] == [1, 2]
+
+
+def test_an_observer_that_raises_harms_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record(tmp_path / "run", monkeypatch)
+    seen = Seen()
+    with caplog.at_level(logging.WARNING):
+        Agent(options(tmp_path / "run"), observers=(Broken(), seen)).run()
+    assert len(seen.windows) == 1
+    assert "window of attempt 0" in caplog.text
+
+
+def test_rows_that_cannot_be_written_are_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record(tmp_path / "run", monkeypatch)
+    (rank_of(tmp_path / "run") / ROWS_FILE).mkdir()
+    tail = Agent(options(tmp_path / "run"))
+    monkeypatch.setattr("traincope.live.rank.read_rows", lambda *_, **__: ())
+    with caplog.at_level(logging.WARNING):
+        window = tail.look()
+    assert [row.step for row in window.rows] == [0, 1, 2]
+    assert "could not be written" in caplog.text
+
+
+def test_a_rank_whose_process_is_gone_is_a_fault(tmp_path: Path) -> None:
+    run = here("demo", tmp_path / "run")
+    path = rank_of(run, 2) / RANK_FILE
+    card = {name: value for name, value in json.loads(path.read_text()).items() if name != "ending"}
+    path.write_text(json.dumps(card))
+    (window,) = watch(run).windows
+    assert [rank.state for rank in window.ranks] == [*[RankState.ENDED] * 2, RankState.GONE, RankState.ENDED]
+    ends = [(fault.kind, fault.ranks) for fault in window.faults if fault.is_fault and fault.ranks == (2,)]
+    assert ends == [(FaultKind.KILLED, (2,))]
+
+
+def test_ranks_of_another_host_are_not_its_own(tmp_path: Path) -> None:
+    here("demo", tmp_path / "run", host=Host(name="elsewhere", boot_id="1"))
+    with pytest.raises(RunDirectoryError, match="no rank of this host"):
+        Agent(options(tmp_path / "run")).run()
+
+
+def test_a_run_directory_that_vanishes_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch)
+    agent = Agent(options(tmp_path / "run"))
+    agent.look()
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunDirectoryError, match="missing"):
+        agent.run()
+
+
+def test_without_pyarrow_segments_stay_and_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import sys
+
+    record(tmp_path / "run", monkeypatch, steps=10, spans=9, capacity=40)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with caplog.at_level(logging.WARNING):
+        watch(tmp_path / "run")
+    assert caplog.text.count("pip install") == 1
+    assert len(list(rank_of(tmp_path / "run").glob("*.seg"))) == 4
+
+
+def test_flops_counted_long_ago_are_in_every_window(tmp_path: Path) -> None:
+    run = here("demo", tmp_path / "run")
+    tail = RankTail(rank_of(run), attempt=0)
+    tail.read(now_ns=1 << 60)
+    whole = tail.records()
+    tail.release(1 << 60)
+    (kept,) = [segment for segment in tail.records().segments if len(segment.records)]
+    flops = [record for segment in whole.segments for record in segment.records[segment.records["kind"] == 12]]
+    assert sorted(kept.records[kept.records["kind"] == 12].tolist()) == sorted(record.tolist() for record in flops)
+    assert replace(tail.status(), info=whole.info).num_records == sum(
+        len(segment.records) for segment in read_run(run).ranks[0].segments
+    )
