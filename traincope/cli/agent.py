@@ -17,6 +17,7 @@ from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
 from traincope.store.reading import find_run
 
 INTERVAL_VARIABLE = "TRAINCOPE_AGENT_INTERVAL"
+SHARE_VARIABLE = "TRAINCOPE_AGENT_SHARE"
 MOST_SECONDS = 86_400.0
 NICE = 10
 """Training comes first."""
@@ -47,7 +48,7 @@ class AgentCommand:
         parser.add_argument(
             "--share",
             type=_share,
-            default=str(SHARE_OF_A_CORE),
+            default=os.environ.get(SHARE_VARIABLE, str(SHARE_OF_A_CORE)),
             metavar="RATIO",
             help="of a core that it takes at most, resting longer where a look takes long (default: %(default)s)",
         )

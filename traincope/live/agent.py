@@ -94,6 +94,8 @@ class Agent:
             attempt=self._options.attempt,
             info=info,
             at_ns=now_ns,
+            since_ns=reducer.until_ns if reduced is None else reduced.since_ns,
+            until_ns=reducer.until_ns,
             ranks=ranks,
             rows=() if reduced is None else _kept(reduced.rows, tails),
             warm_up=reducer.warm_up,

@@ -30,6 +30,9 @@ class Reduced:
     analysis: Analysis
     rows: tuple[Row, ...]
     faults: tuple[Fault, ...]
+    since_ns: int
+    until_ns: int
+    """What lies outside of steps is new where it began in between; on the timeline's axis."""
 
 
 class Reducer:
@@ -46,7 +49,7 @@ class Reducer:
             longest[row.step] = max(row.wall_ns, longest.get(row.step, 0))
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._told: set[tuple[object, ...]] = set()
-        self._told_until_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
+        self.until_ns = self._told_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
         """What an agent before this one was there for, it has told."""
 
     def reduce(
@@ -67,13 +70,15 @@ class Reducer:
         analysis = analyze(timeline, out=left_out)
         rows = [row for rank in analysis.ledger.ranks for row in _rows(rank, timeline, after=done[rank.rank])]
         rows = [row for row in rows if row.step <= until]
-        ended_ns = FOREVER_NS if last else _end_ns(timeline, until)
-        faults = (*self._slow_steps(rows), *self._new(analysis.faults, ranks, until_ns=ended_ns))
+        since_ns, self.until_ns = self.until_ns, FOREVER_NS if last else max(self.until_ns, _end_ns(timeline, until))
+        faults = (*self._slow_steps(rows), *self._new(analysis.faults, ranks, until=FOREVER_NS if last else until))
         odd = {fault.step for fault in faults if fault.is_fault}
         return Reduced(
             analysis=analysis,
             rows=tuple(replace(row, anomalous=row.step in odd) for row in rows),
             faults=tuple(sorted(faults, key=lambda fault: fault.at_ns)),
+            since_ns=since_ns,
+            until_ns=self.until_ns,
         )
 
     def _records(self, tails: Sequence[RankTail], info: RunInfo) -> RunRecords:
@@ -107,17 +112,23 @@ class Reducer:
                     lasted_ns=longest[step].wall_ns,
                 )
 
-    def _new(self, faults: Sequence[Fault], ranks: Sequence[RankStatus], *, until_ns: int) -> Iterator[Fault]:
+    def _new(self, faults: Sequence[Fault], ranks: Sequence[RankStatus], *, until: int) -> Iterator[Fault]:
+        """What nobody was told yet, up to that step; how a rank ended, once it is over."""
         states = {rank.rank: rank.state for rank in ranks}
         for fault in faults:
             end = fault.kind in ENDS and len(fault.ranks) == 1
-            if fault.kind is FaultKind.SLOW_STEP or (end and states.get(fault.ranks[0]) is RankState.ALIVE):
-                continue
-            late = fault.at_ns > until_ns or fault.at_ns <= self._told_until_ns
-            key: tuple[object, ...] = ("end", fault.ranks[0]) if end else (fault.kind, fault.at_ns, fault.ranks)
-            if key not in self._told and (end or not late):
+            if end:
+                chosen = states.get(fault.ranks[0]) is not RankState.ALIVE
+            else:
+                chosen = fault.kind is not FaultKind.SLOW_STEP and self._is_due(fault, until=until)
+            key = ("end", fault.ranks) if end else (fault.kind, fault.at_ns, fault.what)
+            if chosen and key not in self._told:
                 self._told.add(key)
                 yield _gone(fault) if end and states.get(fault.ranks[0]) is RankState.GONE else fault
+
+    def _is_due(self, fault: Fault, *, until: int) -> bool:
+        ended_ns = fault.at_ns + (fault.lasted_ns or 0)
+        return self._told_ns < fault.at_ns and ended_ns <= self.until_ns and (fault.step is None or fault.step <= until)
 
 
 def _rows(rank: RankLedger, timeline: Timeline, *, after: int) -> Iterator[Row]:

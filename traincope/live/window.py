@@ -47,6 +47,10 @@ class Window:
     info: RunInfo
     at_ns: int
     """When the records were read, by `time.monotonic_ns()`."""
+    since_ns: int
+    until_ns: int
+    """What lies outside of steps is this window's where it began after `since_ns` and not after `until_ns`, on the
+    timeline's axis."""
     ranks: tuple[RankStatus, ...]
     rows: tuple[Row, ...]
     """Each step of each rank once in all windows of an attempt, also over an agent that was killed and begun anew."""

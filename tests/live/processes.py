@@ -1,0 +1,69 @@
+"""Ranks that are processes of their own, without torch, and the agents that they start."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from traincope.store.lock import job_name, lock_path
+
+TRAINING = """
+import os, sys, time
+import traincope
+with traincope.run(sys.argv[1], throttle=None) as run:
+    while not os.path.exists(sys.argv[2]):
+        with traincope.span("work"):
+            time.sleep(0.01)
+        run.step()
+"""
+"""Trains until a file is there."""
+DEADLINE_SECONDS = 60.0
+
+
+def start_rank(out: Path, stop: Path, *, rank: int, ranks: int, **variables: str) -> subprocess.Popen[bytes]:
+    """`stop`: the file that ends it."""
+    told = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    quick = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.1", "TRAINCOPE_AGENT_SHARE": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINING, str(out), str(stop)],
+        env={**os.environ, **told, **quick, **variables},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Look again and again; the deadline only keeps a broken test from hanging."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {what}"
+        time.sleep(0.02)
+
+
+def agents_of(run: Path) -> list[int]:
+    """Process ids of the agents whose command names the run."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            words = _words(process)
+            if "--lock" in words and str(run.resolve()) in words and not words[0].endswith("sh"):
+                found.append(int(process.name))
+    return found
+
+
+def the_agent_of(run: Path) -> int:
+    until(lambda: len(agents_of(run)) == 1, f"one agent of {run}")
+    return agents_of(run)[0]
+
+
+def lock_of(run: Path, *, attempt: int = 0) -> Path:
+    return lock_path(job_name(run, attempt=attempt))
+
+
+def _words(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return [""]
