@@ -1,13 +1,14 @@
 """Ranks that are processes of their own, without torch, and the agents that they start."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from traincope.store.lock import job_name, lock_path
+from traincope.store.lock import job_name, lock_path, take_lock
 
 TRAINING = """
 import os, sys, time
@@ -19,7 +20,7 @@ with traincope.run(sys.argv[1], throttle=None) as run:
         run.step()
 """
 """Trains until a file is there."""
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 100.0
 
 
 def start_rank(out: Path, stop: Path, *, rank: int, ranks: int, **variables: str) -> subprocess.Popen[bytes]:
@@ -56,6 +57,21 @@ def agents_of(run: Path) -> list[int]:
 def the_agent_of(run: Path) -> int:
     until(lambda: len(agents_of(run)) == 1, f"one agent of {run}")
     return agents_of(run)[0]
+
+
+def kill_agents(run: Path) -> None:
+    """And wait until they are gone and hold nothing: a process gives up its memory before its files."""
+    for agent in agents_of(run):
+        os.kill(agent, signal.SIGKILL)
+    until(lambda: not agents_of(run) and _is_free(lock_of(run)), "their death")
+
+
+def _is_free(lock: Path) -> bool:
+    held = take_lock(lock)
+    if held is None:
+        return False
+    os.close(held)
+    return True
 
 
 def lock_of(run: Path, *, attempt: int = 0) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.processes import agents_of, lock_of, start_rank, the_agent_of, until
+from tests.live.processes import agents_of, kill_agents, lock_of, start_rank, the_agent_of, until
 from tests.live.recorded import rank_of
 from tests.live.test_agent import offline_rows, rows_of
 from traincope.store.layout import AGENT_LOG, ROWS_FILE
@@ -21,8 +21,8 @@ from traincope.store.rows import read_rows
 def run(tmp_path: Path) -> Iterator[Path]:
     """A run directory; whatever agent is left is ended."""
     yield tmp_path / "run"
-    for pid in agents_of(tmp_path / "run"):
-        os.kill(pid, signal.SIGKILL)
+    kill_agents(tmp_path / "run")
+    lock_of(tmp_path / "run").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -67,10 +67,9 @@ def test_it_outlives_a_killed_rank_and_ends_with_the_last(run: Path, stop: Path)
 
 def test_killed_it_harms_nothing_and_another_goes_on(run: Path, stop: Path) -> None:
     rank = start_rank(run, stop, rank=0, ranks=1)
-    agent = the_agent_of(run)
+    the_agent_of(run)
     until(lambda: num_rows(run) > 3, "rows")
-    os.kill(agent, signal.SIGKILL)
-    until(lambda: not agents_of(run), "its death")
+    kill_agents(run)
     with (rank_of(run) / ROWS_FILE).open("ab") as file:
         file.write(b"[7,1")  # as if killed while writing
     stop.touch()

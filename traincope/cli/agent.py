@@ -53,7 +53,7 @@ class AgentCommand:
             help="of a core that it takes at most, resting longer where a look takes long (default: %(default)s)",
         )
         parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
-        parser.add_argument("--ranks", type=int, default=1, help=argparse.SUPPRESS)
+        parser.add_argument("--ranks", type=int, help=argparse.SUPPRESS)
 
     def run(self, arguments: argparse.Namespace) -> int:
         run = find_run(arguments.run_directory).resolve()

@@ -10,12 +10,12 @@ from time import monotonic_ns, process_time
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.keeping import Keeper, remove_leftovers
 from traincope.live.rank import RankTail, over
-from traincope.live.ready import last_ready, progress
+from traincope.live.ready import PATIENCE_NS, last_ready, progress
 from traincope.live.reducing import Reducer
 from traincope.live.window import Observer, RankStatus, Window
 from traincope.record.guard import guard
 from traincope.record.identity import this_host
-from traincope.store.cards import RankInfo, read_rank_info, read_run_info
+from traincope.store.cards import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import attempt_directory, rank_number
 from traincope.store.rows import Row
 
@@ -40,8 +40,8 @@ class Options:
     attempt: int
     disk_budget_bytes: int
     """Of each writing thread of a rank."""
-    expected_ranks: int = 1
-    """How many the node has, where that is known: none is reduced before all are there."""
+    expected_ranks: int | None = None
+    """How many the node has: no step is reduced before all are there. None: not told, it may have the whole world."""
     interval_seconds: float = DEFAULT_INTERVAL_SECONDS
     share_of_a_core: float = SHARE_OF_A_CORE
 
@@ -54,6 +54,7 @@ class Agent:
         """Set: it looks once more, and ends."""
         self._options = options
         self._observers = [guard(observer.observed) for observer in observers]
+        self._began_ns = monotonic_ns()
         self.num_rows = 0
         """Written so far."""
         self._tails: dict[int, RankTail] = {}
@@ -85,7 +86,7 @@ class Agent:
         ranks = tuple(tail.status() for tail in tails)
         info, reducer = read_run_info(self._options.run), self._reducer or self._first_look(tails)
         steps = [progress(tail, rank) for tail, rank in zip(tails, ranks, strict=True)]
-        until = last_ready(steps, expected=self._options.expected_ranks, now_ns=now_ns)
+        until = last_ready(steps, expected=self._expected(info, now_ns=now_ns), now_ns=now_ns)
         reduced = None
         if self._ended(ranks) or any(step <= until for one in steps for step in one.ends_ns):
             reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks))
@@ -118,6 +119,12 @@ class Agent:
                 "run the agent on a node of the job, with the run directory its ranks write to"
             )
         return [self._tails[rank] for rank in sorted(self._tails)]
+
+    def _expected(self, info: RunInfo, *, now_ns: int) -> int:
+        """How many ranks to wait for; those of other nodes, if there are any, not for ever."""
+        if self._options.expected_ranks is not None:
+            return self._options.expected_ranks
+        return info.world_size if now_ns - self._began_ns < PATIENCE_NS else 1
 
     def _first_look(self, tails: Sequence[RankTail]) -> Reducer:
         before = [row for tail in tails for row in tail.rows]

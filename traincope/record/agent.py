@@ -37,7 +37,7 @@ def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
     command = [
         *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(traincope.__file__).parents[1])),
         *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
-        *("--disk-budget", str(disk_budget_bytes), "--ranks", str(_local_ranks(place.world_size))),
+        *("--disk-budget", str(disk_budget_bytes), *_local_ranks()),
     ]
     with (place.directory / AGENT_LOG).open("ab") as log:
         shell = subprocess.Popen(
@@ -58,7 +58,7 @@ def _environment() -> dict[str, str]:
     return {**told, "OMP_NUM_THREADS": "1", OFF_SWITCH: "off"}
 
 
-def _local_ranks(world_size: int) -> int:
-    """How many ranks the node has, as far as the launcher tells."""
-    told = next((os.environ[name] for name in RANKS_VARIABLES if os.environ.get(name, "").isdecimal()), "1")
-    return min(int(told), world_size)
+def _local_ranks() -> tuple[str, ...]:
+    """How many ranks the node has, where the launcher tells."""
+    told = next((os.environ[name] for name in RANKS_VARIABLES if os.environ.get(name, "").isdecimal()), None)
+    return () if told is None else ("--ranks", told)
