@@ -35,7 +35,10 @@ class Seen:
     def observed(self, window: Window) -> None:
         self.windows.append(window)
 
-    def close(self) -> None: ...
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class Broken(Seen):
@@ -237,11 +240,13 @@ def test_ranks_of_another_host_are_not_its_own(tmp_path: Path) -> None:
 
 def test_a_run_directory_that_vanishes_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "run", monkeypatch)
-    agent = Agent(options(tmp_path / "run"))
+    seen = Seen()
+    agent = Agent(options(tmp_path / "run"), observers=(seen,))
     agent.look()
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RunDirectoryError, match="missing"):
         agent.run()
+    assert seen.closed
 
 
 def test_without_pyarrow_segments_stay_and_it_is_said_once(

@@ -54,6 +54,7 @@ class Agent:
         """Set: it looks once more, and ends."""
         self._options = options
         self._observers = [guard(observer.observed) for observer in observers]
+        self._closing = [guard(observer.close) for observer in observers]
         self._began_ns = monotonic_ns()
         self.num_rows = 0
         """Written so far."""
@@ -65,6 +66,13 @@ class Agent:
 
     def run(self) -> None:
         """Until all ranks are over. Raises RunDirectoryError where there are none of this node, or no more."""
+        try:
+            self._watch()
+        finally:
+            for close in self._closing:
+                close()
+
+    def _watch(self) -> None:
         while True:
             began_seconds = process_time()
             window = self.look()

@@ -14,17 +14,17 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
-from traincope.record.agent import start_agent
 from traincope.record.guard import guard
 from traincope.record.identity import Identity, this_host
 from traincope.record.meeting import Meeting, Place
 from traincope.record.names import Details, LineFile, Names
 from traincope.record.steps import Steps
-from traincope.record.surroundings import devices, environment, git_revision, versions
+from traincope.record.surroundings import devices, environment, own_revision, versions
 from traincope.record.whole import keep_room, write_json
 from traincope.record.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
 
+Settled = Callable[[Place], object] | None
 CLOCK_INTERVAL_NS = 1_000_000_000
 MAX_WRITERS = 64
 """Threads that are recorded at the same time, for each takes two file descriptors, which are the training's too.
@@ -39,19 +39,12 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        out: Path | None,
-        *,
-        root: Path,
-        identity: Identity,
-        disk_budget_bytes: int,
-        with_agent: bool = False,
+        self, out: Path | None, *, root: Path, identity: Identity, disk_budget_bytes: int, settled: Settled = None
     ) -> None:
         """`out`: the run directory, or None to make one in `root`. Raises OSError where it cannot be written."""
         self.identity = identity
-        self._disk_budget_bytes = disk_budget_bytes
-        self._with_agent = with_agent
-        """Whether the node's agent is started, where there is none yet, once the rank knows its place."""
+        self._settled = settled
+        """Called once the rank knows its place, unless that is at the end."""
         self._out = out
         self._meeting = Meeting(out=out, root=root, identity=identity)
         self.place: Place | None = None
@@ -184,8 +177,8 @@ class Recorder:
         self.directory = self.shared.directory = place.directory
         self.place = place
         self.note()
-        if self._with_agent:
-            guard(start_agent)(place, self._disk_budget_bytes)
+        if self._settled is not None:
+            self._settled(place)
 
     def note(self, **ending: Any) -> None:
         """Write `rank.json`, and `run.json` from rank 0 or where none is yet; both atomically."""
@@ -223,7 +216,7 @@ class Recorder:
             "started_wall_ns": self._started_wall_ns,
             "versions": versions(),
             "environment": environment(os.environ),
-            "git_revision": _revision(),
+            "git_revision": own_revision(),
             "command": os.path.basename(sys.argv[0]) if sys.argv else "",
             "settings": self.settings,
         }
@@ -236,7 +229,7 @@ class Recorder:
         """
         if os.getpid() != self._owner_pid:
             return
-        self._with_agent = False  # an agent for what is over would be one too late
+        self._settled = None
         self.settle(True, True)
         if ending == CLEAN:
             self.steps.finish()
@@ -334,12 +327,3 @@ def _remove_empty(*directories: Path) -> None:
 def _number_details(details: Details, values: dict[str, Any]) -> int:
     """What cannot be written (a `repr` that raises) costs the details, not the event."""
     return details.add(values)
-
-
-def _revision() -> str | None:
-    """Of the code that is trained, which lies around the script or where it was started."""
-    script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
-    try:
-        return git_revision(script.resolve()) or git_revision(Path.cwd())
-    except (OSError, ValueError):
-        return None

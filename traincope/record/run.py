@@ -13,11 +13,13 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from traincope.record import guard as guarding
+from traincope.record.agent import start_agent
 from traincope.record.ending import stop_at_exit
 from traincope.record.exceptions import ending_of
 from traincope.record.guard import guard, meter, trial_ns
 from traincope.record.hooks import make_hooks
 from traincope.record.identity import DEFAULT_ROOT, identify
+from traincope.record.meeting import Place
 from traincope.record.options import (
     DEFAULT_DISK_BUDGET,
     DEFAULT_LEVEL,
@@ -141,7 +143,7 @@ class Run:
             root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
             identity=identify(os.environ, run_id=self._options.run_id),
             disk_budget_bytes=self._options.disk_budget,
-            with_agent=told_agent(self._options),
+            settled=self._start_agent if told_agent(self._options) else None,
         )
         recorder.module_depth, recorder.told_axes = told_depth(self._options), told_axes(self._options)
         if self._options.flops is not None:
@@ -155,6 +157,9 @@ class Run:
         if "torch" in sys.modules:
             _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
         recorder.note()
+
+    def _start_agent(self, place: Place) -> None:
+        guard(start_agent)(place, self._options.disk_budget)
 
     def _stop(self, kind: type[BaseException] | None, error: BaseException | None, with_process: bool) -> None:
         global _active, _recording

@@ -71,6 +71,15 @@ def devices() -> dict[str, str | int]:
     return {"name": _processor(), "count": os.cpu_count() or 1, **memory}
 
 
+def own_revision() -> str | None:
+    """Of the code that is trained, which lies around the script or where it was started."""
+    script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
+    try:
+        return git_revision(script.resolve()) or git_revision(Path.cwd())
+    except (OSError, ValueError):
+        return None
+
+
 def git_revision(start: Path) -> str | None:
     """The commit that is checked out around `start`, read from its files: no process is started for it."""
     for folder in (start, *start.parents):

@@ -38,10 +38,11 @@ def segment_path(directory: Path, *, thread: str, index: int) -> Path:
     return directory / f"{thread}-{index:05d}.seg"
 
 
-def records_of(rank: Path, *, thread: str = "*") -> list[Path]:
-    """The files of a rank's records, each part once: where it is there in both forms, the compacted one."""
-    compacted = {path.stem: path for path in rank.glob(f"{thread}-*{COMPACTED}") if OWN_THREAD.fullmatch(path.stem)}
-    written = {path.stem: path for path in rank.glob(f"{thread}-*{SEGMENT}")}
+def records_of(rank: Path, *, thread: str | None = None) -> list[Path]:
+    """The files of a rank's records, or of one thread's, each part once: where it is there in both forms, compacted."""
+    wanted = "*" if thread is None else f"{thread}-*"
+    compacted = {path.stem: path for path in rank.glob(wanted + COMPACTED) if OWN_THREAD.fullmatch(path.stem)}
+    written = {path.stem: path for path in rank.glob(wanted + SEGMENT)}
     return in_order((written | compacted).values())
 
 
