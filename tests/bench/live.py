@@ -1,0 +1,118 @@
+"""What the node's agent costs: `python -m tests.bench.live [SECONDS]`.
+
+Eight ranks write in real time what those of the sample run wrote, again and again, and an agent of its own
+process watches them as a training's does. Its share of a core is the kernel's count of its CPU time, the start of
+its interpreter and its first look left out. Budgets are judged, never asserted: a noisy machine is no wrong program.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.growing import GrowingRun
+from tests.bench.synthetic import Size, write_large_run
+from traincope.store.layout import rank_directory
+from traincope.store.rows import Row, read_rows
+
+SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
+RANKS = 8
+SIZE = Size(shards=4, repeats=300)
+DEFAULT_SECONDS = 60.0
+FIRST_LOOK_SECONDS = 12.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How an agent is told to look."""
+
+    what: str
+    words: tuple[str, ...]
+    budget: float | None
+    """Share of a core; None: not judged."""
+
+
+SETTINGS = (
+    Setting(what="as a training starts it (every 5 s)", words=(), budget=0.01),
+    Setting(what="looking every 15 s", words=("--interval", "15"), budget=0.01),
+    Setting(what="looking every 1 s, without its own limit", words=("--interval", "1", "--share", "1"), budget=None),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of one agent."""
+
+    share: float
+    """Of a core."""
+    records_per_second: float
+    """That the ranks wrote."""
+    rows: int
+    lag_seconds: float
+    """How long ago the step ended that the newest row is of."""
+
+
+def main() -> None:
+    """Write, measure and print."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_SECONDS
+    with tempfile.TemporaryDirectory() as directory:
+        large = Path(directory) / "large"
+        write_large_run(SAMPLE, large, size=SIZE)
+        costs = [_cost(large, Path(directory) / str(at), one, seconds) for at, one in enumerate(SETTINGS)]
+    _show(costs, seconds=seconds)
+
+
+def _cost(large: Path, run: Path, setting: Setting, seconds: float) -> Cost:
+    growing = GrowingRun(large, run)
+    command = [sys.executable, "-m", "traincope.cli.agent", str(run), "--ranks", str(RANKS), *setting.words]
+    agent = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        growing.grow(FIRST_LOOK_SECONDS)
+        spent, written, began = _cpu_seconds(agent.pid), growing.num_written, time.monotonic()
+        growing.grow(seconds)
+        took = time.monotonic() - began
+        rows = [row for rank in range(RANKS) for row in read_rows(rank_directory(run, attempt=0, rank=rank), rank=rank)]
+        return Cost(
+            share=(_cpu_seconds(agent.pid) - spent) / took,
+            records_per_second=(growing.num_written - written) / took,
+            rows=len(rows),
+            lag_seconds=time.time() - max(map(_end_ns, rows), default=0) / 1e9,
+        )
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def _end_ns(row: Row) -> int:
+    return row.start_ns + row.wall_ns
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of the process, all its threads together (proc(5), utime and stime)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _show(costs: list[Cost], *, seconds: float) -> None:
+    table = Table(title=f"the agent of {RANKS} ranks, {seconds:g} s each ({os.cpu_count()} cores)", box=None)
+    for heading in ("an agent", "of a core", "budget", "", "records/s", "rows", "newest row is old"):
+        table.add_column(heading, justify="left" if heading == "an agent" else "right")
+    for setting, cost in zip(SETTINGS, costs, strict=True):
+        judged = "" if setting.budget is None else "within" if cost.share <= setting.budget else "MISSED"
+        budget = "" if setting.budget is None else f"{setting.budget:.1%}"
+        table.add_row(
+            *(setting.what, f"{cost.share:.2%}", budget, judged),
+            *(f"{cost.records_per_second:,.0f}", f"{cost.rows:,}", f"{cost.lag_seconds:.1f} s"),
+        )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
