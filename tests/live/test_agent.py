@@ -14,7 +14,7 @@ from traincope.analysis import analyze
 from traincope.analysis.faults import FaultKind
 from traincope.errors import RunDirectoryError
 from traincope.live.agent import Agent, Options
-from traincope.live.rank import RankTail
+from traincope.live.rank import MAIN, RankTail
 from traincope.live.window import RankState, Window
 from traincope.record.identity import this_host
 from traincope.store import read_run
@@ -257,7 +257,11 @@ def test_without_pyarrow_segments_stay_and_it_is_said_once(
     record(tmp_path / "run", monkeypatch, steps=10, spans=9, capacity=40)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with caplog.at_level(logging.WARNING):
-        watch(tmp_path / "run")
+        agent = Agent(options(tmp_path / "run"))
+        agent.run()
+        assert [tail.index for tail in agent._tails[0].full_segments()] == [0, 1]
+        agent._tidy()
+        assert list(agent._tails[0].segments) == [(MAIN, 2), (MAIN, 3)]  # the others are read no more
     assert caplog.text.count("pip install") == 1
     assert len(list(rank_of(tmp_path / "run").glob("*.seg"))) == 4
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 from traincope.errors import RunDirectoryError, TraincopeError, UsageError
 from traincope.live.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
@@ -80,8 +81,12 @@ def _agent(arguments: argparse.Namespace, node: Node) -> Agent:
         share_of_a_core=arguments.share,
     )
     agent = Agent(options, observers=make_observers(node))
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        agent.stopping = True
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.stop.set())
+        signal.signal(number, stop)
     return agent
 
 

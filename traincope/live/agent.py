@@ -1,14 +1,14 @@
 """The agent: looks at its ranks now and then, until the last of them is over."""
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from time import monotonic_ns, process_time
 
 from traincope.errors import MissingDependencyError, RunDirectoryError
-from traincope.live.keeping import Keeper, remove_leftovers
+from traincope.live.keeping import Idle, Keeper, remove_leftovers
 from traincope.live.rank import RankTail, over
 from traincope.live.ready import PATIENCE_NS, last_ready, progress
 from traincope.live.reducing import Reducer
@@ -50,8 +50,8 @@ class Agent:
     """Of one attempt of a job on this node."""
 
     def __init__(self, options: Options, *, observers: Sequence[Observer] = ()) -> None:
-        self.stop = Event()
-        """Set: it looks once more, and ends."""
+        self.stopping = False
+        """True: it looks once more, and ends. Whoever handles a signal may set it: no lock is taken for it."""
         self._options = options
         self._observers = [guard(observer.observed) for observer in observers]
         self._closing = [guard(observer.close) for observer in observers]
@@ -61,8 +61,7 @@ class Agent:
         self._tails: dict[int, RankTail] = {}
         self._reducer: Reducer | None = None
         self._over: frozenset[int] = frozenset()
-        self._keeper: Keeper | None = Keeper(disk_budget_bytes=options.disk_budget_bytes)
-        """None: it has no pyarrow."""
+        self._keeper: Keeper | Idle = Keeper(disk_budget_bytes=options.disk_budget_bytes)
 
     def run(self) -> None:
         """Until all ranks are over. Raises RunDirectoryError where there are none of this node, or no more."""
@@ -87,7 +86,7 @@ class Agent:
 
     def look(self) -> Window:
         """Read what is new, and reduce what is ready."""
-        now_ns, ending = monotonic_ns(), self.stop.is_set()
+        now_ns, ending = monotonic_ns(), self.stopping
         tails = self._find_ranks()
         for tail in tails:
             tail.read(now_ns=now_ns)
@@ -148,14 +147,12 @@ class Agent:
         """Release what no later window needs, compact what nothing of is held, and keep within the budget."""
         tails = [self._tails[rank] for rank in sorted(self._tails)]
         release(tails, now_ns=monotonic_ns())
-        if self._keeper is None:
-            return
         try:
             for tail in tails:
                 self._keeper.tidy(tail)
         except MissingDependencyError as error:
             logger.warning("records stay as they were written, 56 bytes each: %s", error)
-            self._keeper = None
+            self._keeper = Idle()
         except OSError as error:
             logger.warning("records could not be compacted, it is tried again: %s", error)
 
@@ -163,9 +160,8 @@ class Agent:
         """Not after the last rank is over."""
         until_ns = monotonic_ns() + round(seconds * 1e9)
         while (left_ns := until_ns - monotonic_ns()) > 0:
-            if self.stop.wait(min(left_ns / 1e9, GLANCE_SECONDS)):
-                return
-            if not any(tail.is_running() for tail in self._tails.values()):
+            time.sleep(min(left_ns / 1e9, GLANCE_SECONDS))
+            if self.stopping or not any(tail.is_running() for tail in self._tails.values()):
                 return
 
 

@@ -69,6 +69,14 @@ class Keeper:
         return self._thinned[path]
 
 
+class Idle:
+    """Keeps segments as they are: without pyarrow there is nothing else to do."""
+
+    def tidy(self, tail: RankTail) -> None:
+        for segment in tail.full_segments():
+            tail.forget(segment)
+
+
 def compact(path: Path) -> None:
     """A segment that nobody writes to, into Parquet. One that is damaged stays as it is.
 

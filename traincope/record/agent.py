@@ -5,7 +5,6 @@ training would wait for it. It has a session of its own, for what ends the train
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -34,6 +33,8 @@ def start_agent(place: Place, disk_budget_bytes: int) -> None:
 
 
 def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
+    import subprocess  # here, for most processes that import traincope start no agent
+
     command = [
         *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(traincope.__file__).parents[1])),
         *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
