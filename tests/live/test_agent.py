@@ -238,6 +238,24 @@ def test_ranks_of_another_host_are_not_its_own(tmp_path: Path) -> None:
         Agent(options(tmp_path / "run")).run()
 
 
+def test_of_a_job_on_two_nodes_it_reduces_its_own_ranks(tmp_path: Path) -> None:
+    """What was waited for with ranks of the other node cannot be split: it is all transfer."""
+    run = here("demo", tmp_path / "run")
+    for rank in (1, 3):
+        path = rank_of(run, rank) / RANK_FILE
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"host": "elsewhere", "boot_id": "1"}))
+    (window,) = watch(run).windows
+    assert {row.rank for row in window.rows} == {0, 2}
+    assert window.info.world_size == 4
+    expected = offline_rows(run)
+    for row in window.rows:
+        wall_ns, terms = expected[row.rank, row.step]
+        assert row.wall_ns == wall_ns == sum(row.terms.values())
+        assert row.terms["forward"] == terms["forward"]
+        assert "exposed_wait[fsdp]" not in row.terms
+    assert not (rank_of(run, 1) / ROWS_FILE).exists()
+
+
 def test_a_run_directory_that_vanishes_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "run", monkeypatch)
     seen = Seen()
