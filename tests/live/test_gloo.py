@@ -26,7 +26,7 @@ STEPS = 60
 
 
 def train(out: str, *, pause: Callable[[int], None] = lambda _: None) -> None:
-    """Collectives that are waited for at once, late, in another step, and by one rank later than by the other."""
+    """Of some collectives rank 1 waits for the one of the step before, when rank 0 is done with it long since."""
     rank = dist.get_rank()
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -38,7 +38,9 @@ def train(out: str, *, pause: Callable[[int], None] = lambda _: None) -> None:
             work = dist.all_reduce(torch.ones(8), async_op=True)
             if rank == step % 2:
                 time.sleep(0.002)
-            if before is not None:
+            if rank == 0:
+                work.wait()
+            elif before is not None:
                 before.wait()
             before = work
             dist.all_reduce(torch.ones(64))
