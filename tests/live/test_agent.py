@@ -152,9 +152,10 @@ def test_a_growing_run_is_reduced_step_by_step(tmp_path: Path, monkeypatch: pyte
         assert [rank.numbers[rank.counted].tolist() for rank in second.analysis.ledger.ranks] == [[2]]
         agent._tidy()
         run.step()
-        third = agent.look()
+        third = Agent(options(tmp_path / "run")).look()  # another, which finds the whole run and what was told of it
         assert third.faults == ()
-    last = agent.look()
+        assert agent.look().faults == ()
+    last = Agent(options(tmp_path / "run")).look()
     assert [row.step for row in (*third.rows, *last.rows)] == [3]
     assert last.last
     assert last.ranks[0].num_records == sum(len(s.records) for s in read_run(tmp_path / "run").ranks[0].segments)

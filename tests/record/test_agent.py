@@ -102,6 +102,7 @@ def test_a_second_rank_starts_none(tmp_path: Path) -> None:
     first = the_agent_of(tmp_path / "run")
     time.sleep(0.2)
     assert agents_of(tmp_path / "run") == [first]
+    assert [path.parent.name for path in tmp_path.glob("run/attempt-000/*/agent.log")] == ["rank-00000"]
     stop.touch()
     assert [rank.wait() for rank in ranks] == [0, 0]
     until(lambda: not agents_of(tmp_path / "run"), "its end")
