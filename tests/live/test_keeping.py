@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from tests.live.recorded import rank_of, record, reread
+from traincope.analysis import analyze
 from traincope.events import NO_STEP, Kind
 from traincope.live.keeping import EVERY, Keeper, compact, remove, remove_leftovers, thin
 from traincope.live.rank import RankTail
 from traincope.store import RECORD_DTYPE, SegmentRecords, read_run
 from traincope.store.compacted import is_thinned, read_compacted, write_compacted
+from traincope.timeline import open_run
 
 NOW_NS = 1 << 60
 
@@ -106,18 +108,20 @@ def test_thinned_a_segment_keeps_some_steps_whole_and_says_what_it_lost(tmp_path
 
 
 def test_what_is_removed_is_told_by_the_first(tmp_path: Path) -> None:
-    first = write_compacted(tmp_path, segment(0, [(Kind.CLOCK, NO_STEP)]))
-    second = segment(1, [(Kind.STEP, 4), (Kind.STEP, 5), (Kind.DROPPED, NO_STEP)])
+    """A step that lies in both is gone as a whole: a part of it would be taken for all."""
+    first = write_compacted(tmp_path, segment(0, [(Kind.CLOCK, NO_STEP), (Kind.STEP, 3), (Kind.STEP, 4)]))
+    second = segment(1, [(Kind.PHASE, 4), (Kind.STEP, 5), (Kind.DROPPED, NO_STEP)])
     second.records["value"][2] = 10
     remove(write_compacted(tmp_path, second), first=first)
     assert [path.name for path in tmp_path.iterdir()] == [first.name]
-    assert kinds_and_steps(first) == [(Kind.CLOCK, NO_STEP), (Kind.DROPPED, NO_STEP)]
-    assert read_compacted(first).records["value"].tolist() == [0, 12]
+    assert kinds_and_steps(first) == [(Kind.CLOCK, NO_STEP), (Kind.STEP, 3), *[(Kind.DROPPED, NO_STEP)] * 2]
+    assert read_compacted(first).records["value"].tolist() == [0, 0, 1, 12]
 
 
 def test_the_budget_is_kept_and_nothing_is_lost_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are thinned before any is removed, and whole ones of late go last."""
+    """Steps of which a part is gone enter no sum; the others say what they said."""
     record(tmp_path / "run", monkeypatch, steps=200, spans=30, capacity=400)
+    whole = analyze(open_run(tmp_path / "run")).ledger.ranks[0]
     directory, budget = rank_of(tmp_path / "run"), 60_000
     written = sum(len(records) // 56 for records in reread(tmp_path / "run"))
     Keeper(disk_budget_bytes=budget).tidy(tail_of(tmp_path / "run"))
@@ -128,9 +132,13 @@ def test_the_budget_is_kept_and_nothing_is_lost_without_a_word(tmp_path: Path, m
     main = rank.thread("main")
     assert np.count_nonzero(main["kind"] != Kind.DROPPED) + rank.dropped == written
     assert rank.problems == ()
-    steps = set(main["step"][main["kind"] == Kind.STEP].tolist())
-    assert 0 in steps
-    assert 199 in steps
+    kept = analyze(open_run(tmp_path / "run")).ledger
+    numbers = kept.ranks[0].numbers
+    assert len(numbers) < len(whole.numbers)
+    assert (int(numbers[0]), int(numbers[-1])) == (0, 198)
+    assert kept.ranks[0].wall_ns.tolist() == whole.wall_ns[numbers].tolist()
+    thinned = [step for step in numbers.tolist() if 2 * EVERY < step < 120]
+    assert thinned == [step for step in range(120) if step > 2 * EVERY and step % EVERY == 0]
 
 
 def test_what_was_compacted_long_ago_is_thinned_first(tmp_path: Path) -> None:

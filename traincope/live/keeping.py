@@ -109,9 +109,11 @@ def remove(path: Path, *, first: Path) -> None:
     """What it held is told as dropped by the `first` of its thread. Raises as `read_compacted`."""
     gone, beginning = read_compacted(path).records, read_compacted(first)
     earlier = int(gone["value"][gone["kind"] == Kind.DROPPED].sum())
+    whole = ~np.isin(beginning.records["step"], gone["step"][gone["step"] != NO_STEP])
+    left = _without(beginning, whole | np.isin(beginning.records["kind"], ALWAYS))
     lost = int(np.count_nonzero(gone["kind"] != Kind.DROPPED)) + earlier
-    records = np.concatenate([beginning.records, _dropped(lost, at=beginning.records[-1:])])
-    write_compacted(first.parent, replace(beginning, records=records), thinned=True)
+    records = np.concatenate([left.records, _dropped(lost, at=left.records[-1:])])
+    write_compacted(first.parent, replace(left, records=records), thinned=True)
     path.unlink()
 
 
