@@ -59,7 +59,11 @@ class Goodput:
 
 def goodput(timeline: Timeline) -> Goodput | None:
     """None where no attempt came to a step."""
-    attempts = all_attempts(timeline)
+    return goodput_of(all_attempts(timeline))
+
+
+def goodput_of(attempts: tuple[Attempt, ...]) -> Goodput | None:
+    """Likewise, of attempts in order; the last may be under way."""
     if all(one.first_step_ns is None for one in attempts):
         return None
     losses = [(_lost(before, after), before, after) for before, after in _went_on(attempts)]

@@ -33,6 +33,27 @@ class _Event:
     details: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """An error of a rank's GPU, by NVIDIA's number."""
+
+    rank: int
+    at_ns: int
+    number: str
+    gpu: str
+    """NVML's UUID; empty where the details were lost."""
+
+
+def xids(timeline: Timeline) -> Iterator[Xid]:
+    """In no order; `hardware_faults` tells them in words."""
+    details = {rank.rank: rank.details for rank in timeline.run.ranks}
+    for rank in timeline.ranks:
+        for event in _events(rank, details[rank.rank]):
+            if event.name == XID:
+                number, gpu = event.details.get("xid", "unknown"), event.details.get("gpu", "")
+                yield Xid(rank=rank.rank, at_ns=event.at_ns, number=str(number), gpu=str(gpu))
+
+
 def hardware_faults(timeline: Timeline) -> Iterator[Fault]:
     """In no order. Each rank has a GPU of its own, so that nothing of two ranks is one."""
     details = {rank.rank: rank.details for rank in timeline.run.ranks}

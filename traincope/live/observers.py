@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.live.exporting import Exporting
 from traincope.live.window import Observer
+from traincope.record.identity import this_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,5 +19,5 @@ class Node:
     """Names user, job and attempt among all on the node, for files that several share."""
 
 
-def make_observers(_node: Node) -> tuple[Observer, ...]:
-    return ()
+def make_observers(node: Node) -> tuple[Observer, ...]:
+    return (Exporting(job=node.job, host=this_host().name),)

@@ -8,9 +8,12 @@ import importlib
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 LIBRARY = "libnvidia-ml.so.1"
+NVLINK_ERRORS = tuple(
+    f"NVML_FI_DEV_NVLINK_{what}_ERROR_COUNT_TOTAL" for what in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
+)
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -111,6 +114,24 @@ class Gpu:
         rows = cast("tuple[int, int, int, int]", self._ask("nvmlDeviceGetRemappedRows", self._handle))
         return RemappedRows(rows[0], rows[1], bool(rows[2]), bool(rows[3]))
 
+    def power_milliwatts(self) -> int:
+        return cast(int, self._ask("nvmlDeviceGetPowerUsage", self._handle))
+
+    def sm_clock_mhz(self) -> int:
+        return cast(int, self._ask("nvmlDeviceGetClockInfo", self._handle, self._nvml.NVML_CLOCK_SM))
+
+    def temperature_celsius(self) -> int:
+        return cast(int, self._ask("nvmlDeviceGetTemperature", self._handle, self._nvml.NVML_TEMPERATURE_GPU))
+
+    def nvlink_errors(self) -> int:
+        """Of all its links, since the driver was loaded. Raises Refusal also where it has none."""
+        fields = [getattr(self._nvml, name) for name in NVLINK_ERRORS]
+        told = cast("list[Any]", self._ask("nvmlDeviceGetFieldValues", self._handle, fields))
+        known = [field for field in told if field.nvmlReturn == self._nvml.NVML_SUCCESS]
+        if not known:
+            raise Refusal(told[0].nvmlReturn, "NVML counts no errors of NVLinks")
+        return sum(_number(self._nvml, field) for field in known)
+
     def listen(self) -> None:
         """From now on the driver keeps XIDs for `next_xid`."""
         self._events = self._ask("nvmlEventSetCreate")
@@ -158,3 +179,13 @@ class Gpu:
             return cast(object, function(*arguments))
         except self._nvml.NVMLError as error:
             raise Refusal(error.value, str(error)) from error
+
+
+def _number(nvml: ModuleType, field: Any) -> int:
+    """A field's value, which is one of a union's members by its type."""
+    members = {
+        nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+        nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+        nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    }
+    return int(getattr(field.value, members.get(field.valueType, "ullVal")))

@@ -128,12 +128,13 @@ def read_run(path: str | Path) -> RunRecords:
         attempts=len(attempts),
         missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
         problems=tuple(problems),
-        earlier=tuple(_earlier(attempts[:-1], notes=notes)),
+        earlier=tuple(earlier_attempts(attempts[:-1], notes=notes)),
         launcher=notes,
     )
 
 
-def _earlier(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
+def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
+    """A light reading of attempts, in order, and what the launcher noted of them; what cannot be read is left out."""
     noted = {note.attempt for note in notes if note.rank is not None}
     for directory in directories:
         attempt = read_attempt(directory)

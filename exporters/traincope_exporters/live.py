@@ -1,0 +1,52 @@
+"""What sends the numbers of a running job elsewhere, and how it is found: by entry point, as a third party's would be.
+
+A package adds one with `[project.entry-points."traincope.exporters"]`, e.g. `kafka = "my_package:start"`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol, cast
+
+from traincope.metrics import Sample
+
+GROUP = "traincope.exporters"
+IN_TREE = {"prometheus": "traincope_exporters.prometheus:start"}
+"""Name -> where it lies: those of this package are there in a source checkout too, which has no entry points."""
+
+Source = Callable[[], Sequence[Sample]]
+"""The numbers as they stand; any thread may ask at any time."""
+
+
+class Running(Protocol):
+    """An exporter at work."""
+
+    @property
+    def where(self) -> str:
+        """A URL to tell people."""
+
+    def stop(self) -> None:
+        """Returns within a second or two; what is under way may be lost."""
+
+
+class Start(Protocol):
+    """What an entry point leads to."""
+
+    def __call__(self, source: Source, *, environment: Mapping[str, str]) -> Running | None:
+        """Begin; None where `environment` does not ask for this exporter.
+
+        Raises TraincopeError, in one sentence, where it is asked for and cannot be.
+        """
+
+
+def found() -> Iterator[tuple[str, Callable[[], Start]]]:
+    """(name, what imports it) of every exporter that is installed; of one name the first, ours before others'."""
+    ways: dict[str, Callable[[], Start]] = {name: _importing(where) for name, where in IN_TREE.items()}
+    for point in entry_points(group=GROUP):
+        ways.setdefault(point.name, point.load)
+    yield from ways.items()
+
+
+def _importing(where: str) -> Callable[[], Start]:
+    module, _, name = where.partition(":")
+    return lambda: cast(Start, getattr(import_module(module), name))

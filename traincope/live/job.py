@@ -1,0 +1,110 @@
+"""What the time of the job has gone to so far, seen by the node's lowest rank."""
+
+from dataclasses import dataclass, replace
+
+from traincope.analysis.faults import Fault, FaultKind
+from traincope.analysis.goodput import Goodput, goodput_of
+from traincope.analysis.marks import APART_NS
+from traincope.live.window import Window
+from traincope.store import Attempt
+from traincope.store.attempts import LOADING, SAVED, SAVING
+from traincope.store.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The attempt that is under way, and those before it."""
+
+    earlier: tuple[Attempt, ...] = ()
+    attempt: int = 0
+    rank: int | None = None
+    """Whose steps are taken."""
+    began_ns: int | None = None
+    """All times are wall times."""
+    first_step_ns: int | None = None
+    num_steps: int = 0
+    steps_ns: int = 0
+    """Without the checkpoint stalls in them."""
+    checkpoint_stall_ns: int = 0
+    evaluation_ns: int = 0
+    loaded: bool = False
+    num_saved: int = 0
+    """Checkpoints."""
+    saved_ns: int | None = None
+    """When the last one was finished."""
+    saved_step: int | None = None
+    """In which step it was, if it was in one."""
+
+    def so_far(self, *, last_ns: int) -> Attempt | None:
+        """The attempt under way; `last_ns`: its last record. None before there is one."""
+        if self.began_ns is None:
+            return None
+        return Attempt(
+            number=self.attempt,
+            began_ns=self.began_ns,
+            first_step_ns=self.first_step_ns,
+            last_ns=max(last_ns, self.began_ns),
+            num_steps=self.num_steps,
+            steps_ns=self.steps_ns,
+            kept_steps=None,
+            kept_ns=0,
+            loaded=self.loaded,
+            checkpoint_stall_ns=self.checkpoint_stall_ns,
+            evaluation_ns=self.evaluation_ns,
+        )
+
+    def goodput(self, *, last_ns: int) -> Goodput | None:
+        """None before the first step of all."""
+        now = self.so_far(last_ns=last_ns)
+        return goodput_of(self.earlier if now is None else (*self.earlier, now))
+
+
+def further(job: Job, window: Window, *, restored: tuple[Row, ...]) -> Job:
+    """`job`, with what a window adds to it."""
+    if job.rank is None and window.ranks:
+        lowest = window.ranks[0]
+        job = replace(job, rank=lowest.rank, began_ns=lowest.info.started_wall_ns, attempt=window.attempt)
+    job = _with_rows(job, tuple(row for row in (*restored, *window.rows) if row.rank == job.rank))
+    for fault in window.faults:
+        job = _with_mark(job, fault)
+    return job
+
+
+def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
+    starts = [row.start_ns for row in rows] + ([] if job.first_step_ns is None else [job.first_step_ns])
+    return replace(
+        job,
+        first_step_ns=min(starts, default=None),
+        num_steps=job.num_steps + len(rows),
+        steps_ns=job.steps_ns + sum(row.wall_ns - row.terms.get("checkpoint_stall", 0) for row in rows),
+    )
+
+
+def _with_mark(job: Job, mark: Fault) -> Job:
+    if mark.kind == FaultKind.EVENT and mark.what == SAVED:
+        return _saved(job, mark)
+    if mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
+        return job
+    in_training = job.first_step_ns is not None and mark.at_ns >= job.first_step_ns
+    length_ns = (mark.lasted_ns or 0) if in_training else 0
+    if mark.kind == FaultKind.EVALUATION:
+        return replace(job, evaluation_ns=job.evaluation_ns + length_ns)
+    job = replace(job, checkpoint_stall_ns=job.checkpoint_stall_ns + length_ns)
+    what = mark.what.partition(" ")[0]
+    if what == LOADING:
+        return replace(job, loaded=True)
+    return _saved(job, mark) if what == SAVING else job
+
+
+def _saved(job: Job, mark: Fault) -> Job:
+    """Ranks that save together, and are seen in different windows, have saved once."""
+    ended_ns = mark.at_ns + (mark.lasted_ns or 0)
+    if job.saved_ns is not None and _is_same(job.saved_ns, job.saved_step, mark):
+        return replace(job, saved_ns=max(job.saved_ns, ended_ns))
+    return replace(job, saved_ns=ended_ns, saved_step=mark.step, num_saved=job.num_saved + 1)
+
+
+def _is_same(saved_ns: int, saved_step: int | None, mark: Fault) -> bool:
+    if mark.step is None:
+        return mark.at_ns < saved_ns + APART_NS
+    return mark.step == saved_step or mark.at_ns < saved_ns
