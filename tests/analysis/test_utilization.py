@@ -190,6 +190,19 @@ def test_told_flops_need_no_counts() -> None:
     assert found(*ranks, model_flops_per_step=3.9e8, flops_dtype="float32").ratios.mfu == pytest.approx(0.1)
 
 
+def test_of_the_whole_jobs_flops_the_ranks_that_are_seen_did_their_share() -> None:
+    """Two of four ranks, as one node's agent sees them: 12.48 GFLOP of the job, or 624 tokens that they log between
+    them, are 3.12 GFLOP a rank.
+    """
+    rows = [logged("step_tokens", 1e6, 400, 400), logged("step_tokens", 1e6, 224, 224)]
+    ranks = [on(rank(number, *STEPS, *rows[number]), probe="off: compiled") for number in (0, 1)]
+    told = found(*ranks, world_size=4, model_flops_per_step=12.48e9)
+    by_rate = found(*ranks, world_size=4, flops_per_token=1e7)
+    assert told.ratios.mfu == by_rate.ratios.mfu == pytest.approx(0.1)
+    assert by_rate.work.model == pytest.approx(6.24e9)
+    assert by_rate.tokens_per_second == pytest.approx(1248 / 100e-6)
+
+
 RATES = {"flops_per_token": 5e7, "tokens_per_step": 100, "flops_per_squared_length": 1e5}
 """5 GFLOP of weights in a step."""
 

@@ -34,9 +34,15 @@ def growth(timeline: Timeline, *, steps: Collection[int]) -> Growth:
     return Growth(tokens=tokens or 1.0, squared_lengths=squares or tokens or 1.0)
 
 
+def whole_job(timeline: Timeline) -> float:
+    """Ranks of the job over those that are seen here: one node's agent sees its own, which do what all do."""
+    return timeline.run.info.world_size / max(len(timeline.ranks), 1)
+
+
 def mean_amount(timeline: Timeline, name: str, *, steps: Collection[int]) -> float | None:
-    """Of a step, over all ranks; None where it was not logged."""
-    return _mean(_by_step(timeline, name), steps)
+    """Of a step, over all ranks of the job; None where it was not logged."""
+    seen = _mean(_by_step(timeline, name), steps)
+    return None if seen is None else seen * whole_job(timeline)
 
 
 def _growth(timeline: Timeline, name: str, steps: Collection[int]) -> float | None:

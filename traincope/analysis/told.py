@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from traincope.analysis.amounts import LOGGED, SQUARED_LENGTHS, TOKENS, mean_amount
+from traincope.analysis.amounts import LOGGED, SQUARED_LENGTHS, TOKENS, mean_amount, whole_job
 from traincope.analysis.experts import expert_loads
 from traincope.plan.rates import Amounts, Rates
 from traincope.timeline import Timeline
@@ -52,7 +52,7 @@ def _by_rates(timeline: Timeline, rates: Rates, steps: Collection[int]) -> ToldF
     """What was logged of the steps wins over what was told of all."""
     settings, experts = timeline.run.info.settings, expert_loads(timeline)
     logged = {name: mean_amount(timeline, name, steps=steps) for name in (TOKENS, SQUARED_LENGTHS)}
-    logged[ROUTED_TOKENS] = None if experts is None else experts.rows
+    logged[ROUTED_TOKENS] = None if experts is None else experts.rows * whole_job(timeline)
     found = {name: value or positive(settings.get(f"{name}_per_step")) for name, value in logged.items()}
     asked = {TOKENS: rates.token, SQUARED_LENGTHS: rates.squared_length, ROUTED_TOKENS: rates.routed_token}
     for name, rate in asked.items():

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from traincope.analysis.amounts import growth
+from traincope.analysis.amounts import growth, whole_job
 from traincope.analysis.counted import CountedFlops, counted_flops
 from traincope.analysis.experts import logged_means
 from traincope.analysis.told import ToldFlops, told_flops
@@ -123,8 +123,11 @@ def _without(vain: float, model: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _told(timeline: Timeline, told: ToldFlops, counted: Mapping[int, RankWork]) -> dict[int, RankWork]:
-    """Shared out by rank and dtype as what was counted is; where nothing was, every rank has the same."""
-    total = sum(sum(work.model.values()) for work in counted.values())
+    """Shared out by rank and dtype as what was counted is; where nothing was, every rank has the same.
+
+    Ranks that are not seen have as much as those that are.
+    """
+    total = sum(sum(work.model.values()) for work in counted.values()) * whole_job(timeline)
     if not total:
         dtype = str(timeline.run.info.settings.get("flops_dtype", TOLD_DTYPE))
         share = {dtype: 1 / timeline.run.info.world_size}
