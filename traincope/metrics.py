@@ -1,80 +1,17 @@
 """Every number that leaves a running job, declared once: name, type, unit, help, labels.
 
-Prometheus, OTLP, dashboards, rules and the documentation's table are made from `CATALOGUE`. A name is
-written with dots, as OpenTelemetry has it; `Metric.prometheus` is the same name after OpenTelemetry's own
-rules for Prometheus (prefix, `_` for dots, the unit's word, `_total` for a counter), so that both ways into
-a database lead to one series.
+Prometheus, OTLP, dashboards, rules and the documentation's table are made from `CATALOGUE`.
 """
 
-from dataclasses import dataclass
-from enum import Enum
-
-PREFIX = "traincope"
-NODE_LABELS = ("run", "host")
-RANK_LABELS = (*NODE_LABELS, "rank")
-GPU_LABELS = (*RANK_LABELS, "gpu")
-
-
-class Type(Enum):
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
-    INFO = "info"
-
-
-class Unit(Enum):
-    """Base units; the value is UCUM's code, which OpenTelemetry uses."""
-
-    ONE = "{item}"
-    SECONDS = "s"
-    RATIO = "1"
-    BYTES = "By"
-    BYTES_PER_SECOND = "By/s"
-    WATTS = "W"
-    HERTZ = "Hz"
-    CELSIUS = "Cel"
-
-    @property
-    def word(self) -> str:
-        """What it adds to a Prometheus name; nothing for plain numbers."""
-        return "" if self is Unit.ONE else self.name.lower()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    name: str
-    """With dots, without prefix, unit and `total`, e.g. `step.duration`."""
-    type: Type
-    unit: Unit = Unit.ONE
-    help: str
-    """One sentence: what it is, and of which time."""
-    labels: tuple[str, ...] = RANK_LABELS
-    level: int = 1
-    """The recorder's level from which on it is exported."""
-    buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram, in its unit, without +Inf."""
-
-    @property
-    def prometheus(self) -> str:
-        """As queries name it; a histogram's series add `_bucket`, `_sum` and `_count`."""
-        words = [PREFIX, *self.name.split(".")]
-        if self.unit.word:
-            words.append(self.unit.word)
-        if self.type is Type.COUNTER:
-            words.append("total")
-        if self.type is Type.INFO:
-            words.append("info")
-        return "_".join(words)
-
-    @property
-    def otel(self) -> str:
-        return f"{PREFIX}.{self.name}"
-
-    @property
-    def per_rank(self) -> bool:
-        """Whether every rank has series of its own."""
-        return "rank" in self.labels
-
+from traincope.samples import GPU_LABELS as GPU_LABELS
+from traincope.samples import NODE_LABELS as NODE_LABELS
+from traincope.samples import RANK_LABELS as RANK_LABELS
+from traincope.samples import Distribution as Distribution
+from traincope.samples import Exemplar as Exemplar
+from traincope.samples import Metric as Metric
+from traincope.samples import Sample as Sample
+from traincope.samples import Type as Type
+from traincope.samples import Unit as Unit
 
 STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -82,7 +19,7 @@ COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3
 RUN_INFO = Metric(
     name="run",
     type=Type.INFO,
-    help="The run: its world size, mesh, number of attempts and versions.",
+    help="The run: its world size, its mesh, which attempt of it this is, and versions.",
     labels=(*NODE_LABELS, "world_size", "mesh", "attempt", "torch", "traincope"),
 )
 RANK_INFO = Metric(
@@ -365,35 +302,3 @@ MAX_SERIES_PER_RANK = {1: 40, 2: 150}
 """Level -> how many series a rank may have at it."""
 
 BY_PROMETHEUS = {metric.prometheus: metric for metric in CATALOGUE}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """What a histogram has counted since the attempt began."""
-
-    counts: tuple[int, ...]
-    """By bucket, each for itself; the last is beyond all upper bounds."""
-    sum: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exemplar:
-    """One of the values a histogram counted, and where it is from."""
-
-    value: float
-    labels: dict[str, str]
-    """e.g. {"step": "1200", "rank": "3"}."""
-    wall_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One series' value at one moment."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    """Values of `metric.labels`, in their order."""
-    value: float | Distribution
-    """A number; of a histogram what it has counted; of an info 1."""
-    exemplars: tuple[Exemplar, ...] = ()
-    """Of a histogram: at most one a bucket."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic_ns
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
+from traincope.record.gpus import gpu_in_use
 from traincope.record.guard import guard
 from traincope.record.measures import EccErrors, Measure, RowRemapping, Throttling
 from traincope.record.nvml import LIBRARY, Gpu, Refusal, has_driver, load
@@ -34,39 +35,6 @@ NO_DRIVER = f"off: nothing to watch: there is no NVIDIA driver here ({LIBRARY})"
 
 
 T = TypeVar("T")
-
-
-class Cuda(Protocol):
-    """What is used of `torch.cuda`."""
-
-    def is_initialized(self) -> bool: ...
-
-    def device_count(self) -> int: ...
-
-    def current_device(self) -> int: ...
-
-    def memory_reserved(self, device: int) -> int: ...
-
-    def get_device_properties(self, device: int) -> Any: ...
-
-
-def gpu_in_use(cuda: Cuda) -> str | None:
-    """CUDA's UUID of the GPU that holds most of this process's tensors; None while none does.
-
-    Not the current device, for a training may say "cuda:1" and never make it current; that is the
-    answer only where an allocator of the training's own keeps no counts. It is the calling thread's.
-    """
-    if not cuda.is_initialized():
-        return None
-    try:
-        reserved = [cuda.memory_reserved(device) for device in range(cuda.device_count())]
-    except RuntimeError:
-        device = cuda.current_device()
-    else:
-        if not any(reserved):
-            return None
-        device = reserved.index(max(reserved))
-    return str(cuda.get_device_properties(device).uuid)
 
 
 def _gpu_of_torch() -> str | None:

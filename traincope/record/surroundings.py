@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from traincope.record.gpus import Cuda, gpu_in_use
+
 PACKAGES = (
     "traincope",
     "torch",
@@ -57,7 +59,7 @@ def versions() -> dict[str, str]:
 
 
 def devices() -> dict[str, str | int]:
-    """This process's accelerator, or its processor; and the memory of its host.
+    """This process's accelerator, with the UUID by which NVML knows it, or its processor; and the memory of its host.
 
     A GPU is named once the training has used it: asking sooner would settle which GPUs the process
     sees, and keep its forked children from using any.
@@ -65,7 +67,8 @@ def devices() -> dict[str, str | int]:
     torch = sys.modules.get("torch")
     memory = {"memory_bytes": _host_memory_bytes()}
     if torch is not None and torch.cuda.is_initialized():
-        return {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count(), **memory}
+        gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+        return {**gpu, **memory, **_identified(torch.cuda)}
     if torch is not None and torch.cuda.device_count():
         return {"name": "a GPU, not used yet", "count": torch.cuda.device_count(), **memory}
     return {"name": _processor(), "count": os.cpu_count() or 1, **memory}
@@ -78,6 +81,15 @@ def own_revision() -> str | None:
         return git_revision(script.resolve()) or git_revision(Path.cwd())
     except (OSError, ValueError):
         return None
+
+
+def _identified(cuda: Cuda) -> dict[str, str | int]:
+    """Nothing while it holds no tensor, nor where this torch does not tell."""
+    try:
+        uuid = gpu_in_use(cuda)
+    except (AttributeError, RuntimeError):
+        return {}
+    return {} if uuid is None else {"uuid": uuid}
 
 
 def git_revision(start: Path) -> str | None:

@@ -165,7 +165,7 @@ def _rank(card: dict[str, Any], hashed: Hash) -> dict[str, Any]:
         "host": hashed(str(card.get("host"))),
         "boot_id": hashed(str(card.get("boot_id"))),
         "coords": _axes(card.get("coords"), hashed),
-        "device": card.get("device", {}),
+        "device": {name: value for name, value in _items(card.get("device")) if name != "uuid"},
         "ending": card.get("ending"),
         "probes": {name: MESSAGE.sub(r"\1", str(state)) for name, state in _items(card.get("probes"))},
         "recorder": {name: count for name, count in _items(card.get("recorder")) if type(count) is int},
