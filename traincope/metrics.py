@@ -41,7 +41,7 @@ STEP_TIMES = Metric(
     name="step.time",
     type=Type.HISTOGRAM,
     unit=Unit.SECONDS,
-    help="Wall times of training steps, over the ranks of a node; exemplars name the step and its rank.",
+    help="Wall times of the steps in the ledger, over the ranks of a node; exemplars name a step and its rank.",
     labels=NODE_LABELS,
     buckets=STEP_BUCKETS,
 )
@@ -82,7 +82,7 @@ HFU = Metric(
 TOKENS = Metric(
     name="tokens",
     type=Type.COUNTER,
-    help="Tokens trained on by the whole job, where the training told how many a step has.",
+    help="Tokens that the node's ranks trained on, their share of the job's, where the training told or logged them.",
     labels=NODE_LABELS,
 )
 BUBBLE = Metric(
@@ -123,7 +123,7 @@ COLLECTIVE_TIMES = Metric(
     name="collective.duration",
     type=Type.HISTOGRAM,
     unit=Unit.SECONDS,
-    help="Durations of collectives, from the call to their completion, over the ranks of a node.",
+    help="Durations of collectives, from the call to their completion where that was seen, over the ranks of a node.",
     labels=(*NODE_LABELS, "axis", "op"),
     buckets=COLLECTIVE_BUCKETS,
 )
@@ -145,7 +145,7 @@ COLLECTIVE_WAIT = Metric(
     name="collective.wait",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Time that collectives waited for the last rank to join, over the ranks of a node.",
+    help="Time that ranks of a node stood still because others joined a collective late.",
     labels=(*NODE_LABELS, "axis", "op"),
 )
 BUS_BANDWIDTH = Metric(
@@ -222,7 +222,7 @@ JOB_TIME = Metric(
     name="job.time",
     type=Type.GAUGE,
     unit=Unit.SECONDS,
-    help="Time of the job over all attempts by what it went to: productive, startup, restart, lost, and so on.",
+    help="Time of the job over all attempts by what it went to: productive, lost, startup, restart, and so on.",
     labels=(*NODE_LABELS, "part"),
 )
 GOODPUT = Metric(
@@ -236,7 +236,7 @@ GOODPUT = Metric(
 RANKS = Metric(
     name="ranks",
     type=Type.GAUGE,
-    help="Ranks of the node by state: alive, ended (cleanly), or gone (their process is there no more).",
+    help="Ranks of the node by state: alive, ended, or gone (their process is there no more, without an end).",
     labels=(*NODE_LABELS, "state"),
 )
 DATA_AGE = Metric(

@@ -174,9 +174,11 @@ def test_a_module_has_the_time_of_its_forward_and_a_stage_that_of_its_actions() 
         action("F", 110 * MS, 112 * MS, stage=3, microbatch=0, at=1),
         action("F", 112 * MS, 115 * MS, stage=3, microbatch=1, at=1),
     ]
-    found = told(begin(window(records(ranks(0, 1, more=level_2)))))
+    found = told(begin(window(records(ranks(0, 1, more=level_2, level=2)))))
     assert found.of(metrics.MODULE_TIME) == {("0", "layers.0 (Block)"): 0.015}
     assert found.of(metrics.ACTION_TIME) == {("0", "3", "F"): 0.005}
+    below = told(begin(window(records(ranks(0, 1, more=level_2)))))
+    assert below.of(metrics.ACTION_TIME) == below.of(metrics.MODULE_TIME) == {}
 
 
 def _block(phase: Phase, start_ns: int, end_ns: int) -> Record:

@@ -53,13 +53,17 @@ def scalar(name: str, value: float, now_ns: int, *, at: int) -> Record:
     return Record(kind=Kind.SCALAR, start_ns=now_ns, end_ns=now_ns, name=name, value=bits, step=at)
 
 
-def ranks(*steps: int, more: Sequence[Record] = (), device: dict[str, Any] | None = None) -> list[RankRecords]:
+def ranks(
+    *steps: int, more: Sequence[Record] = (), device: dict[str, Any] | None = None, level: int = 1
+) -> list[RankRecords]:
     """Both, with these steps; `more` is of rank 0."""
     made = []
     for number in (0, 1):
         records = [record for at in steps for record in step_of(number, at)]
         own = rank(number, *records, *(more if number == 0 else ()), groups=(FSDP,), coords={"fsdp": number})
-        made.append(replace(own, info=replace(own.info, device=device or {"name": "a device"}, started_wall_ns=0)))
+        probes = {"modules": "on" if level > 1 else "off: needs level 2, this run records level 1"}
+        info = replace(own.info, device=device or {"name": "a device"}, started_wall_ns=0, probes=probes)
+        made.append(replace(own, info=info))
     return made
 
 

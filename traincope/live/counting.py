@@ -13,6 +13,7 @@ from traincope.analysis.amounts import LOGGED, TOKENS
 from traincope.analysis.faults import FaultKind
 from traincope.analysis.hardware import xids
 from traincope.analysis.told import positive
+from traincope.analysis.work import ON
 from traincope.events import OPEN, Kind, Phase
 from traincope.live.series import Series, series
 from traincope.live.window import Window
@@ -22,6 +23,7 @@ from traincope.timeline import RankTimeline
 MOST_MODULES = 96
 """Of one rank; the time of those that come later is counted together."""
 OTHER_MODULES = "other"
+LEVEL_2_PROBE = "modules"
 BUBBLE = "bubble"
 """Its parts are differences and may be negative; their sum is time."""
 JOB = ""
@@ -54,7 +56,8 @@ def counts(window: Window, *, restored: Sequence[Row], known: Collection[Series]
     if window.analysis is not None:
         new = Finished(rows=window.rows, warm_up=window.warm_up)
         pairs += _of_analysis(window.analysis)
-        for rank in window.analysis.timeline.ranks:
+        detailed = _in_detail(window)
+        for rank in (one for one in window.analysis.timeline.ranks if one.rank in detailed):
             records = in_steps(rank, new.of(rank.rank))
             pairs += [*_modules(rank, records, known=known), *_actions(rank, records)]
     pairs += _tokens(window)
@@ -107,6 +110,11 @@ def _of_analysis(analysis: Analysis) -> Pairs:
         yield series(metrics.COLLECTIVE_BYTES, *labels), row.num_bytes
         yield series(metrics.COLLECTIVE_TRANSFER, *labels), row.transfer_ns
         yield series(metrics.COLLECTIVE_WAIT, *labels), row.wait_ns
+
+
+def _in_detail(window: Window) -> frozenset[int]:
+    """Ranks that record at level 2; pipeline actions are recorded below it too, for the bubble."""
+    return frozenset(rank.rank for rank in window.ranks if rank.info.probes.get(LEVEL_2_PROBE) == ON)
 
 
 def _modules(rank: RankTimeline, records: NDArray[np.void], *, known: Collection[Series]) -> Pairs:
