@@ -1,0 +1,197 @@
+"""From windows to what is served, as the agent calls it."""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from traincope_exporters import live
+from traincope_exporters.live import Running, Source
+
+from tests.live.windows import MS, quiet, ranks, records, statuses, window
+from traincope.errors import ConfigError
+from traincope.live.exporting import Exporting
+from traincope.live.window import Window
+from traincope.metrics import STEPS
+from traincope.store.layout import rank_directory
+from traincope.store.rows import append_rows
+
+JOB = "traincope-0-abc-000"
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Window:
+    run = tmp_path / "run"
+    for rank in (0, 1):
+        rank_directory(run, attempt=0, rank=rank).mkdir(parents=True)
+    return replace(window(records(ranks(0, 1))), run=run)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "targets").mkdir()
+    return {"TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": str(tmp_path / "targets")}
+
+
+def exporting(environment: Mapping[str, str]) -> Exporting:
+    return Exporting(job=JOB, host="node-3", environment=environment)
+
+
+def url(first: Window) -> str:
+    return str(json.loads((first.run / "metrics-node-3.json").read_text())["prometheus"])
+
+
+def steps(text: str) -> list[str]:
+    return [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("traincope_steps_total{")]
+
+
+def test_it_serves_from_the_first_window_to_the_end_and_leaves_nothing(
+    first: Window, environment: dict[str, str], tmp_path: Path
+) -> None:
+    observer = exporting(environment)
+    assert observer.samples() == []
+    observer.observed(first)
+    where = url(first)
+    assert steps(urlopen(where, timeout=30).read().decode()) == ["2.0", "2.0"]
+    second = window(records(ranks(2)))
+    observer.observed(quiet(first, rows=second.rows, analysis=second.analysis))
+    assert steps(urlopen(where, timeout=30).read().decode()) == ["3.0", "3.0"]
+    (entry,) = json.loads((tmp_path / "targets" / f"{JOB}.json").read_text())
+    assert [f"http://{target}/metrics" for target in entry["targets"]] == [where]
+    observer.close()
+    assert list((tmp_path / "targets").iterdir()) == []
+    assert not (first.run / "metrics-node-3.json").exists()
+    with pytest.raises(OSError, match="refused"):
+        urlopen(where, timeout=30)
+    assert not any(thread.name == "traincope-metrics" for thread in threading.enumerate())
+
+
+def test_an_agent_that_was_killed_goes_on_where_it_was(first: Window, environment: dict[str, str]) -> None:
+    """Its rows are on disk, those of the window that is being shown among them."""
+    second = replace(window(records(ranks(2))), run=first.run)
+    for rank in (0, 1):
+        directory = rank_directory(first.run, attempt=0, rank=rank)
+        append_rows(directory, [row for row in (*first.rows, *second.rows) if row.rank == rank])
+    observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
+    observer.observed(second)
+    assert [sample.value for sample in observer.samples() if sample.metric is STEPS] == [3, 3]
+    observer.close()
+
+
+def test_a_rank_that_is_seen_later_brings_its_rows(first: Window, environment: dict[str, str]) -> None:
+    directory = rank_directory(first.run, attempt=0, rank=1)
+    append_rows(directory, [row for row in first.rows if row.rank == 1])
+    observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
+    rank_0, rank_1 = statuses(records(ranks(0, 1)).ranks)
+    observer.observed(quiet(first, ranks=(rank_0,), rows=tuple(row for row in first.rows if row.rank == 0)))
+    observer.observed(quiet(first, ranks=(rank_0, rank_1)))
+    observer.observed(quiet(first, ranks=(rank_0, rank_1)))
+    assert [sample.value for sample in observer.samples() if sample.metric is STEPS] == [2, 2]
+    observer.close()
+
+
+def test_a_run_directory_that_has_gone_costs_its_note_alone(
+    first: Window, environment: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    observer = exporting(environment)
+    observer.observed(replace(first, run=Path("/no/such/run")))
+    assert "/no/such/run/metrics-node-3.json cannot be written: No such file or directory" in caplog.messages
+    assert len(observer.samples()) > 10
+    observer.close()
+
+
+class Pushing:
+    """A third party's exporter."""
+
+    def __init__(self, source: Source) -> None:
+        self.where = "kafka://broker"
+        self.source = source
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+started: list[Pushing] = []
+
+
+def start_pushing(source: Source, *, environment: Mapping[str, str]) -> Running | None:
+    if "REFUSE" in environment:
+        raise ConfigError("the broker is not there")
+    if "BREAK" in environment:
+        raise KeyError("broken")
+    started.append(Pushing(source))
+    return started[-1]
+
+
+@pytest.fixture
+def third_party(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    point = EntryPoint(name="kafka", value=f"{__name__}:start_pushing", group=live.GROUP)
+    monkeypatch.setattr(live, "entry_points", lambda group: [point] if group == live.GROUP else [])
+    started.clear()
+    yield
+    started.clear()
+
+
+@pytest.mark.usefixtures("third_party")
+def test_a_third_partys_exporter_is_found_by_its_entry_point(
+    first: Window, environment: dict[str, str], tmp_path: Path
+) -> None:
+    observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
+    observer.observed(first)
+    (pushing,) = started
+    assert {sample.metric.name for sample in pushing.source()} >= {"steps", "ledger"}
+    note = json.loads((first.run / "metrics-node-3.json").read_text())
+    assert note == {"host": "node-3", "pid": os.getpid(), "kafka": "kafka://broker"}
+    assert list((tmp_path / "targets").iterdir()) == [], "nothing is there for a Prometheus"
+    observer.close()
+    assert pushing.stopped
+
+
+@pytest.mark.usefixtures("third_party")
+@pytest.mark.parametrize(("wish", "said"), [("REFUSE", "kafka: the broker is not there"), ("BREAK", "broken")])
+def test_one_that_cannot_begin_says_so_and_the_others_go_on(
+    first: Window, environment: dict[str, str], caplog: pytest.LogCaptureFixture, wish: str, said: str
+) -> None:
+    caplog.set_level(logging.WARNING)
+    observer = exporting(environment | {wish: "1"})
+    observer.observed(first)
+    assert any(said in message for message in caplog.messages)
+    assert steps(urlopen(url(first), timeout=30).read().decode()) == ["2.0", "2.0"]
+    observer.close()
+
+
+def test_scrapes_and_windows_do_not_disturb_each_other(first: Window, environment: dict[str, str]) -> None:
+    """Every scrape sees whole windows: both ranks have as many steps."""
+    observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
+    observer.observed(first)
+    odd: list[Sequence[float]] = []
+    done = threading.Event()
+
+    def scrape() -> None:
+        while not done.is_set():
+            seen = [float(str(sample.value)) for sample in observer.samples() if sample.metric is STEPS]
+            if len(set(seen)) != 1:
+                odd.append(seen)
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    for _ in range(50):
+        observer.observed(replace(first, analysis=None, at_ns=MS))
+    done.set()
+    thread.join()
+    assert odd == []
+    assert {float(str(s.value)) for s in observer.samples() if s.metric is STEPS} == {102.0}
+    observer.close()
+
+
+def test_the_exporters_of_this_project_are_found_without_being_installed() -> None:
+    found = dict(live.found())
+    assert set(live.IN_TREE) <= set(found)
+    assert all(callable(load()) for load in found.values())
