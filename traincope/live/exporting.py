@@ -9,9 +9,8 @@ from traincope_exporters.live import Running, Source, Start, found
 
 from traincope.errors import TraincopeError
 from traincope.live import discovery
-from traincope.live.hardware import Gpus
+from traincope.live.hardware import Watch
 from traincope.live.samples import Moment, samples
-from traincope.live.series import Series
 from traincope.live.state import State, advance, begin
 from traincope.live.window import Window
 from traincope.metrics import Sample
@@ -37,14 +36,13 @@ class Exporting:
         self._job = job
         self._host = host
         self._environment = environment
-        self._gpus = Gpus()
-        self._hardware: Mapping[Series, float] = {}
+        self._gpus = Watch()
         self._state: State | None = None
         self._running: dict[str, Running] = {}
         self._notes: list[discovery.Note] = []
 
     def observed(self, window: Window) -> None:
-        self._hardware = self._gpus.look(window.ranks)
+        self._gpus.ask(window.ranks)
         before = self._state
         if before is None:
             self._state = begin(window, earlier=_earlier(window), restored=_restored(window, known=frozenset()))
@@ -58,7 +56,7 @@ class Exporting:
             note.remove()
         for running in self._running.values():
             guard(running.stop)()
-        self._gpus.close()
+        self._gpus.stop()
         self._notes, self._running = [], {}
 
     def samples(self) -> list[Sample]:
@@ -66,7 +64,7 @@ class Exporting:
         state = self._state
         if state is None:
             return []
-        return samples(state, host=self._host, moment=Moment.now(), hardware=self._hardware)
+        return samples(state, host=self._host, moment=Moment.now(), hardware=self._gpus.latest())
 
     def _start(self, run: Path) -> None:
         for name, load in found():

@@ -1,8 +1,13 @@
-"""What NVML says of the GPUs that the node's ranks train on, asked by the agent once a pass."""
+"""What NVML says of the GPUs that the node's ranks train on, asked by the agent once a pass.
+
+A thread of its own asks, for a driver that hangs must not keep the agent from looking at its ranks.
+"""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic_ns
 from typing import TypeVar
 
 from traincope import metrics
@@ -18,6 +23,9 @@ UUID = "uuid"
 """Where `rank.json` has it of a rank's GPU."""
 T = TypeVar("T")
 
+STALE_NS = 60_000_000_000
+"""What was told longer ago is not told again: the driver hangs."""
+JOIN_SECONDS = 1.0
 MEGA, MILLI = 1e6, 1e-3
 
 
@@ -101,3 +109,42 @@ def _ask(watched: _Watched, metric: Metric, ask: Callable[[], T]) -> T | None:
         if not watched.gpu.is_gone(refusal):
             watched.refused.add(metric.name)
         return None
+
+
+class Watch:
+    """The thread; it begins with the first rank that names its GPU."""
+
+    def __init__(self) -> None:
+        self._gpus = Gpus()
+        self._wanted: Sequence[RankStatus] = ()
+        self._wake, self._stopped = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._told: tuple[int, Mapping[Series, float]] = (0, {})
+
+    def ask(self, ranks: Sequence[RankStatus]) -> None:
+        """Once more, of these; returns at once."""
+        if self._thread is None and any(UUID in rank.info.device for rank in ranks):
+            self._thread = threading.Thread(target=self._run, name="traincope-gpus", daemon=True)
+            self._thread.start()
+        self._wanted = ranks
+        self._wake.set()
+
+    def latest(self) -> Mapping[Series, float]:
+        """What was told last; nothing where that is long ago."""
+        at_ns, told = self._told
+        return told if monotonic_ns() - at_ns < STALE_NS else {}
+
+    def stop(self) -> None:
+        """A driver that hangs delays it by `JOIN_SECONDS`, and keeps the thread."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=JOIN_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            told = self._gpus.look(self._wanted)
+            self._told = (monotonic_ns(), told)
+        self._gpus.close()
