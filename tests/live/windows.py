@@ -114,6 +114,8 @@ def window(
         attempt=0,
         info=found.info,
         at_ns=at_ns,
+        since_ns=0,
+        until_ns=1 << 62,
         ranks=tuple(statuses(found.ranks) if states is None else states),
         rows=rows_of(analysis),
         warm_up=warm_up,

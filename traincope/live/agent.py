@@ -56,6 +56,7 @@ class Agent:
         self._observers = [guard(observer.observed) for observer in observers]
         self._closing = [guard(observer.close) for observer in observers]
         self._began_ns = monotonic_ns()
+        self._closing = [guard(observer.close) for observer in observers]
         self.num_rows = 0
         """Written so far."""
         self._tails: dict[int, RankTail] = {}
