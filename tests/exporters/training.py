@@ -1,0 +1,42 @@
+"""A training of two ranks that stays for a while after its last step, so that somebody can look at it."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import traincope
+
+STEPS = 12
+LATE_SECONDS = 0.02
+"""By which rank 1 comes late in every step."""
+
+
+def train(out: str, stop: str, targets: str) -> None:
+    """`out`: run directory; it ends when the file `stop` is there. With an agent that looks all the time."""
+    quick = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.3", "TRAINCOPE_AGENT_SHARE": "1"}
+    served = {"TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": targets, "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= quick | served
+    try:
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        with traincope.run(out, throttle=None) as run:
+            run.describe(tokens_per_step=96, peak_flops=1e9)
+            for _ in range(STEPS):
+                time.sleep(LATE_SECONDS * dist.get_rank())
+                loss = model(torch.randn(8, 64)).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.log(loss=loss)
+                run.step()
+            while not Path(stop).exists():
+                time.sleep(0.05)
+    finally:
+        for name in quick | served:
+            del os.environ[name]
