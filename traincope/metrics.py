@@ -115,8 +115,8 @@ CAUSED_WAIT = Metric(
 LOGGED = Metric(
     name="logged",
     type=Type.GAUGE,
-    help="What the training gave to run.log() last, by name: of the node's lowest rank, the first names.",
-    labels=(*RANK_LABELS, "name"),
+    help="What the training gave to run.log() last, by name: of the node's lowest rank that logs it, the first names.",
+    labels=(*NODE_LABELS, "name"),
 )
 
 COLLECTIVE_TIMES = Metric(

@@ -91,7 +91,7 @@ def test_the_rest_is_there_too(scraped: Scraped) -> None:
     assert query(f"{metrics.STEP_TIMES.prometheus}_count") == {(): 2 * (STEPS - 1)}
     measures = {(measure, rank) for measure in ("resident", "peak resident") for rank in ("0", "1")}
     assert set(query(metrics.MEMORY.prometheus)) == measures
-    assert set(query(metrics.LOGGED.prometheus)) == {("loss", "0")}
+    assert set(query(metrics.LOGGED.prometheus)) == {("loss",)}
     for metric in (metrics.MFU, metrics.HFU, metrics.DATA_AGE, metrics.GOODPUT):
         assert query(f"{metric.prometheus} > 0"), metric.name
 

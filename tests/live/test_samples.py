@@ -120,8 +120,8 @@ def test_of_tokens_a_node_counts_its_own_ranks() -> None:
 def test_a_value_that_is_logged_is_that_of_the_lowest_rank_until_it_logs_anew() -> None:
     first = window(records(ranks(0, 1, 2)))
     state = begin(first)
-    assert told(state).of(metrics.LOGGED) == {("0", "loss"): 1.0}
-    assert told(advance(state, quiet(first))).of(metrics.LOGGED) == {("0", "loss"): 1.0}
+    assert told(state).of(metrics.LOGGED) == {("loss",): 1.0}
+    assert told(advance(state, quiet(first))).of(metrics.LOGGED) == {("loss",): 1.0}
 
 
 def test_of_many_logged_names_the_first_are_told_and_no_list_of_experts() -> None:
@@ -129,7 +129,7 @@ def test_of_many_logged_names_the_first_are_told_and_no_list_of_experts() -> Non
     lists = [scalar(f"expert_tokens[0.{number}]", 1.0, 0, at=0) for number in range(40)]
     found = told(begin(window(records(ranks(0, 1, more=[*lists, *many]))))).of(metrics.LOGGED)
     assert len(found) == 16
-    assert not any("[" in name for _, name in found)
+    assert not any("[" in name for (name,) in found)
 
 
 def test_faults_are_counted_by_rank_and_kind_and_marks_are_none() -> None:
@@ -188,5 +188,5 @@ def _block(phase: Phase, start_ns: int, end_ns: int) -> Record:
 def test_names_of_a_run_become_labels_that_can_be_written() -> None:
     """Half a surrogate pair cannot be encoded, and a name may be a megabyte."""
     found = told(begin(window(records(ranks(0, 1, more=[scalar("\ud800" + "x" * 10**6, 1.0, 0, at=0)])))))
-    (name,) = (name for _, name in found.of(metrics.LOGGED) if name != "loss")
+    (name,) = (name for (name,) in found.of(metrics.LOGGED) if name != "loss")
     assert name == "?" + "x" * 127

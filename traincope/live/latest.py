@@ -64,15 +64,16 @@ def _bubble(analysis: Analysis) -> Pairs:
 
 
 def _logged(analysis: Analysis, *, known: Collection[Series]) -> Pairs:
-    """Of each name the lowest rank's last value."""
-    shown = {key[1][1]: key for key in known if key[0] == metrics.LOGGED.name}
+    """Of each name the last value of the lowest rank that logs it."""
+    values: dict[Series, float] = {}
     for rank in sorted(analysis.timeline.ranks, key=lambda rank: rank.rank):
         for name, value in _last_values(rank):
-            key = series(metrics.LOGGED, rank.rank, name)
-            first = shown.get(key[1][1], key if len(shown) < MOST_NAMES else None)
-            if first == key:
-                shown[key[1][1]] = key
-                yield key, value
+            values.setdefault(series(metrics.LOGGED, name), value)
+    shown = {key for key in known if key[0] == metrics.LOGGED.name}
+    for key, value in values.items():
+        if key in shown or len(shown) < MOST_NAMES:
+            shown.add(key)
+            yield key, value
 
 
 def _last_values(rank: RankTimeline) -> Iterator[tuple[str, float]]:
