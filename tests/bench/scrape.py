@@ -30,17 +30,7 @@ NODES = 1250
 RANKS = 8
 AXES = {"pp": 16, "dp_replicate": 2, "fsdp": 16, "cp": 2, "tp": 8, "ep": 1}
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
-HOST_TERMS = (
-    "forward",
-    "backward",
-    "recompute",
-    "optimizer",
-    "bubble",
-    "data_wait",
-    "checkpoint_stall",
-    "gc",
-    "compile",
-)
+HOST_TERMS = ("forward", "backward", "recompute", "optimizer", "bubble", "data_wait", "gc", "sync", "unattributed")
 BUDGET_MS = 15.0
 INTERVAL_SECONDS = 15
 NOW_NS = 10**15
@@ -156,7 +146,7 @@ def _counters(ranks: range) -> Iterator[tuple[Series, int]]:
 
 
 def _terms() -> Iterator[tuple[str, str]]:
-    yield from ((term, "") for term in (*HOST_TERMS, "sync", "unattributed"))
+    yield from ((term, "") for term in (*HOST_TERMS, "checkpoint_stall", "compile"))
     yield from ((term, axis) for axis in AXES for term in ("exposed_transfer", "exposed_wait") if axis != "pp")
     yield "exposed_transfer", "pp"
 
@@ -174,7 +164,7 @@ def _gauges(ranks: range) -> Iterator[tuple[Series, float]]:
     for metric, value in ((metrics.MFU, 0.4123), (metrics.MFU_PAPER, 0.4312), (metrics.HFU, 0.4523)):
         yield series(metric), value
     for name in ("loss", "grad_norm", "lr"):
-        yield series(metrics.LOGGED, ranks[0], name), 1.2345678
+        yield series(metrics.LOGGED, name), 1.2345678
     yield series(metrics.BUBBLE, 3), 0.0812
     yield series(metrics.BUBBLE_THEORY), 0.0789
     for part in ("schedule", "imbalance", "jitter"):
