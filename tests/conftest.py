@@ -9,6 +9,7 @@ import pytest
 from tests.distributed.pool import Pool
 
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TRAINCOPE_METRICS"] = "off"  # agents of tests take no port, but where one is asked for
 os.environ["TRAINCOPE_AGENT"] = "off"  # a process for each of the many short runs; tests of the agent start it
 
 

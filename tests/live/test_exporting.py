@@ -106,6 +106,21 @@ def test_a_run_directory_that_has_gone_costs_its_note_alone(
     observer.close()
 
 
+def test_two_jobs_on_a_node_are_two_targets(first: Window, environment: dict[str, str], tmp_path: Path) -> None:
+    one = exporting(environment)
+    one.observed(first)
+    taken = url(first).rpartition(":")[2].removesuffix("/metrics")
+    same_port = environment | {"TRAINCOPE_METRICS": f"127.0.0.1:{taken}"}
+    other = Exporting(job=f"{JOB}-2", host="node-4", environment=same_port)
+    other.observed(first)
+    files = [json.loads(path.read_text()) for path in (tmp_path / "targets").iterdir()]
+    assert len({entry["targets"][0] for (entry,) in files}) == 2
+    one.close()
+    told = json.loads((first.run / "metrics-node-4.json").read_text())
+    assert steps(urlopen(told["prometheus"], timeout=30).read().decode()) == ["2.0", "2.0"], "the other goes on"
+    other.close()
+
+
 class Pushing:
     """A third party's exporter."""
 

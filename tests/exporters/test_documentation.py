@@ -1,0 +1,32 @@
+"""What the documentation tells people to write, checked by Prometheus' own tool."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from traincope_exporters import settings
+
+from tests.debian import need
+from traincope.live.discovery import DIRECTORY_VARIABLE
+
+PAGE = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text()
+CONFIGURATIONS = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "scrape_configs" in block]
+
+
+@pytest.mark.parametrize("text", CONFIGURATIONS)
+def test_a_prometheus_takes_every_configuration(text: str, tmp_path: Path) -> None:
+    (tmp_path / "prometheus.yml").write_text(text)
+    for name in ("ca.pem", "password"):
+        (tmp_path / name).touch()
+    promtool = need("promtool", package="prometheus")
+    command = [promtool, "check", "config", "--syntax-only", str(tmp_path / "prometheus.yml")]
+    checked = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_every_variable_is_told() -> None:
+    variables = {value for name, value in vars(settings).items() if name.endswith("_VARIABLE")}
+    assert len(variables) == 4
+    assert {*variables, DIRECTORY_VARIABLE} <= set(re.findall(r"`(TRAINCOPE_\w+)", PAGE))
+    assert f"127.0.0.1:{settings.DEFAULT_PORT}" in PAGE
