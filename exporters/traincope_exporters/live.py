@@ -1,6 +1,6 @@
 """What sends the numbers of a running job elsewhere, and how it is found: by entry point, as a third party's would be.
 
-A package adds one with `[project.entry-points."traincope.exporters"]`, e.g. `kafka = "my_package:start"`.
+A package adds one with `[project.entry-points."traincope.live_exporters"]`, e.g. `kafka = "my_package:start"`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from traincope.metrics import Sample
 
-GROUP = "traincope.exporters"
+GROUP = "traincope.live_exporters"
 IN_TREE = {"prometheus": "traincope_exporters.prometheus:start"}
 """Name -> where it lies: those of this package are there in a source checkout too, which has no entry points."""
 
