@@ -7,10 +7,10 @@ import pytest
 from tests.live.told import HOST, told
 from tests.live.windows import BYTES, MS, quiet, ranks, records, scalar, statuses, window
 from tests.timeline.build import Row as Record
-from tests.timeline.build import action
+from tests.timeline.build import action, collective
 from traincope import metrics
 from traincope.analysis import Fault, FaultKind
-from traincope.events import Kind, Phase
+from traincope.events import Flag, Kind, Phase
 from traincope.live.samples import Moment
 from traincope.live.state import advance, begin
 from traincope.live.window import RankState
@@ -89,6 +89,17 @@ def test_collectives_are_told_by_axis_and_operation_over_the_node() -> None:
     counted = found.sample((metrics.COLLECTIVE_TIMES, *labels)).value
     assert isinstance(counted, Distribution)
     assert (counted.counts, counted.sum) == ((0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0), 0.08)
+
+
+def test_a_collective_whose_end_was_not_seen_has_no_time_that_could_be_counted() -> None:
+    """One was over before anybody looked, one raised; their bytes were sent all the same, where they were."""
+    unseen = [
+        collective(110 * MS, 130 * MS, name="all_reduce", sequence=at, at=1, num_bytes=10, flags=flag)
+        for at, flag in enumerate((Flag.DONE_BEFORE_WAIT, Flag.RAISED))
+    ]
+    found = told(begin(window(records(ranks(0, 1, more=unseen)))))
+    assert found[metrics.COLLECTIVE_BYTES, "fsdp", "all_reduce"] == 10
+    assert {key[2] for key in found.samples if key[0] == metrics.COLLECTIVE_TIMES.name} == {"all_gather"}
 
 
 def test_step_times_carry_an_example_a_bucket_with_step_and_rank() -> None:
