@@ -4,6 +4,7 @@ A package adds one with `[project.entry-points."traincope.live_exporters"]`, e.g
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol, cast
@@ -16,6 +17,16 @@ IN_TREE = {"prometheus": "traincope_exporters.prometheus:start"}
 
 Source = Callable[[], Sequence[Sample]]
 """The numbers as they stand; any thread may ask at any time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Whose numbers they are."""
+
+    run: str
+    host: str
+    began_ns: int
+    """Wall time since when counters count: the attempt's begin."""
 
 
 class Running(Protocol):
@@ -32,7 +43,7 @@ class Running(Protocol):
 class Start(Protocol):
     """What an entry point leads to."""
 
-    def __call__(self, source: Source, *, environment: Mapping[str, str]) -> Running | None:
+    def __call__(self, source: Source, *, origin: Origin, environment: Mapping[str, str]) -> Running | None:
         """Begin; None where `environment` does not ask for this exporter.
 
         Raises TraincopeError, in one sentence, where it is asked for and cannot be.

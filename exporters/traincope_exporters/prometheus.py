@@ -12,7 +12,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from traincope.errors import ConfigError, MissingDependencyError
-from traincope_exporters.live import Source
+from traincope_exporters.live import Origin, Source
 from traincope_exporters.settings import ADDRESS_VARIABLE, Serving, from_environment
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,17 @@ class Served:
         self._thread.join()
 
 
-def start(source: Source, *, environment: Mapping[str, str]) -> Served | None:
-    """Serve until stopped; None where the environment says off.
+def start(source: Source, *, origin: Origin, environment: Mapping[str, str]) -> Served | None:
+    """Serve until stopped; None where the environment says off. Every sample says its `origin` itself.
 
     Raises ConfigError for an address, certificate or password file that cannot be used, or where no port is free,
     and MissingDependencyError where prometheus_client is not installed.
     """
     serving = from_environment(environment)
-    return None if serving is None else serve(source, serving)
+    if serving is None:
+        return None
+    logger.debug("serving %s of %s", origin.run, origin.host)
+    return serve(source, serving)
 
 
 def serve(source: Source, serving: Serving) -> Served:

@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 
 import pytest
+from traincope_exporters.live import Origin
 from traincope_exporters.prometheus import Served, serve, start
 from traincope_exporters.settings import DEFAULT_PORT, Serving, from_environment
 
@@ -20,6 +21,7 @@ from traincope.metrics import Sample
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 ANY = Serving(port=0)
+ORIGIN = Origin(run="job-7", host="node-3", began_ns=0)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,7 @@ def test_with_a_certificate_it_speaks_https_and_a_silent_caller_keeps_nobody_wai
 )
 def test_what_cannot_be_served_is_said_in_one_sentence(environment: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        start(list, environment={"TRAINCOPE_METRICS": "127.0.0.1:0", **environment})
+        start(list, origin=ORIGIN, environment={"TRAINCOPE_METRICS": "127.0.0.1:0", **environment})
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -172,7 +174,7 @@ def test_it_is_on_unless_the_environment_says_off() -> None:
     assert from_environment({"TRAINCOPE_METRICS": "0.0.0.0:1234"}) == Serving(address="0.0.0.0", port=1234)
     assert from_environment({"TRAINCOPE_METRICS": "[::1]:1234"}) == Serving(address="::1", port=1234)
     for off in ("off", "OFF", "0", "no"):
-        assert start(list, environment={"TRAINCOPE_METRICS": off}) is None
+        assert start(list, origin=ORIGIN, environment={"TRAINCOPE_METRICS": off}) is None
 
 
 def test_without_prometheus_client_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from traincope_exporters import live
-from traincope_exporters.live import Running, Source
+from traincope_exporters.live import Origin, Running, Source
 
 from tests.live.windows import MS, quiet, ranks, records, statuses, window
 from traincope.errors import ConfigError
@@ -124,7 +124,8 @@ def test_two_jobs_on_a_node_are_two_targets(first: Window, environment: dict[str
 class Pushing:
     """A third party's exporter."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, origin: Origin) -> None:
+        self.origin = origin
         self.where = "kafka://broker"
         self.source = source
         self.stopped = False
@@ -136,12 +137,12 @@ class Pushing:
 started: list[Pushing] = []
 
 
-def start_pushing(source: Source, *, environment: Mapping[str, str]) -> Running | None:
+def start_pushing(source: Source, *, origin: Origin, environment: Mapping[str, str]) -> Running | None:
     if "REFUSE" in environment:
         raise ConfigError("the broker is not there")
     if "BREAK" in environment:
         raise KeyError("broken")
-    started.append(Pushing(source))
+    started.append(Pushing(source, origin))
     return started[-1]
 
 
@@ -161,6 +162,7 @@ def test_a_third_partys_exporter_is_found_by_its_entry_point(
     observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
     observer.observed(first)
     (pushing,) = started
+    assert pushing.origin == Origin(run="job-7", host="node-3", began_ns=0)
     assert {sample.metric.name for sample in pushing.source()} >= {"steps", "ledger"}
     note = json.loads((first.run / "metrics-node-3.json").read_text())
     assert note == {"host": "node-3", "pid": os.getpid(), "kafka": "kafka://broker"}

@@ -51,6 +51,16 @@ def test_the_parts_sum_to_the_time_from_the_first_record_to_the_last() -> None:
     assert found[metrics.GOODPUT] == 0.2
 
 
+def test_a_checkpoint_within_a_step_is_none_of_its_productive_time() -> None:
+    """Step 2 takes 100 ms, of which 40 are a save."""
+    (row, *_) = (row for row in FIRST.rows if row.rank == 0)
+    saving = replace(row, step=2, start_ns=200 * MS, terms={"forward": 60 * MS, "checkpoint_stall": 40 * MS})
+    saved = mark("save checkpoint", 250, lasted_ms=40, step=2)
+    state = advance(begin(FIRST), quiet(with_last_record(FIRST, 0.3), rows=(saving,), faults=(saved,)))
+    found = told(state, moment=at(1)).of(metrics.JOB_TIME)
+    assert (found["productive",], found["checkpoint_stall",], found["other",]) == (0.26, 0.04, 0.0)
+
+
 def test_time_before_the_first_step_is_startup_or_after_another_attempt_a_restart() -> None:
     """An attempt of 10 steps that saved 6 of them ended half a second before this one began, which loaded them."""
     before = Attempt(
@@ -81,10 +91,7 @@ def test_time_before_the_first_step_is_startup_or_after_another_attempt_a_restar
 
 def test_a_checkpoint_that_its_ranks_save_together_is_one_and_its_age_counts_from_its_end() -> None:
     """Rank 1 was seen to save step 7 a window later; step 9 was saved by another thread, which says when."""
-    together = (
-        mark("save checkpoint", 300, lasted_ms=100, step=7),
-        mark("save checkpoint", 310, lasted_ms=140, step=7),
-    )
+    together = (mark("save checkpoint", 300, lasted_ms=100, step=7), mark("save checkpoint", 420, lasted_ms=30, step=7))
     state = after(together[0])
     assert told(state, moment=at(2.4))[metrics.CHECKPOINT_AGE] == 2.0
     state = advance(state, quiet(FIRST, faults=together[1:]))

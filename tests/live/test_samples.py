@@ -58,7 +58,9 @@ def test_what_an_agent_before_this_one_wrote_is_counted_once() -> None:
 
 
 def test_the_parts_of_the_bubble_are_one_term_that_never_falls() -> None:
-    """23 ms, then a step whose bubble is -5 ms, then one of 8: it stays at 23 and goes on to 26."""
+    """23 ms, then a step whose bubble is -5 ms, then one of 8: it stays at 23 and goes on to 26. What is below 0 from
+    the first on has had no time.
+    """
     first = window(records(ranks(0, 1)))
     state = begin(replace(first, rows=(_row(1, {"bubble.schedule": 20 * MS, "bubble.imbalance": 3 * MS}),)))
     assert told(state)[metrics.LEDGER, 0, "bubble", ""] == 0.023
@@ -66,6 +68,8 @@ def test_the_parts_of_the_bubble_are_one_term_that_never_falls() -> None:
     assert told(state)[metrics.LEDGER, 0, "bubble", ""] == 0.023
     state = advance(state, quiet(first, rows=(_row(3, {"bubble.jitter": 8 * MS}),)))
     assert told(state)[metrics.LEDGER, 0, "bubble", ""] == 0.026
+    below = begin(replace(first, rows=(_row(1, {"forward": MS, "bubble.jitter": -7 * MS}),)))
+    assert told(below).of(metrics.LEDGER) == {("0", "forward", ""): 0.001}
 
 
 def _row(step: int, terms: dict[str, int], *, rank: int = 0) -> Row:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from traincope_exporters.live import Running, Source, Start, found
+from traincope_exporters.live import Origin, Running, Source, Start, found
 
 from traincope.errors import TraincopeError
 from traincope.live import discovery
@@ -46,7 +46,7 @@ class Exporting:
         before = self._state
         if before is None:
             self._state = begin(window, earlier=_earlier(window), restored=_restored(window, known=frozenset()))
-            self._start(window.run)
+            self._start(window.run, self._origin(window))
         else:
             known = frozenset(rank.rank for rank in before.ranks)
             self._state = advance(before, window, restored=_restored(window, known=known))
@@ -66,9 +66,13 @@ class Exporting:
             return []
         return samples(state, host=self._host, moment=Moment.now(), hardware=self._gpus.latest())
 
-    def _start(self, run: Path) -> None:
+    def _origin(self, window: Window) -> Origin:
+        began_ns = min((rank.info.started_wall_ns for rank in window.ranks), default=window.info.started_wall_ns)
+        return Origin(run=window.info.id, host=self._host, began_ns=began_ns)
+
+    def _start(self, run: Path, origin: Origin) -> None:
         for name, load in found():
-            running = _started(name, load, self.samples, environment=self._environment)
+            running = _started(name, load, self.samples, origin=origin, environment=self._environment)
             if running is not None:
                 self._running[name] = running
                 logger.info("%s: %s", name, running.where)
@@ -85,13 +89,15 @@ class Exporting:
             _write(note)
 
 
-def _started(name: str, load: Callable[[], Start], source: Source, *, environment: Mapping[str, str]) -> Running | None:
+def _started(
+    name: str, load: Callable[[], Start], source: Source, *, origin: Origin, environment: Mapping[str, str]
+) -> Running | None:
     """None where it is not asked for, or cannot be: training goes on, and so do the others."""
 
     def start() -> Running | None:
         begin_exporting = load()
         try:
-            return begin_exporting(source, environment=environment)
+            return begin_exporting(source, origin=origin, environment=environment)
         except TraincopeError as error:
             logger.warning("%s: %s", name, error)
             return None
