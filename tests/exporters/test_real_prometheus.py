@@ -34,7 +34,8 @@ def scraped(two_ranks: Pool, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     targets, stop, out = folder / "targets", folder / "stop", folder / "run"
     targets.mkdir()
     with prometheus(folder, targets=targets) as server:
-        training = threading.Thread(target=two_ranks.run, args=(train, str(out), str(stop), str(targets)))
+        told = (train, str(out), str(stop), str(targets))
+        training = threading.Thread(target=two_ranks.run, args=told, kwargs={"timeout_seconds": 150})
         training.start()
         try:
             expected = {("0",): STEPS, ("1",): STEPS}
