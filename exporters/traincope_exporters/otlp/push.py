@@ -1,0 +1,79 @@
+"""Samples to a collector while a job runs, for where nothing can scrape. A dead collector costs nothing."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from traincope.errors import ServerError
+from traincope.metrics import Sample
+from traincope_exporters.exports import Address
+from traincope_exporters.otlp.collector import Collector, Target
+from traincope_exporters.otlp.identity import resource
+from traincope_exporters.otlp.metrics import metrics_data
+
+_logger = logging.getLogger(__name__)
+
+
+class OtlpPush:
+    """Sends the newest samples from a thread of its own.
+
+    `push` never waits and never raises: samples are cumulative, so those that a slow collector has not taken by the
+    time newer ones come are dropped, and counted.
+    """
+
+    def __init__(self, address: Address, *, run: str, host: str, start_ns: int) -> None:
+        """`start_ns`: wall time since when counters count. Raises UsageError for an endpoint that is none."""
+        self.sent = 0
+        """Times that a collector took them."""
+        self.dropped = 0
+        """Times that they were not sent."""
+        self.problem: str | None = None
+        """Why they were not taken last; None: they were."""
+        self._collector = Collector(Target.of(address))
+        self._resource = resource(f"{run}/{host}", {"traincope.run": run, "host.name": host})
+        self._start_ns = start_ns
+        self._newest: tuple[int, Sequence[Sample]] | None = None
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="traincope-otlp", daemon=True)
+        self._thread.start()
+
+    def push(self, samples: Sequence[Sample]) -> None:
+        """Send them, as of now, when there is time."""
+        with self._changed:
+            if self._newest is not None or not self._thread.is_alive():
+                self.dropped += 1
+            self._newest = (time.time_ns(), samples)
+            self._changed.notify()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Send what was pushed last, if it can be done in this time."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout_seconds)
+        if not self._thread.is_alive():
+            self._collector.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or self._newest is not None)
+                newest, self._newest = self._newest, None
+                if newest is None:
+                    return
+            self._send(*newest)
+
+    def _send(self, at_ns: int, samples: Sequence[Sample]) -> None:
+        data = metrics_data(samples, resource=self._resource, start_ns=self._start_ns, at_ns=at_ns)
+        try:
+            self._collector.send_metrics(data)
+        except ServerError as error:
+            self.dropped += 1
+            if self.problem is None:
+                _logger.warning("%s; samples are dropped until it is", error)
+            self.problem = str(error)
+        else:
+            self.sent += 1
+            self.problem = None

@@ -1,0 +1,199 @@
+"""A run as one trace: in it its attempts, in the last of them its ranks, in these sampled steps and what was in them.
+
+Spans are made of finished records, all at once, and carry their times to the ns. Ids follow from the run, so that what
+is sent twice is the same twice.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, Status, StatusCode
+
+from traincope.analysis import Analysis, RankLedger
+from traincope.analysis.goodput import all_attempts
+from traincope.events import CLEAN, Flag, Kind
+from traincope.store import Attempt
+from traincope.timeline import RankTimeline, Step, Timeline
+from traincope.timeline.timeline import TRAINING_THREAD
+from traincope_exporters.intervals import Interval, collectives, in_thread, intervals
+from traincope_exporters.otlp.identity import SCOPE, Ids, Value, clean, job_resource, rank_resource
+from traincope_exporters.otlp.sampling import sampled_steps
+
+NS = 1e9
+
+
+def spans(analysis: Analysis) -> Iterator[ReadableSpan]:
+    """Parents before their children."""
+    timeline = analysis.timeline
+    ids, job = Ids(timeline.run.info), job_resource(timeline.run.info)
+    attempts, sampled = all_attempts(timeline), sampled_steps(analysis)
+    yield _run(timeline, attempts, ids, job, sampled=len(sampled))
+    yield from (_attempt(attempt, ids, job) for attempt in attempts)
+    resources = {rank.rank: rank_resource(timeline.run.info, rank) for rank in timeline.run.ranks}
+    ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
+    for rank in timeline.ranks:
+        maker = _RankSpans(rank, timeline.run.last_attempt, ids, resources[rank.rank], sampled)
+        yield maker.whole()
+        yield from maker.steps(ledgers.get(rank.rank))
+        yield from maker.details()
+
+
+def _run(
+    timeline: Timeline, attempts: tuple[Attempt, ...], ids: Ids, resource: Resource, *, sampled: int
+) -> ReadableSpan:
+    done = len({step.number for rank in timeline.ranks for step in rank.steps})
+    return _span(
+        "run",
+        context=ids.span(),
+        parent=None,
+        resource=resource,
+        start_ns=min((timeline.start_ns, *(attempt.began_ns for attempt in attempts))),
+        end_ns=timeline.end_ns,
+        attributes={
+            "traincope.attempts": timeline.run.attempts,
+            "traincope.steps": done,
+            "traincope.steps.sampled": sampled,
+            **{f"traincope.mesh.{axis}": size for axis, size in timeline.run.info.mesh.items()},
+        },
+        error=None if all(rank.ending == CLEAN for rank in timeline.ranks) else "not all ranks came to a clean end",
+    )
+
+
+def _attempt(attempt: Attempt, ids: Ids, resource: Resource) -> ReadableSpan:
+    return _span(
+        "attempt",
+        context=ids.attempt(attempt.number),
+        parent=ids.span(),
+        resource=resource,
+        start_ns=attempt.began_ns,
+        end_ns=attempt.last_ns,
+        attributes={"traincope.attempt": attempt.number, "traincope.steps": attempt.num_steps},
+        error=None if attempt.clean else "not all ranks came to a clean end",
+    )
+
+
+class _RankSpans:
+    """Of one rank in the last attempt."""
+
+    def __init__(self, rank: RankTimeline, attempt: int, ids: Ids, resource: Resource, sampled: frozenset[int]) -> None:
+        self._rank, self._attempt, self._ids, self._resource = rank, attempt, ids, resource
+        self._sampled = {step.number: step for step in rank.steps if step.number in sampled}
+
+    def whole(self) -> ReadableSpan:
+        rank = self._rank
+        starts = [int(records["start_ns"].min()) for records in rank.threads.values() if len(records)]
+        return _span(
+            "rank",
+            context=self._ids.rank(self._attempt, rank.rank),
+            parent=self._ids.attempt(self._attempt),
+            resource=self._resource,
+            start_ns=min(starts, default=rank.last_ns),
+            end_ns=rank.last_ns,
+            attributes={"traincope.steps": len(rank.steps), "traincope.ending": rank.ending or "none was recorded"},
+            error=None if rank.ending == CLEAN else rank.ending or "no end was recorded",
+        )
+
+    def steps(self, ledger: RankLedger | None) -> Iterator[ReadableSpan]:
+        terms = {} if ledger is None else _terms(ledger)
+        for step in self._sampled.values():
+            yield _span(
+                "step",
+                context=self._step(step),
+                parent=self._ids.rank(self._attempt, self._rank.rank),
+                resource=self._resource,
+                start_ns=step.start_ns,
+                end_ns=step.end_ns,
+                attributes={"traincope.step": step.number, **terms.get(step.number, {})},
+            )
+
+    def details(self) -> Iterator[ReadableSpan]:
+        """What is in the sampled steps: each in the innermost that it began in."""
+        for thread in self._rank.threads:
+            yield from self._thread(thread)
+
+    def _thread(self, thread: str) -> Iterator[ReadableSpan]:
+        """A collective goes on beside what follows it, so nothing is in it."""
+        own = [*intervals(self._rank, in_thread(self._rank, thread))]
+        if thread == TRAINING_THREAD:
+            own += intervals(self._rank, collectives(self._rank))
+        active: list[tuple[int, SpanContext]] = []
+        for row, one in enumerate(sorted(own, key=_outer_first)):
+            step = None if one.step is None else self._sampled.get(one.step)
+            if step is None:
+                continue
+            active = [outer for outer in active if outer[0] > one.start_ns]
+            context = self._ids.span(self._attempt, self._rank.rank, thread, row)
+            yield self._detail(one, context, parent=active[-1][1] if active else self._step(step))
+            if one.kind is not Kind.COLLECTIVE:
+                active.append((one.end_ns, context))
+
+    def _detail(self, one: Interval, context: SpanContext, *, parent: SpanContext) -> ReadableSpan:
+        raised = bool(one.flags & Flag.RAISED)
+        cut = one.open and self._rank.ending != CLEAN
+        return _span(
+            one.name,
+            context=context,
+            parent=parent,
+            resource=self._resource,
+            start_ns=one.start_ns,
+            end_ns=one.end_ns,
+            attributes=_said(one),
+            error="it raised" if raised else "it was under way when the records end" if cut else None,
+        )
+
+    def _step(self, step: Step) -> SpanContext:
+        return self._ids.step(self._attempt, self._rank.rank, step.number)
+
+
+def _outer_first(one: Interval) -> tuple[int, int]:
+    return one.start_ns, -one.end_ns
+
+
+def _terms(ledger: RankLedger) -> dict[int, dict[str, Value]]:
+    """Step -> where its time went, in seconds; what took none is left out."""
+    known = {_attribute(term): values for term, values in ledger.terms.items() if values is not None}
+    return {
+        int(number): {term: int(values[at]) / NS for term, values in known.items() if values[at]}
+        for at, number in enumerate(ledger.numbers)
+    }
+
+
+def _attribute(term: str) -> str:
+    """`exposed_wait[fsdp]` -> `traincope.ledger.exposed_wait.fsdp`."""
+    return f"traincope.ledger.{term.replace('[', '.').rstrip(']')}"
+
+
+def _said(one: Interval) -> dict[str, Value]:
+    said: dict[str, Value] = {"traincope.kind": one.kind.name.lower()}
+    if one.step is not None:
+        said["traincope.step"] = one.step
+    if one.axis is not None:
+        said |= {"traincope.axis": one.axis, "traincope.bytes": one.value, "traincope.sequence": one.sequence}
+    if one.kind is Kind.ACTION:
+        said |= {"traincope.stage": one.peer, "traincope.microbatch": one.sequence}
+    return {**said, "traincope.open": True} if one.open else said
+
+
+def _span(
+    name: str,
+    *,
+    context: SpanContext,
+    parent: SpanContext | None,
+    resource: Resource,
+    start_ns: int,
+    end_ns: int,
+    attributes: Mapping[str, Value],
+    error: str | None = None,
+) -> ReadableSpan:
+    return ReadableSpan(
+        str(clean(name)) or "unnamed",
+        context=context,
+        parent=parent,
+        resource=resource,
+        attributes={key: clean(value) for key, value in attributes.items()},
+        status=Status(StatusCode.UNSET) if error is None else Status(StatusCode.ERROR, str(clean(error))),
+        start_time=start_ns,
+        end_time=max(end_ns, start_ns),
+        instrumentation_scope=SCOPE,
+    )
