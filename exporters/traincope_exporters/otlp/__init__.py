@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
 
+from opentelemetry.sdk.metrics.export import MetricsData
+
 from traincope.analysis import analyze
+from traincope.errors import RunDirectoryError
+from traincope.metrics import Sample
 from traincope.timeline import Timeline
 from traincope_exporters.exports import Address, CollectorExport
+from traincope_exporters.history import final
 from traincope_exporters.otlp.collector import Collector, Target
-from traincope_exporters.otlp.identity import Ids
+from traincope_exporters.otlp.identity import Ids, job_resource
 from traincope_exporters.otlp.logs import logs
+from traincope_exporters.otlp.metrics import metrics_data
 from traincope_exporters.otlp.push import OtlpPush
 from traincope_exporters.otlp.spans import spans
 
@@ -26,9 +32,14 @@ T = TypeVar("T")
 
 
 def send(timeline: Timeline, address: Address) -> str:
-    """The run's trace and its faults. Raises ServerError at the first message that nobody takes."""
-    analysis = analyze(timeline)
-    collector, num_spans, num_logs = Collector(Target.of(address)), 0, 0
+    """The run's trace, its faults, and what its metrics were at its end.
+
+    Raises ServerError at the first message that nobody takes, RunDirectoryError where no rank left a record.
+    """
+    if not timeline.ranks:
+        raise RunDirectoryError(f"{timeline.run.path} holds no records; see its kernel traces with --to perfetto")
+    target, analysis = Target.of(address), analyze(timeline)
+    collector, num_spans, num_logs = Collector(target), 0, 0
     try:
         for batch in _batches(spans(analysis)):
             collector.send_spans(batch)
@@ -36,10 +47,19 @@ def send(timeline: Timeline, address: Address) -> str:
         for told in _batches(logs(analysis)):
             collector.send_logs(told)
             num_logs += len(told)
+        samples = list(final(analysis))
+        if samples:
+            collector.send_metrics(_at_end(timeline, samples))
     finally:
         collector.close()
-    trace = f"{Ids(timeline.run.info).trace:032x}"
-    return f"sent {num_spans:,} spans of trace {trace} and {num_logs:,} logs to {collector.target.url}"
+    sent = f"{num_spans:,} spans, {num_logs:,} logs and {len(samples):,} metric points"
+    return f"sent {sent} to {target.url}; the trace is {Ids(timeline.run.info).trace:032x}"
+
+
+def _at_end(timeline: Timeline, samples: list[Sample]) -> MetricsData:
+    return metrics_data(
+        samples, resource=job_resource(timeline.run.info), start_ns=timeline.start_ns, at_ns=timeline.end_ns
+    )
 
 
 def _batches(all_: Iterator[T]) -> Iterator[list[T]]:

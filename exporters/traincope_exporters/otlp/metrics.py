@@ -40,9 +40,14 @@ def metrics_data(samples: Iterable[Sample], *, resource: Resource, start_ns: int
     )
 
 
+def name(metric: Metric) -> str:
+    """Of the unit and a counter's `_total` Prometheus makes endings by itself, of an info it does not."""
+    return f"{metric.otel}.info" if metric.type is Type.INFO else metric.otel
+
+
 def _sent(metric: Metric, samples: list[Sample], *, start_ns: int, at_ns: int) -> Sent:
     return Sent(
-        name=metric.otel,
+        name=name(metric),
         description=metric.help,
         unit=metric.unit.value,
         data=_data(metric, samples, start_ns=start_ns, at_ns=at_ns),
