@@ -1,0 +1,57 @@
+"""Folded stacks: every ns of complete steps, once, under what it went to."""
+
+import pytest
+from traincope_exporters.folded import folded
+
+from tests.exporters.runs import forward, two_ranks
+from tests.timeline.build import Row, phase, rank, timeline
+from traincope import analyze, open_run
+from traincope.errors import RunDirectoryError
+from traincope.events import Kind, Phase
+
+
+def test_time_goes_to_axis_operation_and_call_and_adds_up_to_the_steps() -> None:
+    """Of 6000: 4 x 100 on the wire, 2 x 200 waiting, 2 x (300 + 500) forward; the rest is nothing recorded."""
+    assert list(folded(two_ranks())) == [
+        "tp;all_gather;transfer 400\n",
+        "tp;all_gather;wait 400\n",
+        "work;forward GPT 1600\n",
+        "work;unattributed 3600\n",
+    ]
+
+
+def test_a_call_stands_under_what_it_was_called_from() -> None:
+    inner = phase(Phase.GC, 1150, 1160, at=1)
+    lines = dict(line.rsplit(" ", 1) for line in folded(two_ranks(inner)))
+    assert lines["work;forward GPT;gc"] == "10\n"
+    assert lines["work;forward GPT"] == "1590\n"
+
+
+def test_what_lies_outside_of_steps_is_not_in_it() -> None:
+    after = forward(3100, 3900, at=3)
+    assert list(folded(two_ranks(after))) == list(folded(two_ranks()))
+
+
+def test_a_name_cannot_make_frames_or_lines() -> None:
+    hostile = Row(kind=Kind.PHASE, start_ns=2800, end_ns=2810, name="a;b\nc 7\ud800", phase=Phase.FORWARD, step=2)
+    assert "work;forward a,b c 7  10\n" in list(folded(two_ranks(hostile)))
+
+
+def test_the_demo_adds_up_to_its_steps() -> None:
+    timeline = open_run("sample_runs/demo")
+    total = sum(int(line.rpartition(" ")[2]) for line in folded(timeline))
+    assert total == sum(step.length_ns for rank in timeline.ranks for step in rank.steps)
+
+
+def test_waiting_in_the_demo_is_what_the_report_says_of_axes_outside_the_pipeline() -> None:
+    """The report leaves out the first step, of which the stacks have at most the longest wait there is."""
+    analysis = analyze(open_run("sample_runs/demo"))
+    lines = dict(line.rstrip().rsplit(" ", 1) for line in folded(analysis.timeline))
+    reported = {(row.axis, row.operation): row.wait_ns for row in analysis.comm}
+    for axis, operation in (("fsdp", "all_gather"), ("fsdp", "reduce_scatter"), ("world", "all_reduce")):
+        assert int(lines[f"{axis};{operation};wait"]) >= reported[axis, operation] > 0
+
+
+def test_a_run_without_a_step_is_refused_in_words() -> None:
+    with pytest.raises(RunDirectoryError, match="holds no complete step"):
+        list(folded(timeline(rank(0, phase(Phase.FORWARD, 0, 10)))))

@@ -1,0 +1,128 @@
+"""Parquet: each record a row, nothing lost, nothing invented."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from traincope_exporters import parquet
+from traincope_exporters.parquet import write_parquet
+
+from tests.exporters.runs import event, memory, two_ranks
+from tests.timeline.build import Row, action, timeline
+from traincope import open_run
+from traincope.errors import RunDirectoryError
+from traincope.events import NO_PEER, NO_STEP, OPEN, Kind, Phase
+from traincope.timeline import RankTimeline, Timeline
+
+
+def rows(timeline: Timeline, directory: Path) -> list[dict[str, Any]]:
+    write_parquet(timeline, directory)
+    return list(pq.read_table(directory).to_pylist())
+
+
+def test_a_collective_is_a_row_with_its_words(tmp_path: Path) -> None:
+    (row, _) = [one for one in rows(two_ranks(), tmp_path) if one["kind"] == "collective" and one["step"] == 1]
+    assert row == {
+        "rank": 0,
+        "thread": "main",
+        "kind": "collective",
+        "name": "all_gather",
+        "axis": "tp",
+        "step": 1,
+        "start_ns": 1400,
+        "end_ns": 1700,
+        "duration_ns": 300,
+        "sequence": 1,
+        "value": 4096,
+        "flags": 0,
+        "tag": 0,
+        "group": "tp:(0, 1)",
+        "peer": None,
+        "phase": None,
+        "schedule": None,
+        "scalar": None,
+        "details": None,
+    }
+
+
+def test_null_is_what_a_record_does_not_have(tmp_path: Path) -> None:
+    hanging = Row(kind=Kind.SPAN, start_ns=2800, end_ns=OPEN, name="endless")
+    found = {row["name"]: row for row in rows(two_ranks(hanging, event("mine", 2900, at=2)), tmp_path)}
+    assert (found["endless"]["end_ns"], found["endless"]["duration_ns"], found["endless"]["step"]) == (None,) * 3
+    assert (found["mine"]["duration_ns"], found["mine"]["value"], found["mine"]["sequence"]) == (None,) * 3
+
+
+def test_stages_schedules_memory_and_logged_values_have_their_columns(tmp_path: Path) -> None:
+    loss = Row(kind=Kind.SCALAR, start_ns=2990, end_ns=2990, name="loss", step=2, value=int(np.float64(2.5).view("i8")))
+    more = (action("F", 2800, 2900, stage=3, microbatch=7, at=2), memory(2950, 77), loss)
+    found = {row["name"]: row for row in rows(two_ranks(*more), tmp_path)}
+    assert (found["F"]["schedule"], found["F"]["peer"], found["F"]["sequence"]) == ("Schedule", 3, 7)
+    assert (found["resident"]["value"], found["loss"]["scalar"], found["loss"]["value"]) == (77, 2.5, None)
+
+
+def test_ranks_are_directories_that_a_query_can_leave_out(tmp_path: Path) -> None:
+    write_parquet(two_ranks(), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank=0", "rank=1"]
+    only = pq.read_table(tmp_path, filters=[("rank", "=", 1), ("kind", "=", "stall")])
+    assert pc.sum(only["duration_ns"]).as_py() == 200
+
+
+def test_the_demo_is_read_back_as_it_was_recorded(tmp_path: Path) -> None:
+    timeline = open_run("sample_runs/demo")
+    write_parquet(timeline, tmp_path)
+    for rank in timeline.ranks:
+        table = pq.read_table(tmp_path / f"rank={rank.rank}" / "records.parquet")
+        assert_same(rank, table.to_pydict())
+
+
+def assert_same(rank: RankTimeline, columns: dict[str, list[Any]]) -> None:
+    records = rank.main
+    assert columns["start_ns"] == records["start_ns"].tolist()
+    assert [OPEN if end is None else end for end in columns["end_ns"]] == records["end_ns"].tolist()
+    assert [NO_STEP if step is None else step for step in columns["step"]] == records["step"].tolist()
+    assert [Kind[kind.upper()] for kind in columns["kind"]] == records["kind"].tolist()
+    assert [Phase[(phase or "none").upper()] for phase in columns["phase"]] == records["phase"].tolist()
+    assert columns["flags"] == records["flags"].tolist()
+    called = np.isin(records["kind"], (Kind.COLLECTIVE, Kind.STALL))
+    for row in np.flatnonzero(called).tolist():
+        record = records[row]
+        assert columns["name"][row] == rank.name(int(record["name"]))
+        assert columns["axis"][row] == rank.axis(int(record["group"]))
+        assert columns["value"][row] == record["value"]
+        assert columns["sequence"][row] == record["sequence"]
+        assert (NO_PEER if columns["peer"][row] is None else columns["peer"][row]) == record["peer"]
+    for row in np.flatnonzero(records["kind"] == Kind.SCALAR).tolist():
+        assert np.float64(columns["scalar"][row]).view("i8") == records["value"][row]
+
+
+def test_a_row_group_after_the_other_is_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole := tmp_path / "whole").mkdir()
+    (pieces := tmp_path / "pieces").mkdir()
+    write_parquet(open_run("sample_runs/demo"), whole)
+    monkeypatch.setattr(parquet, "ROWS_AT_ONCE", 1000)
+    write_parquet(open_run("sample_runs/demo"), pieces)
+    assert pq.ParquetFile(pieces / "rank=0" / "records.parquet").num_row_groups == 4
+    assert pq.read_table(pieces).to_pylist() == pq.read_table(whole).to_pylist()
+
+
+def test_the_same_run_is_the_same_bytes(tmp_path: Path) -> None:
+    files = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        write_parquet(open_run("sample_runs/demo"), tmp_path / name)
+        files.append([path.read_bytes() for path in sorted((tmp_path / name).rglob("*.parquet"))])
+    assert files[0] == files[1]
+
+
+def test_a_name_that_is_no_unicode_and_details_of_events_are_kept_as_text(tmp_path: Path) -> None:
+    found = rows(two_ranks(event("half \ud800", 2900, at=2)), tmp_path)
+    assert [row["name"] for row in found if row["kind"] == "event"] == ["half ?"]
+    assert [row["details"] for row in found if row["kind"] == "event"] == [None]
+
+
+def test_a_run_without_records_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="holds no records"):
+        write_parquet(timeline(), tmp_path)
