@@ -1,0 +1,158 @@
+"""A run's trace, as a collector gets it: times to the ns, parents, ids, resources."""
+
+from typing import Any
+
+import pytest
+from traincope_exporters.exports import Address
+from traincope_exporters.otlp import sampling, send
+from traincope_exporters.otlp.sampling import sampled_steps
+from traincope_exporters.otlp.spans import spans
+
+from tests.exporters.receiver import Received, attributes, collector
+from tests.exporters.runs import forward, two_ranks
+from tests.timeline.build import Row, phase, rank, step, timeline
+from traincope import analyze, open_run
+from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.timeline import Timeline
+
+NS = 1e9
+
+
+def received(run: Timeline, protocol: str = "grpc") -> Received:
+    with collector(protocol) as found:
+        send(run, Address(endpoint=found.url, protocol=protocol, timeout_seconds=10))
+    return found
+
+
+def shown(run: Timeline) -> list[tuple[str, str, int, int]]:
+    """(Name, its parent's name, start, end) of rank 0's and the job's spans, without going through a collector."""
+    all_ = list(spans(analyze(run)))
+    names = {one.context.span_id: one.name for one in all_}
+    return [
+        (one.name, names[one.parent.span_id] if one.parent else "", one.start_time or 0, one.end_time or 0)
+        for one in all_
+        if one.resource.attributes.get("traincope.rank") in (0, None)
+    ]
+
+
+def test_a_run_has_attempts_these_ranks_these_steps_and_these_what_was_in_them() -> None:
+    assert shown(two_ranks()) == [
+        ("run", "", 0, 3000),
+        ("attempt", "run", 0, 3000),
+        ("rank", "attempt", 0, 3000),
+        ("step", "rank", 0, 1000),
+        ("step", "rank", 1000, 2000),
+        ("step", "rank", 2000, 3000),
+        ("forward GPT", "step", 1100, 1400),
+        ("wait for all_gather", "step", 1400, 1700),
+        ("all_gather", "step", 1400, 1700),
+        ("forward GPT", "step", 2100, 2400),
+        ("wait for all_gather", "step", 2400, 2700),
+        ("all_gather", "step", 2400, 2700),
+    ]
+
+
+def test_what_began_in_another_interval_is_its_child_and_a_collective_has_none() -> None:
+    inner = phase(Phase.GC, 1150, 1160, at=1)
+    during = Row(kind=Kind.SPAN, start_ns=1500, end_ns=1600, name="mine", step=1)
+    parents = {name: parent for name, parent, _, _ in shown(two_ranks(inner, during))}
+    assert parents["gc"] == "forward GPT"
+    assert parents["mine"] == "wait for all_gather"
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_collector_gets_every_span_with_the_times_of_its_record(protocol: str) -> None:
+    timeline = open_run("sample_runs/format-1")
+    recorded = {
+        (rank.rank, int(record["start_ns"]), int(record["end_ns"]))
+        for rank in timeline.ranks
+        for record in rank.main
+        if record["kind"] in (Kind.PHASE, Kind.ACTION, Kind.STALL, Kind.COLLECTIVE) and record["step"] in range(3)
+    }
+    sent = {
+        (told["traincope.rank"], span.start_time_unix_nano, span.end_time_unix_nano)
+        for told, span in received(timeline, protocol).each_span()
+        if "traincope.kind" in attributes(span.attributes)
+    }
+    assert sent == recorded
+
+
+def test_every_parent_is_sent_and_all_are_of_one_trace() -> None:
+    all_ = [span for _, span in received(open_run("sample_runs/format-1")).each_span()]
+    ids = {span.span_id for span in all_}
+    assert len(ids) == len(all_)
+    assert {span.trace_id for span in all_} == {all_[0].trace_id}
+    assert [span.name for span in all_ if span.parent_span_id not in ids] == ["run"]
+
+
+def test_what_is_sent_twice_is_the_same_twice_and_another_run_is_another_trace() -> None:
+    first, second = received(open_run("sample_runs/format-1")), received(open_run("sample_runs/format-1"))
+    assert first.spans == second.spans
+    (other,) = {span.trace_id for _, span in received(two_ranks()).each_span()}
+    assert other not in {span.trace_id for _, span in first.each_span()}
+
+
+def test_a_rank_speaks_for_its_process_by_the_semantic_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    told = next(told for told, span in received(two_ranks()).each_span() if told.get("traincope.rank") == 1)
+    assert told["service.name"] == "traincope"
+    assert told["service.instance.id"] == "hand-made/0/1"
+    assert (told["host.name"], told["process.pid"], told["process.command"]) == ("host-boot", 1001, "train.py")
+    assert (told["traincope.rank"], told["traincope.coord.tp"], told["traincope.run"]) == (1, 1, "hand-made")
+    assert told["deployment.environment.name"] == "test"
+
+
+def test_the_service_is_called_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "llama")
+    assert {told["service.name"] for told, _ in received(two_ranks()).each_span()} == {"llama"}
+
+
+def said_of(run: Timeline, name: str) -> list[dict[str, Any]]:
+    return [dict(one.attributes or {}) for one in spans(analyze(run)) if one.name == name]
+
+
+def test_a_step_says_where_its_time_went_in_seconds() -> None:
+    of_rank_0 = said_of(two_ranks(), "step")[:3]
+    assert of_rank_0[1] == {
+        "traincope.step": 1,
+        "traincope.ledger.forward": 300 / NS,
+        "traincope.ledger.exposed_transfer.tp": 100 / NS,
+        "traincope.ledger.exposed_wait.tp": 200 / NS,
+        "traincope.ledger.unattributed": 400 / NS,
+    }
+
+
+def test_a_rank_that_was_killed_and_what_it_was_in_are_errors() -> None:
+    hanging = Row(kind=Kind.STALL, start_ns=2800, end_ns=OPEN, name="all_reduce", step=2)
+    raised = Row(kind=Kind.SPAN, start_ns=1800, end_ns=1900, name="raises", step=1, flags=Flag.RAISED)
+    failed = [
+        (one.name, one.status.description)
+        for one in spans(analyze(two_ranks(hanging, raised, ending=None)))
+        if not one.status.is_ok
+    ]
+    assert failed == [
+        ("run", "not all ranks came to a clean end"),
+        ("attempt", "not all ranks came to a clean end"),
+        ("rank", "no end was recorded"),
+        ("raises", "it raised"),
+        ("wait for all_reduce", "it was under way when the records end"),
+    ]
+
+
+def many_steps(count: int, *, slow: int) -> Timeline:
+    rows, at_ns = [], 0
+    for number in range(count):
+        length_ns = 5000 if number == slow else 1000
+        rows += [step(number, at_ns, at_ns + length_ns), forward(at_ns, at_ns + 100, at=number)]
+        at_ns += length_ns
+    return timeline(rank(0, *rows))
+
+
+def test_of_many_steps_every_kth_is_sent_and_the_slowest_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 steps of 2 records each: 20 spans are 10 steps, every 10th."""
+    monkeypatch.setattr(sampling, "MOST_SPANS", 20)
+    assert sampled_steps(analyze(many_steps(100, slow=77))) == {*range(0, 100, 10), 77, 99}
+
+
+def test_of_few_steps_all_are_sent() -> None:
+    assert sampled_steps(analyze(two_ranks())) == {0, 1, 2}
