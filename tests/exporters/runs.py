@@ -9,8 +9,10 @@
 The wire takes 100, so rank 0 waits 200 for rank 1.
 """
 
+from dataclasses import replace
+
 from tests.timeline.build import Row, collective, group, rank, stall, step, timeline
-from traincope.events import Flag, Kind, Phase
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.timeline import Timeline
 
 TP = group("tp", 0, 1)
@@ -34,27 +36,26 @@ def event(name: str, at_ns: int, *, at: int) -> Row:
     return Row(kind=Kind.EVENT, start_ns=at_ns, end_ns=at_ns, name=name, step=at, flags=Flag.GIVEN)
 
 
-def two_ranks(*more: Row, ending: str | None = "clean") -> Timeline:
-    """`more`: records of rank 0."""
+def two_ranks(*more: Row, ending: str | None = "clean", scale: int = 1) -> Timeline:
+    """`more`: records of rank 0. All times are `scale` times as long."""
+    first = [
+        *(step(number, 1000 * number, 1000 * number + 1000) for number in range(3)),
+        *(forward(1000 * at + 100, 1000 * at + 400, at=at) for at in (1, 2)),
+        *(row for at in (1, 2) for row in gather(1000 * at + 400, 1000 * at + 700, at=at)),
+        *more,
+    ]
+    second = [
+        *(step(number, 1000 * number, 1000 * number + 1000) for number in range(3)),
+        *(forward(1000 * at + 100, 1000 * at + 600, at=at) for at in (1, 2)),
+        *(row for at in (1, 2) for row in gather(1000 * at + 600, 1000 * at + 700, at=at)),
+    ]
     return timeline(
-        rank(
-            0,
-            *(step(number, 1000 * number, 1000 * number + 1000) for number in range(3)),
-            *(forward(1000 * at + 100, 1000 * at + 400, at=at) for at in (1, 2)),
-            *(row for at in (1, 2) for row in gather(1000 * at + 400, 1000 * at + 700, at=at)),
-            *more,
-            groups=[TP],
-            coords={"tp": 0},
-            ending=ending,
-        ),
-        rank(
-            1,
-            *(step(number, 1000 * number, 1000 * number + 1000) for number in range(3)),
-            *(forward(1000 * at + 100, 1000 * at + 600, at=at) for at in (1, 2)),
-            *(row for at in (1, 2) for row in gather(1000 * at + 600, 1000 * at + 700, at=at)),
-            groups=[TP],
-            coords={"tp": 1},
-            first_name="another",
-        ),
+        rank(0, *(_longer(row, scale) for row in first), groups=[TP], coords={"tp": 0}, ending=ending),
+        rank(1, *(_longer(row, scale) for row in second), groups=[TP], coords={"tp": 1}, first_name="another"),
         mesh={"tp": 2},
     )
+
+
+def _longer(row: Row, scale: int) -> Row:
+    end_ns = row.end_ns if row.end_ns == OPEN else row.end_ns * scale
+    return replace(row, start_ns=row.start_ns * scale, end_ns=end_ns)

@@ -44,11 +44,11 @@ def test_a_run_has_attempts_these_ranks_these_steps_and_these_what_was_in_them()
         ("step", "rank", 1000, 2000),
         ("step", "rank", 2000, 3000),
         ("forward GPT", "step", 1100, 1400),
-        ("wait for all_gather", "step", 1400, 1700),
         ("all_gather", "step", 1400, 1700),
+        ("wait for all_gather", "step", 1400, 1700),
         ("forward GPT", "step", 2100, 2400),
-        ("wait for all_gather", "step", 2400, 2700),
         ("all_gather", "step", 2400, 2700),
+        ("wait for all_gather", "step", 2400, 2700),
     ]
 
 

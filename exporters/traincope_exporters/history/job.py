@@ -11,7 +11,7 @@ from traincope.analysis import Fault, FaultKind
 from traincope.metrics import RANK_LABELS, Metric
 from traincope.store.attempts import SAVED, SAVING
 from traincope_exporters.history.finished import NS, Finished, by_step
-from traincope_exporters.history.series import Ints, Series, counter, gauge
+from traincope_exporters.history.series import MS, Ints, Series, counter, gauge
 
 JOB = ""
 """Rank of a fault that is the whole job's."""
@@ -53,7 +53,7 @@ def faults(run: Finished, metric: Metric) -> Made:
     first = next(iter(places.values()))
     for (number, kind), times in sorted(happened.items()):
         labels = places.get(number, (*first[:-1], number))
-        begin_ns = min(run.begin_ns, *times) - 1
+        begin_ns = min(run.begin_ns, min(times) - MS)
         yield counter(metric, (*labels, kind), _array(times), np.ones(len(times), np.int64), begin_ns=begin_ns, unit=1)
 
 

@@ -146,8 +146,9 @@ class _RankSpans:
         return self._ids.step(self._attempt, self._rank.rank, step.number)
 
 
-def _outer_first(one: Interval) -> tuple[int, int]:
-    return one.start_ns, -one.end_ns
+def _outer_first(one: Interval) -> tuple[int, int, bool]:
+    """A collective before the wait for it, which it is not in."""
+    return one.start_ns, -one.end_ns, one.kind is not Kind.COLLECTIVE
 
 
 def _terms(ledger: RankLedger) -> dict[int, dict[str, Value]]:

@@ -1,0 +1,119 @@
+"""`traincope export`: files where they are asked for, never over others, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.exporters.receiver import collector
+from traincope.cli.main import main
+
+DEMO = Path(__file__).parents[2] / "sample_runs" / "format-1"
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Export = Callable[..., Done]
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Export:
+    """The command, run in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Done:
+        with pytest.raises(SystemExit) as exit_:
+            main(["export", *map(str, arguments)])
+        assert isinstance(exit_.value.code, int)
+        return Done(exit_.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize("to", ["perfetto", "speedscope"])
+def test_a_file_is_called_after_its_run_and_holds_what_is_said(export: Export, tmp_path: Path, to: str) -> None:
+    done = export(DEMO, "--to", to)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"format-1.{to}.json: open it with ")
+    assert json.loads((tmp_path / f"format-1.{to}.json").read_text())
+    assert [path.name for path in tmp_path.iterdir()] == [f"format-1.{to}.json"]
+
+
+def test_text_goes_to_the_standard_output_and_nothing_else_does(export: Export, tmp_path: Path) -> None:
+    done = export(DEMO, "--to", "folded", "-o", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(line.rpartition(" ")[2].isdecimal() for line in done.stdout.splitlines())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_not_written_over_without_a_word(export: Export, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    done = export(DEMO, "--to", "folded", "-o", "mine")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "traincope export: mine is there already; give another place with -o, or --overwrite\n"
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert export(DEMO, "--to", "folded", "-o", "mine", "--overwrite").returncode == 0
+    assert "work;" in (tmp_path / "mine").read_text()
+
+
+def test_tables_are_a_directory_that_is_replaced_as_a_whole(export: Export, tmp_path: Path) -> None:
+    assert export(DEMO, "--to", "parquet", "-o", "tables").returncode == 0
+    (tmp_path / "tables" / "rank=9").mkdir()
+    assert export(DEMO, "--to", "parquet", "-o", "tables").returncode == 2
+    assert export(DEMO, "--to", "parquet", "-o", "tables", "--overwrite").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [f"rank={rank}" for rank in range(4)]
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--to", "flame"), 2, "there is no export 'flame'; there are perfetto"),
+        (("--to", "parquet", "-o", "-"), 2, "a directory of files cannot go to the standard output"),
+        (("--to", "folded", "-o", "nowhere/file"), 2, "cannot write nowhere/file: No such file or directory"),
+        (("--to", "folded", "-o", "."), 2, ". is a directory; give a file with -o"),
+        (("--to", "folded", "--endpoint", "http://there"), 2, "--endpoint and --protocol are for --to otlp"),
+        (("--to", "folded", "--redact"), 2, "redact first, then export its copy to folded"),
+        (("--to", "otlp", "-o", "file"), 2, "otlp goes to a collector and not to a file"),
+        (("--to", "otlp", "--endpoint", "there"), 2, "'there' is no URL of a collector"),
+        ((), 2, "a run directory is a plain directory"),
+        (("--redact",), 2, "give the directory to make with -o"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    export: Export, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    done = export(DEMO, *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_no_run_is_one_sentence(export: Export, tmp_path: Path) -> None:
+    done = export(tmp_path, "--to", "folded")
+    assert done.returncode == 4
+    assert "is not a run directory" in done.stderr
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_collector_gets_it_and_it_is_said_what(export: Export, protocol: str) -> None:
+    with collector(protocol) as found:
+        done = export(DEMO, "--to", "otlp", "--endpoint", found.url, "--protocol", protocol)
+    assert (done.returncode, done.stderr) == (0, "")
+    num_spans = len(list(found.each_span()))
+    assert done.stdout.startswith(f"sent {num_spans:,} spans, ")
+
+
+def test_a_collector_that_is_not_there_is_one_sentence_and_an_exit_code(export: Export) -> None:
+    done = export(DEMO, "--to", "otlp", "--endpoint", "http://127.0.0.1:9", "--timeout", "0.5")
+    assert (done.returncode, done.stdout) == (9, "")
+    assert done.stderr.startswith("traincope export: no collector took the spans at http://127.0.0.1:9 (grpc): ")
+    assert done.stderr.count("\n") == 1
