@@ -1,11 +1,12 @@
 """Time of the training threads in folded stacks, as flamegraph.pl, inferno and speedscope read them.
 
-    fsdp;all_gather;forward GPT;F;wait 1204000
-    work;forward GPT;F 5301000
+    fsdp;all_gather;F;forward GPT;wait 1204000
+    own;F;forward GPT 5301000
 
 One line a stack, and how many ns of complete steps, over all ranks, it took. What a thread stood still for comes under
 its axis and operation, then where it was called from, then whether it was waiting for others or transfer, where that is
-told; everything else under `work`. All lines together are the wall time of the steps.
+told. What a rank was in by itself comes under `own`, and what nothing was recorded of is `unattributed`. All lines
+together are the wall time of the steps.
 """
 
 from collections import defaultdict
@@ -20,9 +21,8 @@ from traincope.timeline import RankTimeline, Timeline, match_instances
 from traincope_exporters.exports import TextExport, require_steps
 from traincope_exporters.intervals import titles
 
-WORK = "work"
-NOTHING = "unattributed"
-"""In a step, and in nothing that was recorded."""
+OWN = "own"
+NOTHING = ("unattributed",)
 WAIT, TRANSFER, EITHER = "wait", "transfer", "wait or transfer"
 
 Stack = tuple[str, ...]
@@ -52,7 +52,7 @@ def _stacks(rank: RankTimeline, pieces: Pieces, split: StallSplit) -> Iterator[t
     calls = _calls(rank, pieces.intervals)
     own = np.flatnonzero((pieces.step >= 0) & ~pieces.stalled)
     for owner, ns in _summed(pieces.owner[own], pieces.duration_ns[own]):
-        yield (WORK, *(calls[owner] if owner >= 0 else (NOTHING,))), ns
+        yield (OWN, *calls[owner]) if owner >= 0 else NOTHING, ns
     inside = pieces.step[split.at] >= 0
     told = ((WAIT, split.wait_ns, split.split), (TRANSFER, split.transfer_ns, split.split))
     for leaf, ns_of, chosen in (*told, (EITHER, split.transfer_ns, ~split.split)):

@@ -22,10 +22,12 @@ TYPES = {Type.GAUGE: "gauge", Type.COUNTER: "counter", Type.HISTOGRAM: "histogra
 def openmetrics(timeline: Timeline) -> Iterator[str]:
     """The text, series by series. Raises RunDirectoryError where there is no complete step."""
     require_steps(timeline, export="openmetrics")
-    for metric, all_series in history(analyze(timeline)):
-        yield head(metric)
-        for series in all_series:
-            yield from _lines(series)
+    before: Metric | None = None
+    for series in history(analyze(timeline)):
+        if series.metric is not before:
+            yield head(series.metric)
+        yield from _lines(series)
+        before = series.metric
     yield "# EOF\n"
 
 

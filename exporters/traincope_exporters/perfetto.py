@@ -8,6 +8,7 @@ and all ranks are on one axis.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 
 from traincope.errors import RunDirectoryError
@@ -23,6 +24,8 @@ from traincope_exporters.tracks import Track, tracks
 
 AT_ONCE = 4096
 """Events a piece of text."""
+RECORDS_AT_ONCE = 1 << 16
+"""That are looked at together."""
 
 
 def perfetto(timeline: Timeline) -> Iterator[str]:
@@ -95,6 +98,11 @@ class _Events:
     def _track(self, rank: RankTimeline, track: Track, flows: Flows, *, process: int) -> Iterator[str]:
         place, names = self._thread(process, track.name)
         yield from names
+        for first in range(0, len(track.records), RECORDS_AT_ONCE):
+            some = track.records[first : first + RECORDS_AT_ONCE]
+            yield from self._slices(rank, replace(track, records=some), flows, place)
+
+    def _slices(self, rank: RankTimeline, track: Track, flows: Flows, place: str) -> Iterator[str]:
         parts = flows.parts(rank, track.records) if track.collective else []
         for row, one in enumerate(intervals(rank, track.records)):
             part = parts[row] if parts else None

@@ -60,7 +60,7 @@ def test_what_is_there_is_not_written_over_without_a_word(export: Export, tmp_pa
     assert done.stderr == "traincope export: mine is there already; give another place with -o, or --overwrite\n"
     assert (tmp_path / "mine").read_text() == "precious"
     assert export(DEMO, "--to", "folded", "-o", "mine", "--overwrite").returncode == 0
-    assert "work;" in (tmp_path / "mine").read_text()
+    assert "own;" in (tmp_path / "mine").read_text()
 
 
 def test_tables_are_a_directory_that_is_replaced_as_a_whole(export: Export, tmp_path: Path) -> None:

@@ -13,18 +13,18 @@ from traincope.events import Kind, Phase
 def test_time_goes_to_axis_operation_and_call_and_adds_up_to_the_steps() -> None:
     """Of 6000: 4 x 100 on the wire, 2 x 200 waiting, 2 x (300 + 500) forward; the rest is nothing recorded."""
     assert list(folded(two_ranks())) == [
+        "own;forward GPT 1600\n",
         "tp;all_gather;transfer 400\n",
         "tp;all_gather;wait 400\n",
-        "work;forward GPT 1600\n",
-        "work;unattributed 3600\n",
+        "unattributed 3600\n",
     ]
 
 
 def test_a_call_stands_under_what_it_was_called_from() -> None:
     inner = phase(Phase.GC, 1150, 1160, at=1)
     lines = dict(line.rsplit(" ", 1) for line in folded(two_ranks(inner)))
-    assert lines["work;forward GPT;gc"] == "10\n"
-    assert lines["work;forward GPT"] == "1590\n"
+    assert lines["own;forward GPT;gc"] == "10\n"
+    assert lines["own;forward GPT"] == "1590\n"
 
 
 def test_what_lies_outside_of_steps_is_not_in_it() -> None:
@@ -34,7 +34,7 @@ def test_what_lies_outside_of_steps_is_not_in_it() -> None:
 
 def test_a_name_cannot_make_frames_or_lines() -> None:
     hostile = Row(kind=Kind.PHASE, start_ns=2800, end_ns=2810, name="a;b\nc 7\ud800", phase=Phase.FORWARD, step=2)
-    assert "work;forward a,b c 7  10\n" in list(folded(two_ranks(hostile)))
+    assert "own;forward a,b c 7  10\n" in list(folded(two_ranks(hostile)))
 
 
 def test_the_demo_adds_up_to_its_steps() -> None:

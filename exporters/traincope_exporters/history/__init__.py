@@ -58,20 +58,17 @@ LIVE_ONLY = ("gpu.", "agent.", "data.age")
 """Beginnings of names of metrics that are looked at while a job runs, and recorded nowhere."""
 
 
-def history(analysis: Analysis) -> Iterator[tuple[Metric, list[Series]]]:
-    """Metrics in the catalogue's order, each with its series; those without any are left out."""
+def history(analysis: Analysis) -> Iterator[Series]:
+    """Metrics in the catalogue's order, one series after the other: all of them together may be large."""
     run = Finished(analysis)
     for metric in CATALOGUE:
         if metric.name in MAKERS and run.ranks:
-            made = list(MAKERS[metric.name](run, metric))
-            if made:
-                yield metric, made
+            yield from MAKERS[metric.name](run, metric)
 
 
 def final(analysis: Analysis) -> Iterator[Sample]:
     """What each series was last."""
-    for _, all_series in history(analysis):
-        yield from map(_last, all_series)
+    yield from map(_last, history(analysis))
 
 
 def _last(series: Series) -> Sample:
