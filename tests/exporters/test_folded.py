@@ -3,7 +3,7 @@
 import pytest
 from traincope_exporters.folded import folded
 
-from tests.exporters.runs import forward, two_ranks
+from tests.exporters.runs import forward, gather, two_ranks
 from tests.timeline.build import Row, phase, rank, timeline
 from traincope import analyze, open_run
 from traincope.errors import RunDirectoryError
@@ -28,8 +28,8 @@ def test_a_call_stands_under_what_it_was_called_from() -> None:
 
 
 def test_what_lies_outside_of_steps_is_not_in_it() -> None:
-    after = forward(3100, 3900, at=3)
-    assert list(folded(two_ranks(after))) == list(folded(two_ranks()))
+    after = (forward(3100, 3300, at=3), *gather(3300, 3900, at=3))
+    assert list(folded(two_ranks(*after))) == list(folded(two_ranks()))
 
 
 def test_a_name_cannot_make_frames_or_lines() -> None:

@@ -8,7 +8,7 @@ from traincope_exporters.history.series import counter, gauge, histogram
 from tests.exporters.runs import memory, two_ranks
 from tests.timeline.build import Row, action, phase
 from traincope import analyze, metrics, open_run
-from traincope.events import Kind, Phase
+from traincope.events import OPEN, Kind, Phase
 from traincope.metrics import Metric
 from traincope.timeline import Timeline
 
@@ -95,6 +95,10 @@ def test_checkpoints_are_counted_when_they_are_whole_and_then_grow_old() -> None
     assert told(metrics.CHECKPOINTS, recorded) == {(): [(0, 0), (1900, 1)]}
     assert told(metrics.CHECKPOINT_AGE, recorded) == {(): [(2000, 100), (3000, 1100)]}
     assert told(metrics.CHECKPOINT_AGE, run()) == {(): [(2000, 2000), (3000, 3000)]}
+
+
+def test_a_checkpoint_that_was_never_whole_is_none() -> None:
+    assert told(metrics.CHECKPOINTS, run(saving(2800, OPEN, at=2), ending=None)) == {(): [(0, 0)]}
 
 
 def test_a_rank_without_an_end_is_gone_at_the_end() -> None:

@@ -51,16 +51,35 @@ def test_one_that_never_answers_is_given_up(mute: str, protocol: str) -> None:
         send(two_ranks(), Address(endpoint=mute, protocol=protocol, timeout_seconds=0.5))
 
 
-def test_a_push_to_nobody_is_dropped_counted_and_said_once(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_push_to_nobody_is_dropped_and_counted(nobody: str) -> None:
+    push = OtlpPush(Address(endpoint=nobody, protocol="http", timeout_seconds=0.3), run="r", host="h", start_ns=0)
+    for _ in range(3):
+        push.push(SAMPLES)
+    push.close(timeout_seconds=20)
+    assert (push.sent, push.dropped) == (0, 3)
+    assert "no collector took the metrics" in (push.problem or "")
+
+
+def test_a_collector_that_stays_away_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def refuse(_: object, __: object) -> None:
+        tried.release()
+        raise ServerError("no collector took the metrics")
+
+    monkeypatch.setattr("traincope_exporters.otlp.collector.Collector.send_metrics", refuse)
+    push = OtlpPush(Address(endpoint=None, protocol="http", timeout_seconds=1), run="r", host="h", start_ns=0)
     with caplog.at_level(logging.WARNING):
-        push = OtlpPush(Address(endpoint=nobody, protocol="http", timeout_seconds=0.3), run="r", host="h", start_ns=0)
         for _ in range(3):
             push.push(SAMPLES)
+            tried.acquire()
         push.close(timeout_seconds=20)
-    assert push.sent == 0
+    assert [record.message for record in caplog.records] == [
+        "no collector took the metrics; samples are dropped until it is there"
+    ]
     assert push.dropped == 3
-    assert push.problem is not None
-    assert [record.name for record in caplog.records] == ["traincope_exporters.otlp.push"]
 
 
 def test_a_push_waits_for_nobody_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:

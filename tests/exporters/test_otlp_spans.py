@@ -139,19 +139,26 @@ def test_a_rank_that_was_killed_and_what_it_was_in_are_errors() -> None:
     ]
 
 
-def many_steps(count: int, *, slow: int) -> Timeline:
+def many_steps(*more: Row, count: int = 100, slow: int = 77) -> Timeline:
+    """Of 1000 ns, one of 1010; each has one record."""
     rows, at_ns = [], 0
     for number in range(count):
-        length_ns = 5000 if number == slow else 1000
+        length_ns = 1010 if number == slow else 1000
         rows += [step(number, at_ns, at_ns + length_ns), forward(at_ns, at_ns + 100, at=number)]
         at_ns += length_ns
-    return timeline(rank(0, *rows))
+    return timeline(rank(0, *rows, *more))
 
 
 def test_of_many_steps_every_kth_is_sent_and_the_slowest_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 steps of 2 records each: 20 spans are 10 steps, every 10th."""
     monkeypatch.setattr(sampling, "MOST_SPANS", 20)
-    assert sampled_steps(analyze(many_steps(100, slow=77))) == {*range(0, 100, 10), 77, 99}
+    assert sampled_steps(analyze(many_steps())) == {*range(0, 100, 10), 77, 99}
+
+
+def test_steps_with_faults_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MOST_SPANS", 20)
+    nan = Row(kind=Kind.SCALAR, start_ns=33_500, end_ns=33_500, name="loss", step=33, value=0x7FF8000000000000)
+    assert 33 in sampled_steps(analyze(many_steps(nan)))
 
 
 def test_of_few_steps_all_are_sent() -> None:

@@ -1,5 +1,6 @@
 """Parquet: each record a row, nothing lost, nothing invented."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,13 @@ def test_a_name_that_is_no_unicode_and_details_of_events_are_kept_as_text(tmp_pa
     found = rows(two_ranks(event("half \ud800", 2900, at=2)), tmp_path)
     assert [row["name"] for row in found if row["kind"] == "event"] == ["half ?"]
     assert [row["details"] for row in found if row["kind"] == "event"] == [None]
+
+
+def test_a_name_that_was_lost_is_null(tmp_path: Path) -> None:
+    whole = two_ranks()
+    lost = replace(whole, ranks=tuple(replace(rank, names=rank.names[:-1], groups=()) for rank in whole.ranks))
+    gathers = [row for row in rows(lost, tmp_path) if row["kind"] == "collective"]
+    assert [(row["name"], row["axis"], row["value"]) for row in gathers] == 4 * [(None, None, 4096)]
 
 
 def test_a_run_without_records_is_refused_in_words(tmp_path: Path) -> None:

@@ -133,3 +133,37 @@ def test_kernel_traces_are_processes_with_their_lanes(imported: Path) -> None:
 def test_a_run_with_nothing_in_it_is_refused_in_words() -> None:
     with pytest.raises(RunDirectoryError, match="holds nothing with a time"):
         "".join(perfetto(timeline()))
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-3d"])
+def test_on_every_track_slices_are_inside_one_another_or_apart(name: str) -> None:
+    """Else a viewer draws them wrong or drops them. Each thread's number is the only one of the trace."""
+    slices: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for one in events_of(open_run(f"sample_runs/{name}"), "X"):
+        start = round(one["ts"] * 1000)
+        slices.setdefault((one["pid"], one["tid"]), []).append((start, start + round(one["dur"] * 1000)))
+    assert len({thread for _, thread in slices}) == len(slices)
+    for own in slices.values():
+        assert own == sorted(own, key=lambda one: (one[0], -one[1]))
+        ends: list[int] = []
+        for start, end in own:
+            while ends and ends[-1] <= start:
+                ends.pop()
+            assert not ends or end <= ends[-1]
+            ends.append(end)
+
+
+def test_arrows_begin_before_they_end_and_lie_in_slices() -> None:
+    trace = trace_of(open_run("sample_runs/demo"))["traceEvents"]
+    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    arrows: dict[int, list[tuple[float, str]]] = {}
+    for one in trace:
+        if one["ph"] == "X":
+            slices.setdefault((one["pid"], one["tid"]), []).append((one["ts"], round(one["ts"] + one["dur"], 3)))
+        elif one["ph"] in "stf":
+            arrows.setdefault(one["id"], []).append((one["ts"], one["ph"]))
+            assert any(begin <= one["ts"] <= end for begin, end in slices[one["pid"], one["tid"]])
+    assert len(arrows) > 1000
+    for points in arrows.values():
+        ordered = [phase for _, phase in sorted(points, key=lambda point: (point[0], "stf".index(point[1])))]
+        assert ordered == ["s", *(len(points) - 2) * ["t"], "f"]

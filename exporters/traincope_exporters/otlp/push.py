@@ -72,7 +72,7 @@ class OtlpPush:
         except ServerError as error:
             self.dropped += 1
             if self.problem is None:
-                _logger.warning("%s; samples are dropped until it is", error)
+                _logger.warning("%s; samples are dropped until it is there", error)
             self.problem = str(error)
         else:
             self.sent += 1
