@@ -74,9 +74,7 @@ def _series(name: str, labels: dict[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Any text as a label's value. A name is data: what is no Unicode is replaced."""
-    plain = text.encode(errors="replace").decode()
-    return plain.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _number(value: float) -> str:

@@ -145,3 +145,9 @@ def test_the_last_of_each_series_is_what_a_collector_gets() -> None:
     values = {(one.metric.name, one.labels[2:]): one.value for one in final(analyze(run()))}
     assert values["ledger", ("0", "exposed_wait", "tp")] == 400
     assert values["step.last", ("1",)] == 2
+
+
+def test_a_name_of_any_length_and_of_half_characters_is_a_label() -> None:
+    made = gauge(metrics.LOGGED, ("r", "h", "0", "x" * 1_000_000), np.array([0]), np.array([1]))
+    assert made.labels[-1] == "x" * 128
+    assert gauge(metrics.LOGGED, ("r", "h", "0", "\ud800"), np.array([0]), np.array([1])).labels[-1] == "?"

@@ -31,6 +31,7 @@ class OtlpPush:
         self.problem: str | None = None
         """Why they were not taken last; None: they were."""
         self._collector = Collector(Target.of(address))
+        self.where = self._collector.target.url
         self._resource = resource(f"{run}/{host}", {"traincope.run": run, "host.name": host})
         self._start_ns = start_ns
         self._newest: tuple[int, Sequence[Sample]] | None = None
