@@ -27,15 +27,15 @@ def memory(run: Finished, metric: Metric) -> Made:
 
 
 def logged(run: Finished, metric: Metric) -> Made:
-    """Of each name the lowest rank's on its host."""
-    shown: set[tuple[str, str]] = set()
-    for labels, (rank,) in run.groups(RANK_LABELS):
-        for name, own in _by_name(rank, rank.timeline.of_kind(Kind.SCALAR)):
-            names = {known for host, known in shown if host == rank.host}
-            if INTERNAL not in name and name not in names and len(names) < MOST_NAMES:
-                shown.add((rank.host, name))
-                values = np.ascontiguousarray(own["value"]).view(np.float64)
-                yield gauge(metric, (*labels, name), own["start_ns"], values)
+    """Of each name the lowest rank's of those that share its series, of the first names."""
+    for labels, ranks in run.groups(metric.labels):
+        shown: set[str] = set()
+        for rank in ranks:
+            for name, own in _by_name(rank, rank.timeline.of_kind(Kind.SCALAR)):
+                if INTERNAL not in name and name not in shown and len(shown) < MOST_NAMES:
+                    shown.add(name)
+                    values = np.ascontiguousarray(own["value"]).view(np.float64)
+                    yield gauge(metric, (*labels, name), own["start_ns"], values)
 
 
 def modules(run: Finished, metric: Metric) -> Made:
