@@ -2,44 +2,36 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from traincope.errors import UsageError
 from traincope.timeline import Timeline
 from traincope_exporters.exports import DirectoryExport, TextExport
 
-STDOUT = Path("-")
+MARK = ".traincope-export"
+"""In a directory that an export made: such a one may be replaced, another would be somebody's work."""
 
 
 def write_export(export: TextExport | DirectoryExport, timeline: Timeline, target: Path, *, overwrite: bool) -> None:
-    """Make `target`; a text also goes to the standard output, as `-`.
-
-    Raises UsageError where it cannot be written or is there already.
-    """
+    """Make `target`. Raises UsageError where it cannot be written or is there already."""
+    refuse(export, target, overwrite=overwrite)
     if isinstance(export, TextExport):
-        if target == STDOUT:
-            for piece in export.pieces(timeline):
-                sys.stdout.write(piece)
-            return
-        _write_text(export, timeline, target, overwrite=overwrite)
+        _write_text(export, timeline, target)
     else:
-        _write_directory(export, timeline, target, overwrite=overwrite)
+        _write_directory(export, timeline, target)
 
 
 def refuse(export: TextExport | DirectoryExport, target: Path, *, overwrite: bool) -> None:
     """Raises UsageError where `target` cannot be made, before anything is computed for it."""
-    if target == STDOUT:
-        if isinstance(export, DirectoryExport):
-            raise UsageError("a directory of files cannot go to the standard output; name it with -o")
-    elif target.is_dir() and isinstance(export, TextExport):
+    if target.is_dir() and isinstance(export, TextExport):
         raise UsageError(f"{target} is a directory; give a file with -o")
-    elif target.exists() and not overwrite:
+    if target.exists() and not overwrite:
         raise UsageError(f"{target} is there already; give another place with -o, or --overwrite")
+    if target.exists() and isinstance(export, DirectoryExport) and not (target / MARK).is_file():
+        raise UsageError(f"{target} was made by no export, so it is not replaced; give another place with -o")
 
 
-def _write_text(export: TextExport, timeline: Timeline, target: Path, *, overwrite: bool) -> None:
-    refuse(export, target, overwrite=overwrite)
+def _write_text(export: TextExport, timeline: Timeline, target: Path) -> None:
     unborn = _unborn(target)
     try:
         with unborn.open("w", encoding="utf-8", newline="\n") as file:
@@ -51,13 +43,13 @@ def _write_text(export: TextExport, timeline: Timeline, target: Path, *, overwri
         unborn.unlink(missing_ok=True)
 
 
-def _write_directory(export: DirectoryExport, timeline: Timeline, target: Path, *, overwrite: bool) -> None:
-    refuse(export, target, overwrite=overwrite)
+def _write_directory(export: DirectoryExport, timeline: Timeline, target: Path) -> None:
     unborn = _unborn(target)
     try:
         shutil.rmtree(unborn, ignore_errors=True)
         unborn.mkdir()
         export.write(timeline, unborn)
+        (unborn / MARK).touch()
         if target.is_dir():
             shutil.rmtree(target)
         unborn.rename(target)

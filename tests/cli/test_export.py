@@ -1,14 +1,18 @@
 """`traincope export`: files where they are asked for, never over others, and what it refuses."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from traincope_exporters import folded
 
 from tests.exporters.receiver import collector
+from tests.ingest.writing import complete, kineto
 from traincope.cli.main import main
+from traincope.errors import RunDirectoryError
+from traincope.ingest import import_traces
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "format-1"
 
@@ -68,8 +72,28 @@ def test_tables_are_a_directory_that_is_replaced_as_a_whole(export: Export, tmp_
     (tmp_path / "tables" / "rank=9").mkdir()
     assert export(DEMO, "--to", "parquet", "-o", "tables").returncode == 2
     assert export(DEMO, "--to", "parquet", "-o", "tables", "--overwrite").returncode == 0
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [f"rank={rank}" for rank in range(4)]
+    assert sorted(path.name for path in (tmp_path / "tables").glob("rank=*")) == [f"rank={rank}" for rank in range(4)]
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def test_a_directory_that_no_export_made_is_never_replaced(export: Export, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "work").touch()
+    done = export(DEMO, "--to", "parquet", "-o", "home", "--overwrite")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "home was made by no export, so it is not replaced" in done.stderr
+    assert (tmp_path / "home" / "work").exists()
+
+
+def test_what_fails_half_way_leaves_nothing(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Iterator[str]:
+        yield "half"
+        raise RunDirectoryError("the run went away")
+
+    monkeypatch.setattr(folded, "EXPORT", replace(folded.EXPORT, pieces=fail))
+    done = export(DEMO, "--to", "folded", "-o", "file")
+    assert (done.returncode, done.stderr) == (4, "traincope export: the run went away\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -95,6 +119,17 @@ def test_what_cannot_be_done_is_one_sentence(
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["folded", "speedscope", "openmetrics", "parquet", "otlp"])
+def test_an_imported_trace_is_answered_in_words_by_what_needs_records(export: Export, tmp_path: Path, to: str) -> None:
+    (tmp_path / "rank0.json").write_text(kineto([complete("gemm", "10", "40")]))
+    import_traces([tmp_path / "rank0.json"], tmp_path / "run")
+    done = export("run", "--to", to)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "kernel traces" in done.stderr
+    assert "--to perfetto" in done.stderr
+    assert export("run", "--to", "perfetto").returncode == 0
 
 
 def test_a_directory_that_is_no_run_is_one_sentence(export: Export, tmp_path: Path) -> None:

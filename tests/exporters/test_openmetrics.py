@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from traincope_exporters.history import LIVE_ONLY, MAKERS
+from traincope_exporters.history import LIVE_ONLY, MAKERS, final
 from traincope_exporters.openmetrics import openmetrics
 
 from tests.exporters.prometheus_over import prometheus_over
 from tests.exporters.runs import event, two_ranks
-from tests.timeline.build import Row, phase, rank, timeline
+from tests.timeline.build import Row, phase, rank, step, timeline
 from traincope import analyze, open_run
 from traincope.errors import RunDirectoryError
 from traincope.events import Kind, Phase
@@ -83,6 +83,14 @@ def test_a_fault_is_counted_from_nothing_when_it_comes() -> None:
     text = "".join(openmetrics(two_ranks(nan, scale=1_000_000_000)))
     lines = [line.partition("} ")[2] for line in lines_of("traincope_faults_total{", text)]
     assert lines == ["0.0 0.000", "1.0 1500.000"]
+
+
+def test_a_run_of_one_step_which_warms_up_tells_what_there_is() -> None:
+    run = timeline(rank(0, step(0, 0, 1_000_000_000)))
+    text = "".join(openmetrics(run))
+    assert [line.rpartition("} ")[2] for line in lines_of("traincope_steps_total", text)] == ["0.0 0.000", "1.0 1.000"]
+    assert lines_of("traincope_mfu", text) == lines_of("traincope_ranks{", text)[3:] == []
+    assert {sample.metric.name for sample in final(analyze(run))} >= {"steps", "step.last", "ranks"}
 
 
 def test_a_run_without_a_step_is_refused_in_words() -> None:

@@ -1,11 +1,12 @@
 """`traincope export`: a run in other tools' formats, or as a copy that can be shown to others."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from traincope_exporters.exports import Address, CollectorExport, DirectoryExport, TextExport
 from traincope_exporters.registry import BUILT_IN, export_named
-from traincope_exporters.writing import STDOUT, refuse, write_export
+from traincope_exporters.writing import refuse, write_export
 
 from traincope.errors import UsageError
 from traincope.store.reading import find_run
@@ -14,6 +15,7 @@ from traincope.timeline import open_run
 
 RUN = "run"
 """A run directory again."""
+STDOUT = Path("-")
 
 
 class Export:
@@ -97,9 +99,18 @@ def _send(export: CollectorExport, arguments: argparse.Namespace) -> int:
 
 
 def _write(export: TextExport | DirectoryExport, arguments: argparse.Namespace) -> int:
+    if arguments.output == STDOUT:
+        return _print(export, arguments.run_directory)
     target = arguments.output or Path(f"{find_run(arguments.run_directory).resolve().name}.{export.suffix}")
     refuse(export, target, overwrite=arguments.overwrite)
     write_export(export, open_run(arguments.run_directory), target, overwrite=arguments.overwrite)
-    if target != STDOUT:
-        print(f"{target}: open it with {export.hint}")
+    print(f"{target}: open it with {export.hint}")
+    return 0
+
+
+def _print(export: TextExport | DirectoryExport, run: Path) -> int:
+    if isinstance(export, DirectoryExport):
+        raise UsageError("a directory of files cannot go to the standard output; name it with -o")
+    for piece in export.pieces(open_run(run)):
+        sys.stdout.buffer.write(piece.encode())
     return 0

@@ -63,7 +63,7 @@ def history(analysis: Analysis) -> Iterator[Series]:
     run = Finished(analysis)
     for metric in CATALOGUE:
         if metric.name in MAKERS and run.ranks:
-            yield from MAKERS[metric.name](run, metric)
+            yield from (series for series in MAKERS[metric.name](run, metric) if len(series.times_ns))
 
 
 def final(analysis: Analysis) -> Iterator[Sample]:
