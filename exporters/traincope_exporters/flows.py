@@ -1,6 +1,6 @@
 """Arrows: from the first rank that joined a collective over the others to the last, and from sender to receiver."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from traincope.events import OPEN, Flag
 from traincope.timeline import Instances, RankTimeline
 from traincope.timeline.comparing import highest, lowest
+
+Ints = NDArray[np.int64]
+Numbers = NDArray[np.int32]
 
 BEGINS, PASSES, ENDS = "s", "t", "f"
 
@@ -40,23 +43,18 @@ class Flows:
         self._instances = instances
         self._first_ns = lowest(parts.start_ns, number, count)
         self._last_ns = highest(parts.start_ns, number, count)
-        self._first_rank = self._lowest_rank(self._first_ns)
-        self._last_rank = self._highest_rank(self._last_ns)
+        self._first_rank = self._who(self._first_ns, lowest)
+        self._last_rank = self._who(self._last_ns, highest)
         direct = np.array([channel.direct for channel in instances.channels], dtype=bool)
         self._direct = direct[instances.channel] if len(direct) else np.zeros(count, dtype=bool)
         several = np.bincount(number, minlength=count) > 1
         self._drawn = several & instances.alike & (self._first_rank != self._last_rank)
 
-    def _lowest_rank(self, start_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of each instance, of those whose part starts then."""
+    def _who(self, start_ns: Ints, one_of: Callable[[Ints, Numbers, int], Ints]) -> Ints:
+        """Of each instance a rank whose part starts then."""
         parts, number = self._instances.parts, self._instances.number
         there = parts.start_ns == start_ns[number]
-        return lowest(parts.rank[there], number[there], len(start_ns))
-
-    def _highest_rank(self, start_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        parts, number = self._instances.parts, self._instances.number
-        there = parts.start_ns == start_ns[number]
-        return highest(parts.rank[there], number[there], len(start_ns))
+        return one_of(parts.rank[there], number[there], len(start_ns))
 
     def parts(self, rank: RankTimeline, records: NDArray[np.void]) -> list[Part]:
         """One entry a COLLECTIVE record of this rank."""

@@ -1,6 +1,8 @@
 """`traincope export`: files where they are asked for, never over others, and what it refuses."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,3 +154,9 @@ def test_a_collector_that_is_not_there_is_one_sentence_and_an_exit_code(export: 
     assert (done.returncode, done.stdout) == (9, "")
     assert done.stderr.startswith("traincope export: no collector took the spans at http://127.0.0.1:9 (grpc): ")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_command_line_loads_nothing_that_only_an_export_needs() -> None:
+    code = "import sys, traincope.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not {"pyarrow", "opentelemetry", "grpc", "prometheus_client"} & set(done.stdout.split())

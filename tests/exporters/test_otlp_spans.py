@@ -1,5 +1,6 @@
 """A run's trace, as a collector gets it: times to the ns, parents, ids, resources."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.exporters.runs import forward, two_ranks
 from tests.timeline.build import Row, phase, rank, step, timeline
 from traincope import analyze, open_run
 from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.store import Attempt
 from traincope.timeline import Timeline
 
 NS = 1e9
@@ -163,3 +165,38 @@ def test_steps_with_faults_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_few_steps_all_are_sent() -> None:
     assert sampled_steps(analyze(two_ranks())) == {0, 1, 2}
+
+
+def test_a_name_of_a_megabyte_or_of_half_characters_is_sent_as_text() -> None:
+    long = Row(kind=Kind.SPAN, start_ns=1800, end_ns=1900, name="x" * 1_000_000, step=1)
+    half = Row(kind=Kind.SPAN, start_ns=1900, end_ns=1950, name="\ud800", step=1)
+    names = {span.name for _, span in received(two_ranks(long, half)).each_span()}
+    assert {"x" * 1024, "?"} <= names
+
+
+def test_an_attempt_before_the_last_is_a_span_of_what_is_known_of_it() -> None:
+    """A restart: attempt 0 ended by an exception, attempt 1 is the one that is read in full."""
+    first = Attempt(
+        number=0,
+        began_ns=-5000,
+        first_step_ns=-4000,
+        last_ns=-1000,
+        num_steps=3,
+        steps_ns=2000,
+        kept_steps=None,
+        kept_ns=0,
+        loaded=False,
+        checkpoint_stall_ns=0,
+        evaluation_ns=0,
+        endings={0: "ValueError"},
+    )
+    last = two_ranks()
+    ranks = tuple(replace(rank, attempt=1) for rank in last.run.ranks)
+    both = replace(last, run=replace(last.run, ranks=ranks, earlier=(first,), attempts=2))
+    run, *attempts = list(spans(analyze(both)))[:3]
+    assert (run.name, run.start_time, run.end_time) == ("run", -5000, 3000)
+    assert [(one.start_time, one.end_time, one.status.is_ok) for one in attempts] == [
+        (-5000, -1000, False),
+        (0, 3000, True),
+    ]
+    assert [(one.attributes or {})["traincope.attempt"] for one in attempts] == [0, 1]

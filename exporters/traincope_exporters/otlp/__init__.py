@@ -26,7 +26,7 @@ from traincope_exporters.otlp.spans import spans
 __all__ = ["EXPORT", "OtlpPush", "send"]
 
 AT_ONCE = 2048
-"""Spans or logs of a message: some hundred KB, where collectors take 4 MB."""
+"""Spans, logs or points of a message: some hundred KB, where collectors take 4 MB."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def send(timeline: Timeline, address: Address) -> str:
     if not timeline.ranks:
         raise RunDirectoryError(f"{timeline.run.path} holds no records; see its kernel traces with --to perfetto")
     target, analysis = Target.of(address), analyze(timeline)
-    collector, num_spans, num_logs = Collector(target), 0, 0
+    collector, num_spans, num_logs, num_points = Collector(target), 0, 0, 0
     try:
         for batch in _batches(spans(analysis)):
             collector.send_spans(batch)
@@ -47,12 +47,12 @@ def send(timeline: Timeline, address: Address) -> str:
         for told in _batches(logs(analysis)):
             collector.send_logs(told)
             num_logs += len(told)
-        samples = list(final(analysis))
-        if samples:
+        for samples in _batches(final(analysis)):
             collector.send_metrics(_at_end(timeline, samples))
+            num_points += len(samples)
     finally:
         collector.close()
-    sent = f"{num_spans:,} spans, {num_logs:,} logs and {len(samples):,} metric points"
+    sent = f"{num_spans:,} spans, {num_logs:,} logs and {num_points:,} metric points"
     return f"sent {sent} to {target.url}; the trace is {Ids(timeline.run.info).trace:032x}"
 
 

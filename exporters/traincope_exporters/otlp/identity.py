@@ -16,6 +16,9 @@ SERVICE = "traincope"
 """`service.name`, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another."""
 SCOPE = InstrumentationScope(name="traincope", version=version("traincope"))
 
+LONGEST = 1024
+"""Characters of a text that are sent: collectors take messages of some MB."""
+
 Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 """Of an attribute."""
 
@@ -62,10 +65,10 @@ def rank_resource(run: RunInfo, rank: RankRecords) -> Resource:
 
 
 def clean(value: Value) -> Value:
-    """A name from a run is data, and may hold what is no Unicode."""
+    """A name from a run is data: it may hold what is no Unicode, and be of any length."""
     if isinstance(value, tuple):
         return tuple(str(clean(one)) for one in value) if value and isinstance(value[0], str) else value
-    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+    return value[:LONGEST].encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 class Ids:
