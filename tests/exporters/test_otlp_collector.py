@@ -13,7 +13,7 @@ from traincope_exporters.otlp.collector import Target
 from tests.exporters.runs import two_ranks
 from tests.timeline.build import timeline
 from traincope import metrics
-from traincope.errors import ServerError, RunDirectoryError, UsageError
+from traincope.errors import RunDirectoryError, ServerError, UsageError
 from traincope.metrics import Sample
 
 SAMPLES = [Sample(metric=metrics.LAST_STEP, labels=("r", "h", "0"), value=1)]
