@@ -59,8 +59,16 @@ def test_collectives_are_told_over_the_ranks_of_a_host() -> None:
     assert told(metrics.COLLECTIVE_BYTES, run())["tp", "all_gather"] == [(0, 0), (2000, 8192), (3000, 16384)]
 
 
-def test_whom_the_others_waited_for_is_told_at_the_end() -> None:
-    assert told(metrics.CAUSED_WAIT, run()) == {("0",): [(0, 0), (3000, 0)], ("1",): [(0, 0), (3000, 400)]}
+def test_whom_the_others_waited_for_is_told_step_by_step_and_sums_to_the_report() -> None:
+    assert told(metrics.CAUSED_WAIT, run()) == {
+        ("0",): [(0, 0), (2000, 0), (3000, 0)],
+        ("1",): [(0, 0), (2000, 200), (3000, 400)],
+    }
+    demo = analyze(open_run("sample_runs/demo"))
+    found = {series.labels[-1]: series for series in MAKERS["caused.wait"](Finished(demo), metrics.CAUSED_WAIT)}
+    for rank in demo.stragglers.ranks:
+        assert round(found[str(rank.rank)].values[-1] * 1e9) == rank.caused_wait_ns
+        assert len(found[str(rank.rank)].values) == 1 + 29
 
 
 def test_memory_and_logged_values_stand_where_they_were_recorded() -> None:
@@ -123,6 +131,13 @@ def test_mfu_of_a_step_is_ideal_over_wall_and_in_the_mean_over_time_the_reports(
     mfu = analysis.utilization.ratios.mfu
     assert mfu is not None
     assert abs(weighted / walls - mfu) < 1e-6
+
+
+def test_records_and_losses_are_told_when_they_came_over_the_ranks_of_a_host() -> None:
+    """Each rank has three steps, and a forward, a collective and a wait in two of them; rank 0 notes a loss of 7."""
+    recorded = run(Row(kind=Kind.DROPPED, start_ns=1500, end_ns=1500, value=7))
+    assert told(metrics.RECORDS, recorded) == {(): [(0, 0), (1000, 4), (2000, 13), (3000, 19)]}
+    assert told(metrics.DROPPED, recorded) == {(): [(0, 0), (1500, 7), (3000, 7)]}
 
 
 def test_a_counter_never_falls_and_has_one_point_a_ms() -> None:

@@ -1,14 +1,14 @@
 """A finished run as the series that a running one leaves in a database, of every metric that its records can tell.
 
-`series` makes points, `finished` is the run as the makers see it, `steps`, `sending`, `rank_records` and `job` make
-the series: a metric is told by one function and one line here.
+`series` makes points, `finished` is the run as the makers see it, `steps`, `sending`, `blame`, `rank_records` and `job`
+make the series: a metric is told by one function and one line here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
 from traincope.analysis import Analysis
 from traincope.metrics import CATALOGUE, Distribution, Metric, Sample
-from traincope_exporters.history import job, rank_records, sending, steps
+from traincope_exporters.history import blame, job, rank_records, sending, steps
 from traincope_exporters.history.finished import Finished
 from traincope_exporters.history.series import Series
 
@@ -32,7 +32,7 @@ MAKERS: Mapping[str, Maker] = {
     "bubble": steps.bubble,
     "bubble.part": steps.bubble_part,
     "bubble.theory": steps.bubble_theory,
-    "caused.wait": job.caused_wait,
+    "caused.wait": blame.caused_wait,
     "logged": rank_records.logged,
     "collective.duration": sending.durations,
     "collective.size": sending.sizes,

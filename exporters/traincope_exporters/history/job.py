@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from traincope.analysis import Fault, FaultKind
+from traincope.events import Kind
 from traincope.metrics import RANK_LABELS, Metric
 from traincope.store.attempts import SAVED, SAVING
-from traincope_exporters.history.finished import NS, Finished, by_step
+from traincope_exporters.history.finished import NS, Finished, Rank, by_step
 from traincope_exporters.history.series import MS, Ints, Series, counter, gauge
 
 JOB = ""
@@ -125,30 +126,33 @@ def ranks(run: Finished, metric: Metric) -> Made:
 
 
 def records(run: Finished, metric: Metric) -> Made:
-    counts = {rank.rank: sum(len(one.records) for one in rank.segments) for rank in run.analysis.timeline.run.ranks}
+    """At the end of each step, and at the rank's last instant."""
     for labels, own in run.groups(metric.labels):
-        yield _whole(run, metric, labels, sum(counts[rank.number] for rank in own), unit=1)
+        told = [_records(rank) for rank in own]
+        times, added = (np.concatenate(column) for column in zip(*told, strict=True))
+        yield counter(metric, labels, times, added, begin_ns=run.begin_ns, unit=1)
+
+
+def _records(rank: Rank) -> tuple[Ints, Ints]:
+    """When looked at, and how many had come since."""
+    begun = np.sort(np.concatenate([thread["start_ns"] for thread in rank.timeline.threads.values()]))
+    times = np.append(rank.ends_ns, rank.timeline.last_ns)
+    return times, np.diff(np.searchsorted(begun, times, side="right"), prepend=0)
 
 
 def dropped(run: Finished, metric: Metric) -> Made:
+    """When it was noted; what never was stands at the end."""
     counts = {rank.rank: rank.dropped for rank in run.analysis.timeline.run.ranks}
     for labels, own in run.groups(metric.labels):
-        yield _whole(run, metric, labels, sum(counts[rank.number] for rank in own), unit=1)
-
-
-def caused_wait(run: Finished, metric: Metric) -> Made:
-    caused = {rank.rank: rank.caused_wait_ns for rank in run.analysis.stragglers.ranks}
-    for labels, (rank,) in run.groups(RANK_LABELS):
-        yield _whole(run, metric, labels, caused.get(rank.number, 0), unit=NS)
+        noted = [rank.timeline.of_kind(Kind.DROPPED) for rank in own]
+        times = np.concatenate([*(one["start_ns"] for one in noted), [run.end_ns]])
+        added = np.concatenate([*(one["value"] for one in noted), [0]])
+        added[-1] = sum(counts[rank.number] for rank in own) - added.sum()
+        yield counter(metric, labels, times, added, begin_ns=run.begin_ns, unit=1)
 
 
 def _at_end(run: Finished, metric: Metric, labels: tuple[str, ...], value: float) -> Series:
     return gauge(metric, labels, _array([run.end_ns]), np.array([value]))
-
-
-def _whole(run: Finished, metric: Metric, labels: tuple[str, ...], total: int, *, unit: float) -> Series:
-    """Nothing at the beginning, all of it at the end."""
-    return counter(metric, labels, _array([run.end_ns]), _array([total]), begin_ns=run.begin_ns, unit=unit)
 
 
 def _array(values: list[int]) -> Ints:
