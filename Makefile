@@ -10,11 +10,14 @@ READY := $(VENV)/.ready
 
 export OMP_NUM_THREADS ?= 1
 
+# What is measured shares its cores with no agent.
+bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: export TRAINCOPE_AGENT := off
+
 # The release of torch that `make compat` tries.
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards pictures clean
+.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-live bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -70,6 +73,10 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m tests.bench.recorder
+
+bench-live: setup
+	$(BIN)/python -m tests.bench.live
+	$(BIN)/python -m tests.bench.scrape
 
 bench-engine: setup
 	$(BIN)/python -m tests.bench.engine

@@ -12,7 +12,10 @@ from typing import Protocol, cast
 from traincope.metrics import Sample
 
 GROUP = "traincope.live_exporters"
-IN_TREE = {"prometheus": "traincope_exporters.prometheus:start"}
+IN_TREE = {
+    "prometheus": "traincope_exporters.prometheus:start",
+    "otlp": "traincope_exporters.pushing:start",
+}
 """Name -> where it lies: those of this package are there in a source checkout too, which has no entry points."""
 
 Source = Callable[[], Sequence[Sample]]

@@ -8,11 +8,12 @@ everywhere.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from traincope.errors import ConfigError, MissingDependencyError
 from traincope.metrics import Sample
 from traincope_exporters.exports import Address
+from traincope_exporters.live import Origin
 
 if TYPE_CHECKING:
     from traincope_exporters.otlp.push import OtlpPush
@@ -23,20 +24,6 @@ INTERVAL_VARIABLE, TIMEOUT_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL", "OTEL_EXPOR
 INTERVAL_MS, TIMEOUT_SECONDS = 15_000.0, 10.0
 LAST_SECONDS = 1.0
 """How long the end of a job waits for what was pushed last."""
-
-
-class Origin(Protocol):
-    """Whose numbers they are."""
-
-    @property
-    def run(self) -> str: ...
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def began_ns(self) -> int:
-        """Wall time since when counters count."""
 
 
 class Pushing:

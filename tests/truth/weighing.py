@@ -117,7 +117,7 @@ class Weighed:
                 yield self._time(f"{hidden(axis)}, mean", known, found)
             else:
                 row = self._time(f"{hidden(axis)}, at most", known, found)
-                yield replace(row, holds=row.holds or found > known)
+                yield replace(row, holds=True, of_step=None) if found > known else row
 
     def _time(self, what: str, truth_ns: float, measured_ns: float) -> Row:
         error = (measured_ns - truth_ns) / self.step_ns
