@@ -90,6 +90,7 @@ def test_two_jobs_on_a_node_have_an_agent_each_and_one_job_has_one(run: Path, st
     ranks.append(start_rank(other, stop, rank=0, ranks=1))
     first, second = the_agent_of(run), the_agent_of(other)
     assert first != second
+    until(lambda: len(list(run.glob("attempt-000/rank-*"))) == 2, "both ranks' places")
     until(lambda: num_rows(run, 0) > 0 and num_rows(run, 1) > 0 and num_rows(other) > 0, "rows of all")
     refused = by_hand(run)
     assert refused.returncode == 2
@@ -100,6 +101,7 @@ def test_two_jobs_on_a_node_have_an_agent_each_and_one_job_has_one(run: Path, st
     for rank in ranks:
         rank.communicate()
     until(lambda: not agents_of(run) and not agents_of(other), "the end of both")
+    assert len(list(run.glob(f"attempt-000/*/{AGENT_LOG}"))) == 1
     assert rows_of(run, ranks=2) == offline_rows(run)
     assert rows_of(other, ranks=1) == offline_rows(other)
 

@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.live.processes import agents_of, lock_of, the_agent_of, until
+from tests.live.processes import agents_of, lock_of, until
 from traincope.record import agent as starting
 from traincope.record.options import Options, told_agent
 from traincope.store import read_run
@@ -83,29 +82,6 @@ def test_the_environment_can_only_take_it_away(
 ) -> None:
     monkeypatch.setenv("TRAINCOPE_AGENT", variable)
     assert told_agent(Options(agent=given)) is told
-
-
-def test_a_second_rank_starts_none(tmp_path: Path) -> None:
-    stop = tmp_path / "stop"
-    script = (
-        "import os, sys, time, traincope\n"
-        "with traincope.run(sys.argv[1]) as run:\n"
-        "    while not os.path.exists(sys.argv[2]):\n"
-        "        time.sleep(0.01); run.step()\n"
-    )
-    ranks = []
-    for rank in range(2):
-        environment = {**os.environ, "TRAINCOPE_AGENT": "on", "RANK": str(rank), "WORLD_SIZE": "2"}
-        command = [sys.executable, "-c", script, str(tmp_path / "run"), str(stop)]
-        ranks.append(subprocess.Popen(command, env=environment))
-        until(lambda rank=rank: (tmp_path / f"run/attempt-000/rank-0000{rank}").exists(), "its place")
-    first = the_agent_of(tmp_path / "run")
-    time.sleep(0.2)
-    assert agents_of(tmp_path / "run") == [first]
-    assert [path.parent.name for path in tmp_path.glob("run/attempt-000/*/agent.log")] == ["rank-00000"]
-    stop.touch()
-    assert [rank.wait() for rank in ranks] == [0, 0]
-    until(lambda: not agents_of(tmp_path / "run"), "its end")
 
 
 def test_the_agent_is_told_nothing_that_would_record_it(monkeypatch: pytest.MonkeyPatch) -> None:
