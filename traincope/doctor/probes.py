@@ -39,7 +39,7 @@ def examine_probes() -> tuple[Finding, ...]:
 def _record(out: Path) -> RankRecords:
     """At the highest level. Raises RunDirectoryError where nothing was recorded."""
     highest = max(hook.level for hook in make_hooks())
-    with traincope.run(out, level=highest) as run:
+    with traincope.run(out, level=highest, agent=False) as run:
         for _ in range(TRIAL_SPANS):
             run.step()
             with traincope.span("doctor"):
