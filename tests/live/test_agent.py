@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,8 +47,8 @@ class Broken(Seen):
         raise ValueError(f"window of attempt {window.attempt}")
 
 
-def options(run: Path, *, disk_budget_bytes: int = 1 << 30) -> Options:
-    return Options(run=run, attempt=0, disk_budget_bytes=disk_budget_bytes, interval_seconds=0.01, share_of_a_core=1.0)
+def options(run: Path, *, attempt: int = 0) -> Options:
+    return Options(run=run, attempt=attempt, disk_budget_bytes=1 << 30, interval_seconds=0.01, share_of_a_core=1.0)
 
 
 def watch(run: Path) -> Seen:
@@ -160,6 +161,27 @@ def test_a_growing_run_is_reduced_step_by_step(tmp_path: Path, monkeypatch: pyte
     assert last.last
     assert last.ranks[0].num_records == sum(len(s.records) for s in read_run(tmp_path / "run").ranks[0].segments)
     assert rows_of(tmp_path / "run", ranks=1) == offline_rows(tmp_path / "run")
+
+
+def test_a_restart_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traincope.live.ready.SETTLING_NS", 0)
+    with suppress(ValueError), traincope.run(tmp_path / "run"):
+        traincope.step()
+        traincope.step()
+        raise ValueError("lost")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    seen = []
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        agent = Agent(options(tmp_path / "run", attempt=1))
+        for _ in range(4):
+            run.step()
+            run.step()
+            seen += agent.look().faults
+            agent._tidy()
+    seen += agent.look().faults
+    assert [(fault.kind, fault.what) for fault in seen] == [
+        (FaultKind.RESTART, "attempt 1: rank 0 raised ValueError"),
+    ]
 
 
 def test_what_was_reduced_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
