@@ -14,7 +14,7 @@ from tests.live.recorded import rank_of, record
 from traincope.analysis import analyze
 from traincope.analysis.faults import FaultKind
 from traincope.errors import RunDirectoryError
-from traincope.live.agent import Agent, Options
+from traincope.live.agent import Agent, Options, rest_seconds
 from traincope.live.rank import MAIN, RankTail
 from traincope.live.window import RankState, Window
 from traincope.record.identity import this_host
@@ -161,6 +161,13 @@ def test_a_growing_run_is_reduced_step_by_step(tmp_path: Path, monkeypatch: pyte
     assert last.last
     assert last.ranks[0].num_records == sum(len(s.records) for s in read_run(tmp_path / "run").ranks[0].segments)
     assert rows_of(tmp_path / "run", ranks=1) == offline_rows(tmp_path / "run")
+
+
+def test_it_rests_a_hundred_times_as_long_as_a_look_took_but_no_longer_than_a_minute(tmp_path: Path) -> None:
+    usual = Options(run=tmp_path, attempt=0, disk_budget_bytes=0)
+    assert [rest_seconds(spent, usual) for spent in (0.01, 0.125, 3.0)] == [5.0, 12.5, 60.0]
+    assert rest_seconds(3.0, replace(usual, interval_seconds=90.0)) == 90.0
+    assert rest_seconds(3.0, replace(usual, share_of_a_core=1.0)) == 5.0
 
 
 def test_a_restart_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_INTERVAL_SECONDS = 5.0
 SHARE_OF_A_CORE = 0.01
 """After a look it rests so long that it takes no more than this in the mean."""
+LONGEST_REST_SECONDS = 60.0
+"""Where so much is written that it cannot keep to that, it takes more: what it finds next must not grow for ever."""
 GLANCE_SECONDS = 1.0
 """So often a resting agent asks whether the ranks are still there."""
 FORGOTTEN_NS = 300_000_000_000
@@ -83,7 +85,7 @@ class Agent:
             if window.last:
                 return
             spent_seconds = process_time() - began_seconds
-            self._rest(max(self._options.interval_seconds, spent_seconds / self._options.share_of_a_core))
+            self._rest(rest_seconds(spent_seconds, self._options))
 
     def look(self) -> Window:
         """Read what is new, and reduce what is ready."""
@@ -164,6 +166,12 @@ class Agent:
             time.sleep(min(left_ns / 1e9, GLANCE_SECONDS))
             if self.stopping or not any(tail.is_running() for tail in self._tails.values()):
                 return
+
+
+def rest_seconds(spent_seconds: float, options: Options) -> float:
+    """How long to rest after a look that took so much CPU time."""
+    wished = min(spent_seconds / options.share_of_a_core, LONGEST_REST_SECONDS)
+    return max(options.interval_seconds, wished)
 
 
 def release(tails: Sequence[RankTail], *, now_ns: int) -> None:
