@@ -1,21 +1,26 @@
-"""What the node's agent costs: `python -m tests.bench.live [SECONDS]`.
+"""What the node's agent costs: `python -m tests.bench.live [SECONDS]`; and what a scrape of it does (`scrape.py`).
 
 Eight ranks write in real time what those of the sample run wrote, again and again, and an agent of its own
 process watches them as a training's does. Its share of a core is the kernel's count of its CPU time, the start of
-its interpreter and its first look left out. Budgets are judged, never asserted: a noisy machine is no wrong program.
+its interpreter and its first look left out; a scraper asks it for its numbers as a Prometheus does. Budgets are
+judged, never asserted: a noisy machine is no wrong program.
 """
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from rich.console import Console
 from rich.table import Table
 
+from tests.bench import scrape
 from tests.bench.growing import GrowingRun
 from tests.bench.synthetic import Size, write_large_run
 from traincope.store.layout import rank_directory
@@ -26,6 +31,7 @@ RANKS = 8
 SIZE = Size(shards=4, repeats=300)
 DEFAULT_SECONDS = 60.0
 FIRST_LOOK_SECONDS = 12.0
+AS_PROMETHEUS = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,10 +43,14 @@ class Setting:
     words: tuple[str, ...]
     budget: float | None
     """Share of a core; None: not judged."""
+    scrape_seconds: float | None = None
+    """How often it is asked for its numbers; None: never."""
 
 
 SETTINGS = (
     Setting(what="as a training starts it (every 5 s)", words=(), budget=0.01),
+    Setting(what="the same, scraped every 15 s", words=(), budget=0.01, scrape_seconds=15),
+    Setting(what="the same, scraped every second", words=(), budget=0.025, scrape_seconds=1),
     Setting(what="looking every 15 s", words=("--interval", "15"), budget=0.01),
     Setting(what="looking every 1 s, without its own limit", words=("--interval", "1", "--share", "1"), budget=None),
 )
@@ -67,14 +77,18 @@ def main() -> None:
         write_large_run(SAMPLE, large, size=SIZE)
         costs = [_cost(large, Path(directory) / str(at), one, seconds) for at, one in enumerate(SETTINGS)]
     _show(costs, seconds=seconds)
+    scrape.main()
 
 
 def _cost(large: Path, run: Path, setting: Setting, seconds: float) -> Cost:
     growing = GrowingRun(large, run)
     command = [sys.executable, "-m", "traincope.cli.agent", str(run), "--ranks", str(RANKS), *setting.words]
-    agent = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": str(run.parent)}
+    agent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    stopped = threading.Event()
     try:
         growing.grow(FIRST_LOOK_SECONDS)
+        threading.Thread(target=_scrape, args=(run, setting.scrape_seconds, stopped)).start()
         spent, written, began = _cpu_seconds(agent.pid), growing.num_written, time.monotonic()
         growing.grow(seconds)
         took = time.monotonic() - began
@@ -86,8 +100,19 @@ def _cost(large: Path, run: Path, setting: Setting, seconds: float) -> Cost:
             lag_seconds=time.time() - max(map(_end_ns, rows), default=0) / 1e9,
         )
     finally:
+        stopped.set()
         agent.kill()
         agent.wait()
+
+
+def _scrape(run: Path, seconds: float | None, stopped: threading.Event) -> None:
+    """As a Prometheus asks; in a process beside the agent's, whose time alone is measured."""
+    while seconds is not None and not stopped.wait(seconds):
+        for note in run.glob("metrics-*.json"):
+            with urlopen(
+                Request(json.loads(note.read_text())["prometheus"], headers=AS_PROMETHEUS), timeout=30
+            ) as told:
+                told.read()
 
 
 def _end_ns(row: Row) -> int:

@@ -17,6 +17,7 @@ from traincope.analysis.faults import FaultKind
 from traincope.analysis.hardware import hardware_faults
 from traincope.events import CLEAN, Kind
 from traincope.record.hardware import NO_DRIVER, NO_GPU, gpu_in_use
+from traincope.record.surroundings import devices
 from traincope.record.xids import meaning
 from traincope.store import RankRecords, read_run
 from traincope.timeline import open_run
@@ -374,6 +375,19 @@ def cuda(*reserved: int | None, initialized: bool = True) -> Any:
 )
 def test_the_gpu_in_use_is_the_one_that_holds_most_tensors(torch_cuda: Any, uuid: str | None) -> None:
     assert gpu_in_use(torch_cuda) == uuid
+
+
+def test_a_rank_says_which_gpu_it_trains_on_once_it_holds_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(torch_cuda: Any) -> dict[str, str | int]:
+        torch_cuda.get_device_name = lambda: "NVIDIA H200"
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=torch_cuda))
+        return {name: value for name, value in devices().items() if name != "memory_bytes"}
+
+    assert told(cuda(0, 512)) == {"name": "NVIDIA H200", "count": 2, "uuid": "uuid of 1"}
+    assert told(cuda(0, 0)) == {"name": "NVIDIA H200", "count": 2}
+    without_uuids = cuda(512)
+    without_uuids.get_device_properties = lambda _: SimpleNamespace()
+    assert told(without_uuids) == {"name": "NVIDIA H200", "count": 1}
 
 
 def test_an_xid_that_is_not_in_the_table_says_where_to_look() -> None:

@@ -58,7 +58,6 @@ class Agent:
         self._observers = [guard(observer.observed) for observer in observers]
         self._closing = [guard(observer.close) for observer in observers]
         self._began_ns = monotonic_ns()
-        self._closing = [guard(observer.close) for observer in observers]
         self.num_rows = 0
         """Written so far."""
         self._tails: dict[int, RankTail] = {}
@@ -75,8 +74,9 @@ class Agent:
                 close()
 
     def _watch(self) -> None:
+        """What those cost that ask for its numbers while it rests is its own too."""
+        before_seconds = process_time()
         while True:
-            began_seconds = process_time()
             window = self.look()
             for observed in self._observers:
                 observed(window)
@@ -84,7 +84,8 @@ class Agent:
             self._tidy()
             if window.last:
                 return
-            spent_seconds = process_time() - began_seconds
+            now_seconds = process_time()
+            spent_seconds, before_seconds = now_seconds - before_seconds, now_seconds
             self._rest(rest_seconds(spent_seconds, self._options))
 
     def look(self) -> Window:
