@@ -109,10 +109,9 @@ def _scrape(run: Path, seconds: float | None, stopped: threading.Event) -> None:
     """As a Prometheus asks; in a process beside the agent's, whose time alone is measured."""
     while seconds is not None and not stopped.wait(seconds):
         for note in run.glob("metrics-*.json"):
-            with urlopen(
-                Request(json.loads(note.read_text())["prometheus"], headers=AS_PROMETHEUS), timeout=30
-            ) as told:
-                told.read()
+            url = json.loads(note.read_text())["prometheus"]
+            with urlopen(Request(url, headers=AS_PROMETHEUS), timeout=30) as answer:
+                answer.read()
 
 
 def _end_ns(row: Row) -> int:

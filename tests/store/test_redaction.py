@@ -1,6 +1,8 @@
 """A redacted run says the same in numbers and nothing in names."""
 
 import gc
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -170,3 +172,13 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "run")
     with pytest.raises(UsageError, match="is there already"):
         redact(tmp_path / "run", tmp_path)
+
+
+def test_of_the_device_the_name_stays_and_the_uuid_does_not(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES[0], tmp_path / "run")
+    for path in (tmp_path / "run").glob("attempt-*/rank-*/rank.json"):
+        card = json.loads(path.read_text())
+        path.write_text(json.dumps(card | {"device": {"name": "NVIDIA H200", "count": 8, "uuid": "plant-uuid"}}))
+    redact(tmp_path / "run", tmp_path / "copy")
+    for rank in read_run(tmp_path / "copy").ranks:
+        assert rank.info.device == {"name": "NVIDIA H200", "count": 8}
