@@ -8,7 +8,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from traincope_dashboards.board import Look
+from traincope_dashboards.build import dashboards
 
+from tests.dashboards.queries import series_names, targets
 from tests.distributed.pool import Pool
 from tests.exporters.prometheus_server import Prometheus, prometheus, until
 from tests.exporters.training import LATE_SECONDS, STEPS, train
@@ -108,3 +111,24 @@ def _examples(scraped: Scraped) -> list[dict[str, dict[str, str]]]:
     expression = quote(f"{metrics.STEP_TIMES.prometheus}_bucket")
     found = scraped.prometheus.ask(f"query_exemplars?query={expression}&start=0&end=4102444800")
     return [example for series in found for example in series["exemplars"]]
+
+
+NOT_IN_IT = {
+    metric.prometheus
+    for metric in metrics.CATALOGUE
+    if metric.name.startswith(("gpu.", "bubble", "faults", "module.", "pipeline."))
+}
+"""A training of two processes on a CPU, without a pipeline, in which nothing goes wrong, at level 1."""
+
+
+def test_every_panel_shows_something_of_what_there_is(scraped: Scraped) -> None:
+    """Variables as Grafana fills them in; rates look back over the whole training."""
+    until(lambda: bool(scraped.prometheus.query(f"rate({metrics.TOKENS.prometheus}[5m])")), "a second scrape")
+    empty = []
+    for dashboard in dashboards(Look(from_rules=False)).values():
+        for target in targets(dashboard):
+            expression = target.expression.replace('run="job-1"', 'run=~".+"').replace("[5s]", "[5m]")
+            answer = scraped.prometheus.ask(f"query?query={quote(expression)}")["result"]
+            if not answer and not series_names(expression) & NOT_IN_IT:
+                empty.append(target.where)
+    assert empty == []
