@@ -17,7 +17,7 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: expor
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-live bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards pictures clean
+.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-live bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -77,6 +77,9 @@ bench: setup
 bench-live: setup
 	$(BIN)/python -m tests.bench.live
 	$(BIN)/python -m tests.bench.scrape
+
+bench-viewer: setup
+	$(BIN)/python -m tests.bench.viewer
 
 bench-engine: setup
 	$(BIN)/python -m tests.bench.engine

@@ -5,7 +5,6 @@ never crosses a pipeline window's end, so that sums over pieces are exact sums o
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +12,15 @@ from numpy.typing import NDArray
 from traincope.analysis.terms import ACTION_TERMS, EVALUATION, HOST_TERMS, PHASE_TERMS, UNATTRIBUTED
 from traincope.events import Flag, Kind, Phase
 from traincope.timeline import RankTimeline, evaluations
+from traincope.timeline.painting import NOBODY, RUNS, owners
 
 Ints = NDArray[np.int64]
 Numbers = NDArray[np.int64] | NDArray[np.int32]
 Bools = NDArray[np.bool_]
 
-NOBODY = -1
 STALLED = -1
 """`code` of a piece that a stall owns."""
 
-RUNS: Literal["stable"] = "stable"
-"""The sort that profits from what is nearly in order already, as times are."""
 OWNERS = np.isin(np.arange(256), (Kind.PHASE, Kind.ACTION, Kind.STALL))
 """Kind -> whether its records own time."""
 
@@ -71,7 +68,7 @@ def cut(rank: RankTimeline, *, window_ends: Ints) -> Pieces:
     )
     borders = borders[np.diff(borders, prepend=borders[:1] - 1) != 0]
     begin, stop = borders[:-1], borders[1:]
-    owner = _paint(borders, intervals)
+    owner = owners(borders, intervals["start_ns"], intervals["end_ns"])
     code = np.append(_codes(rank, intervals), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
     code[evaluations(rank).cover(begin)] = HOST_TERMS.index(EVALUATION)
     step = np.searchsorted(starts, begin, side="right") - 1
@@ -91,31 +88,6 @@ def cut(rank: RankTimeline, *, window_ends: Ints) -> Pieces:
 def _intervals(rank: RankTimeline) -> NDArray[np.void]:
     records = rank.main
     return rank.closed(records[OWNERS[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)])
-
-
-def _paint(borders: Ints, intervals: NDArray[np.void]) -> NDArray[np.int32]:
-    """Row of the interval that owns each piece: of those that cover it the last one, for rows are in order of begin.
-
-    Painted level by level of nesting, where intervals hardly overlap and are few per piece.
-    """
-    owner = np.full(max(len(borders) - 1, 0), NOBODY, dtype=np.int32)
-    rows = np.flatnonzero(intervals["end_ns"] > intervals["start_ns"])
-    starts, ends = intervals["start_ns"][rows], intervals["end_ns"][rows]
-    first, last = np.searchsorted(borders, starts), np.searchsorted(borders, ends)
-    depth = np.arange(len(rows)) - np.searchsorted(np.sort(ends, kind=RUNS), starts, side="right")
-    for level in range(int(depth.max(initial=-1)) + 1):
-        chosen = depth == level
-        pieces, row = ranges(first[chosen], last[chosen]), np.repeat(rows[chosen], (last - first)[chosen])
-        owner[pieces] = np.maximum(owner[pieces], row)
-    return owner
-
-
-def ranges(first: Ints, last: Ints) -> Ints:
-    """All integers of each [first, last), one range after the other."""
-    counts = last - first
-    before = np.cumsum(counts) - counts
-    ranges: Ints = np.arange(counts.sum()) + np.repeat(first - before, counts)
-    return ranges
 
 
 def _covered(borders: Ints, intervals: NDArray[np.void]) -> Bools:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.host import Ints, Numbers, Pieces, ranges
+from traincope.analysis.host import Ints, Numbers, Pieces
 from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import HOST_TERMS
 from traincope.events import RECEIVE_OPERATIONS
 from traincope.timeline import Instances
+from traincope.timeline.painting import ranges
 from traincope.topology import PIPELINE_AXIS
 
 DELAYS = ("data_wait", "gc", "checkpoint_stall", "compile")

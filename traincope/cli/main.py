@@ -17,11 +17,11 @@ from traincope.cli.plan import Plan
 from traincope.cli.report import Report
 from traincope.cli.run import Run
 from traincope.cli.train import Train
+from traincope.cli.view import View
 from traincope.errors import TraincopeError
 
 COMMANDS: tuple[Command, ...] = (
-    *(Demo(), Run(), Train(), Report(), Plan(), Import(), Export(), Dashboards(), Doctor()),
-    AgentCommand(),
+    *(Demo(), Run(), Train(), Report(), View(), AgentCommand(), Plan(), Import(), Export(), Dashboards(), Doctor()),
 )
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 

@@ -1,0 +1,71 @@
+"""Runs as they should not be: names that are programs, one rank and no step, ranks missing, traces alone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import traincope
+from tests.ingest.writing import complete, kineto
+from traincope.ingest import import_traces
+
+HOSTILE = (
+    "<script>window.stolen = 1</script>",
+    "<img src=x onerror='window.stolen = 2'>",
+    '"><a href="javascript:window.stolen=3">click</a>',
+    "../../../etc/passwd",
+    "%{x}<br>{{7*7}}",
+    "\x1b[2J\u202egpj.exe",
+    "m" * 2_000_000,
+)
+
+
+def hostile(path: Path) -> Path:
+    """Every name that a training can give, and the run's own."""
+    with traincope.run(path) as recording:
+        for _ in range(3):
+            recording.step()
+            for name in HOSTILE:
+                with traincope.span(name):
+                    pass
+                traincope.event(name, detail=name[:100])
+            recording.log(**{HOSTILE[1]: 1.0})
+    card = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**card, "id": HOSTILE[0], "command": HOSTILE[1]}))
+    return path
+
+
+def no_steps(path: Path) -> Path:
+    """One rank, which came to no step."""
+    with traincope.run(path), traincope.span("setting up"):
+        pass
+    return path
+
+
+def with_missing_ranks(sample: Path, path: Path) -> Path:
+    """The sample without its last two ranks."""
+    shutil.copytree(sample, path)
+    for rank in (2, 3):
+        shutil.rmtree(path / "attempt-000" / f"rank-{rank:05d}")
+    return path
+
+
+def imported(path: Path) -> Path:
+    """Kernels of two ranks."""
+    files = []
+    for rank in (0, 1):
+        events = [complete("ampere_gemm", "100", "50"), complete("ncclDevKernel_AllReduce", "120", "60", tid=9)]
+        file = path.with_name(f"trace-{rank}.json")
+        file.write_text(kineto(events, head={"distributedInfo": {"rank": rank, "world_size": 2}}))
+        files.append(file)
+    import_traces(files, path)
+    return path
+
+
+def grow(path: Path) -> None:
+    """A second rank has begun to record."""
+    first, second = path / "attempt-000" / "rank-00000", path / "attempt-000" / "rank-00001"
+    shutil.copytree(first, second)
+    card = json.loads((second / "rank.json").read_text())
+    (second / "rank.json").write_text(json.dumps({**card, "rank": 1}))
+    job = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**job, "world_size": 2}))

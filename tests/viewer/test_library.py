@@ -1,0 +1,92 @@
+"""Runs as they are read: in a child process, kept on disk, again when they change."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from traincope.errors import RunDirectoryError
+from traincope.viewer.library import Library
+from traincope.viewer.preparing import Place, fingerprint, prepare
+
+SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SAMPLE, tmp_path / "run"))
+
+
+@pytest.fixture
+def library(run: Path, tmp_path: Path) -> Iterator[Library]:
+    found = Library([run], cache=tmp_path / "cache")
+    yield found
+    found.close()
+
+
+def read(library: Library) -> None:
+    """Until the child has answered."""
+    library.refresh()
+    for reading in library._readings.values():
+        assert reading.done(within_seconds=120)
+    library.refresh()
+
+
+def test_a_run_is_read_by_a_child_and_then_all_of_it_is_there(library: Library) -> None:
+    assert library[0].tiles is None
+    read(library)
+    opened = library[0]
+    expected = json.loads((SAMPLE / "expected.json").read_text())
+    assert opened.document == expected
+    assert opened.tiles is not None
+    assert opened.analysis is not None
+    assert sum(len(rank.main) for rank in opened.analysis.timeline.ranks) < len(opened.tiles.spans)
+    assert not library.busy
+
+
+def test_a_second_look_finds_the_tiles_on_disk_before_anything_is_read(
+    library: Library, run: Path, tmp_path: Path
+) -> None:
+    read(library)
+    again = Library([run], cache=tmp_path / "cache")
+    again.refresh()
+    opened = again[0]
+    again.close()
+    assert opened.tiles is not None
+    assert opened.analysis is None
+
+
+def test_a_run_that_changes_is_read_again_and_its_older_tiles_go(library: Library, run: Path, tmp_path: Path) -> None:
+    read(library)
+    before, generation = Place(run=run, cache=tmp_path / "cache").tiles, library.generation
+    details = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**details, "id": "renamed"}))
+    read(library)
+    document = library[0].document
+    assert document is not None
+    assert document["run"]["id"] == "renamed"
+    assert library.generation > generation
+    assert not before.exists()
+
+
+def test_a_run_that_cannot_be_read_says_why(library: Library, run: Path) -> None:
+    (run / "run.json").write_text("{")
+    read(library)
+    assert library[0].problem is not None
+    assert "run.json cannot be read" in library[0].problem
+
+
+def test_a_run_that_is_gone_says_so(library: Library, run: Path) -> None:
+    shutil.rmtree(run)
+    library.refresh()
+    assert library[0].problem == f"{run} is gone, or empty"
+    with pytest.raises(RunDirectoryError, match="is gone"):
+        fingerprint(run)
+
+
+def test_where_nothing_can_be_written_that_is_said(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match="set XDG_CACHE_HOME"):
+        prepare(run, tmp_path / "file" / "tiles")

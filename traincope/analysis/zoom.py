@@ -1,0 +1,218 @@
+"""A window of some rows of a run: its spans where they are few, else what share of each bin each class covers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.events import Kind
+from traincope.store.tiles import NOTHING, WHOLE, Row, Tiles
+from traincope.timeline.painting import ranges
+from traincope.timeline.raster import covered
+
+Ints = NDArray[np.int64]
+
+MOST_BARS = 4000
+"""Pieces in a window from which on it is rasterised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What is looked at, ns since the tiles' origin."""
+
+    begin_ns: int
+    end_ns: int
+    columns: int
+    """Bins, at most; at least half as many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raster:
+    """Shares of time."""
+
+    begin_ns: int
+    width_ns: int
+    classes: tuple[int, ...]
+    shares: NDArray[np.float32]
+    """Array (line, class, bin) in [0, 1], mean over the rows of a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """One entry a bar."""
+
+    line: NDArray[np.int32]
+    depth: NDArray[np.int32]
+    start_ns: Ints
+    end_ns: Ints
+    of: NDArray[np.uint8]
+    """Its class."""
+    span: NDArray[np.int32]
+    """Position of its span."""
+
+
+def zoom(
+    tiles: Tiles,
+    lines: Sequence[Sequence[Row]],
+    window: Window,
+    *,
+    waiting: NDArray[np.uint8],
+    most_bars: int = MOST_BARS,
+) -> Raster | Bars:
+    """`lines`: rows that are drawn as one each; several in a line are never bars.
+
+    `waiting`: class of a transfer -> class of the waiting before it.
+    """
+    rows = [row for line in lines for row in line]
+    line_of = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+    found = [_within(tiles, row, window) for row in rows]
+    if sum(last - first for first, last in found) <= most_bars and all(len(line) == 1 for line in lines):
+        return _bars(tiles, rows, found, window, waiting=waiting)
+    classes = tuple(sorted({of for row in rows for of in row.classes}))
+    weights = np.array([len(line) for line in lines], dtype=np.float32)[:, None, None]
+    level = _level(tiles, window)
+    if level is None:
+        width_ns = max(-(-(window.end_ns - window.begin_ns) // window.columns), 1)
+        begin_ns, bins = window.begin_ns, max(-(-(window.end_ns - window.begin_ns) // width_ns), 1)
+        sums = _from_pieces(tiles, found, line_of, classes, begin_ns=begin_ns, width_ns=width_ns, bins=bins)
+    else:
+        begin_ns, width_ns, sums = _from_level(tiles, level, rows, line_of, classes, window)
+    shares = (sums.reshape(len(lines), len(classes), -1) / width_ns).astype(np.float32) / weights
+    return Raster(begin_ns=begin_ns, width_ns=width_ns, classes=classes, shares=shares)
+
+
+def _within(tiles: Tiles, row: Row, window: Window) -> tuple[int, int]:
+    """Its pieces that reach into the window; disjoint pieces are in order of begin and of end."""
+    ends, starts = tiles.ends[row.pieces], tiles.starts[row.pieces]
+    first = int(np.searchsorted(ends, window.begin_ns, side="right"))
+    last = int(np.searchsorted(starts, window.end_ns, side="left"))
+    return row.first_piece + first, row.first_piece + max(last, first)
+
+
+def _level(tiles: Tiles, window: Window) -> int | None:
+    """The coarsest that is fine enough."""
+    for at, level in enumerate(tiles.header.levels):
+        if level.width_ns * window.columns <= 2 * (window.end_ns - window.begin_ns):
+            return at
+    return None
+
+
+def _from_pieces(
+    tiles: Tiles,
+    found: Sequence[tuple[int, int]],
+    line_of: NDArray[np.int64],
+    classes: tuple[int, ...],
+    *,
+    begin_ns: int,
+    width_ns: int,
+    bins: int,
+) -> NDArray[np.float64]:
+    first, last = (np.array([pair[side] for pair in found], dtype=np.int64) for side in (0, 1))
+    at = ranges(first, last)
+    code = np.zeros(256, dtype=np.int64)
+    code[list(classes)] = np.arange(len(classes))
+    channel = np.repeat(line_of, last - first) * len(classes) + code[tiles.classes[at]]
+    num_channels = (int(line_of[-1]) + 1) * len(classes) if len(line_of) else 0
+    return covered(
+        tiles.starts[at],
+        tiles.ends[at],
+        channel,
+        num_channels=num_channels,
+        begin_ns=begin_ns,
+        width_ns=width_ns,
+        bins=bins,
+    )
+
+
+def _from_level(
+    tiles: Tiles,
+    at: int,
+    rows: Sequence[Row],
+    line_of: NDArray[np.int64],
+    classes: tuple[int, ...],
+    window: Window,
+) -> tuple[int, int, NDArray[np.float64]]:
+    """Begin, bin width and sums (ns); several bins of the level in each where they are narrow."""
+    level = tiles.header.levels[at]
+    merged = max(-(-(window.end_ns - window.begin_ns) // (level.width_ns * window.columns)), 1)
+    first = min(max(window.begin_ns // level.width_ns, 0), level.bins - 1)
+    last = min(max(-(-window.end_ns // level.width_ns), first + 1), level.bins)
+    bins = -(-(last - first) // merged)
+    channels = np.concatenate([np.arange(row.first_channel, row.first_channel + len(row.classes)) for row in rows])
+    number = {of: position for position, of in enumerate(classes)}
+    target = np.array(
+        [
+            line * len(classes) + number[of]
+            for line, row in zip(line_of.tolist(), rows, strict=True)
+            for of in row.classes
+        ]
+    )
+    order = np.argsort(target, kind="stable")
+    borders = np.flatnonzero(np.diff(target[order], prepend=-1))
+    block = tiles.levels[at][channels[order], first:last]
+    folded = np.add.reduceat(block, borders, axis=0, dtype=np.uint32) if len(borders) else block
+    sums = np.zeros(((int(line_of[-1]) + 1) * len(classes), bins * merged))
+    sums[target[order][borders], : last - first] = folded
+    sums = sums.reshape(len(sums), bins, merged).sum(axis=2) if merged > 1 else sums
+    return first * level.width_ns, merged * level.width_ns, sums * (level.width_ns / WHOLE)
+
+
+def _bars(
+    tiles: Tiles,
+    rows: Sequence[Row],
+    found: Sequence[tuple[int, int]],
+    window: Window,
+    *,
+    waiting: NDArray[np.uint8],
+) -> Bars:
+    columns: list[list[NDArray[np.integer]]] = [[] for _ in range(6)]
+    for line, (row, (first, last)) in enumerate(zip(rows, found, strict=True)):
+        drawn = _own_bars(tiles, first, last, waiting) if row.num_spans else _piece_bars(tiles, first, last)
+        depth, start, end, of, span = drawn
+        for column, values in zip(columns, (np.full(len(start), line), depth, start, end, of, span), strict=True):
+            column.append(values)
+    empty = np.empty(0, dtype=np.int64)
+    line_, depth, start, end, of, span = (np.concatenate([*column, empty]) for column in columns)
+    shown = (end > window.begin_ns) & (start < window.end_ns)
+    return Bars(
+        line=line_[shown].astype(np.int32),
+        depth=depth[shown].astype(np.int32),
+        start_ns=start[shown].astype(np.int64),
+        end_ns=end[shown].astype(np.int64),
+        of=of[shown].astype(np.uint8),
+        span=span[shown].astype(np.int32),
+    )
+
+
+def _piece_bars(tiles: Tiles, first: int, last: int) -> tuple[NDArray[np.integer], ...]:
+    """Of a row without spans of its own: its pieces."""
+    depth = np.zeros(last - first, dtype=np.int64)
+    own = slice(first, last)
+    return depth, tiles.starts[own], tiles.ends[own], tiles.classes[own], tiles.owners[own]
+
+
+def _own_bars(tiles: Tiles, first: int, last: int, waiting: NDArray[np.uint8]) -> tuple[NDArray[np.integer], ...]:
+    """Spans that own a piece and those around them; a stall's waiting apart from its transfer."""
+    at = np.unique(tiles.owners[first:last])
+    while True:
+        parents = tiles.spans["parent"][at]
+        wider = np.union1d(at, parents[parents != NOTHING])
+        if len(wider) == len(at):
+            break
+        at = wider
+    spans = tiles.spans[at]
+    start, end, of = spans["start_ns"].copy(), spans["end_ns"], spans["of"]
+    waited = np.flatnonzero((spans["kind"] == Kind.STALL) & (spans["wait_ns"] > 0))
+    until = start[waited] + spans["wait_ns"][waited]
+    waits_from = start[waited]
+    start[waited] = until
+    transfers = np.flatnonzero(end > start)
+    join = np.concatenate
+    return (
+        join([spans["depth"][waited], spans["depth"][transfers]]).astype(np.int64),
+        join([waits_from, start[transfers]]),
+        join([until, end[transfers]]),
+        join([waiting[of[waited]], of[transfers]]).astype(np.int64),
+        join([at[waited], at[transfers]]).astype(np.int64),
+    )

@@ -1,0 +1,57 @@
+"""`traincope view`: runs in the browser."""
+
+import argparse
+import importlib.util
+import signal
+import webbrowser
+from pathlib import Path
+
+from traincope.errors import MissingDependencyError
+from traincope.store.reading import find_run
+
+NEEDED = ("dash", "plotly")
+
+
+class View:
+    name = "view"
+    help = "look at runs in the browser: the verdict, the ledger, and a timeline to zoom into"
+    example = "traincope view sample_runs/demo --no-browser"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "run_directories",
+            type=Path,
+            nargs="+",
+            metavar="RUN",
+            help="run directory, or a parent holding one run; of several, two at a time can be compared",
+        )
+        parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one from 8050 on)")
+        parser.add_argument(
+            "--host",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="address to listen on (default: 127.0.0.1, which nobody else reaches; there is no password)",
+        )
+        parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        for package in NEEDED:
+            if importlib.util.find_spec(package) is None:
+                raise MissingDependencyError(
+                    f"the viewer needs {package}, which is not installed: pip install 'traincope[view]'"
+                )
+        from traincope.viewer.serving import serve
+
+        runs = [find_run(path) for path in arguments.run_directories]
+
+        def started(address: str) -> None:
+            print(f"{address} shows {', '.join(str(run) for run in runs)}; Ctrl-C ends it", flush=True)
+            if not arguments.no_browser:
+                webbrowser.open(address)
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            serve(runs, started=started, port=arguments.port, host=arguments.host)
+        except KeyboardInterrupt:
+            print()
+        return 0

@@ -1,0 +1,231 @@
+"""The frame around the pages: tabs, the runs, light and dark, and what happens when the address changes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dash
+from dash import ClientsideFunction, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+from flask import Response, abort, request
+
+from traincope.errors import TraincopeError
+from traincope.units import count, duration
+from traincope.viewer.components import absent, parameter, said
+from traincope.viewer.drawing import shares_at
+from traincope.viewer.library import Library, Opened
+from traincope.viewer.pages import PAGES, Asked, Needs, Page
+from traincope.viewer.view import RUN, View
+
+LOOK_AGAIN_MS, BUSY_MS = 10_000, 1_000
+"""How often it is looked whether a run has changed; and while one is being read."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""Nothing comes from elsewhere, or goes there. Dash itself needs inline scripts, plotly's templates eval."""
+
+
+def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
+    """`hosts`: names under which it may be asked; a page elsewhere that resolves to this machine is turned away."""
+    app = dash.Dash(
+        "traincope.viewer",
+        assets_folder=str(Path(__file__).parent / "assets"),
+        title="traincope",
+        update_title=None,  # type: ignore[arg-type]
+        suppress_callback_exceptions=True,
+        serve_locally=True,
+    )
+    app.layout = lambda: _layout(library)
+    _guard(app, hosts)
+    _show(app, library)
+    _follow(app, library)
+    _read(app, library)
+    for name, inputs in {
+        "control": [Input(parameter_of_any(), "value")],
+        "zoom": [Input("timeline", "relayoutData")],
+        "click": [Input("timeline", "clickData")],
+        "whole": [Input("whole", "n_clicks")],
+        "follow": [Input({"type": "linked", "name": dash.ALL}, "clickData")],
+    }.items():
+        _in_the_browser(app, name, *inputs, prevent_initial_call=True)
+    _in_the_browser(app, "theme", Output("theme", "data"), Input("light", "n_clicks"), State("theme", "data"))
+    return app
+
+
+def _in_the_browser(
+    app: dash.Dash, name: str, *what: Input | Output | State, prevent_initial_call: bool = False
+) -> None:
+    """A callback that assets/viewer.js has."""
+    function = ClientsideFunction("viewer", name)
+    app.clientside_callback(function, *what, prevent_initial_call=prevent_initial_call)  # type: ignore[no-untyped-call]
+
+
+def parameter_of_any() -> dict[str, Any]:
+    return {**parameter(""), "name": dash.ALL}
+
+
+def _layout(library: Library) -> Component:
+    """Made anew for each browser that comes."""
+    return html.Div(
+        [
+            dcc.Location(id="location", refresh=False),
+            dcc.Store(id="theme", storage_type="local"),
+            dcc.Store(id="shown"),
+            dcc.Store(id="pointed"),
+            dcc.Store(id="generation", data=library.generation),
+            dcc.Interval(id="interval", interval=BUSY_MS),
+            html.Header(
+                [
+                    html.Span("traincope", className="brand"),
+                    html.Div(id="run"),
+                    html.Button("light / dark", id="light", n_clicks=0),
+                ]
+            ),
+            html.Nav(id="tabs"),
+            html.Main(id="page", tabIndex="-1"),
+        ]
+    )
+
+
+def _guard(app: dash.Dash, hosts: Sequence[str]) -> None:
+    def only_here() -> None:
+        if hosts and request.host.rsplit(":", 1)[0] not in hosts:
+            abort(403)
+
+    def closed(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    app.server.before_request(only_here)
+    app.server.after_request(closed)
+
+
+def _show(app: dash.Dash, library: Library) -> None:
+    @app.callback(
+        Output("page", "children"),
+        Output("page", "data-page"),
+        Output("tabs", "children"),
+        Output("run", "children"),
+        Output("shown", "data"),
+        Input("location", "pathname"),
+        Input("location", "search"),
+        Input("theme", "data"),
+        Input("generation", "data"),
+        State("shown", "data"),
+    )
+    def show(
+        pathname: str | None, search: str | None, theme: str | None, _generation: int, shown: dict[str, Any] | None
+    ) -> tuple[Any, ...]:
+        """The page anew; or what of it has to change, where it is there already."""
+        if theme is None:
+            return (dash.no_update,) * 5
+        view = View.of(pathname, search)
+        page = next((one for one in PAGES if one.slug == view.page), PAGES[0])
+        opened = library[view.run]
+        asked = Asked(view=view, opened=opened, library=library, theme=theme)
+        lacking = _lacking(page, opened)
+        now = {"page": page.slug, "run": view.run, "theme": theme, "whole": lacking is None}
+        if now == shown and page.update is not None and lacking is None:
+            for name, properties in page.update(asked).items():
+                dash.set_props(name, dict(properties))
+            return dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
+        return _content(page, asked, lacking), page.slug, _tabs(page, view), _runs(library, view), now
+
+
+def _content(page: Page, asked: Asked, lacking: str | None) -> Sequence[Component]:
+    if asked.opened.problem and lacking:
+        return [absent(asked.opened.problem)]
+    if lacking:
+        return [html.P(said(lacking), className="absent", role="status")]
+    try:
+        return page.render(asked)
+    except TraincopeError as error:
+        return [absent(str(error))]
+
+
+def _lacking(page: Page, opened: Opened) -> str | None:
+    """What has still to be read before the page can be shown."""
+    there = {
+        Needs.NOTHING: True,
+        Needs.TILES: opened.tiles is not None,
+        Needs.DOCUMENT: opened.document is not None,
+        Needs.ANALYSIS: opened.analysis is not None,
+    }
+    return None if there[page.needs] else f"{opened.name} is being read; this page opens by itself."
+
+
+def _tabs(page: Page, view: View) -> list[Component]:
+    return [
+        dcc.Link(
+            one.title, href=view.on(one.slug).address, className="here" if one is page else "", id=f"tab-{one.slug}"
+        )
+        for one in PAGES
+    ]
+
+
+def _runs(library: Library, view: View) -> list[Component]:
+    opened = library[view.run]
+    facts = [html.Span(said(_in_brief(opened)))]
+    if len(library) < 2:
+        return [html.B(said(opened.name, most=60)), *facts]
+    options = [{"label": said(library[at].name, most=60), "value": str(at)} for at in range(len(library))]
+    return [
+        dcc.Dropdown(id=parameter(RUN), options=options, value=str(view.run), clearable=False, className="runs"),
+        *facts,
+    ]
+
+
+def _in_brief(opened: Opened) -> str:
+    if opened.document is None:
+        return opened.problem or "being read"
+    run = opened.document["run"]
+    facts = [count(run["world_size"], "rank"), count(run["steps"], "step")]
+    if run["end"] is not None:
+        facts.append(duration(run["end"] - run["start"]))
+    if opened.growing:
+        facts.append("no end was recorded: it may be going on")
+    if opened.analysis is None:
+        facts.append("being read")
+    if opened.problem:
+        facts.append(opened.problem)
+    return ", ".join(facts)
+
+
+def _follow(app: dash.Dash, library: Library) -> None:
+    @app.callback(
+        Output("generation", "data"),
+        Output("interval", "interval"),
+        Input("interval", "n_intervals"),
+        State("generation", "data"),
+        State("interval", "interval"),
+    )
+    def follow(_passed: int | None, known: int, every_ms: int) -> tuple[Any, Any]:
+        library.refresh()
+        now, wanted = library.generation, BUSY_MS if library.busy else LOOK_AGAIN_MS
+        return now if now != known else dash.no_update, wanted if wanted != every_ms else dash.no_update
+
+
+def _read(app: dash.Dash, library: Library) -> None:
+    @app.callback(
+        Output("reading", "children"),
+        Input("pointed", "data"),
+        State("location", "pathname"),
+        State("location", "search"),
+        prevent_initial_call=True,
+    )
+    def read(pointed: dict[str, Any] | None, pathname: str | None, search: str | None) -> Any:
+        """What the pixel under the mouse stands for."""
+        view = View.of(pathname, search)
+        tiles = library[view.run].tiles
+        if tiles is None or pointed is None:
+            return dash.no_update
+        told = shares_at(view, tiles, at_ns=float(pointed["x"]), height=float(pointed["y"]))
+        if told is None:
+            return dash.no_update
+        name, shares = told
+        return said(f"{name}: " + (", ".join(f"{of} {ratio}" for of, ratio in shares) or "nothing recorded"))

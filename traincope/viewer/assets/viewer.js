@@ -1,0 +1,200 @@
+// What the browser does by itself: the address follows the controls, the mouse and the keys.
+// The address is the one place that says what is looked at; the server draws what it says.
+
+(function () {
+  "use strict";
+  const SETTLE_MS = 120; // After the last turn of a wheel; a drag is over when the button is.
+  let settling = null;
+  let wheeled = -Infinity;
+  document.addEventListener("wheel", () => (wheeled = performance.now()), { capture: true, passive: true });
+
+  function address() {
+    return new URLSearchParams(window.location.search);
+  }
+
+  function go(parameters) {
+    const search = parameters.toString();
+    const now = window.location.search.replace(/^\?/, "");
+    if (new URLSearchParams(now).toString() !== search) {
+      window.dash_clientside.set_props("location", { search: search ? "?" + search : "" });
+    }
+  }
+
+  function put(parameters, name, value) {
+    parameters.delete(name);
+    const values = Array.isArray(value) ? value : [value];
+    values.filter((one) => one !== null && one !== undefined && one !== "").forEach((one) => parameters.append(name, one));
+  }
+
+  function look(begin, end) {
+    const parameters = address();
+    ["from", "to", "at", "step"].forEach((name) => parameters.delete(name));
+    if (begin !== null) {
+      parameters.set("from", String(Math.floor(begin)));
+      parameters.set("to", String(Math.max(Math.ceil(end), Math.floor(begin) + 1)));
+    }
+    go(parameters);
+  }
+
+  function picture() {
+    return document.querySelector("#timeline .js-plotly-plot");
+  }
+
+  function range() {
+    const drawn = picture();
+    return drawn && drawn._fullLayout ? drawn._fullLayout.xaxis.range.map(Number) : null;
+  }
+
+  function settle(action) {
+    clearTimeout(settling);
+    settling = setTimeout(action, performance.now() - wheeled < SETTLE_MS ? SETTLE_MS : 0);
+  }
+
+  window.dash_clientside = window.dash_clientside || {};
+  window.dash_clientside.viewer = {
+    control: function () {
+      const context = window.dash_clientside.callback_context;
+      const parameters = address();
+      context.triggered.forEach(function (one) {
+        const id = JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf(".")));
+        const before = parameters.getAll(id.name);
+        put(parameters, id.name, one.value);
+        const changed = before.join("\n") !== parameters.getAll(id.name).join("\n");
+        if (changed && (id.name === "step" || id.name === "at")) {
+          ["from", "to", "step", "at"].filter((name) => name !== id.name).forEach((name) => parameters.delete(name));
+        }
+        if (changed && id.name === "preset") {
+          Array.from(parameters.keys()).filter((name) => name !== "run" && name !== "preset").forEach((name) => parameters.delete(name));
+        }
+        if (changed && id.name === "run") {
+          ["from", "to", "step", "at", "pick", "ranks", "lanes", "q"].forEach((name) => parameters.delete(name));
+        }
+      });
+      go(parameters);
+    },
+
+    zoom: function (changed) {
+      if (!changed || changed["xaxis.range[0]"] === undefined) {
+        return;
+      }
+      settle(() => look(Number(changed["xaxis.range[0]"]), Number(changed["xaxis.range[1]"])));
+    },
+
+    click: function (clicked) {
+      const point = clicked && clicked.points && clicked.points[0];
+      if (!point) {
+        return;
+      }
+      if (point.customdata && point.customdata[0]) {
+        const parameters = address();
+        parameters.set("pick", point.customdata[0]);
+        go(parameters);
+      }
+    },
+
+    follow: function () {
+      const one = window.dash_clientside.callback_context.triggered.find((each) => each.value);
+      const point = one && one.value.points && one.value.points[0];
+      if (!point) {
+        return;
+      }
+      if (JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).name === "step") {
+        const parameters = new URLSearchParams();
+        put(parameters, "run", address().get("run"));
+        parameters.set("step", String(point.x));
+        window.dash_clientside.set_props("location", { pathname: "/timeline", search: "?" + parameters.toString() });
+      } else if (point.customdata) {
+        const parameters = address();
+        parameters.set("term", point.customdata[0]);
+        go(parameters);
+      }
+    },
+
+    whole: function (clicks) {
+      if (clicks) {
+        look(null, null);
+      }
+    },
+
+    theme: function (clicks, kept) {
+      const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+      const now = kept === "dark" || kept === "light" ? kept : system;
+      const theme = clicks ? (now === "dark" ? "light" : "dark") : now;
+      document.documentElement.dataset.theme = theme;
+      return theme;
+    },
+  };
+
+  const MOVES = {
+    ArrowLeft: (begin, end) => [begin - (end - begin) / 4, end - (end - begin) / 4],
+    ArrowRight: (begin, end) => [begin + (end - begin) / 4, end + (end - begin) / 4],
+    "+": (begin, end) => [begin + (end - begin) / 4, end - (end - begin) / 4],
+    "-": (begin, end) => [begin - (end - begin) / 2, end + (end - begin) / 2],
+  };
+
+  // A raster is an image, of which plotly tells no event: what is pointed at is worked out here.
+
+  function pointed(event) {
+    const plot = event.target.closest && event.target.closest("#timeline .nsewdrag");
+    const drawn = plot && picture();
+    if (!drawn || !(drawn.layout.images || []).length) {
+      return null;
+    }
+    const box = plot.getBoundingClientRect();
+    return {
+      x: drawn._fullLayout.xaxis.p2d(event.clientX - box.left),
+      y: drawn._fullLayout.yaxis.p2d(event.clientY - box.top),
+    };
+  }
+
+  const PAUSE_MS = 80; // Between two questions to the server.
+  let pausing = null;
+  let pressed = null;
+
+  document.addEventListener("mousemove", function (event) {
+    const at = pointed(event);
+    if (!at) {
+      return;
+    }
+    clearTimeout(pausing);
+    pausing = setTimeout(() => window.dash_clientside.set_props("pointed", { data: at }), PAUSE_MS);
+  });
+  document.addEventListener("mousedown", (event) => (pressed = pointed(event) && event), true);
+  document.addEventListener(
+    "mouseup",
+    function (event) {
+      if (pressed && Math.abs(event.clientX - pressed.clientX) < 4 && Math.abs(event.clientY - pressed.clientY) < 4) {
+        const [begin, end] = range();
+        const at = pointed(pressed);
+        look(at.x - (end - begin) / 16, at.x + (end - begin) / 16);
+      }
+      pressed = null;
+    },
+    true
+  );
+
+  document.addEventListener("keydown", function (event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
+      return;
+    }
+    if (event.key === "/") {
+      const search = Array.from(document.querySelectorAll("input")).find((one) => (one.id || "").includes('"name":"q"'));
+      if (search) {
+        event.preventDefault();
+        search.focus();
+      }
+    } else if (event.key === "0" && picture()) {
+      look(null, null);
+    } else if (MOVES[event.key] && range()) {
+      event.preventDefault();
+      const [begin, end] = MOVES[event.key](...range());
+      look(begin, end);
+    } else if (/^[\[\]]$/.test(event.key)) {
+      const tabs = Array.from(document.querySelectorAll("#tabs a"));
+      const at = tabs.findIndex((one) => one.classList.contains("here")) + (event.key === "]" ? 1 : -1);
+      if (tabs[at]) {
+        tabs[at].click();
+      }
+    }
+  });
+})();

@@ -1,0 +1,33 @@
+"""One file a page, and the registry: adding one is one file and one line here."""
+
+from traincope.viewer.pages import (
+    communication,
+    compare,
+    faults,
+    hardware,
+    ledger,
+    memory,
+    pipeline,
+    plan,
+    ranks,
+    timeline,
+    verdict,
+)
+from traincope.viewer.pages.page import Asked, Needs, Page
+
+PAGES: tuple[Page, ...] = (
+    verdict.PAGE,
+    ledger.PAGE,
+    timeline.PAGE,
+    pipeline.PAGE,
+    communication.PAGE,
+    ranks.PAGE,
+    faults.PAGE,
+    memory.PAGE,
+    hardware.PAGE,
+    compare.PAGE,
+    plan.PAGE,
+)
+"""In the order of the tabs; the first opens where the address names none."""
+
+__all__ = ["PAGES", "Asked", "Needs", "Page"]

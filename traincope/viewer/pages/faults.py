@@ -1,0 +1,75 @@
+"""Faults: what happened and when, the attempts and what became of their time, what the training logged."""
+
+from collections.abc import Sequence
+
+from dash import dcc
+from dash.development.base_component import Component
+
+from traincope.analysis import logged_samples
+from traincope.figures.faults import fault_timeline
+from traincope.figures.goodput import goodput_bars
+from traincope.figures.losses import logged_curves
+from traincope.figures.time_axis import instant
+from traincope.units import numbers
+from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.numbers import number
+from traincope.viewer.pages.page import Asked, Needs, Page
+
+MOST_ROWS = 200
+PARTS = ("productive", "lost", "startup", "restart", "checkpoint_stall", "evaluation", "other")
+
+
+def render(asked: Asked) -> Sequence[Component]:
+    analysis = asked.analysis
+    shown: list[Component] = []
+    if analysis.faults:
+        began, ended = analysis.timeline.run.info.started_wall_ns, max(fault.at_ns for fault in analysis.faults)
+        end = analysis.timeline.end_ns if analysis.timeline.ranks else ended
+        drawn = graph(fault_timeline(analysis.faults, began_ns=began, end_ns=max(end, ended)), theme=asked.theme)
+        shown.append(section("What happened", drawn, _table(asked)))
+    else:
+        shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
+    if analysis.goodput is None:
+        shown.append(absent("No attempt came to a step, so that there is no goodput."))
+    else:
+        shown.append(
+            section(
+                "What became of the job's time", graph(goodput_bars(analysis.goodput), theme=asked.theme), _parts(asked)
+            )
+        )
+    samples = logged_samples(analysis.timeline)
+    if samples:
+        shown.append(section("What the training logged", graph(logged_curves(samples), theme=asked.theme)))
+    else:
+        shown.append(absent("The training logged no values (run.log(loss=...))."))
+    return shown
+
+
+def _table(asked: Asked) -> Component:
+    origin = asked.tiles.header.origin_ns
+    rows = []
+    for fault in asked.document["faults"][:MOST_ROWS]:
+        at = fault["at_ns"] - origin
+        there = asked.view.on("timeline", at=at, ranks=numbers(fault["ranks"][:8]) or None)
+        rows.append(
+            [
+                dcc.Link(instant(at, step_ns=1_000_000), href=there.address),
+                fault["kind"].replace("_", " "),
+                numbers(fault["ranks"], "rank") if fault["ranks"] else "the job",
+                "-" if fault["step"] is None else str(fault["step"]),
+                fault["what"],
+                fault["evidence"],
+            ]
+        )
+    return table(("when", "kind", "where", "step", "what", "evidence"), rows, numbers_from=99)
+
+
+def _parts(asked: Asked) -> Component:
+    rows = [
+        [part.replace("_", " "), number(asked.document, "goodput", f"{part}_ns", form="duration")] for part in PARTS
+    ]
+    rows.append(["all", number(asked.document, "goodput", "elapsed_ns", form="duration")])
+    return table(("part", "time"), rows)
+
+
+PAGE = Page(slug="faults", title="Faults", needs=Needs.ANALYSIS, render=render)

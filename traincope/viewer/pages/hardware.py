@@ -1,0 +1,76 @@
+"""Hardware: what ran where, what the GPUs' driver told, and what kernel traces say the GPUs did."""
+
+from collections.abc import Sequence
+
+from dash.development.base_component import Component
+
+from traincope.figures.gpus import gpu_shares
+from traincope.figures.hardware import hardware_events, hardware_over_time
+from traincope.figures.kernels import kernel_classes
+from traincope.units import numbers
+from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.numbers import number
+from traincope.viewer.pages.page import Asked, Needs, Page
+
+PARTS = ("compute", "exposed_communication", "exposed_memory", "idle")
+MOST_ROWS = 64
+
+
+def render(asked: Asked) -> Sequence[Component]:
+    analysis = asked.analysis
+    events = hardware_events(analysis.faults)
+    shown = [section("Where it ran", _hosts(asked))]
+    if events:
+        began = analysis.timeline.run.info.started_wall_ns
+        end = max([event.at_ns for event in events] + ([analysis.timeline.end_ns] if analysis.timeline.ranks else []))
+        shown.append(
+            section(
+                "What the driver told", graph(hardware_over_time(events, began_ns=began, end_ns=end), theme=asked.theme)
+            )
+        )
+    else:
+        shown.append(absent("No GPU was throttled, lost or in error, or no driver was there to tell."))
+    if analysis.gpu_partition:
+        shown.append(
+            section("What the GPUs did", graph(gpu_shares(analysis.gpu_partition), theme=asked.theme), _gpus(asked))
+        )
+    if analysis.kernels is not None:
+        shown.append(section("Kernels", graph(kernel_classes(analysis.kernels), theme=asked.theme)))
+    if not analysis.gpu_partition and analysis.kernels is None:
+        shown.append(absent("No kernel trace was recorded (level 3) or imported."))
+    return shown
+
+
+def _hosts(asked: Asked) -> Component:
+    """Ranks by host and device."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for rank in asked.analysis.timeline.run.ranks:
+        device = rank.info.device.get("name")
+        ranks.setdefault((rank.info.host.name, str(device or "not told")), []).append(rank.rank)
+    if not ranks:
+        return absent("No rank left records.")
+    rows = [[host, device, numbers(own, "rank")] for (host, device), own in list(ranks.items())[:MOST_ROWS]]
+    versions = sorted(asked.analysis.timeline.run.info.versions.items())
+    return section(
+        "",
+        table(("host", "device", "ranks"), rows, numbers_from=9),
+        table(("software", "version"), [list(one) for one in versions], numbers_from=9),
+    )
+
+
+def _gpus(asked: Asked) -> Component:
+    document = asked.document
+    rows = [
+        [
+            f"rank {gpu['rank']}",
+            f"GPU {gpu['device']}",
+            number(document, "gpu_partition", at, "span_ns", form="duration"),
+            *(number(document, "gpu_partition", at, f"{part}_ns", form="duration") for part in PARTS),
+        ]
+        for at, gpu in enumerate((document["gpu_partition"] or [])[:MOST_ROWS])
+    ]
+    heads = ("rank", "GPU", "span", "compute", "exposed communication", "exposed memory", "idle")
+    return table(heads, rows, numbers_from=2)
+
+
+PAGE = Page(slug="hardware", title="Hardware", needs=Needs.ANALYSIS, render=render)

@@ -1,0 +1,141 @@
+"""Ledger: where the time of a step went, of the job, a stage or a rank; and over the steps."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from traincope.analysis import Analysis, RankLedger
+from traincope.figures.labels import label
+from traincope.figures.ledger_steps import ledger_steps
+from traincope.figures.rank_shares import rank_shares
+from traincope.figures.waterfall import waterfall
+from traincope.units import duration, milliseconds, share
+from traincope.viewer.components import absent, field, graph, linked, parameter, section, table
+from traincope.viewer.numbers import number
+from traincope.viewer.pages.page import Asked, Needs, Page
+
+JOB = "job"
+MOST_RANKS, WORST = 512, 12
+
+
+def render(asked: Asked) -> Sequence[Component]:
+    analysis = asked.analysis
+    if not analysis.ledger.rank_steps:
+        return [absent(_why_not(asked))]
+    of, ranks = _chosen(asked, analysis)
+    shares, step_ns = _shares(analysis, of, ranks)
+    behind = asked.view.text("term")
+    return [
+        html.Div([field("of", _choice(analysis, of)), field("behind", _terms(analysis, behind))], className="controls"),
+        section(
+            "Where a step went",
+            graph(waterfall(shares, step_ns=step_ns), theme=asked.theme, id=linked("term")),
+            note=f"a step is {duration(step_ns)}, mean; click a bar for the steps and ranks behind it",
+        ),
+        *_behind(asked, analysis, ranks, behind),
+        section(
+            "Step by step",
+            graph(ledger_steps(analysis.ledger), theme=asked.theme, id=linked("step")),
+            note="click a bar to see that step on the timeline",
+        ),
+        section("Rank by rank", graph(rank_shares(analysis.ledger, stages=_stages(analysis)), theme=asked.theme)),
+        section(
+            "In numbers", _table(asked), note="sums over all ranks and counted steps, as `traincope report` has them"
+        ),
+    ]
+
+
+def _why_not(asked: Asked) -> str:
+    if asked.document["run"]["imported"]:
+        return "The run was made of kernel traces alone: nothing is known of steps. See Hardware for what the GPUs did."
+    return "No complete step was recorded, so that nothing can be said of where one went."
+
+
+def _stages(analysis: Analysis) -> Mapping[int, int | None]:
+    return {rank.rank: rank.stage for rank in analysis.timeline.ranks}
+
+
+def _chosen(asked: Asked, analysis: Analysis) -> tuple[str, list[RankLedger]]:
+    """The choice, and the ranks it means: `job`, `stage 1`, `rank 3`."""
+    of = asked.view.text("of") or JOB
+    kind, _, number = of.partition(" ")
+    stages = _stages(analysis)
+    known = [
+        rank
+        for rank in analysis.ledger.ranks
+        if rank.num_counted and (kind == JOB or number == str(stages.get(rank.rank) if kind == "stage" else rank.rank))
+    ]
+    return (of, known) if known else (JOB, list(analysis.ledger.ranks))
+
+
+def _choice(analysis: Analysis, of: str) -> Component:
+    stages = sorted({stage for stage in _stages(analysis).values() if stage is not None})
+    ranks = [rank.rank for rank in analysis.ledger.ranks if rank.num_counted][:MOST_RANKS]
+    options = [JOB, *(f"stage {stage}" for stage in stages), *(f"rank {rank}" for rank in ranks)]
+    return dcc.Dropdown(id=parameter("of"), options=options, value=of, clearable=False, className="faults")
+
+
+def _terms(analysis: Analysis, behind: str | None) -> Component:
+    options = [
+        {"label": term.replace("_", " "), "value": label(term.replace("_", " "))} for term in analysis.ledger.order
+    ]
+    return dcc.Dropdown(id=parameter("term"), options=options, value=behind, placeholder="a bar", className="faults")
+
+
+def _shares(analysis: Analysis, of: str, ranks: list[RankLedger]) -> tuple[Mapping[str, float | None], float]:
+    """Of step time, and the mean step; of the job down to MFU, where that is known."""
+    wall, steps = sum(rank.total_wall_ns for rank in ranks), sum(rank.num_counted for rank in ranks)
+    to_mfu = analysis.utilization.ratios.waterfall
+    if of == JOB and to_mfu is not None:
+        return to_mfu, wall / steps
+    sums = {term: [ns for rank in ranks if (ns := rank.total(term)) is not None] for term in analysis.ledger.order}
+    return {term: sum(found) / wall if found else None for term, found in sums.items()}, wall / steps
+
+
+def _behind(asked: Asked, analysis: Analysis, ranks: list[RankLedger], behind: str | None) -> list[Component]:
+    """The steps and ranks in which a term took most."""
+    term = next((term for term in analysis.ledger.order if label(term.replace("_", " ")) == behind), None)
+    if behind is None:
+        return []
+    if term is None:
+        return [
+            section(behind, absent("It is what remains beside the terms of the ledger; no step or rank is behind it."))
+        ]
+    found = [
+        (int(ns[at]), rank.rank, int(rank.numbers[at]), int(rank.wall_ns[at]))
+        for rank in ranks
+        if (ns := rank.terms.get(term)) is not None
+        for at in np.flatnonzero(rank.counted)[np.argsort(-ns[rank.counted], kind="stable")[:WORST]].tolist()
+    ]
+    rows = [
+        [
+            dcc.Link(f"step {step}, rank {rank}", href=asked.view.on("timeline", step=step, ranks=rank).address),
+            f"{milliseconds(ns)} ms",
+            share(ns / wall if wall else None),
+        ]
+        for ns, rank, step, wall in sorted(found, reverse=True)[:WORST]
+    ]
+    if not rows:
+        return [section(behind, absent("No rank can see it here."))]
+    return [section(f"Most {behind}", table(("where", "took", "of that step"), rows))]
+
+
+def _table(asked: Asked) -> Component:
+    document = asked.document
+    ledger = document["ledger"]
+    terms = [] if ledger is None else [term for term, ns in ledger["terms"].items() if ns]
+    rows = [
+        [
+            term.replace("_", " "),
+            number(document, "ledger", "waterfall", term, form="share"),
+            number(document, "ledger", "terms", term, form="duration"),
+        ]
+        for term in terms
+    ]
+    rows.append(["all steps", "100.0 %", number(document, "ledger", "wall_ns", form="duration")])
+    return table(("term", "share", "all ranks, all steps"), rows)
+
+
+PAGE = Page(slug="ledger", title="Ledger", needs=Needs.ANALYSIS, render=render)

@@ -1,0 +1,44 @@
+"""Memory: what each rank held over the steps, at most, and whether it grows without end."""
+
+from collections.abc import Sequence
+
+from dash.development.base_component import Component
+
+from traincope.analysis import memory_samples
+from traincope.figures.memory import memory_over_steps
+from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.numbers import number
+from traincope.viewer.pages.page import Asked, Needs, Page
+
+MOST_ROWS = 256
+
+
+def render(asked: Asked) -> Sequence[Component]:
+    samples = memory_samples(asked.analysis.timeline)
+    uses = asked.document["memory"]
+    if not uses:
+        return [absent("No memory was recorded: the probe was off, or no step was completed.")]
+    drawn = graph(memory_over_steps(samples), theme=asked.theme) if samples else absent("No step was completed.")
+    return [
+        section("Over the steps", drawn, note="when a step was over: the rank that held most, and the range of all"),
+        section("Rank by rank", _table(asked)),
+    ]
+
+
+def _table(asked: Asked) -> Component:
+    document = asked.document
+    rows = [
+        [
+            f"rank {use['rank']}",
+            use["measure"],
+            number(document, "memory", at, "peak_bytes", form="size"),
+            number(document, "memory", at, "last_bytes", form="size"),
+            number(document, "memory", at, "growth_bytes_per_step", form="size"),
+            "grows without end" if use["leak"] else "",
+        ]
+        for at, use in enumerate((document["memory"] or [])[:MOST_ROWS])
+    ]
+    return table(("rank", "measure", "most", "last", "growth a step", ""), rows, numbers_from=2)
+
+
+PAGE = Page(slug="memory", title="Memory", needs=Needs.ANALYSIS, render=render)

@@ -1,0 +1,68 @@
+"""What a page is."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from dash.development.base_component import Component
+
+from traincope.analysis import Analysis
+from traincope.errors import RunDirectoryError
+from traincope.report.schema import Document
+from traincope.store.tiles import Tiles
+from traincope.viewer.library import Library, Opened
+from traincope.viewer.view import View
+
+T = TypeVar("T")
+
+
+class Needs(Enum):
+    """What of a run has to be there before the page can be shown."""
+
+    NOTHING = "nothing"
+    TILES = "tiles"
+    DOCUMENT = "document"
+    ANALYSIS = "analysis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a page is asked to show."""
+
+    view: View
+    opened: Opened
+    library: Library
+    theme: str
+    """`light` or `dark`."""
+
+    @property
+    def tiles(self) -> Tiles:
+        """Raises RunDirectoryError where they are not there yet, as the next two."""
+        return _there(self.opened.tiles, self.opened)
+
+    @property
+    def document(self) -> Document:
+        return _there(self.opened.document, self.opened)
+
+    @property
+    def analysis(self) -> Analysis:
+        return _there(self.opened.analysis, self.opened)
+
+
+def _there(found: T | None, opened: Opened) -> T:
+    if found is None:
+        raise RunDirectoryError(f"{opened.name} has not been read yet; look again in a moment")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One file in `pages`, listed in its registry."""
+
+    slug: str
+    title: str
+    needs: Needs
+    render: Callable[[Asked], Sequence[Component]]
+    update: Callable[[Asked], Mapping[str, Mapping[str, object]]] | None = None
+    """Id of a component -> properties to change when the view does; None: the page is rendered anew."""

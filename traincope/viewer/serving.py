@@ -1,0 +1,78 @@
+"""The server: on the loopback device unless told otherwise, quiet, stopped by Ctrl-C."""
+
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from traincope.errors import UsageError
+from traincope.viewer.app import LOOPBACK, make_app
+from traincope.viewer.library import Library
+from traincope.viewer.preparing import cache_directory
+
+LOCALHOST = "127.0.0.1"
+PORT, MOST_PORTS = 8050, 20
+"""The first that is tried where none is asked for, and how many."""
+
+
+class _Quiet(WSGIRequestHandler):
+    """Says nothing of requests."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_request(self, *_told: object) -> None:
+        return
+
+
+def serve(
+    runs: Sequence[Path],
+    *,
+    started: Callable[[str], None],
+    port: int | None = None,
+    host: str = LOCALHOST,
+    cache: Path | None = None,
+) -> None:
+    """Until interrupted; `started` is called with the address. Raises UsageError where the port cannot be had."""
+    server, library = make(runs, port=port, host=host, cache=cache)
+    library.refresh()
+    started(f"http://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/")
+    try:
+        server.serve_forever()
+    finally:
+        library.close()
+        server.server_close()
+
+
+def make(
+    runs: Sequence[Path], *, port: int | None = None, host: str = LOCALHOST, cache: Path | None = None
+) -> tuple[BaseWSGIServer, Library]:
+    """A server that is bound, but does not serve yet."""
+    library = Library(runs, cache=cache or cache_directory())
+    return bound(library, port=port, host=host), library
+
+
+def bound(library: Library, *, port: int | None = None, host: str = LOCALHOST) -> BaseWSGIServer:
+    """Raises UsageError where the port cannot be had."""
+    app = make_app(library, hosts=LOOPBACK if host in LOOPBACK else ())
+    try:
+        number = _port(host, port)
+        return make_server(host, number, app.server, threaded=True, request_handler=_Quiet)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host}, port {port or PORT}: {error.strerror}") from error
+
+
+def _port(host: str, wanted: int | None) -> int:
+    """The one asked for, else the first that is free. Raises UsageError."""
+    candidates = range(PORT, PORT + MOST_PORTS) if wanted is None else (wanted,)
+    for number in candidates:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, number))
+            except OSError:
+                continue
+            return number
+    if wanted is None:
+        raise UsageError(f"ports {PORT} to {PORT + MOST_PORTS - 1} of {host} are taken; name one with --port")
+    raise UsageError(f"port {wanted} of {host} cannot be had: something listens there, or it is not yours to take")

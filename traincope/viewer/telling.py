@@ -1,0 +1,89 @@
+"""What is known of a span, in words."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from traincope.events import NO_PEER, NO_STEP, Flag, Kind
+from traincope.figures.time_axis import instant
+from traincope.store.tiles import NOTHING, Row, Tiles
+from traincope.units import duration, numbers, size
+
+MOST_RANKS = 24
+_MEANINGS = {
+    "exposed_transfer": "the thread stood still for the transfer",
+    "exposed_wait": "the thread waited for other ranks",
+    "overlapped": "under way while the thread went on",
+}
+_NOTES = tuple(
+    (int(flag), text)
+    for flag, text in (
+        (Flag.ASYNC, "asynchronous"),
+        (Flag.DONE_BEFORE_WAIT, "complete before it was waited for, so that its end is later than the truth"),
+        (Flag.RAISED, "raised an exception"),
+        (Flag.GUESSED, "borders guessed"),
+        (Flag.DEVICE, "measured on the device"),
+        (Flag.SKIPPED, "the optimizer was not run"),
+    )
+)
+_SIDES = {"send": "to rank", "recv": "from rank"}
+
+
+def class_name(name: str) -> str:
+    """Of a class, e.g. "fsdp: the thread waited for other ranks"."""
+    kind, bracket, axis = name.partition("[")
+    if bracket and kind in _MEANINGS:
+        return f"{axis.removesuffix(']')}: {_MEANINGS[kind]}"
+    return name.replace("_", " ")
+
+
+def title(tiles: Tiles, span: np.void) -> str:
+    """What it is called."""
+    name = tiles.header.names[span["name"]] if 0 <= span["name"] < len(tiles.header.names) else "?"
+    if span["kind"] == Kind.STEP:
+        return f"step {span['step']}"
+    if span["kind"] == Kind.ACTION:
+        return f"{name}{span['sequence']}"
+    return f"{name} (the wait for it)" if span["kind"] == Kind.STALL else name
+
+
+def told(tiles: Tiles, span: np.void, row: Row) -> Iterator[tuple[str, str]]:
+    """Names and values of all that is known."""
+    start, end = int(span["start_ns"]), int(span["end_ns"])
+    of = class_name(tiles.header.classes[span["of"]])
+    yield "what", f"{title(tiles, span)}" + (f", {of}" if of not in (title(tiles, span), "unattributed") else "")
+    yield "where", f"rank {row.rank}, {row.lane}" + (f", step {span['step']}" if span["step"] != NO_STEP else "")
+    yield "took", f"{duration(end - start)}{' so far: its end was not recorded' if span['open'] else ''}"
+    yield "from", f"{instant(start, step_ns=1)} to {instant(end, step_ns=1)}"
+    if span["kind"] == Kind.ACTION:
+        yield "pipeline", f"stage {span['peer']}, microbatch {span['sequence']}"
+    if span["kind"] in (Kind.COLLECTIVE, Kind.STALL):
+        yield from _collective(tiles, span)
+    flags = ", ".join(_flags(int(span["flags"])))
+    if flags:
+        yield "noted", flags
+
+
+def hover(tiles: Tiles, span: np.void, row: Row, of: int) -> str:
+    """The same in a few lines; `of` is the class of the part that is pointed at."""
+    lines = [f"{name}: {value}" for name, value in told(tiles, span, row)][1:]
+    return "\n".join([f"{title(tiles, span)}, {class_name(tiles.header.classes[of])}", *lines])
+
+
+def _collective(tiles: Tiles, span: np.void) -> Iterator[tuple[str, str]]:
+    if 0 <= span["group"] < len(tiles.header.groups):
+        group = tiles.header.groups[span["group"]]
+        ranks = numbers(group.ranks[:MOST_RANKS], "rank") + (" ..." if len(group.ranks) > MOST_RANKS else "")
+        yield "group", f"{group.axis} ({ranks}), number {span['sequence']} on it"
+    if span["peer"] != NO_PEER:
+        side = _SIDES.get(tiles.header.names[span["name"]], "root")
+        yield side, f"{span['peer']}"
+    yield "moved", size(int(span["value"]))
+    if span["wait_ns"] != NOTHING:
+        yield "of that", f"{duration(int(span['wait_ns']))} waiting for other ranks"
+    elif span["instance"] == NOTHING:
+        yield "of that", "no other rank's part is known"
+
+
+def _flags(flags: int) -> Iterator[str]:
+    return (text for flag, text in _NOTES if flags & flag)
