@@ -4,6 +4,7 @@
 `pipeline`, `schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `coverage` says which steps
 count, `ledger` sums, `comm`, `uneven`, `hot_experts`, `stragglers`, `deaths`, `idling`, `exposed` and `losses` say
 what the sums mean, `verdict` orders it.
+`releases` says who let whom go on, and `critical_path` follows that through a step.
 `counted`, `work` and `peaks` make `utilization`.
 `gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
 axes cost each other on the wire, `cost` what terms cost in rank-hours and money.
@@ -19,6 +20,7 @@ from traincope.analysis.comm import AxisOperation
 from traincope.analysis.contention import Contention
 from traincope.analysis.cost import Cost, cost
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
+from traincope.analysis.critical_path import CriticalPath, Segment, StepPath
 from traincope.analysis.experts import ExpertLoads, LayerLoad
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
@@ -43,6 +45,7 @@ __all__ = [
     "ClassTime",
     "Contention",
     "Cost",
+    "CriticalPath",
     "ExpertLoads",
     "Fault",
     "FaultKind",
@@ -63,7 +66,9 @@ __all__ = [
     "Root",
     "Samples",
     "Schedule",
+    "Segment",
     "StageBubble",
+    "StepPath",
     "Straggler",
     "Stragglers",
     "Uneven",

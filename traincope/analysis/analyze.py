@@ -18,6 +18,7 @@ from traincope.analysis.bubble import (
 )
 from traincope.analysis.comm import AxisOperation, communication
 from traincope.analysis.coverage import LeftOut, left_out
+from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.endings import endings
 from traincope.analysis.experts import ExpertLoads, expert_loads
 from traincope.analysis.fault_stream import fault_stream
@@ -39,6 +40,7 @@ from traincope.analysis.pipeline import (
     step_timetable,
     window_ends,
 )
+from traincope.analysis.releases import releases
 from traincope.analysis.roots import Root, course, jitter_roots
 from traincope.analysis.stalls import Standstill, split_stalls, standstills
 from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
@@ -61,6 +63,8 @@ class Analysis:
     stragglers: Stragglers
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays were their pipelines' jitter, the largest first."""
+    critical_path: CriticalPath | None = None
+    """None: no step counts."""
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
     """By time; marks (checkpoints, evaluations, events) among them."""
@@ -101,6 +105,7 @@ def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
     stood_still = {}
     waited = {}
     courses = {}
+    tracks = {}
     ledgers = []
     for rank in timeline.ranks:
         ends = window_ends(rank, steps)
@@ -119,11 +124,13 @@ def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
         waited[rank.rank] = rank_waits(pieces, split, counted=own.counted, instances=instances)
         if rank.rank in in_pipeline:
             courses[rank.rank] = course(pieces, split, instances=instances)
+        released = releases(rank, pieces, split, instances=instances, wire=wire, last=last)
+        tracks[rank.rank] = track(pieces, split, released)
         ledgers.append(own)
     ledger = assemble(tuple(ledgers), left_out=out)
-    roots = jitter_roots(ledger, courses)
+    roots, path = jitter_roots(ledger, courses), critical_path(timeline, ledger, tracks)
     found = _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
-    return replace(found, group_waits=group_waits(timeline, waited))
+    return replace(found, critical_path=path, group_waits=group_waits(timeline, waited))
 
 
 def _analysis(

@@ -100,8 +100,7 @@ def last_to_arrive(instances: Instances) -> Ints:
     """
     by_start = _first_by(-instances.parts.start_ns, instances)
     by_duration = np.where(instances.by_clock, -1, _first_by(instances.parts.duration_ns, instances))
-    told = instances.comparable & (instances.lead_ns >= instances.clock_error_ns)
-    return np.where(instances.complete, np.where(told, by_start, by_duration), -1)
+    return np.where(instances.complete, np.where(instances.starts_compare, by_start, by_duration), -1)
 
 
 def _first_by(values_ns: Ints, instances: Instances) -> Ints:

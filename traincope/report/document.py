@@ -25,6 +25,7 @@ from traincope.analysis import (
 from traincope.report import schema
 from traincope.report.lost import lost
 from traincope.report.operations import operations
+from traincope.report.path import critical_path
 from traincope.report.timetable import timetable_rows
 from traincope.report.traced import gpu, kernels
 from traincope.store import RankRecords
@@ -60,7 +61,7 @@ def to_document(analysis: Analysis, *, price_per_gpu_hour: float | None = None) 
         goodput=None if analysis.goodput is None else _goodput(analysis.goodput),
         memory=[_memory(use) for use in analysis.memory] or None,
         kernels=None if analysis.kernels is None else kernels(analysis.kernels),
-        critical_path=None,
+        critical_path=None if analysis.critical_path is None else critical_path(analysis.critical_path),
         data_order=None,
         gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
         clock=[

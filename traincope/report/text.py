@@ -10,6 +10,7 @@ from rich.text import Text
 
 from traincope.analysis import Analysis
 from traincope.report.communication import communication
+from traincope.report.critical_path import critical_path
 from traincope.report.document import to_document
 from traincope.report.experts import experts
 from traincope.report.faults import faults
@@ -68,6 +69,8 @@ def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableT
         yield experts(document["utilization"]["experts"])
     if document["goodput"] is not None:
         yield goodput(document["goodput"])
+    if document["critical_path"] is not None:
+        yield critical_path(document["critical_path"])
     if document["bubble"] is not None:
         yield pipeline(document["bubble"], clocks=document["clock"])
     if document["comm"]:

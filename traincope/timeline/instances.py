@@ -76,6 +76,12 @@ class Instances:
         return len(self.transfer_ns)
 
     @property
+    def starts_compare(self) -> Bools:
+        """Of each instance, whether its latest start is told: no other host's clock may make its own the latest."""
+        told: Bools = self.comparable & (self.lead_ns >= self.clock_error_ns)
+        return told
+
+    @property
     def axis(self) -> NDArray[np.object_]:
         """Mesh axis of each part."""
         return np.array(self.axes, dtype=object)[self.parts.axis_code]

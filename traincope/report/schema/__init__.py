@@ -13,6 +13,7 @@ from traincope.report.schema.job import (
     Recorder,
     Run,
 )
+from traincope.report.schema.path import CriticalPath, RankPath, Segment
 from traincope.report.schema.steps import (
     ActionTime,
     Bubble,
@@ -42,6 +43,7 @@ __all__ = [
     "Bubble",
     "Contention",
     "Cost",
+    "CriticalPath",
     "Document",
     "ExpertLayer",
     "Experts",
@@ -60,9 +62,11 @@ __all__ = [
     "Probe",
     "RankClock",
     "RankLedger",
+    "RankPath",
     "RankWait",
     "Recorder",
     "Run",
+    "Segment",
     "Stage",
     "Straggler",
     "Stragglers",

@@ -8,6 +8,7 @@ the ranks and the counted steps, i.e. without `run.excluded_steps`.
 from typing import TypedDict
 
 from traincope.report.schema.job import Fault, Finding, Goodput, MemoryUse, RankClock, Recorder, Run
+from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
 
@@ -28,7 +29,7 @@ class Document(TypedDict):
     memory: list[MemoryUse] | None
     """One entry a rank and measure."""
     kernels: Kernels | None
-    critical_path: None
+    critical_path: CriticalPath | None
     data_order: None
     gpu_partition: list[GpuPartition] | None
     """One entry a rank and GPU of its kernel traces."""
