@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tests.truth.workloads import Begin, Finish, Move, Work, Workload
 from traincope.analysis.terms import EVALUATION, exposed_transfer, exposed_wait
@@ -77,6 +77,15 @@ class Meeting:
         return max(self.begun_ns.values()) + self.link_ns
 
 
+class Moved(NamedTuple):
+    """A move of a step, and when."""
+
+    step: int
+    move: Move
+    began_ns: int
+    ended_ns: int
+
+
 class _Meetings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,6 +113,7 @@ class _Player:
     clock: Clock
     meetings: _Meetings
     spent: dict[str, int] = field(default_factory=dict)
+    moved: list[Moved] = field(default_factory=list)
 
     def step(self, number: int, script: tuple[Move, ...]) -> Spent:
         self.spent = defaultdict(int)
@@ -123,6 +133,7 @@ class _Player:
             meeting = self.meetings.begun(step, move, rank=self.rank)
             self.clock.sleep_until(meeting.end_ns)
             self._stood(move.axis, self.clock.now_ns - began_ns, link_ns=meeting.link_ns)
+        self.moved.append(Moved(step, move, began_ns, self.clock.now_ns))
 
     def _stood(self, axis: str, ns: int, *, link_ns: int) -> None:
         """The last of it for the wire, which so was not hidden; the rest for others."""
@@ -134,11 +145,20 @@ class _Player:
 
 def play(workload: Workload, clock: type[Clock], *, steps: int) -> list[list[Spent]]:
     """By rank, and then by step."""
+    return [spent for spent, _ in _played(workload, clock, steps=steps)]
+
+
+def moves(workload: Workload, *, steps: int) -> list[list[Moved]]:
+    """On paper: by rank, all it did, in order."""
+    return [moved for _, moved in _played(workload, Paper, steps=steps)]
+
+
+def _played(workload: Workload, clock: type[Clock], *, steps: int) -> list[tuple[list[Spent], list[Moved]]]:
     meetings = _Meetings()
 
-    def rank_steps(rank: int) -> list[Spent]:
+    def rank_steps(rank: int) -> tuple[list[Spent], list[Moved]]:
         player, script = _Player(rank, clock(), meetings), workload.script(rank)
-        return [player.step(number, script) for number in range(steps)]
+        return [player.step(number, script) for number in range(steps)], player.moved
 
     with ThreadPoolExecutor(workload.ranks) as threads:
         return list(threads.map(rank_steps, range(workload.ranks)))

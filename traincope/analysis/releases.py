@@ -37,7 +37,7 @@ def releases(
     since_ns = np.append(joined_ns, 0)[split.instance]
     told = (split.cause == SPLIT) & np.append(looked_at & wire.measured, False)[split.instance]
     there_ns = since_ns + np.append(wire.ns, 0)[split.instance]
-    told &= (since_ns - error_ns < stalls["end_ns"]) & (there_ns + error_ns > stalls["start_ns"])
+    told &= (since_ns - error_ns <= stalls["end_ns"]) & (there_ns + error_ns > stalls["start_ns"])
     return Releases(
         rank=np.where(told, np.append(last, NOBODY)[split.instance], NOBODY),
         since_ns=np.minimum(since_ns, stalls["end_ns"]),

@@ -1,6 +1,7 @@
 """`traincope report`: where the time of a recorded run went, as text, as JSON, or as one HTML file."""
 
 import argparse
+import json
 import sys
 from io import StringIO
 from math import isfinite
@@ -9,9 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.analysis import Analysis, analyze
+from traincope.analysis import Prediction, analyze, parse_changes, what_if
 from traincope.cli.answers import add_format
 from traincope.errors import UsageError
-from traincope.report import render, to_document, to_json
+from traincope.report import prediction_document, render, render_prediction, to_document, to_json
 from traincope.timeline import open_run
 
 HTML = "html"
@@ -35,11 +37,28 @@ class Report:
             help="what an hour of one rank's GPU costs, in any currency: then all terms have their price",
         )
 
+        parser.add_argument(
+            "--what-if",
+            metavar="CHANGES",
+            help="instead of the report, what a step would take if parts of it took so many times as long, "
+            "as tp.transfer=0.5, rank3.compute=0.9 or data_wait=0; several with commas between",
+        )
+
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.format == HTML and arguments.output is None and sys.stdout.isatty():
             raise UsageError("an HTML report is a file: say which with -o report.html")
         analysis = analyze(open_run(arguments.run_directory))
         text = _told(analysis, arguments)
+        analysis, price = analyze(open_run(arguments.run_directory)), arguments.price_per_gpu_hour
+        if arguments.what_if is not None:
+            text = _predicted(what_if(analysis, parse_changes(arguments.what_if, analysis)), format=arguments.format)
+        elif arguments.format == "json":
+            text = to_json(to_document(analysis, price_per_gpu_hour=price))
+        else:
+            console = Console(file=StringIO() if arguments.output else None)
+            with console.capture() as captured:
+                render(analysis, console, price_per_gpu_hour=price)
+            text = captured.get()
         if arguments.output is None:
             sys.stdout.write(text)
         else:
@@ -58,6 +77,11 @@ def _told(analysis: Analysis, arguments: argparse.Namespace) -> str:
     console = Console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:
         render(analysis, console, price_per_gpu_hour=price)
+def _predicted(prediction: Prediction, *, format: str) -> str:
+    if format == "json":
+        return json.dumps(prediction_document(prediction), indent=2) + "\n"
+    console = Console(file=StringIO())
+        render_prediction(prediction, console)
     return captured.get()
 
 

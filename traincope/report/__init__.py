@@ -5,5 +5,13 @@
 
 from traincope.report.document import to_document, to_json
 from traincope.report.text import render, render_document
+from traincope.report.what_if import prediction_document, render_prediction
 
-__all__ = ["render", "render_document", "to_document", "to_json"]
+__all__ = [
+    "prediction_document",
+    "render",
+    "render_document",
+    "render_prediction",
+    "to_document",
+    "to_json",
+]

@@ -13,7 +13,7 @@ from traincope.report.schema.job import (
     Recorder,
     Run,
 )
-from traincope.report.schema.path import CriticalPath, RankPath, Segment
+from traincope.report.schema.path import CriticalPath, Prediction, RankPath, Segment
 from traincope.report.schema.steps import (
     ActionTime,
     Bubble,
@@ -59,6 +59,7 @@ __all__ = [
     "MemoryUse",
     "OpenRecord",
     "Operation",
+    "Prediction",
     "Probe",
     "RankClock",
     "RankLedger",

@@ -38,3 +38,23 @@ class CriticalPath(TypedDict):
     """The step of median length."""
     segments: list[Segment] | None
     """Of that step, in order and without gaps; null where there are more than 2,000."""
+
+
+class Prediction(TypedDict):
+    """What `report --what-if` prints; times are means of a step, ns."""
+
+    changes: list[str]
+    steps: int
+    """That were played: the last ones that follow each other."""
+    step_ns: float | None
+    predicted_step_ns: float | None
+    predicted_least_ns: float | None
+    """If what nobody saw the end of had taken no time on the wire."""
+    change_ratio: float | None
+    """Of the step time; negative: it would be shorter."""
+    median_step_ns: float | None
+    predicted_median_step_ns: float | None
+    replay_error_ratio: float | None
+    """How much longer the steps take when they are played as they were: the prediction is no better than this."""
+    reason: str | None
+    """Why the numbers are null."""
