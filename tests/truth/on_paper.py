@@ -32,7 +32,7 @@ def _steps(moved: list[Moved]) -> Iterator[Row]:
 
 
 def _rows(workload: Workload, moved: list[Moved]) -> Iterator[Row]:
-    """A collective that nobody stands still for is seen to be over at the end of its step."""
+    """A collective that nobody stands still for is seen to be over at the end of its step. Wires carry a byte a ns."""
     begun: dict[str, int] = defaultdict(int)
     for one in moved:
         if isinstance(one.move, Work) and one.move.ns and one.move.term != UNATTRIBUTED:
@@ -55,7 +55,7 @@ def _collective(workload: Workload, one: Moved, moved: list[Moved], *, sequence:
         group=workload.axes.index(one.move.axis),
         sequence=sequence,
         at=one.step,
-        num_bytes=64,
+        num_bytes=one.move.link_ns,
         flags=0 if stood else Flag.DONE_BEFORE_WAIT,
     )
     yield call
