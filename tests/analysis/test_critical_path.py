@@ -7,7 +7,7 @@ import pytest
 from tests.analysis.lockstep import lockstep
 from tests.analysis.test_random_runs import made
 from tests.timeline.build import Row, collective, group, message, phase, rank, stall, step, timeline
-from tests.truth.on_paper import recorded
+from tests.truth.on_paper import recorded, wired
 from tests.truth.playing import truth, wall_ns
 from tests.truth.scripted import Scripted
 from tests.truth.workloads import MS, WORKLOADS, Workload
@@ -17,6 +17,7 @@ from traincope.timeline import build_timeline
 
 BOTH = group("fsdp", 0, 1)
 PIPE = group("pp", 0, 1)
+WIRE = (0, "exposed_transfer[dp]")
 NAMED = {workload.name: workload for workload in WORKLOADS}
 
 
@@ -167,16 +168,16 @@ def test_over_steps_the_shares_are_those_who_were_late_in_each() -> None:
             "tp: slow link, rank 0 slow",
             {(0, "forward"): 280, (0, "backward"): 300, (0, "exposed_transfer[tp]"): 80},
         ),
-        ("ddp: slow loader of rank 1", {(1, "data_wait"): 90, (1, "forward"): 200, (1, "backward"): 300}),
+        ("ddp: slow loader of rank 1", {(1, "data_wait"): 90, (1, "forward"): 200, (1, "backward"): 300, WIRE: 1}),
     ],
 )
 def test_of_known_workloads_it_is_what_their_slowest_rank_does(name: str, shares: dict[tuple[int, str], int]) -> None:
-    path = path_of(analyze(recorded(NAMED[name], steps=4)))
+    path = path_of(analyze(recorded(wired(NAMED[name]), steps=4)))
     per_step = {key: ns / len(path.steps) / MS for key, ns in path.shares().items() if ns > len(path.steps)}
     assert per_step == pytest.approx(shares, abs=1e-3)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", list(map(wired, WORKLOADS)), ids=lambda workload: workload.name)
 def test_of_known_workloads_it_is_as_long_as_a_step(workload: Workload) -> None:
     path = path_of(analyze(recorded(workload, steps=5)))
     assert [step.wall_ns for step in path.steps] == [max(map(wall_ns, truth(workload)))] * 4

@@ -1,20 +1,23 @@
 """Predictions against the truth: the same workload, worked out on paper with that changed."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from tests.analysis.lockstep import lockstep
+from tests.analysis.test_random_runs import made
 from tests.timeline.build import rank, step, timeline
-from tests.truth.on_paper import recorded
+from tests.truth.on_paper import recorded, wired
 from tests.truth.playing import truth, wall_ns
 from tests.truth.scripted import OWN, Scripted
 from tests.truth.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, Prediction, analyze, parse_changes, what_if
 from traincope.errors import UsageError
+from traincope.timeline import build_timeline
 
 NAMED = {workload.name: workload for workload in WORKLOADS}
-SEEN = [workload for workload in WORKLOADS if workload.ends_seen]
+SEEN = [wired(workload) for workload in WORKLOADS if workload.ends_seen]
 STEPS = 4
 
 
@@ -101,6 +104,16 @@ def test_of_random_workloads_the_truth_is_what_is_predicted_or_within_what_nobod
         prediction = predicted(found, expression)
         assert abs(prediction.replay_error_ratio) < 1e-6
         assert prediction.least_mean_ns - 100 <= true_ns(as_asked) <= prediction.predicted_mean_ns + 100, expression
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_was_recorded_is_played_or_it_is_said_why_not(seed: int) -> None:
+    found = analyze(build_timeline(made(Random(seed))))
+    waits = [f"{row.axis}.wait=0" for row in found.comm if f"exposed_wait[{row.axis}]" in found.ledger.order]
+    for expression in ("compute=0.5", *waits):
+        prediction = what_if(found, parse_changes(expression, found))
+        assert (prediction.reason is None) == (len(prediction.changed_ns) > 0)
+        assert all(ns >= 0 for ns in prediction.changed_ns)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
     clocks      made runs of several hosts, `python -m tests.truth.clocks`
     published   numbers that papers print, `python -m tests.truth.published`
     flops       FLOPs counted in some layouts of `python -m tests.truth.flops`
+    what-if     predictions, and what the changed trainings really take (`what_if.py`)
 
 All parts without a name. An error of time is a share of a step, and so is `noise`, the machine's own (`weighing.py`).
 Exits with 1 when a row misses. Where others use the machine, root can give the ranks' few instants of work precedence:
@@ -29,6 +30,7 @@ from tests.truth.hosts import make_trial
 from tests.truth.measuring import Measurement, measure
 from tests.truth.rows import Row
 from tests.truth.weighing import weigh
+from tests.truth.what_if import what_if_rows
 from tests.truth.workloads import WORKLOADS
 from traincope.plan.orders import Shape
 
@@ -152,6 +154,7 @@ PARTS: Mapping[str, Callable[[], Iterator[Row]]] = {
     "clocks": clock_rows,
     "published": published_rows,
     "flops": flops_rows,
+    "what-if": what_if_rows,
 }
 
 

@@ -2,16 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from tests.truth.playing import Moved, moves
-from tests.truth.workloads import Begin, Finish, Work, Workload
+from tests.truth.workloads import MS, SLOW_LINKS, Begin, Finish, Work, Workload
 from traincope.analysis.terms import PHASE_TERMS, UNATTRIBUTED
 from traincope.events import Flag
 from traincope.store import RankRecords
 from traincope.timeline import Timeline
 
 PHASE_OF = {term: of for of, term in PHASE_TERMS.items()}
+
+
+def wired(workload: Workload) -> Workload:
+    """The same, its links as slow as a ms where they took no time."""
+    return replace(workload, links_ns={**dict.fromkeys(SLOW_LINKS[workload.parallel], MS), **workload.links_ns})
 
 
 def recorded(workload: Workload, *, steps: int) -> Timeline:
@@ -43,11 +49,12 @@ def _rows(workload: Workload, moved: list[Moved]) -> Iterator[Row]:
 
 
 def _collective(workload: Workload, one: Moved, moved: list[Moved], *, sequence: int) -> Iterator[Row]:
+    """To be found when it has come takes a ns. A wire that takes no time is none of this."""
     assert isinstance(one.move, Begin)
     finish = Finish(one.move.axis, one.move.name)
     ended = next((other for other in moved if (other.step, other.move) == (one.step, finish)), None)
-    stood = ended is not None and ended.ended_ns > ended.began_ns
     last = max(other.ended_ns for other in moved if other.step == one.step)
+    stood_ns = None if ended is None else min(ended.began_ns, ended.ended_ns - 1)
     call = collective(
         one.began_ns,
         last if ended is None else ended.ended_ns,
@@ -56,8 +63,8 @@ def _collective(workload: Workload, one: Moved, moved: list[Moved], *, sequence:
         sequence=sequence,
         at=one.step,
         num_bytes=one.move.link_ns,
-        flags=0 if stood else Flag.DONE_BEFORE_WAIT,
+        flags=0 if ended is not None and ended.began_ns < ended.ended_ns else Flag.DONE_BEFORE_WAIT,
     )
     yield call
-    if ended is not None:
-        yield stall(call, min(ended.began_ns, ended.ended_ns - 1), ended.ended_ns)
+    if ended is not None and stood_ns is not None:
+        yield stall(call, stood_ns, ended.ended_ns)

@@ -32,14 +32,16 @@ def releases(
 ) -> Releases:
     """Of one rank. `last` says of each instance which rank joined it last, -1 where nothing tells."""
     stalls = pieces.intervals[pieces.owner[split.at]]
-    looked_at, joined_ns = _own(rank, instances)
-    error_ns = np.append(np.where(instances.starts_compare, instances.clock_error_ns, 0), 0)[split.instance]
+    seen, joined_ns = _own(rank, instances)
     since_ns = np.append(joined_ns, 0)[split.instance]
-    told = (split.cause == SPLIT) & np.append(looked_at & wire.measured, False)[split.instance]
+    error_ns = np.append(np.where(instances.starts_compare, instances.clock_error_ns, 0), 0)[split.instance]
+    joined = np.append(last, NOBODY)[split.instance]
+    joined_meanwhile = (since_ns - error_ns > stalls["start_ns"]) & (joined != rank.rank)
     there_ns = since_ns + np.append(wire.ns, 0)[split.instance]
-    told &= (since_ns - error_ns <= stalls["end_ns"]) & (there_ns + error_ns > stalls["start_ns"])
+    came_meanwhile = np.append(seen & wire.measured, False)[split.instance] & (there_ns + error_ns > stalls["start_ns"])
+    told = (split.cause == SPLIT) & (joined_meanwhile | came_meanwhile) & (since_ns - error_ns <= stalls["end_ns"])
     return Releases(
-        rank=np.where(told, np.append(last, NOBODY)[split.instance], NOBODY),
+        rank=np.where(told, joined, NOBODY),
         since_ns=np.minimum(since_ns, stalls["end_ns"]),
     )
 

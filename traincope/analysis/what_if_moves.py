@@ -26,7 +26,7 @@ class Work(NamedTuple):
     ns: int
 
 
-class Begin(NamedTuple):
+class Met(NamedTuple):
     """A collective that so many ranks begin."""
 
     instance: int
@@ -34,11 +34,14 @@ class Begin(NamedTuple):
     ranks: int
 
 
+class Begin(NamedTuple):
+    of: Met
+
+
 class Finish(NamedTuple):
     """It goes on `delay_ns` after the last has begun that, or if it comes later still, `late_ns` after it came."""
 
-    instance: int
-    axis: str
+    of: Met
     delay_ns: int
     late_ns: int
     seen: bool
@@ -145,7 +148,7 @@ class _Marks:
         axes = [begun.instances.axes[code] for code in begun.instances.parts.axis_code[mine][whole].tolist()]
         numbers = number[whole].tolist()
         marks: list[tuple[int, int, Move]] = [
-            (at_ns, 2, Begin(instance, axis, int(begun.ranks[instance])))
+            (at_ns, 2, Begin(Met(instance, axis, int(begun.ranks[instance]))))
             for at_ns, instance, axis in zip(starts, numbers, axes, strict=True)
         ]
         for step in rank.steps:
@@ -175,16 +178,16 @@ def _stalls(
     played: dict[int, list[Move]] = {}
     for stall, piece in enumerate(split.at.tolist()):
         axis, ns = split.axes[split.axis_code[stall]], int(pieces.end_ns[piece] - pieces.start_ns[piece])
-        since_ns, instance = int(released.since_ns[stall]), int(split.instance[stall])
+        since_ns, met = int(released.since_ns[stall]), Met(int(split.instance[stall]), axis, int(ranks[stall]))
         told = released.rank[stall] != NOBODY
         there = split.cause[stall] == SPLIT and since_ns <= begins[stall]
-        if ranks[stall] == 0 or not (told or there):
+        if met.ranks == 0 or not (told or there):
             played[piece] = [Work(exposed_transfer(axis), ns)]
         elif pieces.end_ns[piece] < ends[stall]:
             played[piece] = []
         elif told:
-            played[piece] = [Finish(instance, axis, ends[stall] - since_ns, 0, True)]
+            played[piece] = [Finish(met, ends[stall] - since_ns, 0, True)]
         else:
             delay_ns = min(int(wire_ns[stall]), begins[stall] - since_ns)
-            played[piece] = [Finish(instance, axis, delay_ns, ends[stall] - begins[stall], bool(seen[stall]))]
+            played[piece] = [Finish(met, delay_ns, ends[stall] - begins[stall], bool(seen[stall]))]
     return played

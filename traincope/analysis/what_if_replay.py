@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from traincope.analysis.terms import exposed_transfer, exposed_wait
-from traincope.analysis.what_if_moves import Begin, Finish, Move, Moves, StepBegins, StepEnds, Work
+from traincope.analysis.what_if_moves import Begin, Finish, Met, Move, Moves, StepBegins, StepEnds, Work
 
 TIMES = 2
 
@@ -106,12 +106,13 @@ class _Play:
                 if isinstance(move, Work):
                     now += move.ns * self._factors.work(rank, move.term)
                 elif isinstance(move, Begin):
-                    meeting = self._join(time, move, now)
+                    meeting = self._meeting(time, move.of)
+                    self._join(meeting, now)
                     if meeting.lateness != 1.0:
                         yield meeting
                         now = meeting.earlier(now)
                 elif isinstance(move, Finish):
-                    meeting, slower = self._meetings[time, move.instance], self._factors.transfer(move.axis)
+                    meeting, slower = self._meeting(time, move.of), self._factors.transfer(move.of.axis)
                     yield meeting
                     delay_ns = move.delay_ns * (1.0 if move.seen else self._factors.unseen)
                     there = meeting.earlier(meeting.last_ns) + delay_ns * slower
@@ -119,15 +120,17 @@ class _Play:
                 else:
                     self._mark(time, move, now)
 
-    def _join(self, time: int, move: Begin, now: float) -> _Meeting:
-        meeting = self._meetings.get((time, move.instance))
-        if meeting is None:
-            meeting = _Meeting(ranks=move.ranks, lateness=self._factors.wait(move.axis))
-            self._meetings[time, move.instance] = meeting
+    def _meeting(self, time: int, met: Met) -> _Meeting:
+        known = self._meetings.get((time, met.instance))
+        if known is None:
+            known = _Meeting(ranks=met.ranks, lateness=self._factors.wait(met.axis))
+            self._meetings[time, met.instance] = known
+        return known
+
+    def _join(self, meeting: _Meeting, now: float) -> None:
         if meeting.join(now):
             self._going += meeting.waiting
             meeting.waiting = []
-        return meeting
 
     def _mark(self, time: int, move: StepBegins | StepEnds, now: float) -> None:
         marks = self._begun if isinstance(move, StepBegins) else self._ended
