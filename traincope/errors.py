@@ -12,9 +12,14 @@
     ├── MissingDependencyError     8   an optional package is not installed
     └── ServerError                9   a server that was asked refuses, or cannot be reached
 
+`traincope diff` exits with 10 where the second run is slower: that is its answer, and no error.
+
 A message says what is wrong, where (file, rank, step), and what to do about it. Nothing in
 `traincope.record` lets one of these reach a training process; they belong to the offline half.
 """
+
+REGRESSION = 10
+"""Exit code of a comparison that says so."""
 
 
 class TraincopeError(Exception):

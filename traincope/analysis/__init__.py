@@ -5,7 +5,7 @@
 count, `ledger` sums, `comm`, `uneven`, `hot_experts`, `stragglers`, `deaths`, `idling`, `exposed` and `losses` say
 what the sums mean, `verdict` orders it.
 `releases` says who let whom go on, and `critical_path` follows that through a step; `what_if` plays
-steps again with something changed.
+steps again with something changed, `diff` compares two runs.
 `counted`, `work` and `peaks` make `utilization`.
 `gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
 axes cost each other on the wire, `cost` what terms cost in rank-hours and money.
@@ -22,6 +22,8 @@ from traincope.analysis.contention import Contention
 from traincope.analysis.cost import Cost, cost
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
 from traincope.analysis.critical_path import CriticalPath, Segment, StepPath
+from traincope.analysis.diff import Basis, Diff, Judgement, Moved, diff
+from traincope.analysis.diff_settings import Difference
 from traincope.analysis.experts import ExpertLoads, LayerLoad
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
@@ -44,12 +46,15 @@ from traincope.analysis.what_if import Change, Prediction, parse_changes, what_i
 __all__ = [
     "Analysis",
     "AxisOperation",
+    "Basis",
     "Bubble",
     "Change",
     "ClassTime",
     "Contention",
     "Cost",
     "CriticalPath",
+    "Diff",
+    "Difference",
     "ExpertLoads",
     "Fault",
     "FaultKind",
@@ -59,10 +64,12 @@ __all__ = [
     "Goodput",
     "GpuPartition",
     "GroupWait",
+    "Judgement",
     "Kernels",
     "LayerLoad",
     "Ledger",
     "MemoryUse",
+    "Moved",
     "OwnTime",
     "OwnWork",
     "Prediction",
@@ -80,6 +87,7 @@ __all__ = [
     "Utilization",
     "analyze",
     "cost",
+    "diff",
     "dropped_steps",
     "guessed_steps",
     "logged_samples",

@@ -10,6 +10,7 @@ from traincope.cli.agent import AgentCommand
 from traincope.cli.command import Command
 from traincope.cli.dashboards import Dashboards
 from traincope.cli.demo import Demo
+from traincope.cli.diff import DiffCommand
 from traincope.cli.doctor import Doctor
 from traincope.cli.export import Export
 from traincope.cli.import_ import Import
@@ -23,6 +24,7 @@ from traincope.errors import TraincopeError
 COMMANDS: tuple[Command, ...] = (
     *(Demo(), Run(), Train(), Report(), View(), AgentCommand(), Plan(), Import(), Export(), Dashboards(), Doctor()),
 )
+COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), DiffCommand(), Plan(), Import(), Export(), Doctor())
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 
 INTERRUPTED = 130

@@ -1,5 +1,6 @@
 """The one object that `report --format json` prints, as types: `document` has its keys."""
 
+from traincope.report.schema.diff import ComparedRun, Diff, Difference, Moved
 from traincope.report.schema.document import SCHEMA_VERSION, Document
 from traincope.report.schema.job import (
     Attempt,
@@ -41,9 +42,12 @@ __all__ = [
     "ActionTime",
     "Attempt",
     "Bubble",
+    "ComparedRun",
     "Contention",
     "Cost",
     "CriticalPath",
+    "Diff",
+    "Difference",
     "Document",
     "ExpertLayer",
     "Experts",
@@ -57,6 +61,7 @@ __all__ = [
     "Kernels",
     "Ledger",
     "MemoryUse",
+    "Moved",
     "OpenRecord",
     "Operation",
     "Prediction",
