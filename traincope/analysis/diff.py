@@ -159,7 +159,7 @@ def _basis(before: Analysis, after: Analysis) -> tuple[Basis, str | None]:
     first, second = before.timeline.run.info, after.timeline.run.info
     tokens = tokens_per_step(before), tokens_per_step(after)
     if not _same_model(before, after, tokens):
-        return Basis.SHARE, "a token takes other FLOPs in the second run: it trains another model"
+        return Basis.SHARE, "a token takes other FLOPs in the second run, which trains another model"
     if tokens[0] is not None and tokens[1] is not None:
         if tokens[0] == tokens[1] and first.world_size == second.world_size:
             return Basis.STEP, None
@@ -167,7 +167,7 @@ def _basis(before: Analysis, after: Analysis) -> tuple[Basis, str | None]:
         return Basis.TOKEN, f"a step has other {what}"
     if first.world_size == second.world_size and first.mesh == second.mesh:
         return Basis.STEP, None
-    return Basis.SHARE, "the layouts differ, and nobody tells the tokens of a step: run.describe(tokens_per_step=...)"
+    return Basis.SHARE, "the layouts differ and not both tell the tokens of a step: run.describe(tokens_per_step=...)"
 
 
 def _same_model(before: Analysis, after: Analysis, tokens: tuple[float | None, float | None]) -> bool:

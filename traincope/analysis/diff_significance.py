@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 FEWEST_BLOCKS = 5
 """Of each run: of fewer no dealing out is rarer than one in a hundred."""
 MOST_BLOCKS = 30
-MOST_DEALS = 4_999
+MOST_DEALS = 1_999
 WINDOW = 5.0
 """Autocorrelation is summed so many of its times far."""
 INDEPENDENT = 1.3

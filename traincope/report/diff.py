@@ -131,7 +131,7 @@ def _evidence(diff: Diff) -> Iterator[str]:
         before, after = (_amount(value, diff) for value in (diff.step.before, diff.step.after))
         yield f"{what} takes {after} instead of {before}{within}"
     if diff.reason is not None:
-        yield f"not steps are compared but {diff.basis.value}: {diff.reason}"
+        yield f"what is compared is the {diff.basis.value}, for {diff.reason}"
     if diff.step.p is not None and diff.basis is not Basis.SHARE:
         yield f"by chance as large a difference comes with p {_p(diff.step.p)}; it counts up to {LEVEL:g}"
     blocks = f", {diff.block_steps} at a time, for they depend on each other" if diff.block_steps > 1 else ""

@@ -1,0 +1,122 @@
+"""`traincope diff` and `report --what-if` as a person or a CI job types them."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import traincope
+from tests.cli.test_commands import run
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+STEPS = 8
+
+
+def record(directory: Path, *, seconds: float) -> Path:
+    """Steps that take so long, a warm-up step before them."""
+    with traincope.run(directory) as recording:
+        for _ in range(STEPS + 2):
+            recording.step()
+            with traincope.span("work"):
+                time.sleep(seconds)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three of one job, the last one twice as slow: before it one that was quick, and one that died."""
+    parent = tmp_path_factory.mktemp("runs")
+    record(parent / "1-quick", seconds=0.02)
+    died = record(parent / "2-died", seconds=0.02)
+    for card in died.glob("attempt-*/rank-*/rank.json"):
+        card.write_text(card.read_text().replace('"clean"', '"RuntimeError"'))
+    record(parent / "3-slow", seconds=0.04)
+    return parent
+
+
+def test_a_slower_run_is_named_and_has_an_exit_code_of_its_own(runs: Path) -> None:
+    ended = run("diff", str(runs / "1-quick"), str(runs / "3-slow"))
+    assert (ended.returncode, ended.stderr) == (10, "")
+    assert "VERDICT  B is slower by " in ended.stdout
+    assert "  * unattributed" in ended.stdout
+
+
+def test_a_faster_run_is_no_regression(runs: Path) -> None:
+    faster = run("diff", str(runs / "3-slow"), str(runs / "1-quick"), "--format", "json")
+    assert (faster.returncode, json.loads(faster.stdout)["judgement"]) == (0, "faster")
+
+
+def test_last_is_the_last_run_beside_it_that_ended_well(runs: Path) -> None:
+    ended = run("diff", str(runs / "3-slow"), "--last", "--format", "json")
+    assert ended.returncode == 10
+    found = json.loads(ended.stdout)
+    assert found["before"]["id"] == json.loads((runs / "1-quick" / "run.json").read_text())["id"]
+    assert found["movers"] == ["unattributed"]
+    assert found["before"]["steps"] == STEPS
+    alone = run("diff", str(runs / "1-quick"), "--last")
+    assert alone.returncode == 4
+    assert "lies no earlier run that ended well and has steps" in alone.stderr
+
+
+def test_a_run_beside_itself_shows_no_evidence() -> None:
+    ended = run("diff", str(SAMPLES / "demo"), str(SAMPLES / "demo"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "VERDICT  no evidence that the runs differ" in ended.stdout
+    assert "WHAT ELSE DIFFERS  nothing that was recorded" in ended.stdout
+
+
+def test_other_work_is_compared_by_shares_and_is_no_regression() -> None:
+    ended = run("diff", str(SAMPLES / "demo"), str(SAMPLES / "demo-3d"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "the runs do other work in a step" in ended.stdout
+    assert "layout: mesh.tp  none -> 2" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["diff", "{demo}"], 2, "give two runs, RUN_A RUN_B, or one run and --last"),
+        (["diff", "{demo}", "{demo}", "--last"], 2, "give two runs, RUN_A RUN_B, or one run and --last"),
+        (["diff", "{demo}", "nowhere"], 4, "nowhere does not exist"),
+        (["diff", "{demo}", "{demo}", "--least", "two"], 2, "invalid"),
+        (["diff", "{demo}", "{demo}", "--least", "-1"], 2, "-1 is no percentage; give a number from 0 on, as 2"),
+        (["report", "{demo}", "--what-if", "forwards=0.5"], 2, "nothing of this run is called forwards"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_its_exit_code(words: list[str], code: int, sentence: str) -> None:
+    ended = run(*(word.format(demo=SAMPLES / "demo") for word in words))
+    assert ended.returncode == code
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_run_without_a_step_cannot_be_compared(runs: Path, tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "none"), traincope.span("work"):
+        pass
+    ended = run("diff", str(runs / "1-quick"), str(tmp_path / "none"))
+    assert ended.returncode == 4
+    assert "has no step that counts" in ended.stderr
+
+
+def test_names_of_a_run_reach_the_terminal_as_text_only(runs: Path, tmp_path: Path) -> None:
+    hostile = shutil.copytree(runs / "1-quick", tmp_path / "hostile")
+    card = hostile / "run.json"
+    told = json.loads(card.read_text()) | {"id": "\x1b[31m[red]x", "settings": {"\x1b]0;a": "[bold]\x07"}}
+    card.write_text(json.dumps(told))
+    shown = run("diff", str(runs / "1-quick"), str(hostile)).stdout
+    assert "\x1b" not in shown
+    assert "[red]x" in shown
+    assert "[bold]\\x07" in shown
+
+
+def test_what_if_answers_in_text_and_in_json() -> None:
+    text = run("report", str(SAMPLES / "demo"), "--what-if", "forward=0.5, fsdp.transfer=2")
+    assert (text.returncode, text.stderr) == (0, "")
+    assert text.stdout.startswith("WHAT IF  forward=0.5, fsdp.transfer=2\n")
+    answer = json.loads(run("report", str(SAMPLES / "demo"), "--what-if", "forward=0.5", "--format", "json").stdout)
+    assert answer["steps"] == 29
+    assert answer["predicted_step_ns"] == pytest.approx(answer["step_ns"] * (1 + answer["change_ratio"]))
+    assert -0.2 < answer["change_ratio"] < -0.1
+    assert abs(answer["replay_error_ratio"]) < 0.001
