@@ -92,6 +92,31 @@ def test_a_message_leads_to_its_sender_and_not_back_from_it() -> None:
     ]
 
 
+def test_a_send_that_is_done_before_its_receiver_looks_waited_for_nobody() -> None:
+    """The receiver posts at 60 what was sent by 40."""
+    sent, got = message("send", 20, 40, peer=1, group=1), message("recv", 60, 62, peer=0, group=1)
+    first = [step(0, 0, 100), phase(Phase.FORWARD, 0, 20), sent, stall(sent, 20, 40), phase(Phase.BACKWARD, 40, 100)]
+    second = [step(0, 0, 90), phase(Phase.FORWARD, 0, 60), got, stall(got, 60, 62)]
+    assert walked(first, second) == [
+        (0, "forward", 0, 20),
+        (0, "exposed_transfer[pp]", 20, 40),
+        (0, "backward", 40, 100),
+    ]
+
+
+def test_whose_end_nobody_saw_leads_to_the_rank_that_joined_meanwhile_all_the_same() -> None:
+    """So DDP's own broadcasts are recorded, for which C++ waits: rank 0 comes at 80 and sends to rank 1."""
+    early = collective(10, 84, name="broadcast", flags=Flag.DONE_BEFORE_WAIT)
+    late = collective(80, 83, name="broadcast", flags=Flag.DONE_BEFORE_WAIT)
+    first = [step(0, 0, 95), phase(Phase.DATA_WAIT, 0, 80), late]
+    second = [step(0, 0, 100), early, stall(early, 10, 84), phase(Phase.FORWARD, 84, 100)]
+    assert walked(first, second) == [
+        (0, "data_wait", 0, 80),
+        (1, "exposed_transfer[fsdp]", 80, 84),
+        (1, "forward", 84, 100),
+    ]
+
+
 def test_a_step_begins_with_the_last_rank_that_begins_it() -> None:
     """From 30, when rank 1 begins, to 100, when rank 0 ends: less than either took."""
     early, late = collective(60, 90), collective(80, 90)

@@ -61,7 +61,7 @@ def test_steps_that_depend_on_each_other_are_compared_in_blocks() -> None:
     """For x' = 0.8 x + noise the time is (1 + 0.8) / (1 - 0.8) = 9."""
     runs = [correlated(4_000, 0.8, seed=seed) for seed in (1, 2)]
     assert correlation_time(runs) == pytest.approx(9, rel=0.15)
-    assert block_length([values[:300] for values in runs]) >= 10
+    assert block_length([values[:200] for values in runs]) >= 14
 
 
 def correlated(length: int, factor: float, *, seed: int) -> Floats:
@@ -75,7 +75,7 @@ def test_alike_runs_are_told_apart_no_more_often_than_the_level_says() -> None:
     """At a level of 1 % more than 7 of 200 come in one trial of 10,000; and so of any of their terms."""
     random, steps, terms = np.random.default_rng(3), 0, 0
     for _ in range(200):
-        own = [random.normal(size=(6, 4)) * np.array([4.0, 2.0, 1.0, 0.5]) for _ in range(2)]
+        own = [random.normal(size=(6, 12)) for _ in range(2)]
         found = compare(*(np.column_stack([each.sum(axis=1), each]) for each in own))
         steps += bool(found.p[0] <= LEVEL)
         terms += bool((found.p[1:] <= LEVEL).any())

@@ -13,6 +13,8 @@ from tests.truth.playing import truth, wall_ns
 from tests.truth.scripted import OWN, Scripted
 from tests.truth.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, Prediction, analyze, parse_changes, what_if
+from traincope.analysis.what_if_moves import Begin, Finish, Met, Moves, StepBegins, StepEnds, Work
+from traincope.analysis.what_if_replay import Factors, replay
 from traincope.errors import UsageError
 from traincope.timeline import build_timeline
 
@@ -83,6 +85,18 @@ def test_without_lateness_all_are_as_early_as_the_first() -> None:
     assert predicted(found, "dp.wait=1").changed_ns == (90, 80)
     assert predicted(found, "dp.wait=0").changed_ns == (60, 70)
     assert predicted(found, "dp.wait=0.5").changed_ns == (75, 75)
+
+
+def test_how_far_ranks_were_apart_at_first_has_settled_when_it_counts() -> None:
+    """Rank 1 begins 100 before rank 0 and needs as much longer: that helps it once."""
+    met = Met(instance=0, axis="dp", ranks=2)
+
+    def moves(start_ns: int, work_ns: int) -> Moves:
+        own = Work("forward", work_ns)
+        end = Finish(met, delay_ns=5, late_ns=0, seen=True)
+        return Moves(start_ns=start_ns, moves=(StepBegins(7), own, Begin(met), end, StepEnds(7)))
+
+    assert replay({0: moves(100, 10), 1: moves(0, 110)}, Factors({})) == (115,)
 
 
 def test_several_changes_act_together_and_the_same_one_twice_twice() -> None:
