@@ -237,3 +237,10 @@ def test_in_random_workloads_the_path_goes_from_rank_to_rank_and_waits_for_nobod
         hops += assert_tiled(found)
         assert not any(term.startswith("exposed_wait") for _, term in path_of(found).shares())
     assert hops > 30
+
+
+def test_of_very_many_steps_evenly_spread_ones_are_walked_the_last_among_them() -> None:
+    """2,501 steps count after the warm-up: every third."""
+    path = path_of(analyze(timeline(*lockstep([(50, 50)] * 2_502, transfer_ns=10))))
+    assert len(path.steps) == 834
+    assert [path.steps[0].number, path.steps[1].number, path.steps[-1].number] == [2, 5, 2_501]

@@ -26,6 +26,9 @@ from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import EVALUATION, HOST_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
 from traincope.timeline import Timeline, error_between_ns
 
+MOST_STEPS = 1_000
+"""Of more every second, or every third, ... is walked, the last one among them."""
+
 
 class Segment(NamedTuple):
     """A part of the path: one rank in one term, ns of the timeline's axis."""
@@ -68,7 +71,7 @@ class StepPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalPath:
-    """Of all counted steps that all ranks completed."""
+    """Of the counted steps that all ranks completed, or evenly spread ones where there are very many."""
 
     steps: tuple[StepPath, ...] = ()
     clock_error_ns: int | None
@@ -131,13 +134,14 @@ def track(pieces: Pieces, split: StallSplit, released: Releases) -> Track:
 
 
 def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track]) -> CriticalPath | None:
-    """Of every step that counts; None where none does. `tracks` are of all ranks of the timeline."""
+    """Of steps that count; None where none does. `tracks` are of all ranks of the timeline."""
     windows = step_windows(timeline, ledger)
     if not windows:
         return None
+    every = -(-len(windows) // MOST_STEPS)
     error_ns = error_between_ns(timeline.clocks)
     reason = clocks_too_coarse(error_ns, min(window.end_ns - window.start_ns for window in windows))
-    paths = (_step_path(window, tracks) for window in windows) if reason is None else ()
+    paths = (_step_path(window, tracks) for window in windows[::-every][::-1]) if reason is None else ()
     return CriticalPath(steps=tuple(paths), clock_error_ns=error_ns, reason=reason)
 
 
@@ -248,10 +252,12 @@ def _parts(span: _Span, track: Track) -> Iterator[Segment]:
     last = int(np.searchsorted(track.borders_ns, span.end_ns))
     borders = np.clip(track.borders_ns[first : last + 1], span.start_ns, span.end_ns).tolist() or [span.end_ns]
     codes: Sequence[int] = track.code[first:last].tolist()
-    yield Segment(span.rank, UNATTRIBUTED, span.start_ns, borders[0])
+    if span.start_ns < borders[0]:
+        yield Segment(span.rank, UNATTRIBUTED, span.start_ns, borders[0])
     for start_ns, end_ns, code in zip(borders, borders[1:], codes, strict=False):
         yield Segment(span.rank, HOST_TERMS[code], start_ns, end_ns)
-    yield Segment(span.rank, UNATTRIBUTED, borders[-1], span.end_ns)
+    if borders[-1] < span.end_ns:
+        yield Segment(span.rank, UNATTRIBUTED, borders[-1], span.end_ns)
 
 
 def _joined(parts: Iterator[Segment]) -> Iterator[Segment]:

@@ -110,10 +110,10 @@ def rank_moves(
     """All it did from the begin of the first step to the end of the last."""
     start_ns, end_ns = _stretch(rank, first=begun.first, last=begun.last)
     marks = _Marks(rank, begun)
-    stalls = _stalls(pieces, split, released, begun, wire=wire)
     inside = range(
         int(np.searchsorted(pieces.start_ns, start_ns)), int(np.searchsorted(pieces.end_ns, end_ns, side="right"))
     )
+    stalls = _stalls(pieces, split, released, begun, wire=wire, inside=inside)
     moves: list[Move] = []
     for piece in inside:
         start, end = int(pieces.start_ns[piece]), int(pieces.end_ns[piece])
@@ -168,15 +168,17 @@ class _Marks:
 
 
 def _stalls(
-    pieces: Pieces, split: StallSplit, released: Releases, begun: Together, *, wire: Transfers
+    pieces: Pieces, split: StallSplit, released: Releases, begun: Together, *, wire: Transfers, inside: range
 ) -> dict[int, list[Move]]:
-    """Piece that a stall owns -> what it is played as."""
+    """Piece that a stall owns -> what it is played as, of those inside."""
     records = pieces.intervals[pieces.owner[split.at]]
-    begins, ends = records["start_ns"].tolist(), records["end_ns"].tolist()
+    begins, ends = records["start_ns"], records["end_ns"]
     wire_ns, ranks = np.append(wire.ns, 0)[split.instance], np.append(begun.ranks, 0)[split.instance]
     seen = np.append(wire.measured, False)[split.instance]
     played: dict[int, list[Move]] = {}
-    for stall, piece in enumerate(split.at.tolist()):
+    first, last = np.searchsorted(split.at, (inside.start, inside.stop)).tolist()
+    for stall in range(first, last):
+        piece = int(split.at[stall])
         axis, ns = split.axes[split.axis_code[stall]], int(pieces.end_ns[piece] - pieces.start_ns[piece])
         since_ns, met = int(released.since_ns[stall]), Met(int(split.instance[stall]), axis, int(ranks[stall]))
         told = released.rank[stall] != NOBODY
@@ -186,8 +188,8 @@ def _stalls(
         elif pieces.end_ns[piece] < ends[stall]:
             played[piece] = []
         elif told:
-            played[piece] = [Finish(met, ends[stall] - since_ns, 0, True)]
+            played[piece] = [Finish(met, int(ends[stall]) - since_ns, 0, True)]
         else:
-            delay_ns = min(int(wire_ns[stall]), begins[stall] - since_ns)
-            played[piece] = [Finish(met, delay_ns, ends[stall] - begins[stall], bool(seen[stall]))]
+            delay_ns = min(int(wire_ns[stall]), int(begins[stall]) - since_ns)
+            played[piece] = [Finish(met, delay_ns, int(ends[stall] - begins[stall]), bool(seen[stall]))]
     return played

@@ -21,7 +21,7 @@ class RankPath(TypedDict):
 
 class CriticalPath(TypedDict):
     steps: int
-    """Counted steps that all ranks completed."""
+    """Counted steps that all ranks completed; of more than 1,000 evenly spread ones."""
     wall_ns: int
     """Of these, each from when the last rank began it to when the last rank ended it, without evaluation."""
     terms: dict[str, int]
