@@ -45,8 +45,8 @@ def shown(diff: Diff) -> str:
 
 def test_the_answer_comes_first_then_what_moved_then_what_else_differs() -> None:
     assert shown(SLOWER) == (
-        "A  demo-7f3a: 2 ranks, 40 steps\n"
-        "B  demo-7f3a: 2 ranks, 30 steps\n"
+        "A  demo: 2 ranks, 40 steps\n"
+        "B  demo: 2 ranks, 30 steps\n"
         "\n"
         "VERDICT  B is slower by 20.0 %: forward\n"
         "    a step takes 120 ms instead of 100 ms (+18.0 ms to +22.0 ms with 95 %)\n"

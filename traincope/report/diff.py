@@ -98,8 +98,8 @@ def render_diff(diff: Diff, console: Console) -> None:
 
 def _runs(diff: Diff) -> Iterator[RenderableType]:
     for name, analysis, steps in zip("AB", (diff.before, diff.after), diff.num_steps, strict=True):
-        info = analysis.timeline.run.info
-        yield text(f"{name}  {info.id}: {count(info.world_size, 'rank')}, {count(steps, 'step')}")
+        run = analysis.timeline.run
+        yield text(f"{name}  {run.path}: {count(run.info.world_size, 'rank')}, {count(steps, 'step')}")
 
 
 def _answer(diff: Diff) -> Iterator[RenderableType]:
