@@ -4,8 +4,8 @@
 `pipeline`, `schedule` and `bubble` explain pipeline idle time and `roots` its jitter, `coverage` says which steps
 count, `ledger` sums, `comm`, `uneven`, `hot_experts`, `stragglers`, `deaths`, `idling`, `exposed` and `losses` say
 what the sums mean, `verdict` orders it.
-`releases` says who let whom go on, and `critical_path` follows that through a step; `what_if` plays
-steps again with something changed, `diff` compares two runs.
+`releases` says who let whom go on, and `critical_path` follows that through a step; `what_if` plays steps again
+with something changed, `diff` compares two runs.
 `counted`, `work` and `peaks` make `utilization`.
 `gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
 axes cost each other on the wire, `cost` what terms cost in rank-hours and money.
@@ -40,7 +40,6 @@ from traincope.analysis.samples import Samples, logged_samples, memory_samples
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.uneven import Uneven
 from traincope.analysis.utilization import Utilization, waterfall_of
-from traincope.analysis.utilization import Utilization
 from traincope.analysis.what_if import Change, Prediction, parse_changes, what_if
 
 __all__ = [
@@ -94,9 +93,9 @@ __all__ = [
     "memory_samples",
     "own_time",
     "own_work",
+    "parse_changes",
     "recorded_schedule",
     "theoretical_schedule",
     "waterfall_of",
-    "parse_changes",
     "what_if",
 ]

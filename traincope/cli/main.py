@@ -22,9 +22,11 @@ from traincope.cli.view import View
 from traincope.errors import TraincopeError
 
 COMMANDS: tuple[Command, ...] = (
-    *(Demo(), Run(), Train(), Report(), View(), AgentCommand(), Plan(), Import(), Export(), Dashboards(), Doctor()),
+COMMANDS: tuple[Command, ...] = (
+    *(Demo(), Run(), Train(), Report(), View(), Diff(), AgentCommand(), Plan(), Import(), Export(), Dashboards()),
+    Doctor(),
 )
-COMMANDS: tuple[Command, ...] = (Demo(), Run(), Train(), Report(), DiffCommand(), Plan(), Import(), Export(), Doctor())
+)
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 
 INTERRUPTED = 130

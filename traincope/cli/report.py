@@ -9,8 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from traincope.analysis import Analysis, analyze
-from traincope.analysis import Prediction, analyze, parse_changes, what_if
+from traincope.analysis import Analysis, analyze, parse_changes, what_if
 from traincope.cli.answers import add_format
 from traincope.errors import UsageError
 from traincope.report import prediction_document, render, render_prediction, to_document, to_json
@@ -36,7 +35,6 @@ class Report:
             metavar="PRICE",
             help="what an hour of one rank's GPU costs, in any currency: then all terms have their price",
         )
-
         parser.add_argument(
             "--what-if",
             metavar="CHANGES",
@@ -48,17 +46,7 @@ class Report:
         if arguments.format == HTML and arguments.output is None and sys.stdout.isatty():
             raise UsageError("an HTML report is a file: say which with -o report.html")
         analysis = analyze(open_run(arguments.run_directory))
-        text = _told(analysis, arguments)
-        analysis, price = analyze(open_run(arguments.run_directory)), arguments.price_per_gpu_hour
-        if arguments.what_if is not None:
-            text = _predicted(what_if(analysis, parse_changes(arguments.what_if, analysis)), format=arguments.format)
-        elif arguments.format == "json":
-            text = to_json(to_document(analysis, price_per_gpu_hour=price))
-        else:
-            console = Console(file=StringIO() if arguments.output else None)
-            with console.capture() as captured:
-                render(analysis, console, price_per_gpu_hour=price)
-            text = captured.get()
+        text = _told(analysis, arguments) if arguments.what_if is None else _predicted(analysis, arguments)
         if arguments.output is None:
             sys.stdout.write(text)
         else:
@@ -77,10 +65,17 @@ def _told(analysis: Analysis, arguments: argparse.Namespace) -> str:
     console = Console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:
         render(analysis, console, price_per_gpu_hour=price)
-def _predicted(prediction: Prediction, *, format: str) -> str:
-    if format == "json":
+    return captured.get()
+
+
+def _predicted(analysis: Analysis, arguments: argparse.Namespace) -> str:
+    if arguments.format == HTML:
+        raise UsageError("what a change would make of a step is told as text or JSON: leave out --format html")
+    prediction = what_if(analysis, parse_changes(arguments.what_if, analysis))
+    if arguments.format == "json":
         return json.dumps(prediction_document(prediction), indent=2) + "\n"
     console = Console(file=StringIO())
+    with console.capture() as captured:
         render_prediction(prediction, console)
     return captured.get()
 

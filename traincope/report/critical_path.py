@@ -8,7 +8,7 @@ from rich.text import Text
 from traincope.report.plain import text
 from traincope.report.schema import CriticalPath
 from traincope.report.tables import indented, table
-from traincope.report.units import MISSING, count, duration, milliseconds, share
+from traincope.units import MISSING, count, duration, milliseconds, share
 
 MOST_RANKS = 2
 """Named in a row."""

@@ -8,12 +8,12 @@ from rich.text import Text
 from traincope.analysis import Basis, Diff, Difference, Judgement, Moved
 from traincope.analysis.diff import LEVEL
 from traincope.analysis.findings import Finding
+from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
-from traincope.report.palette import GOOD, SEVERE
 from traincope.report.plain import text
 from traincope.report.tables import indented, table
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import MISSING, count, duration, share
+from traincope.units import MISSING, count, duration, share
 
 WORTH_A_ROW = 0.002
 """Share of a step from which a term that did not evidently move has one."""

@@ -8,7 +8,7 @@ from traincope.report import schema
 from traincope.report.plain import text
 from traincope.report.tables import indented
 from traincope.report.trimmed import Trimmed
-from traincope.report.units import count, duration, share
+from traincope.units import count, duration, share
 
 WORTH_SAYING = 0.001
 """Share of a step from which a doubt is mentioned."""
