@@ -7,9 +7,9 @@ ones, and p is the share of these in which the runs differ as much as they did (
 terms, so that the chance that any of them moves by luck is no larger than of one: each is compared with the largest
 difference of all that are not larger (Westfall and Young's step-down maxT, "Resampling-based multiple testing", 1993).
 
-Of few steps nobody can tell whether they depend on each other. At a level of 0.01 alike runs were told apart in 1 % of
-300 trials where steps were independent and in 2 % where they were not (correlation 0.5 from one to the next, 60 steps),
-but in 6 % of runs of 30 such steps and in 11 % of 10.
+Of few steps nobody can tell whether they depend on each other. At a level of 0.01 alike runs are told apart in 1 % of
+300 trials where steps are independent, and in 3 to 5 % where each depends on the one before (60 steps at a correlation
+of 0.5, 300 at 0.9); but in 6 % of 30 steps at 0.5, and in 13 % of 10 (`python -m tests.bench.diff`).
 
 What a run takes is the mean of its blocks, those pulled in that are more than five spreads from their median: one
 hiccup of the machine moves it little.
