@@ -64,7 +64,7 @@ class Analysis:
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays were their pipelines' jitter, the largest first."""
     critical_path: CriticalPath | None = None
-    """None: no step counts."""
+    """None: no step counts, or the timeline is a part of a run."""
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
     """By time; marks (checkpoints, evaluations, events) among them."""
@@ -93,8 +93,10 @@ def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
     """Where the time of the run went. Pure: nothing is read but the timeline.
 
     Rank by rank, each reduced to its sums before the next is cut: a rank's pieces are as large as
-    its records. `out`: the steps that enter no sum, where the timeline is a part of a run and cannot tell.
+    its records. `out`: the steps that enter no sum, where the timeline is a part of a run and cannot tell; then
+    no critical path is looked for, which a running job has no time for.
     """
+    whole = out is None
     out = left_out(timeline) if out is None else out
     instances = match_instances(timeline)
     last = last_to_arrive(instances)
@@ -124,11 +126,12 @@ def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
         waited[rank.rank] = rank_waits(pieces, split, counted=own.counted, instances=instances)
         if rank.rank in in_pipeline:
             courses[rank.rank] = course(pieces, split, instances=instances)
-        released = releases(rank, pieces, split, instances=instances, wire=wire, last=last)
-        tracks[rank.rank] = track(pieces, split, released)
+        if whole:
+            released = releases(rank, pieces, split, instances=instances, wire=wire, last=last)
+            tracks[rank.rank] = track(pieces, split, released)
         ledgers.append(own)
     ledger = assemble(tuple(ledgers), left_out=out)
-    roots, path = jitter_roots(ledger, courses), critical_path(timeline, ledger, tracks)
+    roots, path = jitter_roots(ledger, courses), critical_path(timeline, ledger, tracks) if whole else None
     found = _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
     return replace(found, critical_path=path, group_waits=group_waits(timeline, waited))
 
