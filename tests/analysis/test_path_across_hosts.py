@@ -1,4 +1,4 @@
-"""A recorded pipeline, as if half of its ranks had been on another host: its path and its predictions stay what they are.
+"""A recorded pipeline, as if half of its ranks had been on another host: path and predictions stay what they are.
 
 The clocks of the two are tied by their own collectives and messages alone.
 """

@@ -5,7 +5,7 @@ they do not but tell their tokens, and else only the shares of a step: then neit
 over the ranks; on the critical path a rank that is slow shows whole, in what it does, and not in who waits for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -121,38 +121,71 @@ class Diff:
 def diff(before: Analysis, after: Analysis, *, least_ratio: float = LEAST) -> Diff:
     """Both must have counted steps that all their ranks completed."""
     basis, reason = _basis(before, after)
-    recorded = step_series(before), step_series(after)
-    length = block_length([series.wall_ns for series in recorded])
-    first, second = (
-        _scaled(series, _factor(one, basis)) for series, one in zip(recorded, (before, after), strict=True)
-    )
-    names = tuple(dict.fromkeys((*before.ledger.order, *after.ledger.order)))
-    terms = tuple(name for name in names if name not in first.unseen | second.unseen)
-    cut = [blocks(_columns(series, terms), length) for series in (first, second)]
-    tested = compare(*cut) if min(map(len, cut)) >= FEWEST_BLOCKS else None
-    taken = [location(blocks(_columns(series, terms), min(length, len(series)))) for series in (first, second)]
-    p = [None] * (len(terms) + 1) if tested is None else tested.p.tolist()
-    moved = [
-        _moved(name, (first, second), taken=(float(taken[0][at]), float(taken[1][at])), p=p[at])
-        for at, name in enumerate(("step", *terms))
-    ]
+    pair = _Pair.of(before, after, basis=basis)
+    tested = pair.tested()
+    step, *terms = pair.moved(tested)
     return Diff(
         before=before,
         after=after,
         judgement=_judgement(basis, tested, least_ratio),
         basis=basis,
         reason=reason,
-        step=moved[0],
+        step=step,
         interval=None if tested is None or basis is Basis.SHARE else tested.interval,
-        terms=tuple(moved[1:]),
-        unseen=tuple(name for name in names if name in first.unseen ^ second.unseen),
-        num_steps=(len(first), len(second)),
-        block_steps=length,
-        num_blocks=(len(cut[0]), len(cut[1])),
+        terms=tuple(terms),
+        unseen=pair.unseen,
+        num_steps=(len(pair.series[0]), len(pair.series[1])),
+        block_steps=pair.block_steps,
+        num_blocks=(len(pair.blocks[0]), len(pair.blocks[1])),
         least_ratio=least_ratio,
         settings=differences(before.timeline, after.timeline),
         new_findings=_new_findings(before, after),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Both runs' steps, in the unit of the basis."""
+
+    series: tuple[StepSeries, StepSeries]
+    terms: tuple[str, ...]
+    """Of either, in ledger order, that both can see."""
+    unseen: tuple[str, ...]
+    block_steps: int
+
+    @classmethod
+    def of(cls, before: Analysis, after: Analysis, *, basis: Basis) -> "_Pair":
+        first, second = step_series(before), step_series(after)
+        names = tuple(dict.fromkeys((*before.ledger.order, *after.ledger.order)))
+        return cls(
+            series=(_scaled(first, _factor(before, basis)), _scaled(second, _factor(after, basis))),
+            terms=tuple(name for name in names if name not in first.unseen | second.unseen),
+            unseen=tuple(name for name in names if name in first.unseen ^ second.unseen),
+            block_steps=block_length([first.wall_ns, second.wall_ns]),
+        )
+
+    @property
+    def blocks(self) -> tuple[Floats, Floats]:
+        """(blocks, step and terms) of either."""
+        return self._cut(0, self.block_steps), self._cut(1, self.block_steps)
+
+    def _cut(self, which: int, length: int) -> Floats:
+        series = self.series[which]
+        none = np.zeros(len(series))
+        columns = [series.wall_ns, *(series.terms.get(term, none) for term in self.terms)]
+        return blocks(np.stack(columns, axis=1), length)
+
+    def tested(self) -> Significance | None:
+        """None: too few blocks."""
+        before, after = self.blocks
+        return compare(before, after) if min(len(before), len(after)) >= FEWEST_BLOCKS else None
+
+    def moved(self, tested: Significance | None) -> Iterator[Moved]:
+        """The step, then its terms."""
+        taken = [location(self._cut(at, min(self.block_steps, len(self.series[at])))).tolist() for at in (0, 1)]
+        p = [None] * (len(self.terms) + 1) if tested is None else tested.p.tolist()
+        for at, name in enumerate(("step", *self.terms)):
+            yield _moved(name, self.series, taken=(taken[0][at], taken[1][at]), p=p[at])
 
 
 def _basis(before: Analysis, after: Analysis) -> tuple[Basis, str | None]:
@@ -201,12 +234,6 @@ def _scaled(series: StepSeries, factor: float) -> StepSeries:
         rank_terms={rank: scale(terms) for rank, terms in series.rank_terms.items()},
         unseen=series.unseen,
     )
-
-
-def _columns(series: StepSeries, terms: Sequence[str]) -> Floats:
-    """(steps, step and terms); a term that the run has not at all takes no time."""
-    none = np.zeros(len(series))
-    return np.stack([series.wall_ns, *(series.terms.get(term, none) for term in terms)], axis=1)
 
 
 def _moved(name: str, series: tuple[StepSeries, StepSeries], *, taken: tuple[float, float], p: float | None) -> Moved:
