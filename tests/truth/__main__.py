@@ -6,6 +6,7 @@
     published   numbers that papers print, `python -m tests.truth.published`
     flops       FLOPs counted in some layouts of `python -m tests.truth.flops`
     what-if     predictions, and what the changed trainings really take (`what_if.py`)
+    diff        two trainings, alike or one with something put into it (`diff.py`)
 
 All parts without a name. An error of time is a share of a step, and so is `noise`, the machine's own (`weighing.py`).
 Exits with 1 when a row misses. Where others use the machine, root can give the ranks' few instants of work precedence:
@@ -26,6 +27,7 @@ from rich.table import Table
 from tests.distributed.pool import Pool
 from tests.truth import bubble, clocks, flops, published
 from tests.truth.cases import Case, truth
+from tests.truth.diff import diff_rows
 from tests.truth.hosts import make_trial
 from tests.truth.measuring import Measurement, measure
 from tests.truth.rows import Row
@@ -155,6 +157,7 @@ PARTS: Mapping[str, Callable[[], Iterator[Row]]] = {
     "published": published_rows,
     "flops": flops_rows,
     "what-if": what_if_rows,
+    "diff": diff_rows,
 }
 
 
