@@ -21,6 +21,8 @@ COMMANDS = (
     ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.flops"),
     ("the ledger of known trainings", "1 % of a step, 3 % where the machine's noise is more", "tests.truth workloads"),
     ("the bubble of known pipelines", "1 point of a step", "tests.truth.bubble"),
+    ("what a change would make of a step", "3 % of a step", "tests.truth what-if"),
+    ("what differs between two trainings", "3 % of a step", "tests.truth diff"),
     ("clocks of made runs", "the bound that is told", "tests.truth.clocks"),
     ("real GPU traces", "not a nanosecond", "pytest -q tests/ingest/test_public_traces.py"),
 )
