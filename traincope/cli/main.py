@@ -22,10 +22,8 @@ from traincope.cli.view import View
 from traincope.errors import TraincopeError
 
 COMMANDS: tuple[Command, ...] = (
-COMMANDS: tuple[Command, ...] = (
-    *(Demo(), Run(), Train(), Report(), View(), Diff(), AgentCommand(), Plan(), Import(), Export(), Dashboards()),
-    Doctor(),
-)
+    *(Demo(), Run(), Train(), Report(), View(), DiffCommand(), AgentCommand(), Plan(), Import(), Export()),
+    *(Dashboards(), Doctor()),
 )
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""
 
