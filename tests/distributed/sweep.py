@@ -77,14 +77,14 @@ class Verdict:
 
 
 def configuration(text: str, tables: Tables) -> Config:
-    """Eight layers, for four ranks with two stages each; every size can be cut in eight."""
+    """Eight layers, for four ranks with two stages each; every size can be cut in eight. All train on `text`."""
     config = Config(
         model=ModelConfig(layers=8, hidden=32, heads=8, kv_heads=4, ffn=96, sequence=16, vocabulary=264),
-        data=DataConfig(path=text, held_out=0.2),
         train=TrainConfig(steps=STEPS, batch=16),
         optimizer=OptimizerConfig(lr=3e-3, clip_norm=0.25, warmup=2),
     )
-    return replace(config, **tables)  # type: ignore[arg-type]
+    config = replace(config, **tables)  # type: ignore[arg-type]
+    return replace(config, data=replace(config.data, path=text, held_out=0.2))
 
 
 def alone(tables: Tables) -> Tables:
@@ -200,11 +200,11 @@ def main(names: list[str]) -> int:
 
 def sweep(text: str, layouts: Mapping[str, Tables], directory: Path) -> Iterator[tuple[str, Verdict]]:
     """One pool at a time, for eight processes are enough."""
-    references: dict[tuple[ModelConfig, ExpertsConfig | None], Trained] = {}
+    references: dict[tuple[ModelConfig, ExpertsConfig | None, DataConfig], Trained] = {}
     pool = Pool(0)
     for number, (name, tables) in enumerate(layouts.items()):
         config = configuration(text, tables)
-        model = config.model, config.experts
+        model = config.model, config.experts, config.data
         if model not in references:
             references[model] = train(configuration(text, alone(tables)))
         if pool.size != config.parallel.world_size:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from traincope.engine.config import ExpertsConfig, FSDPConfig, ParallelConfig
+from traincope.engine.config import DataConfig, ExpertsConfig, FSDPConfig, ParallelConfig
 
 Tables = dict[str, object]
 """Field of Config -> its value."""
@@ -16,6 +16,11 @@ def of(**sizes: object) -> Tables:
 def mixture(*, capacity_factor: float | None = None, **sizes: object) -> Tables:
     """A layout of a model with experts in place of its feed-forwards."""
     return {**of(**sizes), "experts": ExpertsConfig(number=8, top_k=2, ffn=32, capacity_factor=capacity_factor)}
+
+
+def packed(tables: Tables) -> Tables:
+    """The same, attention ending with a word: the documents of `sweep.write_text`."""
+    return {**tables, "data": DataConfig(end_of_document=ord(" "))}
 
 
 FOUR_RANKS: Mapping[str, Tables] = {
@@ -33,6 +38,7 @@ FOUR_RANKS: Mapping[str, Tables] = {
     "pp 2 1f1b x tp 2": of(pp=2, tp=2, schedule="1f1b", microbatches=4),
     "pp 2 zb-v x cp 2": of(pp=2, cp=2, schedule="zb-v", microbatches=4),
     "pp 4 zb-1p": of(pp=4, schedule="zb-1p", microbatches=8),
+    "fsdp 2 x tp 2, packed": packed(of(fsdp=2, tp=2)),
     "fsdp 4, ep 4": mixture(fsdp=4, ep=4),
     "fsdp 2 x tp 2 of experts, with a capacity": mixture(fsdp=2, tp=2, capacity_factor=1.0),
     "tp 4 of experts": mixture(tp=4),
@@ -45,6 +51,7 @@ EIGHT_RANKS: Mapping[str, Tables] = {
     "fsdp 2 x cp 2 x tp 2": of(fsdp=2, cp=2, tp=2),
     "hsdp 2 x cp 4": of(dp_replicate=2, cp=4),
     "pp 2 1f1b x fsdp 2 x tp 2": of(pp=2, fsdp=2, tp=2, schedule="1f1b", microbatches=4),
+    "pp 2 1f1b x fsdp 2 x tp 2, packed": packed(of(pp=2, fsdp=2, tp=2, schedule="1f1b", microbatches=4)),
     "pp 2 1f1b x hsdp 2 x 2": of(pp=2, dp_replicate=2, fsdp=2, schedule="1f1b", microbatches=4),
     "pp 2 interleaved x ddp 4": of(pp=2, dp=4, schedule="interleaved", microbatches=4),
     "pp 2 zb-v x fsdp 2 x cp 2": of(pp=2, fsdp=2, cp=2, schedule="zb-v", microbatches=4),

@@ -13,8 +13,8 @@ from tests.distributed.pool import Pool
 from traincope.engine.config import Config, ModelConfig, ParallelConfig
 from traincope.engine.context_parallel import METHODS, own_positions, own_tokens
 from traincope.engine.mesh import build_layout
-from traincope.engine.model import Positions
 from traincope.engine.ring_attention import zigzag
+from traincope.engine.rotary import Positions
 
 CPU = torch.device("cpu")
 TOLERANCE = 2e-6

@@ -159,7 +159,13 @@ def test_every_rank_knows_the_same_loss(four_ranks: Pool, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "mode"),
-    [("cp x tp", "selective"), ("fsdp x tp", "full"), ("fsdp x cp ulysses", "selective"), ("pp x fsdp", "full")],
+    [
+        ("cp x tp", "pointwise"),
+        ("cp x tp", "selective"),
+        ("fsdp x cp ulysses", "selective"),
+        ("fsdp x tp", "full"),
+        ("pp x fsdp", "full"),
+    ],
 )
 def test_recomputation_changes_nothing(four_ranks: Pool, text: str, alone: Outcome, layout: str, mode: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], recompute=mode))

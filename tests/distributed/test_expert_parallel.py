@@ -73,7 +73,7 @@ def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: dict[Expert
     assert_same_weights(outcomes, alone[experts])
 
 
-@pytest.mark.parametrize("settings", [{"accumulation": 2, "recompute": "selective"}, {"recompute": "full"}], ids=str)
+@pytest.mark.parametrize("settings", [{"accumulation": 2, "recompute": "pointwise"}, {"recompute": "full"}], ids=str)
 def test_neither_accumulation_nor_recomputation_changes_anything(
     two_ranks: Pool, text: str, alone: dict[ExpertsConfig, Outcome], settings: dict[str, object]
 ) -> None:

@@ -14,7 +14,7 @@ from torch.utils import checkpoint
 import traincope
 from tests.distributed.pool import Pool
 from tests.distributed.sweep import configuration
-from tests.truth.flops import EVERY, measure, recomputed, rows, scores_again
+from tests.truth.flops import EVERY, attention_of, measure, recomputed, rows, scores_again, squared_lengths
 from traincope.analysis.counted import CountedFlops, counted_flops
 from traincope.analysis.told import FORMULA
 from traincope.engine.shape import transformer
@@ -30,8 +30,10 @@ TWO = (
     "cp 2 ring, full",
     "pp 2 zb-v",
     "fsdp 2, ep 2, with a capacity, selective",
+    "tp 2, packed, selective",
+    "pp 2 zb-v, packed",
 )
-FOUR = ("fsdp 2 x tp 2", "fsdp 2 x cp 2 ulysses", "pp 2 1f1b x tp 2", "pp 2 1f1b x fsdp 2, ep 2, with a capacity")
+FOUR = ("fsdp 2 x tp 2, packed", "fsdp 2 x cp 2 ulysses", "pp 2 1f1b x tp 2", "pp 2 1f1b x fsdp 2, ep 2, with a capacity")
 """Of the layouts of `make truth-flops`."""
 
 
@@ -69,13 +71,15 @@ def test_the_report_splits_what_ran_into_model_recomputed_and_redundant(
     config = configuration(text, EVERY["fsdp 2, full"])
     said = to_document(measure(two_ranks, config, tmp_path / "run"))["utilization"]
     model = step_flops(transformer(config), batch=config.train.batch, causal_half=True).model
+    attention = attention_of(config, squared_lengths(config))
+    again, scores = recomputed(config, attention), scores_again(attention)
     assert (said["flops_convention"], said["model_flops_per_step"]) == (FORMULA, model)
-    assert said["recomputed_flops_per_step"] == recomputed(config)
-    assert said["redundant_flops_per_step"] == pytest.approx(scores_again(config))
-    assert said["executed_flops_per_step"] == pytest.approx(model + recomputed(config) + scores_again(config))
+    assert said["recomputed_flops_per_step"] == again
+    assert said["redundant_flops_per_step"] == pytest.approx(scores)
+    assert said["executed_flops_per_step"] == pytest.approx(model + again + scores)
     assert said["mfu"] is not None
     assert said["hfu"] is not None
-    assert said["hfu"] / said["mfu"] - 1 == pytest.approx((recomputed(config) + scores_again(config)) / model)
+    assert said["hfu"] / said["mfu"] - 1 == pytest.approx((again + scores) / model)
 
 
 class Wide(nn.Module):

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from traincope.engine.attention import Attention
 from traincope.engine.config import ModelConfig
 from traincope.engine.initialise import initialise
-from traincope.engine.model import GPT, Attention, next_token_loss, rotate, rotation_table
+from traincope.engine.model import GPT, next_token_loss
 from traincope.engine.pipeline import stage_layers
+from traincope.engine.rotary import rotate, rotation_table
 
 CONFIG = ModelConfig(layers=4, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16)
 CPU = torch.device("cpu")

@@ -94,7 +94,7 @@ def test_a_hot_expert_gets_every_token_and_what_finds_no_row_is_counted() -> Non
         assert dropped >= 16
 
 
-@pytest.mark.parametrize("mode", ["none", "selective", "full"])
+@pytest.mark.parametrize("mode", ["none", "pointwise", "selective", "full"])
 def test_what_backward_computes_again_is_counted_once_and_evaluation_never(mode: str) -> None:
     model, x = gpt(), torch.randint(257, (2, 16))
     apply_recompute(model, mode)  # type: ignore[arg-type]

@@ -13,12 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from traincope.engine.config import Config, DataConfig, ModelConfig, TrainConfig
+from traincope.engine.documents import told_of_documents
 from traincope.engine.initialise import initialise
 from traincope.engine.model import GPT
 from traincope.engine.recompute import apply_recompute
 from traincope.engine.trainer import StepResult, Trainer
 
-MODES = ["none", "selective", "full"]
+MODES = ["none", "pointwise", "selective", "full"]
 SEQUENCES = 3
 MODEL = ModelConfig(layers=1, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=24)
 
@@ -58,7 +59,7 @@ class Alive(TorchDispatchMode):
         return sum(size for reference, size in self._made.values() if not reference.expired())
 
 
-def kept_by_a_block(mode: Any) -> int:
+def kept_by_a_block(mode: Any, *, end: int | None) -> int:
     """What three blocks keep after forward, less what two keep."""
 
     def kept(layers: int) -> int:
@@ -66,10 +67,11 @@ def kept_by_a_block(mode: Any) -> int:
         model = GPT(config)
         initialise(model, config, seed=0)
         apply_recompute(model, mode)
-        tokens = torch.zeros(SEQUENCES, MODEL.sequence, dtype=torch.int64)
-        model(tokens)
+        tokens = torch.arange(SEQUENCES * MODEL.sequence).view(SEQUENCES, MODEL.sequence) % 7
+        told = told_of_documents(tokens, end=end)
+        model(tokens, **told)
         with Alive(model.parameters()) as alive:
-            logits = model(tokens)
+            logits = model(tokens, **told)
             num_bytes = alive.num_bytes()
         del logits
         return num_bytes
@@ -77,13 +79,18 @@ def kept_by_a_block(mode: Any) -> int:
     return kept(3) - kept(2)
 
 
+@pytest.mark.parametrize("end", [None, 5], ids=["whole sequences", "documents of 7 tokens"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_block_keeps_what_the_shapes_say(mode: str) -> None:
-    """In numbers a token: `none` as in tests/distributed/test_tensor_parallel.py; of its 9 h, its own input is one."""
+def test_a_block_keeps_what_the_shapes_say(mode: str, end: int | None) -> None:
+    """In numbers a token: `none` as in tests/distributed/test_tensor_parallel.py; of its 9 h, its own input is one.
+
+    Selective lacks attention's output, which is kept once more with its heads joined, and the rows' logarithms.
+    """
     h, kv, f, heads = MODEL.hidden, MODEL.kv_heads * MODEL.hidden // MODEL.heads, MODEL.ffn, MODEL.heads
     numbers = {
         "none": 9 * h + 2 * kv + heads + 2 + 4 * f,
-        "selective": h + (3 * h + 2 * kv + 2 * f) + (h + heads),
+        "pointwise": h + (3 * h + 2 * kv + 2 * f) + (h + heads),
+        "selective": 8 * h + 2 * kv + 2 + 4 * f,
         "full": h,
     }
-    assert kept_by_a_block(mode) == 4 * SEQUENCES * MODEL.sequence * numbers[mode]
+    assert kept_by_a_block(mode, end=end) == 4 * SEQUENCES * MODEL.sequence * numbers[mode]

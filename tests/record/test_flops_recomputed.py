@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.utils import checkpoint
 
 from tests.record.test_flops import BATCH, CONFIG, SHAPE, by_phase, counted, gpt_step
-from traincope.engine.model import GPT, Attention
+from traincope.engine.attention import Core
+from traincope.engine.model import GPT
 from traincope.engine.recompute import apply_recompute
 from traincope.events import Phase
 from traincope.plan.flops import Recompute, attention_forward, blocks_forward, step_flops
@@ -26,7 +27,8 @@ LAST = 2 * BATCH * CONFIG.sequence * CONFIG.layers * CONFIG.ffn * CONFIG.hidden
         pytest.param("none", True, 0, id="none"),
         pytest.param("full", False, BLOCKS + ATTENTION, id="full"),
         pytest.param("full", True, BLOCKS + ATTENTION - LAST, id="full with an early stop"),
-        pytest.param("selective", True, 0, id="selective, which keeps every product"),
+        pytest.param("selective", True, ATTENTION, id="selective, attention"),
+        pytest.param("pointwise", True, 0, id="pointwise, which keeps every product"),
     ],
 )
 def test_the_engine_repeats_what_its_mode_says(tmp_path: Path, mode: Any, early_stop: bool, again: int) -> None:
@@ -64,7 +66,7 @@ def test_selective_recomputation_of_attention_repeats_a_third_of_what_equation_8
     """
     model = GPT(CONFIG)
     for module in model.modules():
-        if isinstance(module, Attention):
+        if isinstance(module, Core):
             module.attend = repeated_attention
     with checkpoint.set_checkpoint_early_stop(early_stop):
         found = counted(tmp_path / "run", gpt_step(model))

@@ -50,7 +50,7 @@ def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, 
         run.describe(**settings(config), **peak)
         trainer = Trainer(config, device=device)
         for result in trainer.steps():
-            run.log(**_logged(result), **expert_values(trainer, config, result))
+            run.log(**_logged(result), **document_values(config, result), **expert_values(trainer, config, result))
             run.step()
             _report(progress, attempt=environment.attempt, **asdict(result))
             every = config.train.evaluate_every
@@ -65,14 +65,17 @@ def settings(config: Config) -> dict[str, object]:
 
 
 def _model_flops(config: Config) -> dict[str, object]:
-    """How a step's model FLOPs follow from what it goes over; tokens that a capacity drops are known only later."""
+    """How a step's model FLOPs follow from what it goes over.
+
+    Documents differ from step to step, and tokens that a capacity drops are known only later: those are logged.
+    """
     rates, went = model_rates(transformer(config)), amounts(config)
     drops = config.experts is not None and config.experts.capacity_factor is not None
     return {
         "flops_per_token": rates.token,
         "flops_per_squared_length": rates.squared_length,
         "flops_per_routed_token": rates.routed_token,
-        "squared_lengths_per_step": went.squared_lengths,
+        "squared_lengths_per_step": None if config.data.end_of_document is not None else went.squared_lengths,
         "routed_tokens_per_step": None if drops else went.routed_tokens,
         "flops_dtype": "bfloat16" if config.train.precision == "bf16" else "float32",
     }
@@ -90,6 +93,14 @@ def _measured_peak(config: Config, device: torch.device) -> dict[str, object]:
 def _logged(result: StepResult) -> dict[str, float]:
     values = {"loss": result.loss, "grad_norm": result.grad_norm}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def document_values(config: Config, result: StepResult) -> dict[str, float]:
+    """This rank's share of the step's documents, whose squared lengths the FLOPs of attention follow."""
+    if config.data.end_of_document is None:
+        return {}
+    of_a_slice = config.parallel.world_size // config.parallel.replicas
+    return {"step_squared_lengths": result.squared_lengths / of_a_slice}
 
 
 def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[str, float]:

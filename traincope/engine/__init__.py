@@ -5,6 +5,9 @@
     load               TOML file and `--set a.b=value` -> config
     corpus             files -> byte tokens, split into training and held-out text
     batches            tokens -> the slice of every global batch that one replica trains on
+    documents          where those that are packed in a batch begin and end
+    rotary             positions as angles
+    attention          over whole sequences, or within documents
     model              a GPT, whole or the layers of one pipeline stage
     initialise         the same starting weights, whatever the layout
     mesh               ranks -> one DeviceMesh, and where a rank stands on it

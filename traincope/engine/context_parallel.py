@@ -10,10 +10,12 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from traincope.engine.attention import Attention, Core
 from traincope.engine.config import Config
 from traincope.engine.mesh import Layout
-from traincope.engine.model import GPT, Attention, Positions
+from traincope.engine.model import GPT
 from traincope.engine.ring_attention import ring_attention, zigzag
+from traincope.engine.rotary import Positions
 from traincope.engine.ulysses import ulysses_attention
 from traincope.errors import ConfigError
 
@@ -51,6 +53,7 @@ def apply_context_parallel(model: GPT, config: Config, *, layout: Layout) -> Non
     for module in model.modules():
         if isinstance(module, Attention):
             module.positions = own_positions(config, layout=layout)
+        if isinstance(module, Core):
             module.attend = functools.partial(method, group=group)
 
 

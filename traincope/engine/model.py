@@ -1,23 +1,20 @@
 """A GPT on tokens, whole or the layers of one pipeline stage; parameters are named alike in both.
 
-RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), rotary positions (Su et al. 2021,
-arXiv:2104.09864), grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) and SwiGLU
+RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), `attention` with rotary positions and SwiGLU
 (Shazeer 2020, arXiv:2002.05202), as in Llama. Shapes: B sequences of S tokens, H hidden channels.
 """
 
-import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from traincope.engine.attention import Attention
 from traincope.engine.config import ExpertsConfig, ModelConfig
+from traincope.engine.documents import Documents
 from traincope.engine.local import local_part
 from traincope.engine.moe import MixtureOfExperts
-
-Positions = tuple[range, ...]
-"""Places of tokens in their sequence, piece after piece."""
 
 
 class GPT(nn.Module):
@@ -34,30 +31,35 @@ class GPT(nn.Module):
         """`layers` None is the whole model; `autocast` computes matrix products in bf16."""
         super().__init__()
         layers = range(config.layers) if layers is None else layers
+        self.config = config
         self.autocast = autocast
         self.embedding = nn.Embedding(config.vocabulary, config.hidden) if layers.start == 0 else None
         self.blocks = nn.ModuleDict({str(layer): Block(config, experts=experts) for layer in layers})
         last = layers.stop == config.layers
         self.norm = nn.RMSNorm(config.hidden) if last else None
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if last else None
-        self.through: Callable[[nn.Module, Tensor], Tensor] = straight
-        """How activations pass a block."""
+        self.through: Callable[..., Tensor] = straight
+        """How activations pass a block, `through(block, x, documents=...)`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Tokens (B, S), or activations (B, S, H) of the stage before -> logits (B, S, V), or activations."""
+    def forward(self, x: Tensor, *, places: Tensor | None = None) -> Tensor:
+        """Tokens (B, S), or activations (B, S, H) of the stage before -> logits (B, S, V), or activations.
+
+        `places` (B, S), of every token in its document: attention stays within; None: it sees whole sequences.
+        """
+        documents = None if places is None else Documents.at(places, self.config)
         with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             if self.embedding is not None:
                 x = self.embedding(x)
             for block in self.blocks.values():
-                x = self.through(block, x)
+                x = self.through(block, x, documents=documents)
             if self.norm is not None and self.output is not None:
                 x = self.output(self.norm(x))
             return x
 
 
-def straight(block: nn.Module, x: Tensor) -> Tensor:
+def straight(block: nn.Module, x: Tensor, *, documents: Documents | None) -> Tensor:
     """Activations through a block, all that backward needs being kept."""
-    result: Tensor = block(x)
+    result: Tensor = block(x, documents=documents)
     return result
 
 
@@ -71,10 +73,10 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(config.hidden)
         self.feed_forward = _feed_forward(config, experts)
 
-    def forward(self, x: Tensor) -> Tensor:
-        for norm, part in ((self.attention_norm, self.attention), (self.feed_forward_norm, self.feed_forward)):
-            x = x + part(norm(x))
-        return x
+    def forward(self, x: Tensor, *, documents: Documents | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), documents=documents)
+        mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return mixed
 
 
 def _feed_forward(config: ModelConfig, experts: ExpertsConfig | None) -> nn.Module:
@@ -82,35 +84,6 @@ def _feed_forward(config: ModelConfig, experts: ExpertsConfig | None) -> nn.Modu
         return FeedForward(config)
     shared = FeedForward(config) if experts.shared else None
     return MixtureOfExperts(experts, hidden=config.hidden, shared=shared)
-
-
-class Attention(nn.Module):
-    """Causal grouped-query attention with rotary positions."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.head_size = config.hidden // config.heads
-        self.theta = config.rope_theta
-        self.query = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.key = nn.Linear(config.hidden, config.kv_heads * self.head_size, bias=False)
-        self.value = nn.Linear(config.hidden, config.kv_heads * self.head_size, bias=False)
-        self.out = nn.Linear(config.hidden, config.hidden, bias=False)
-        self.positions: Positions | None = None
-        """Of the tokens in the sequence; None: all of it, in order."""
-        self.attend: Callable[[Tensor, Tensor, Tensor], Tensor] = causal_attention
-        """Query, key and value of these tokens -> what they take from the whole sequence."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (self._heads(layer(x)) for layer in (self.query, self.key, self.value))
-        positions = self.positions or (range(x.shape[1]),)
-        table = rotation_table(*positions, head_size=self.head_size, theta=self.theta, device=x.device)
-        mixed = self.attend(rotate(query, table), rotate(key, table), value)
-        result: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return result
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(B, S, heads x head_size) -> (B, heads, S, head_size)."""
-        return x.view(*x.shape[:2], -1, self.head_size).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -125,32 +98,6 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
         return result
-
-
-def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v, all (B, heads, S, d); keys and values may have fewer heads."""
-    return functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
-    )
-
-
-@functools.lru_cache(maxsize=8)
-def rotation_table(*positions: range, head_size: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of position x frequency, each fp32 of shape (number of positions, head_size / 2).
-
-    Computed, not a buffer: a buffer would need a value of its own after `to_empty`.
-    """
-    frequencies = theta ** (-torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
-    pieces = [torch.arange(piece.start, piece.stop, device=device, dtype=torch.float32) for piece in positions]
-    angles = torch.cat(pieces).unsqueeze(1) * frequencies
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn channel i with channel i + head_size / 2 by the position's angle; x is (B, heads, S, head_size)."""
-    cos, sin = table
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).type_as(x)
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from traincope.engine.config import Config
 from traincope.engine.context_parallel import own_positions, own_tokens
+from traincope.engine.documents import told_of_documents
 from traincope.engine.mesh import Layout
 from traincope.engine.model import next_token_loss
 from traincope.engine.torch_private import Schedule
@@ -40,6 +41,7 @@ class Pipeline:
         self._device = device
         self._positions = own_positions(config, layout=layout)
         self._accumulation = config.train.accumulation
+        self._end_of_document = config.data.end_of_document
         microbatches = config.parallel.microbatches
         self._stages = [
             _stage(module, config, stage=stage, layout=layout, device=device) for stage, module in modules.items()
@@ -69,7 +71,8 @@ class Pipeline:
             losses: list[Tensor] = []
             inputs, targets = own_tokens(part, self._positions)
             first = (inputs,) if self._stages[0].is_first else ()
-            schedule(*first, target=targets if self._stages[-1].is_last else None, losses=losses)
+            told = told_of_documents(inputs, end=self._end_of_document)
+            schedule(*first, target=targets if self._stages[-1].is_last else None, losses=losses, **told)
             total += sum(loss.detach() for loss in losses)
         return total
 

@@ -5,7 +5,7 @@ Of 2n equal pieces rank i has the i-th and the (2n - 1 - i)-th, so that every ra
 causal triangle, at every step of the ring (Brandon et al. 2023, arXiv:2311.09431): at its own keys the triangle, at
 those of an earlier rank all queries against the early piece, at those of a later one the late queries against both.
 
-torch's own context parallelism has no CPU kernel and is experimental, hence by hand. One operator, so that selective
+torch's own context parallelism has no CPU kernel and is experimental, hence by hand. One operator, so that pointwise
 recomputation can keep its output instead of sending everything round again.
 """
 

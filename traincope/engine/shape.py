@@ -29,7 +29,7 @@ def _experts(config: ExpertsConfig, *, shared_ffn: int) -> Experts:
 
 
 def amounts(config: Config) -> Amounts:
-    """What every step goes over: whole sequences, of which attention sees all; no token dropped by an expert."""
+    """What a step goes over at most: whole sequences, no documents within; no token dropped by an expert."""
     tokens = config.tokens_per_step
     return Amounts(
         tokens=tokens,

@@ -54,15 +54,18 @@ class Schedule:
         self._training = self._runtime.pipeline_order_with_comms
         self._evaluation = _forward_only(orders, num_stages=stages[0].num_stages)
 
-    def step(self, *args: Tensor, target: Tensor | None, losses: list[Tensor]) -> None:
-        """Forward and backward of a batch; `losses` becomes the microbatches' shares where the last stage is."""
-        self._runtime.pipeline_order_with_comms = self._training
-        self._runtime.step(*args, target=target, losses=losses, return_outputs=False)
+    def step(self, *args: Tensor, target: Tensor | None, losses: list[Tensor], **told: Tensor) -> None:
+        """Forward and backward of a batch; `losses` becomes the microbatches' shares where the last stage is.
 
-    def eval(self, *args: Tensor, target: Tensor | None, losses: list[Tensor]) -> None:
+        `told`: of the batch's sequences, cut into microbatches with it, and given to every stage by name.
+        """
+        self._runtime.pipeline_order_with_comms = self._training
+        self._runtime.step(*args, target=target, losses=losses, return_outputs=False, **told)
+
+    def eval(self, *args: Tensor, target: Tensor | None, losses: list[Tensor], **told: Tensor) -> None:
         """Forward alone: torch would walk through the backwards too, and fails where a rank has neighbouring stages."""
         self._runtime.pipeline_order_with_comms = self._evaluation
-        self._runtime.eval(*args, target=target, losses=losses, return_outputs=False)
+        self._runtime.eval(*args, target=target, losses=losses, return_outputs=False, **told)
 
 
 def _as_torchs(action: Action) -> _schedules._Action:

@@ -19,6 +19,7 @@ from traincope.engine.config import Config
 from traincope.engine.context_parallel import apply_context_parallel, own_positions
 from traincope.engine.corpus import read_corpus
 from traincope.engine.data_parallel import apply_ddp
+from traincope.engine.documents import squared_lengths
 from traincope.engine.expert_load import ExpertLoad, expert_loads
 from traincope.engine.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
 from traincope.engine.initialise import initialise
@@ -35,7 +36,7 @@ from traincope.engine.whole import WholeModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """One optimizer step, the same on every rank."""
+    """One optimizer step, the same on every rank but for `squared_lengths`."""
 
     step: int
     """Counted from 1."""
@@ -45,6 +46,8 @@ class StepResult:
     """Norm of the whole gradient before clipping; None as above."""
     tokens: int
     """Tokens of the global batch."""
+    squared_lengths: int
+    """Of this replica's slice of the batch: summed over its documents, or over whole sequences without any."""
 
 
 class Passes(Protocol):
@@ -88,6 +91,7 @@ class Trainer:
                 loss=self._global_mean(loss) if logged else None,
                 grad_norm=norm.item() if logged else None,
                 tokens=self.config.tokens_per_step,
+                squared_lengths=squared_lengths(batch[:, :-1], end=self.config.data.end_of_document),
             )
 
     def evaluate(self) -> float:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from traincope.engine.model import causal_attention
+from traincope.engine.attention import causal_attention
 from traincope.engine.torch_private import group_named
 
 OPERATOR = "traincope.exchange"

@@ -9,7 +9,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from traincope.engine.config import Config
 from traincope.engine.context_parallel import own_tokens
-from traincope.engine.model import Positions, next_token_loss
+from traincope.engine.documents import told_of_documents
+from traincope.engine.model import next_token_loss
+from traincope.engine.rotary import Positions
 
 
 class WholeModel:
@@ -20,6 +22,7 @@ class WholeModel:
         self.model = model
         self._positions = positions
         self._accumulation = config.train.accumulation
+        self._end_of_document = config.data.end_of_document
         self._keeps_parameters = config.fsdp.stage == 2
 
     def train(self, batch: Tensor) -> Tensor:
@@ -41,7 +44,8 @@ class WholeModel:
 
     def _loss(self, part: Tensor) -> Tensor:
         inputs, targets = own_tokens(part, self._positions)
-        return next_token_loss(self.model(inputs), targets)
+        logits = self.model(inputs, **told_of_documents(inputs, end=self._end_of_document))
+        return next_token_loss(logits, targets)
 
     def _reduce_gradients(self, wanted: bool) -> AbstractContextManager[None]:
         if isinstance(self.model, FSDPModule) and self._keeps_parameters:

@@ -18,9 +18,9 @@ class TrainConfig:
     """Backward passes whose gradients are summed into one step."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Type of the matrix products; weights and their updates stay fp32."""
-    recompute: Literal["none", "selective", "full"] = "none"
-    """What backward computes again instead of keeping it: nothing; all but matrix products and attention; whole
-    blocks."""
+    recompute: Literal["none", "pointwise", "selective", "full"] = "none"
+    """What backward computes again instead of keeping it: nothing; all but matrix products and attention; attention's
+    scores, softmax and mixing; whole blocks."""
     seed: int = 0
     """Decides the starting weights and the order of the data."""
     log_every: int = 1

@@ -49,6 +49,7 @@ class Config:
         self.offload.check(self.parallel, self.ddp)
         self._check_heads()
         self._check_sequence()
+        self._check_documents()
         self._check_experts()
         self._check_recompute()
         require(
@@ -103,6 +104,22 @@ class Config:
             self.model.sequence % pieces == 0,
             f"model.sequence = {self.model.sequence} does not split into the {pieces} equal pieces that cp = "
             f"{parallel.cp} ({parallel.cp_method}) and tp = {parallel.tp} need; use a multiple of {pieces}",
+        )
+
+    def _check_documents(self) -> None:
+        """Attention over a cut sequence knows of its pieces, not of documents in it."""
+        end, parallel = self.data.end_of_document, self.parallel
+        if end is None:
+            return
+        require(
+            end < self.model.vocabulary,
+            f"data.end_of_document = {end} is none of the {self.model.vocabulary} tokens of model.vocabulary; "
+            "give a smaller one",
+        )
+        require(
+            parallel.cp == 1,
+            f"data.end_of_document = {end} ends attention within sequences, which parallel.cp = {parallel.cp} cuts; "
+            "set cp = 1, or leave it out",
         )
 
     @property

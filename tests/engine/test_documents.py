@@ -1,0 +1,122 @@
+"""Documents packed in sequences: each is attended to, placed and learnt from as if it were alone."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from traincope.engine.attention import Core
+from traincope.engine.config import ExpertsConfig, ModelConfig
+from traincope.engine.documents import Documents, places, squared_lengths, told_of_documents
+from traincope.engine.initialise import initialise
+from traincope.engine.model import GPT
+from traincope.engine.recompute import apply_recompute
+
+END = 7
+TOKENS = torch.tensor([[1, 2, END, END, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 1, END], [END, 1, 2, END, 3, END, 4, 5]])
+LENGTHS = ((3, 1, 4), (8,), (1, 3, 2, 2))
+CONFIG = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=8, vocabulary=16)
+
+
+def make(experts: ExpertsConfig | None = None) -> GPT:
+    model = GPT(CONFIG, experts=experts)
+    initialise(model, CONFIG, seed=0)
+    return model
+
+
+def spans() -> list[tuple[int, slice]]:
+    """Sequence and tokens of each document."""
+    ends = [(0, *accumulate(lengths)) for lengths in LENGTHS]
+    return [
+        (row, slice(start, stop))
+        for row, stops in enumerate(ends)
+        for start, stop in zip(stops, stops[1:], strict=False)
+    ]
+
+
+def test_places_begin_anew_after_the_end_of_a_document_and_with_a_sequence() -> None:
+    assert places(TOKENS, end=END).tolist() == [
+        [0, 1, 2, 0, 0, 1, 2, 3],
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [0, 0, 1, 2, 0, 1, 0, 1],
+    ]
+
+
+def test_lengths_are_those_between_two_ends() -> None:
+    assert Documents.at(places(TOKENS, end=END), CONFIG).lengths == LENGTHS
+
+
+def test_squared_lengths_are_of_documents_or_of_whole_sequences() -> None:
+    assert squared_lengths(TOKENS, end=END) == (9 + 1 + 16) + 64 + (1 + 9 + 4 + 4)
+    assert squared_lengths(TOKENS, end=None) == 3 * 64
+
+
+def test_a_model_that_attends_to_whole_sequences_is_told_nothing() -> None:
+    assert told_of_documents(TOKENS, end=None) == {}
+
+
+def test_attention_of_a_document_is_to_the_bit_what_it_is_alone() -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, heads, 8, 8, requires_grad=True) for heads in (4, 2, 2))
+    documents, core = Documents.at(places(TOKENS, end=END), CONFIG), Core()
+    packed = core(query, key, value, documents=documents)
+    packed.square().sum().backward()
+    for row, span in spans():
+        alone = [each[row : row + 1, :, span].detach().requires_grad_() for each in (query, key, value)]
+        mixed = core(*alone)
+        assert torch.equal(packed[row : row + 1, :, span], mixed)
+        mixed.square().sum().backward()
+        for whole, part in zip((query, key, value), alone, strict=True):
+            assert whole.grad is not None
+            assert part.grad is not None
+            assert torch.equal(whole.grad[row : row + 1, :, span], part.grad)
+
+
+def test_a_token_changes_nothing_in_other_documents() -> None:
+    model, told = make(), told_of_documents(TOKENS, end=END)
+    changed = TOKENS.clone()
+    changed[0, 4] = 9
+    apart = (model(TOKENS, **told) - model(changed, **told)).abs().amax(dim=2)
+    assert torch.all(apart[0, 4:] > 1e-5)
+    apart[0, 4:] = 0.0
+    assert not apart.any()
+
+
+def loss_of(model: GPT, tokens: Tensor, targets: Tensor, **told: Tensor) -> Tensor:
+    """Summed over tokens."""
+    return functional.cross_entropy(model(tokens, **told).flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+@pytest.mark.parametrize("mode", ["none", "pointwise", "selective", "full"])
+@pytest.mark.parametrize("experts", [None, ExpertsConfig(number=4, top_k=2, ffn=24, balance=0.0)], ids=["dense", "moe"])
+def test_training_on_packed_documents_is_training_on_each_alone(experts: ExpertsConfig | None, mode: str) -> None:
+    """Their losses add up, and so do their gradients."""
+    packed, alone = make(experts), make(experts)
+    apply_recompute(packed, mode)  # type: ignore[arg-type]
+    targets = TOKENS.roll(-1, dims=1)
+    loss = loss_of(packed, TOKENS, targets, **told_of_documents(TOKENS, end=END))
+    loss.backward()
+    total = 0.0
+    for row, span in spans():
+        one = loss_of(alone, TOKENS[row : row + 1, span], targets[row : row + 1, span])
+        one.backward()
+        total += one.item()
+    assert loss.item() == pytest.approx(total, rel=1e-6)
+    for (name, parameter), other in zip(packed.named_parameters(), alone.parameters(), strict=True):
+        assert parameter.grad is not None, name
+        torch.testing.assert_close(parameter.grad, other.grad, atol=2e-6, rtol=1e-5)
+
+
+def test_one_document_in_each_sequence_is_no_packing() -> None:
+    model, tokens = make(), TOKENS.masked_fill(TOKENS == END, 1)
+    assert torch.equal(model(tokens, **told_of_documents(tokens, end=END)), model(tokens))
+
+
+def test_each_document_is_turned_from_place_zero() -> None:
+    cos, sin = Documents.at(places(TOKENS, end=END), replace(CONFIG, rope_theta=1.0)).rotation
+    assert cos.shape == sin.shape == (3, 1, 8, 4)
+    torch.testing.assert_close(cos[0, 0, :, 0], torch.tensor([0.0, 1.0, 2.0, 0.0, 0.0, 1.0, 2.0, 3.0]).cos())
+    torch.testing.assert_close(sin[2, 0, :, 3], torch.tensor([0.0, 0.0, 1.0, 2.0, 0.0, 1.0, 0.0, 1.0]).sin())
