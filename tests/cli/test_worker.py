@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from traincope.cli.worker import expert_values, settings
-from traincope.engine.config import Config, DataConfig, ExpertsConfig, ModelConfig, TrainConfig
+from traincope.cli.worker import document_values, expert_values, settings
+from traincope.engine.config import Config, DataConfig, ExpertsConfig, ModelConfig, ParallelConfig, TrainConfig
 from traincope.engine.trainer import Trainer
 
 MODEL = ModelConfig(layers=2, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16)
@@ -37,6 +37,26 @@ def test_an_expert_is_told_by_the_token_that_passes_it() -> None:
 def test_what_a_capacity_drops_is_not_told_before_it_is_known() -> None:
     capped = replace(EXPERTS, capacity_factor=1.0)
     assert settings(Config(model=MODEL, experts=capped))["routed_tokens_per_step"] is None
+
+
+def test_squared_lengths_of_documents_are_told_of_every_step_and_shared_out_over_ranks(tmp_path: Path) -> None:
+    """Eight bytes a document, two in a sequence of 16: a batch of 4 has 8, of 64 each; ranks of `tp` have the same."""
+    (tmp_path / "text").write_text("abcdefg\n" * 400)
+    data = DataConfig(path=str(tmp_path / "text"), end_of_document=ord("\n"))
+    config = Config(model=MODEL, data=data, train=TrainConfig(steps=1, batch=BATCH))
+    assert settings(config)["squared_lengths_per_step"] is None
+    (result,) = Trainer(config, device=torch.device("cpu")).steps()
+    assert document_values(config, result) == {"step_squared_lengths": 8 * 64}
+    on_four = replace(config, parallel=ParallelConfig(fsdp=2, tp=2))
+    assert document_values(on_four, replace(result, squared_lengths=4 * 64)) == {"step_squared_lengths": 2 * 64}
+
+
+def test_whole_sequences_are_told_once_and_logged_never(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("abcdefg\n" * 400)
+    config = Config(model=MODEL, data=DataConfig(path=str(tmp_path / "text")), train=TrainConfig(steps=1, batch=BATCH))
+    (result,) = Trainer(config, device=torch.device("cpu")).steps()
+    assert result.squared_lengths == settings(config)["squared_lengths_per_step"] == BATCH * 16 * 16
+    assert document_values(config, result) == {}
 
 
 @pytest.mark.parametrize("every", [1, 2])

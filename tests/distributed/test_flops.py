@@ -33,7 +33,12 @@ TWO = (
     "tp 2, packed, selective",
     "pp 2 zb-v, packed",
 )
-FOUR = ("fsdp 2 x tp 2, packed", "fsdp 2 x cp 2 ulysses", "pp 2 1f1b x tp 2", "pp 2 1f1b x fsdp 2, ep 2, with a capacity")
+FOUR = (
+    "fsdp 2 x tp 2, packed",
+    "fsdp 2 x cp 2 ulysses",
+    "pp 2 1f1b x tp 2",
+    "pp 2 1f1b x fsdp 2, ep 2, with a capacity",
+)
 """Of the layouts of `make truth-flops`."""
 
 

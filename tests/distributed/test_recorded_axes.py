@@ -40,6 +40,7 @@ def recorded(
     pool: Pool, directory: Path, parallel: ParallelConfig, *, tables: dict[str, Any] | None = None, **settings: Any
 ) -> Table:
     """Of a training that never looks at its loss: to sum it takes the world's group, which has no axis."""
+    directory.mkdir(exist_ok=True)
     text = directory / "text"
     text.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
     config = small_config(str(text), parallel, log_every=STEPS + 1, **settings)
@@ -107,6 +108,16 @@ def test_ulysses(two_ranks: Pool, tmp_path: Path) -> None:
         ("cp", "all_to_all"): (4 * L, 2 * L * token * B * S // 2),
         **fsdp_table("fsdp_cp", weights=L * BLOCK + 2 * V * H + NORMS),
     }
+
+
+def test_what_selective_recomputation_sends_again(two_ranks: Pool, tmp_path: Path) -> None:
+    """Attention's inputs: keys and values once more round the ring; of the exchanges the first, for nothing reads what
+    comes back."""
+    ring = recorded(two_ranks, tmp_path / "ring", ParallelConfig(cp=2), recompute="selective")
+    assert ring["cp", "send"] == (L * 5, L * 5 * 2 * (B * KV_HEADS * S * D * FLOAT) // 2)
+    heads = recorded(two_ranks, tmp_path / "heads", ParallelConfig(cp=2, cp_method="ulysses"), recompute="selective")
+    token = (3 * (HEADS + 2 * KV_HEADS) + 2 * HEADS) * D * FLOAT
+    assert heads["cp", "all_to_all"] == (5 * L, L * token * B * S // 2)
 
 
 def test_shards_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> None:

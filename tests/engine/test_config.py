@@ -47,6 +47,19 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: DataConfig(held_out=1.0),
         "data.held_out = 1.0 is no share; give one between 0 and 1",
     ),
+    "an end that is no token": (
+        lambda: DataConfig(end_of_document=-1),
+        "data.end_of_document = -1 is no token; give one, or leave it out",
+    ),
+    "an end that the model does not know": (
+        lambda: Config(data=DataConfig(end_of_document=257)),
+        "data.end_of_document = 257 is none of the 257 tokens of model.vocabulary; give a smaller one",
+    ),
+    "documents in cut sequences": (
+        lambda: Config(data=DataConfig(end_of_document=256), parallel=ParallelConfig(cp=2)),
+        "data.end_of_document = 256 ends attention within sequences, which parallel.cp = 2 cuts; set cp = 1, or leave "
+        "it out",
+    ),
     "negative workers": (
         lambda: DataConfig(workers=-1),
         "data.workers = -1 is negative; 0 means no background processes",

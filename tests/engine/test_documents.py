@@ -1,7 +1,7 @@
 """Documents packed in sequences: each is attended to, placed and learnt from as if it were alone."""
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
@@ -29,11 +29,10 @@ def make(experts: ExpertsConfig | None = None) -> GPT:
 
 def spans() -> list[tuple[int, slice]]:
     """Sequence and tokens of each document."""
-    ends = [(0, *accumulate(lengths)) for lengths in LENGTHS]
     return [
         (row, slice(start, stop))
-        for row, stops in enumerate(ends)
-        for start, stop in zip(stops, stops[1:], strict=False)
+        for row, lengths in enumerate(LENGTHS)
+        for start, stop in pairwise(accumulate(lengths, initial=0))
     ]
 
 

@@ -82,8 +82,9 @@ def test_a_ring_is_what_was_recorded() -> None:
     keys_and_values = 2 * (B * KV_HEADS * S * D * FLOAT) // 2
     rows = sent(Layout(cp=2, micro_batch=B))
     assert rows["cp", "send", "keys, values"] == (L * hops, L * hops * keys_and_values)
-    again = sent(Layout(cp=4, micro_batch=B), recompute=Recompute.FULL)
-    assert again["cp", "send", "keys, values"][0] == L * (3 * 3 + 4)
+    for recompute in (Recompute.SELECTIVE, Recompute.FULL):
+        again = sent(Layout(cp=4, micro_batch=B), recompute=recompute)
+        assert again["cp", "send", "keys, values"][0] == L * (3 * 3 + 4)
 
 
 def test_ulysses_is_what_was_recorded() -> None:
@@ -132,10 +133,18 @@ def test_shared_experts_are_one_stream_more() -> None:
     assert rows["tp", "all_gather", "activations"][0] == 2 * 2 * (1 + 2 + 1) + 2
 
 
-@pytest.mark.parametrize(("recompute", "passes"), [(Recompute.NONE, 2), (Recompute.SELECTIVE, 2), (Recompute.FULL, 3)])
-def test_a_forward_that_runs_again_exchanges_heads_and_tokens_again(recompute: Recompute, passes: int) -> None:
+@pytest.mark.parametrize(
+    ("recompute", "theres", "backs"), [(Recompute.NONE, 2, 2), (Recompute.SELECTIVE, 3, 2), (Recompute.FULL, 3, 3)]
+)
+def test_attention_that_runs_again_exchanges_heads_again(recompute: Recompute, theres: int, backs: int) -> None:
+    """Queries, keys and values there; what attention makes of them back, where a product behind it reads it."""
     rows = sent(Layout(cp=2, cp_method="ulysses", micro_batch=B), recompute=recompute)
-    assert rows["cp", "all_to_all", "heads"][0] == passes * 2 * L
+    there, back = (HEADS + 2 * KV_HEADS) * D * FLOAT, HEADS * D * FLOAT
+    assert rows["cp", "all_to_all", "heads"] == ((theres + backs) * L, L * (theres * there + backs * back) * B * S // 2)
+
+
+@pytest.mark.parametrize(("recompute", "passes"), [(Recompute.NONE, 2), (Recompute.SELECTIVE, 2), (Recompute.FULL, 3)])
+def test_a_forward_that_runs_again_exchanges_tokens_again(recompute: Recompute, passes: int) -> None:
     rows = sent(Layout(dp=4, ep=4, micro_batch=B), shape=EXPERTS, recompute=recompute)
     assert rows["ep", "all_to_all", "tokens"][0] == passes * 2 * 2
 

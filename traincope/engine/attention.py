@@ -74,7 +74,8 @@ def _by_document(
         for document in zip(*(piece.split(sequence, dim=2) for piece in pieces), strict=True)
     ]
     sequences, _, tokens, _ = tensors[0].shape
-    return torch.cat(mixed, dim=1).squeeze(0).unflatten(0, (sequences, tokens)).transpose(1, 2)
+    whole: Tensor = torch.cat(mixed, dim=1).squeeze(0).unflatten(0, (sequences, tokens)).transpose(1, 2)
+    return whole
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -67,6 +67,11 @@ class Traffic:
         """Whether blocks' forwards run twice, collectives included."""
         return self.recompute is Recompute.FULL
 
+    @property
+    def attention_again(self) -> bool:
+        """Whether attention does, over all of a sequence that context parallelism cuts."""
+        return self.recompute is not Recompute.NONE
+
     def blocks(self, rank: int) -> tuple[int, int]:
         """On a rank of the pipeline: (all, those with experts)."""
         blocks = [block for stage in self.layout.stages(rank) for block in self.layout.blocks(stage, self.shape)]
@@ -172,7 +177,7 @@ def _ring(traffic: Traffic, blocks: int) -> Volume:
     """
     layout = traffic.layout
     numbers = 2 * traffic.tokens * traffic.shape.kv_width // layout.tp
-    hops = (layout.cp - 1) * (3 if traffic.again else 2)
+    hops = (layout.cp - 1) * (3 if traffic.attention_again else 2)
     return Volume(
         axis="cp",
         operation="send",
@@ -187,17 +192,18 @@ def _ulysses(traffic: Traffic, blocks: int) -> Volume:
     """Queries, keys and values exchanged for heads, the output back, and all of it in backward.
 
     Jacobs et al. 2023, arXiv:2309.14509, section 3.2: 4 N h / P of a block's forward where all heads have keys.
+    Attention that alone runs again needs no exchange behind it.
     """
     layout, shape = traffic.layout, traffic.shape
-    numbers = 2 * traffic.tokens * (shape.query_width + shape.kv_width) // layout.tp
-    passes = 3 if traffic.again else 2
+    there, back = traffic.tokens * (shape.query_width + 2 * shape.kv_width), traffic.tokens * shape.query_width
+    theres, backs = 3 if traffic.attention_again else 2, 3 if traffic.again else 2
     return Volume(
         axis="cp",
         operation="all_to_all",
         what="heads",
         ranks=layout.cp,
-        count=2 * passes * blocks,
-        num_bytes=passes * blocks * numbers * traffic.number,
+        count=(theres + backs) * blocks,
+        num_bytes=blocks * (theres * there + backs * back) // layout.tp * traffic.number,
     )
 
 
