@@ -34,7 +34,8 @@ def test_text_says_the_same_and_the_convention(capsys: pytest.CaptureFixture[str
         "MFU  50.7 %   139 PFLOP a step, 158 TFLOP/s a GPU\n"
         "HFU  51.4 %   141 PFLOP a step, 160 TFLOP/s a GPU\n"
         "174,575,321,088 parameters in matrices\n"
-        "Korthikanti et al. 2022, equations 7 and 8, but causal attention halved\n"
+        "Korthikanti et al. 2022, equations 7 and 8 (of selective recomputation thrice \n"
+        "what runs again, as in equation 8), but causal attention halved\n"
     )
 
 

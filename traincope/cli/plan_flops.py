@@ -25,6 +25,7 @@ SOURCES = {
 WHOLE = ": causal attention not halved"
 HALVED = ", but causal attention halved"
 PACKED = ", within documents only"
+THRICE = " (of selective recomputation thrice what runs again, as in equation 8)"
 
 
 class Answer(TypedDict):
@@ -121,6 +122,8 @@ def _convention(arguments: argparse.Namespace) -> str:
     source = SOURCES[arguments.convention]
     if arguments.convention == SIX_N:
         return source
+    if arguments.recompute == Recompute.SELECTIVE:
+        source += THRICE
     packed = PACKED if arguments.squared_lengths is not None else ""
     return source + packed + (HALVED if arguments.causal_half else WHOLE)
 

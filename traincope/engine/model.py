@@ -39,27 +39,27 @@ class GPT(nn.Module):
         self.norm = nn.RMSNorm(config.hidden) if last else None
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if last else None
         self.through: Callable[..., Tensor] = straight
-        """How activations pass a block, `through(block, x, documents=...)`."""
+        """How activations pass a block, which is told of documents where there are any."""
 
     def forward(self, x: Tensor, *, places: Tensor | None = None) -> Tensor:
         """Tokens (B, S), or activations (B, S, H) of the stage before -> logits (B, S, V), or activations.
 
         `places` (B, S), of every token in its document: attention stays within; None: it sees whole sequences.
         """
-        documents = None if places is None else Documents.at(places, self.config)
+        told = {} if places is None else {"documents": Documents.at(places, self.config)}
         with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             if self.embedding is not None:
                 x = self.embedding(x)
             for block in self.blocks.values():
-                x = self.through(block, x, documents=documents)
+                x = self.through(block, x, **told)
             if self.norm is not None and self.output is not None:
                 x = self.output(self.norm(x))
             return x
 
 
-def straight(block: nn.Module, x: Tensor, *, documents: Documents | None) -> Tensor:
+def straight(block: nn.Module, x: Tensor, **told: Documents) -> Tensor:
     """Activations through a block, all that backward needs being kept."""
-    result: Tensor = block(x, documents=documents)
+    result: Tensor = block(x, **told)
     return result
 
 
