@@ -17,7 +17,7 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: expor
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-live bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy dashboards pictures clean
+.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy metrics-table dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -76,7 +76,9 @@ bench: setup
 
 bench-live: setup
 	$(BIN)/python -m tests.bench.live
-	$(BIN)/python -m tests.bench.scrape
+
+bench-diff: setup
+	$(BIN)/python -m tests.bench.diff
 
 bench-viewer: setup
 	$(BIN)/python -m tests.bench.viewer
@@ -113,6 +115,9 @@ truth-plan: setup
 
 accuracy: setup
 	$(BIN)/python -m tests.truth.accuracy
+
+metrics-table: setup
+	@$(BIN)/python -c "from traincope_exporters.documentation import write; write('docs/METRICS.md')"
 
 dashboards: setup
 	$(BIN)/traincope dashboards build

@@ -14,7 +14,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from rich.console import Console
 from rich.table import Table
-from traincope_exporters.exposition import Exposition
 
 from traincope import metrics
 from traincope.live.distributions import Histogram
@@ -25,6 +24,7 @@ from traincope.live.window import RankState, RankStatus
 from traincope.metrics import MAX_SERIES_PER_RANK, Exemplar
 from traincope.store.cards import RankInfo, RunInfo
 from traincope.topology import Host, RankCoord
+from traincope_exporters.exposition import Exposition
 
 NODES = 1250
 RANKS = 8

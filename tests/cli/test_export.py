@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from traincope_exporters import folded
 
 from tests.exporters.receiver import collector
 from tests.ingest.writing import complete, kineto
 from traincope.cli.main import main
 from traincope.errors import RunDirectoryError
 from traincope.ingest import import_traces
+from traincope_exporters import folded
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "format-1"
 

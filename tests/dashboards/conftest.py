@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from traincope_dashboards.board import Look
-from traincope_dashboards.build import Settings, rules, write
-from traincope_dashboards.limits import Limits
 
 from tests.dashboards import exposition, servers
 from tests.debian import need
+from traincope_dashboards.board import Look
+from traincope_dashboards.build import Settings, rules, write
+from traincope_dashboards.limits import Limits
 
 QUICK = Limits(window_seconds=5, baseline_seconds=60, event_seconds=60, hold=0.005)
 """Rates look back 5 s, and what must last five minutes lasts 1.5 s."""

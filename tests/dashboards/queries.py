@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from traincope_dashboards.recorded import RECORDED
-
 from traincope.metrics import BY_PROMETHEUS
+from traincope_dashboards.recorded import RECORDED
 
 VARIABLES = {"$run": "job-1", "$host": ".*", "$rank": ".*", "$axis": ".*", "$__rate_interval": "5s"}
 """As Grafana would fill them in, "All" chosen."""

@@ -2,11 +2,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from traincope_dashboards.alerts import alerts
-from traincope_dashboards.limits import Limits
-
 from tests.dashboards.cases import CASES, Case
 from tests.debian import need
+from traincope_dashboards.alerts import alerts
+from traincope_dashboards.limits import Limits
 
 RULES = Path(__file__).parents[2] / "dashboards" / "prometheus"
 ALERTS = {alert.name: alert for alert in alerts(Limits())}

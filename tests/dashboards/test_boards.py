@@ -4,8 +4,6 @@ from collections import Counter, defaultdict
 
 import pytest
 from grafana_foundation_sdk.models import units
-from traincope_dashboards.board import Look
-from traincope_dashboards.build import dashboards
 
 from tests.dashboards.queries import LABELS_OF, labels, series_names, targets
 from traincope.metrics import (
@@ -23,6 +21,8 @@ from traincope.metrics import (
     MODULE_TIME,
 )
 from traincope.palette import colour
+from traincope_dashboards.board import Look
+from traincope_dashboards.build import dashboards
 
 BUILT = {name: json.loads(text) for name, text in dashboards(Look()).items()}
 PANELS = {

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.dashboards.queries import LABELS_OF, labels, series_names
+from tests.debian import need
+from traincope.cli.main import COMMANDS
 from traincope_dashboards import runbooks
 from traincope_dashboards.alerts import alerts
 from traincope_dashboards.board import Look
 from traincope_dashboards.build import DASHBOARDS, RULES, RUNBOOKS, Settings, build
 from traincope_dashboards.limits import Limits
 from traincope_dashboards.push import FOLDERS, datasource
-
-from tests.dashboards.queries import LABELS_OF, labels, series_names
-from tests.debian import need
-from traincope.cli.main import COMMANDS
 
 DIRECTORY = Path(__file__).parents[2] / "dashboards"
 COMPOSE = DIRECTORY / "compose"

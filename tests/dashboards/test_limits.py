@@ -1,9 +1,9 @@
 import pytest
+
+from traincope.errors import UsageError
 from traincope_dashboards.alerts import alerts
 from traincope_dashboards.limits import Limits, duration, with_settings
 from traincope_dashboards.rules import alerting
-
-from traincope.errors import UsageError
 
 
 def test_a_limit_that_is_set_is_in_its_rule() -> None:

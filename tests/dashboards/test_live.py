@@ -4,16 +4,16 @@ import json
 import re
 
 import pytest
+
+from tests.dashboards.conftest import Stack
+from tests.dashboards.queries import Target, filled_in, targets
+from traincope.metrics import STEP_TIMES
 from traincope_dashboards.board import Look
 from traincope_dashboards.boards import ledger
 from traincope_dashboards.build import dashboards
 from traincope_dashboards.panels import STEP
 from traincope_dashboards.recorded import RECORDED
 from traincope_dashboards.variables import make_scopes
-
-from tests.dashboards.conftest import Stack
-from tests.dashboards.queries import Target, filled_in, targets
-from traincope.metrics import STEP_TIMES
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from traincope_dashboards.board import Look
-from traincope_dashboards.grafana import Grafana
-from traincope_dashboards.push import push
 
 from tests.dashboards.fake_grafana import TOKEN, FakeGrafana, serving
 from tests.dashboards.servers import free_port
 from traincope.errors import ServerError, UsageError
+from traincope_dashboards.board import Look
+from traincope_dashboards.grafana import Grafana
+from traincope_dashboards.push import push
 
 LOOK = Look()
 

@@ -1,8 +1,8 @@
 import pytest
-from traincope_dashboards.recorded import EXPOSED_SHARE, RECORDED
-from traincope_dashboards.scope import Scope
 
 from traincope.metrics import COLLECTIVE_TIMES, LEDGER, MFU
+from traincope_dashboards.recorded import EXPOSED_SHARE, RECORDED
+from traincope_dashboards.scope import Scope
 
 RUN = Scope(matchers={"run": '="$run"', "rank": '=~"$rank"'}, window="5m")
 

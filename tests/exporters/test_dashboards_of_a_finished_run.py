@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from traincope_dashboards.board import Look
-from traincope_dashboards.build import dashboards
-from traincope_exporters.history import LIVE_ONLY
-from traincope_exporters.openmetrics import openmetrics
 
 from tests.dashboards import queries
 from tests.exporters.prometheus_over import prometheus_over
 from traincope import open_run
 from traincope.metrics import BY_PROMETHEUS
+from traincope_dashboards.board import Look
+from traincope_dashboards.build import dashboards
+from traincope_exporters.history import LIVE_ONLY
+from traincope_exporters.openmetrics import openmetrics
 
 NOT_IN_THE_DEMO = {
     *(name for name, metric in BY_PROMETHEUS.items() if metric.name.startswith(LIVE_ONLY)),

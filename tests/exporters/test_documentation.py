@@ -5,10 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from traincope_exporters import settings
 
 from tests.debian import need
 from traincope.live.discovery import DIRECTORY_VARIABLE
+from traincope_exporters import settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text()
 CONFIGURATIONS = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "scrape_configs" in block]

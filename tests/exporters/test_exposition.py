@@ -10,12 +10,12 @@ from prometheus_client import parser as text_format
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import parser as openmetrics_format
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from traincope_exporters.documentation import markdown
-from traincope_exporters.exposition import Exposition
 
 from tests.exporters.everything import everything
 from traincope import metrics
 from traincope.metrics import CATALOGUE, Distribution, Metric, Sample, Type
+from traincope_exporters.documentation import markdown
+from traincope_exporters.exposition import Exposition
 
 TABLE = Path(__file__).parents[2] / "docs" / "METRICS.md"
 

@@ -1,13 +1,13 @@
 """Folded stacks: every ns of complete steps, once, under what it went to."""
 
 import pytest
-from traincope_exporters.folded import folded
 
 from tests.exporters.runs import forward, gather, two_ranks
 from tests.timeline.build import Row, phase, rank, timeline
 from traincope import analyze, open_run
 from traincope.errors import RunDirectoryError
 from traincope.events import Kind, Phase
+from traincope_exporters.folded import folded
 
 
 def test_time_goes_to_axis_operation_and_call_and_adds_up_to_the_steps() -> None:

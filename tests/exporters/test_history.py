@@ -1,9 +1,6 @@
 """Series of a finished run: what each metric was at the end of each step."""
 
 import numpy as np
-from traincope_exporters.history import MAKERS, Series, final
-from traincope_exporters.history.finished import Finished
-from traincope_exporters.history.series import counter, gauge, histogram
 
 from tests.exporters.runs import memory, two_ranks
 from tests.timeline.build import Row, action, phase
@@ -11,6 +8,9 @@ from traincope import analyze, metrics, open_run
 from traincope.events import OPEN, Kind, Phase
 from traincope.metrics import Metric
 from traincope.timeline import Timeline
+from traincope_exporters.history import MAKERS, Series, final
+from traincope_exporters.history.finished import Finished
+from traincope_exporters.history.series import counter, gauge, histogram
 
 MS = 1_000_000
 SECOND = 1_000_000_000

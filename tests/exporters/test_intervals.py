@@ -1,13 +1,13 @@
 """Records with names, outer ones first, and lanes on which they do not cross."""
 
 from hypothesis import given
-from traincope_exporters.intervals import Interval, collectives, in_thread, intervals, lanes, steps
-from traincope_exporters.tracks import tracks
 
 from tests.exporters.runs import two_ranks
 from tests.exporters.test_balance import intervals as some_intervals
 from tests.timeline.build import Row, action, phase
 from traincope.events import OPEN, Flag, Kind, Phase
+from traincope_exporters.intervals import Interval, collectives, in_thread, intervals, lanes, steps
+from traincope_exporters.tracks import tracks
 
 
 def shown(*more: Row) -> list[Interval]:

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from traincope_exporters.history import LIVE_ONLY, MAKERS, final
-from traincope_exporters.openmetrics import openmetrics
 
 from tests.exporters.prometheus_over import prometheus_over
 from tests.exporters.runs import event, two_ranks
@@ -16,6 +14,8 @@ from traincope.errors import RunDirectoryError
 from traincope.events import Kind, Phase
 from traincope.metrics import BY_PROMETHEUS, CATALOGUE, Type
 from traincope.report import to_document, to_json
+from traincope_exporters.history import LIVE_ONLY, MAKERS, final
+from traincope_exporters.openmetrics import openmetrics
 
 DEMO = Path("sample_runs/demo")
 

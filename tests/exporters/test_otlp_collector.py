@@ -6,15 +6,15 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from traincope_exporters.exports import Address
-from traincope_exporters.otlp import OtlpPush, send
-from traincope_exporters.otlp.collector import Target
 
 from tests.exporters.runs import two_ranks
 from tests.timeline.build import timeline
 from traincope import metrics
 from traincope.errors import RunDirectoryError, ServerError, UsageError
 from traincope.metrics import Sample
+from traincope_exporters.exports import Address
+from traincope_exporters.otlp import OtlpPush, send
+from traincope_exporters.otlp.collector import Target
 
 SAMPLES = [Sample(metric=metrics.LAST_STEP, labels=("r", "h", "0"), value=1)]
 

@@ -1,16 +1,15 @@
 """What happened to a run, as a collector gets it: severity, time, words, and the span it belongs to."""
 
-from traincope_exporters.exports import Address
-from traincope_exporters.otlp import send
-from traincope_exporters.otlp.logs import logs, severity
-from traincope_exporters.otlp.spans import spans
-
 from tests.exporters.receiver import attributes, collector
 from tests.exporters.runs import event, two_ranks
 from tests.timeline.build import Row
 from traincope import analyze
 from traincope.analysis import Fault, FaultKind
 from traincope.events import Kind
+from traincope_exporters.exports import Address
+from traincope_exporters.otlp import send
+from traincope_exporters.otlp.logs import logs, severity
+from traincope_exporters.otlp.spans import spans
 
 NAN = 0x7FF8000000000000
 

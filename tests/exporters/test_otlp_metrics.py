@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 import pytest
-from traincope_exporters.exports import Address
-from traincope_exporters.otlp import OtlpPush, send
-from traincope_exporters.otlp.metrics import name
 
 from tests.exporters.receiver import Received, attributes, collector
 from tests.exporters.runs import two_ranks
 from traincope import metrics
 from traincope.metrics import CATALOGUE, Distribution, Exemplar, Metric, Sample, Type, Unit
+from traincope_exporters.exports import Address
+from traincope_exporters.otlp import OtlpPush, send
+from traincope_exporters.otlp.metrics import name
 
 WORDS = {
     "s": "seconds",

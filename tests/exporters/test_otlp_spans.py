@@ -4,10 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from traincope_exporters.exports import Address
-from traincope_exporters.otlp import sampling, send
-from traincope_exporters.otlp.sampling import sampled_steps
-from traincope_exporters.otlp.spans import spans
 
 from tests.exporters.receiver import Received, attributes, collector
 from tests.exporters.runs import forward, two_ranks
@@ -16,6 +12,10 @@ from traincope import analyze, open_run
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import Attempt
 from traincope.timeline import Timeline
+from traincope_exporters.exports import Address
+from traincope_exporters.otlp import sampling, send
+from traincope_exporters.otlp.sampling import sampled_steps
+from traincope_exporters.otlp.spans import spans
 
 NS = 1e9
 

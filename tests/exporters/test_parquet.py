@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from traincope_exporters import parquet
-from traincope_exporters.parquet import write_parquet
 
 from tests.exporters.runs import event, memory, two_ranks
 from tests.timeline.build import Row, action, timeline
@@ -17,6 +15,8 @@ from traincope import open_run
 from traincope.errors import RunDirectoryError
 from traincope.events import NO_PEER, NO_STEP, OPEN, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
+from traincope_exporters import parquet
+from traincope_exporters.parquet import write_parquet
 
 
 def rows(timeline: Timeline, directory: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traincope_exporters.perfetto import perfetto
 
 from tests.exporters.runs import event, memory, two_ranks
 from tests.ingest.writing import complete, kineto
@@ -16,6 +15,7 @@ from traincope.errors import RunDirectoryError
 from traincope.events import OPEN, Kind
 from traincope.ingest import import_traces, read_kineto
 from traincope.timeline import Timeline
+from traincope_exporters.perfetto import perfetto
 
 
 def trace_of(timeline: Timeline) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 
 import pytest
-from traincope_exporters.live import Origin
-from traincope_exporters.prometheus import Served, serve, start
-from traincope_exporters.settings import DEFAULT_PORT, Serving, from_environment
 
 from tests.debian import need
 from tests.exporters.everything import everything
 from traincope.errors import ConfigError, MissingDependencyError
 from traincope.metrics import Sample
+from traincope_exporters.live import Origin
+from traincope_exporters.prometheus import Served, serve, start
+from traincope_exporters.settings import DEFAULT_PORT, Serving, from_environment
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 ANY = Serving(port=0)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from traincope_exporters.pushing import Pushing, start
 
 from tests.exporters.receiver import attributes, collector
 from traincope import metrics
 from traincope.errors import ConfigError, TraincopeError, UsageError
 from traincope.metrics import Sample
+from traincope_exporters.pushing import Pushing, start
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from traincope_dashboards.board import Look
-from traincope_dashboards.build import dashboards
 
 from tests.dashboards.queries import series_names, targets
 from tests.distributed.pool import Pool
@@ -20,6 +18,8 @@ from traincope.analysis import analyze
 from traincope.live.counting import term_and_axis
 from traincope.report import schema, to_document
 from traincope.timeline import open_run
+from traincope_dashboards.board import Look
+from traincope_dashboards.build import dashboards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@ import sys
 from importlib.metadata import EntryPoint
 
 import pytest
+
+from traincope.errors import MissingDependencyError, UsageError
 from traincope_exporters import registry
 from traincope_exporters.exports import CollectorExport, DirectoryExport, TextExport
 from traincope_exporters.folded import EXPORT
 from traincope_exporters.registry import BUILT_IN, export_named, export_names
-
-from traincope.errors import MissingDependencyError, UsageError
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> None:

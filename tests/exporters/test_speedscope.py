@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from traincope_exporters.speedscope import speedscope
 
 from tests.exporters.runs import two_ranks
 from tests.timeline.build import Row, phase
 from traincope import open_run
 from traincope.events import Kind, Phase
 from traincope.timeline import Timeline
+from traincope_exporters.speedscope import speedscope
 
 
 def file_of(timeline: Timeline) -> dict[str, Any]:

@@ -11,8 +11,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from traincope_exporters import live
-from traincope_exporters.live import Origin, Running, Source
 
 from tests.live.windows import MS, quiet, ranks, records, statuses, window
 from traincope.errors import ConfigError
@@ -21,6 +19,8 @@ from traincope.live.window import Window
 from traincope.metrics import STEPS
 from traincope.store.layout import rank_directory
 from traincope.store.rows import append_rows
+from traincope_exporters import live
+from traincope_exporters.live import Origin, Running, Source
 
 JOB = "traincope-0-abc-000"
 

@@ -18,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.host import NOBODY, Ints, Pieces
+from traincope.analysis.host import Ints, Pieces
 from traincope.analysis.ledger import Ledger
 from traincope.analysis.pipeline import FINEST
 from traincope.analysis.releases import Releases
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import EVALUATION, HOST_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
 from traincope.timeline import Timeline, error_between_ns
+from traincope.timeline.painting import NOBODY
 
 MOST_STEPS = 1_000
 """Of more every second, or every third, ... is walked, the last one among them."""

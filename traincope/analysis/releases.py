@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.host import NOBODY, Bools, Ints, Pieces
+from traincope.analysis.host import Bools, Ints, Pieces
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.transfers import Transfers
 from traincope.analysis.unsplit import SPLIT
 from traincope.timeline import Instances, RankTimeline
 from traincope.timeline.comparing import highest
+from traincope.timeline.painting import NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

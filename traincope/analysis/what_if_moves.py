@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traincope.analysis.host import NOBODY, Bools, Ints, Pieces
+from traincope.analysis.host import Bools, Ints, Pieces
 from traincope.analysis.releases import Releases
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.terms import EVALUATION, HOST_TERMS, exposed_transfer
 from traincope.analysis.transfers import Transfers
 from traincope.analysis.unsplit import SPLIT
 from traincope.timeline import Instances, RankTimeline
+from traincope.timeline.painting import NOBODY
 
 
 class Work(NamedTuple):

@@ -4,14 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from traincope_exporters.exports import Address, CollectorExport, DirectoryExport, TextExport
-from traincope_exporters.registry import BUILT_IN, export_named
-from traincope_exporters.writing import refuse, write_export
-
 from traincope.errors import UsageError
 from traincope.store.reading import find_run
 from traincope.store.redaction import redact
 from traincope.timeline import open_run
+from traincope_exporters.exports import Address, CollectorExport, DirectoryExport, TextExport
+from traincope_exporters.registry import BUILT_IN, export_named
+from traincope_exporters.writing import refuse, write_export
 
 RUN = "run"
 """A run directory again."""

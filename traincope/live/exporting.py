@@ -5,8 +5,6 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from traincope_exporters.live import Origin, Running, Source, Start, found
-
 from traincope.errors import TraincopeError
 from traincope.live import discovery
 from traincope.live.hardware import Watch
@@ -21,6 +19,7 @@ from traincope.store.layout import attempt_directory, rank_directory
 from traincope.store.lock import lock_path
 from traincope.store.reading import earlier_attempts
 from traincope.store.rows import Row, read_rows
+from traincope_exporters.live import Origin, Running, Source, Start, found
 
 logger = logging.getLogger(__name__)
 
