@@ -1,7 +1,7 @@
 """Steps that took far longer than the others, with the term that grew in them; and steps that were skipped."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from traincope.events import Flag, Kind
 from traincope.timeline import Timeline
 
 Ints = NDArray[np.int64]
+Usuals = Mapping[tuple[int, str], int]
+"""(Rank, term) -> ns in a usual step."""
 
 FEWEST = 16
 """Counted steps from which one can stand out."""
@@ -53,9 +55,11 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     if limit is None:
         return
     usual = float(np.median(lengths))
+    slow = [number for number, ns in longest.items() if ns > limit]
     starts = {step.number: step.start_ns for rank in timeline.ranks for step in rank.steps}
-    for number in (number for number, ns in longest.items() if ns > limit):
-        reason = _reason(ledger, number, excess_ns=longest[number] - usual)
+    usuals_ns = _usuals_ns(ledger) if slow else {}
+    for number in slow:
+        reason = _reason(ledger, number, usuals_ns=usuals_ns, excess_ns=longest[number] - usual)
         if reason is None or reason.term != "checkpoint_stall":
             yield _slow(number, longest[number], usual_ns=usual, reason=reason, at_ns=starts[number])
 
@@ -113,9 +117,19 @@ def _slow(number: int, length_ns: int, *, usual_ns: float, reason: _Growth | Non
     )
 
 
-def _reason(ledger: Ledger, number: int, *, excess_ns: float) -> _Growth | None:
+def _usuals_ns(ledger: Ledger) -> Usuals:
+    """The median of each rank's counted steps."""
+    return {
+        (rank.rank, term): int(np.median(values[rank.counted]))
+        for rank in ledger.ranks
+        for term, values in rank.terms.items()
+        if values is not None and rank.num_counted
+    }
+
+
+def _reason(ledger: Ledger, number: int, *, usuals_ns: Usuals, excess_ns: float) -> _Growth | None:
     """The own work that grew most, where that is enough; waits for others are its consequence, so they come after."""
-    grown = [growth for rank in ledger.ranks for growth in _growths(rank, number)]
+    grown = [growth for rank in ledger.ranks for growth in _growths(rank, number, usuals_ns)]
     own = [growth for growth in grown if not _is_waiting(growth.term)]
     for choice in (own, grown):
         most = max(choice, key=lambda growth: growth.ns, default=None)
@@ -128,9 +142,9 @@ def _is_waiting(term: str) -> bool:
     return term.startswith("exposed_") or term in BUBBLE
 
 
-def _growths(rank: RankLedger, number: int) -> Iterator[_Growth]:
+def _growths(rank: RankLedger, number: int, usuals_ns: Usuals) -> Iterator[_Growth]:
     at = np.flatnonzero(rank.numbers == number)
     for term, values in rank.terms.items():
-        if values is not None and len(at):
-            usual = int(np.median(values[rank.counted]))
-            yield _Growth(rank=rank.rank, term=term, now_ns=int(values[at[0]]), usual_ns=usual)
+        usual_ns = usuals_ns.get((rank.rank, term))
+        if values is not None and usual_ns is not None and len(at):
+            yield _Growth(rank=rank.rank, term=term, now_ns=int(values[at[0]]), usual_ns=usual_ns)

@@ -98,8 +98,9 @@ class Reducer:
         for row in rows:
             if row.step != self.warm_up and row.wall_ns > getattr(longest.get(row.step), "wall_ns", -1):
                 longest[row.step] = row
-        for step in sorted(longest):
-            times = self._slow.judge(longest[step].wall_ns)
+        steps = sorted(longest)
+        judged = self._slow.judge([longest[step].wall_ns for step in steps])
+        for step, times in zip(steps, judged, strict=True):
             if times is not None:
                 yield Fault(
                     kind=FaultKind.SLOW_STEP,

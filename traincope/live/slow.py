@@ -1,7 +1,7 @@
 """Steps that took far longer than those before them: a window alone is too short to tell."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,9 +18,12 @@ class SlowSteps:
         """`lengths_ns`: of the steps before, the latest last."""
         self._lengths: deque[int] = deque(lengths_ns, maxlen=REMEMBERED)
 
-    def judge(self, length_ns: int) -> float | None:
-        """Times the median that it took; None where it is no slow step. It is remembered either way."""
-        lengths = np.array(self._lengths, dtype=np.int64)
-        self._lengths.append(length_ns)
-        limit = limit_ns(lengths)
-        return None if limit is None or length_ns <= limit else length_ns / float(np.median(lengths))
+    def judge(self, lengths_ns: Sequence[int]) -> list[float | None]:
+        """Times the median that each took, by those before them all; None: it is no slow step. They are remembered."""
+        before = np.array(self._lengths, dtype=np.int64)
+        self._lengths.extend(lengths_ns)
+        limit = limit_ns(before)
+        if limit is None:
+            return [None] * len(lengths_ns)
+        usual = float(np.median(before))
+        return [length / usual if length > limit else None for length in lengths_ns]
