@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import traincope
+from traincope.cli.main import main
 from traincope.report import to_document, to_json
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_runs").iterdir())
@@ -32,3 +33,13 @@ def test_the_demo_adds_up_and_its_bubble_is_what_theory_says() -> None:
     assert analysis.bubble is not None
     assert analysis.bubble.theory_ratio == pytest.approx(1 / 9)
     assert analysis.bubble.replay_ratio == pytest.approx(1 / 9, abs=1e-6)
+
+
+def test_what_readme_shows_is_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["report", str(SAMPLES[0].parent / "demo-3d")]) == 0
+    printed = capsys.readouterr().out
+    shown = (SAMPLES[0].parents[1] / "README.md").read_text()
+    assert f"$ traincope report sample_runs/demo-3d\n{printed}```\n" in shown
