@@ -39,7 +39,8 @@ def test_what_readme_shows_is_what_the_command_prints(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["report", str(SAMPLES[0].parent / "demo-3d")]) == 0
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(SAMPLES[0].parent / "demo-3d")])
     printed = capsys.readouterr().out
     shown = (SAMPLES[0].parents[1] / "README.md").read_text()
     assert f"$ traincope report sample_runs/demo-3d\n{printed}```\n" in shown
