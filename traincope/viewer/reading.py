@@ -1,6 +1,7 @@
 """A child process that reads a run: a fresh interpreter, whose memory goes back when it has answered."""
 
 import multiprocessing
+import os
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -10,6 +11,8 @@ from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.viewer.preparing import prepare
 
+NICER = 5
+"""Whoever looks at what has been read already goes first."""
 ENDED = "the process that read it was ended from outside; was memory short?"
 
 
@@ -61,6 +64,7 @@ class Reading:
 
 
 def _read(run: Path, tiles: Path, answer: Connection) -> None:
+    os.nice(NICER)
     with suppress(BrokenPipeError, KeyboardInterrupt):  # Whoever asked has gone.
         try:
             answer.send(prepare(run, tiles))
