@@ -116,6 +116,8 @@ def test_names_of_a_hostile_run_are_on_the_page_as_text(visit: Go, address: str)
         ("no-steps", "ledger", "No complete step was recorded"),
         ("no-steps", "communication", "one rank, which communicates with nobody"),
         ("no-steps", "pipeline", "There is no pipeline in this run"),
+        ("no-steps", "critical-path", "There is no critical path"),
+        ("no-steps", "compare", "no step counts that all its ranks completed"),
         ("imported", "ledger", "made of kernel traces alone"),
         ("imported", "ranks", "No complete step was recorded"),
         ("missing", "ranks", "ranks 2, 3 left no records"),

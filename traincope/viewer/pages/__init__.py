@@ -3,6 +3,7 @@
 from traincope.viewer.pages import (
     communication,
     compare,
+    critical_path,
     faults,
     hardware,
     ledger,
@@ -21,6 +22,7 @@ PAGES: tuple[Page, ...] = (
     timeline.PAGE,
     pipeline.PAGE,
     communication.PAGE,
+    critical_path.PAGE,
     ranks.PAGE,
     faults.PAGE,
     memory.PAGE,

@@ -1,16 +1,19 @@
 """Compare: two runs beside each other, a step against a step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from dash import dcc
+from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.report.schema import Document
-from traincope.units import MISSING, duration, share
+from traincope.analysis import Analysis, Diff, diff
+from traincope.analysis.diff import Basis
+from traincope.analysis.diff_series import step_series
+from traincope.units import MISSING, count, duration, share
 from traincope.viewer.components import absent, field, parameter, said, section, table
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 OTHER = "other"
+MOST_SETTINGS = 100
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -25,68 +28,98 @@ def render(asked: Asked) -> Sequence[Component]:
         if one != asked.view.run
     ]
     choice = dcc.Dropdown(id=parameter(OTHER), options=options, value=str(at), clearable=False, className="runs")
-    theirs = library[at].document
+    theirs = library[at].analysis
     if theirs is None:
         return [field("with", choice), absent(f"{library[at].name} is being read; this page opens by itself.")]
+    if not _comparable(asked.analysis) or not _comparable(theirs):
+        return [field("with", choice), absent("Of one of them no step counts that all its ranks completed.")]
+    found = diff(theirs, asked.analysis)
     return [
         field("with", choice),
-        section(
-            "Term by term", _terms(asked.document, theirs), note="of a rank's step, mean; the largest difference first"
-        ),
-        section("What else differs", _settings(asked.document, theirs)),
+        section("This run against the other", html.Ul([html.Li(said(line)) for line in _answer(found)])),
+        section("Term by term", _terms(found), note=_basis(found)),
+        *_new_findings(found),
+        section("What else differs", _settings(found)),
     ]
 
 
-def per_step(document: Document) -> dict[str, float]:
-    """Term -> mean ns of a rank's step; `step` its wall time. Empty where no step counted."""
-    ledger = document["ledger"]
-    if ledger is None:
-        return {}
-    steps = ledger["rank_steps"]
-    return {"step": ledger["wall_ns"] / steps} | {
-        term: ns / steps for term, ns in ledger["terms"].items() if ns is not None
-    }
+def _comparable(analysis: Analysis) -> bool:
+    """Whether it has steps that count and that all its ranks completed."""
+    return bool(analysis.ledger.rank_steps) and bool(len(step_series(analysis)))
 
 
-def _terms(own: Document, other: Document) -> Component:
-    mine, theirs = per_step(own), per_step(other)
-    if not mine or not theirs:
-        return absent("Of one of them no step was counted, so that there is nothing to compare.")
-    moved = {term: mine.get(term, 0.0) - theirs.get(term, 0.0) for term in {**mine, **theirs}}
-    order = sorted(moved, key=lambda term: (term != "step", -abs(moved[term])))
+def _answer(found: Diff) -> Iterator[str]:
+    """In words, with the evidence."""
+    if found.basis is Basis.SHARE:
+        yield f"{found.judgement.value}: only the shares of a step are compared"
+    else:
+        yield f"{found.judgement.value}: a step takes {_change(found)}"
+    if found.interval is not None and found.step.before:
+        low, high = (share(bound / found.step.before) for bound in found.interval)
+        yield f"95 % interval {low} to {high}"
+    yield _sizes(found)
+    if found.reason:
+        yield found.reason
+    for moved in found.movers:
+        yield f"{moved.term.replace('_', ' ')} moved by {_signed(moved.change, found)} (p {moved.p:.3f})"
+
+
+def _change(found: Diff) -> str:
+    ratio = found.change_ratio
+    return f"{'+' if ratio > 0 else ''}{share(ratio)}"
+
+
+def _sizes(found: Diff) -> str:
+    other, own = found.num_steps
+    together = f", {found.block_steps} at a time taken as one, for they depend on each other" * (found.block_steps > 1)
+    return f"{count(own, 'step')} of this run and {count(other, 'step')} of the other{together}"
+
+
+def _basis(found: Diff) -> str:
+    return f"{found.basis.value}, typical; p: of so large a change by chance, all terms considered"
+
+
+def _signed(value: float, found: Diff) -> str:
+    return f"{'+' if value > 0 else ''}{_told(value, found)}"
+
+
+def _told(value: float, found: Diff) -> str:
+    return share(value) if found.basis is Basis.SHARE else duration(value)
+
+
+def _terms(found: Diff) -> Component:
+    """The largest change first, below the step's."""
+    order = sorted(found.terms, key=lambda moved: -abs(moved.change))
     rows = [
         [
-            term.replace("_", " "),
-            duration(mine.get(term)),
-            duration(theirs.get(term)),
-            f"{'+' if moved[term] > 0 else ''}{duration(moved[term])}",
-            share(moved[term] / theirs["step"]),
+            moved.term.replace("_", " "),
+            _told(moved.after, found),
+            _told(moved.before, found),
+            _signed(moved.change, found),
+            "-" if moved.p is None else f"{moved.p:.3f}",
+            "moved" if moved.evident else "no evidence",
         ]
-        for term in order
-        if mine.get(term) or theirs.get(term)
+        for moved in (found.step, *order)
+        if moved.before or moved.after
     ]
-    return table(("term", "this run", "the other", "difference", "of the other's step"), rows)
+    return table(("term", "this run", "the other", "difference", "p", ""), rows)
 
 
-def _settings(own: Document, other: Document) -> Component:
-    """Versions, size and mesh, where they are not the same."""
-    pairs = {
-        "ranks": (own["run"]["world_size"], other["run"]["world_size"]),
-        "mesh": (_mesh(own), _mesh(other)),
-        "attempts": (own["run"]["attempts"], other["run"]["attempts"]),
-    }
-    names = sorted({*own["run"]["versions"], *other["run"]["versions"]})
-    pairs |= {name: (own["run"]["versions"].get(name), other["run"]["versions"].get(name)) for name in names}
-    rows = [
-        [name, str(mine or MISSING), str(theirs or MISSING)] for name, (mine, theirs) in pairs.items() if mine != theirs
-    ]
+def _new_findings(found: Diff) -> list[Component]:
+    lines = [f"{finding.kind.value.replace('_', ' ')}: {finding.evidence}" for finding in found.new_findings]
     return (
-        table(("what", "this run", "the other"), rows, numbers_from=9) if rows else absent("Nothing that was recorded.")
+        [section("What only this run's verdict says", html.Ul([html.Li(said(line)) for line in lines]))]
+        if lines
+        else []
     )
 
 
-def _mesh(document: Document) -> str:
-    return ", ".join(f"{axis} {size}" for axis, size in document["run"]["mesh_axes"].items())
+def _settings(found: Diff) -> Component:
+    rows = [
+        [one.family, one.name, one.after or MISSING, one.before or MISSING] for one in found.settings[:MOST_SETTINGS]
+    ]
+    heads = ("of", "what", "this run", "the other")
+    return table(heads, rows, numbers_from=9) if rows else absent("Nothing that was recorded.")
 
 
-PAGE = Page(slug="compare", title="Compare", needs=Needs.DOCUMENT, render=render)
+PAGE = Page(slug="compare", title="Compare", needs=Needs.ANALYSIS, render=render)

@@ -1,0 +1,29 @@
+"""The path of one step, drawn: a box where the step was waiting for a rank, and the way from rank to rank."""
+
+from traincope.analysis import CriticalPath, Segment, StepPath
+from traincope.figures.critical_path import critical_path_step, fits
+from traincope.palette import colour
+
+MS = 1_000_000
+STEP = StepPath(
+    number=3,
+    segments=(
+        Segment(rank=0, term="forward", start_ns=5 * MS, end_ns=7 * MS),
+        Segment(rank=2, term="backward", start_ns=7 * MS, end_ns=10 * MS),
+        Segment(rank=0, term="forward", start_ns=10 * MS, end_ns=11 * MS),
+    ),
+    untold_ns=0,
+)
+
+
+def test_boxes_lie_on_the_ranks_of_the_path_from_the_steps_begin() -> None:
+    forward, backward, course = critical_path_step(STEP).data
+    assert (list(forward.base), list(forward.x), list(forward.y)) == ([0, 5], [2, 1], [0, 0])
+    assert (list(backward.base), list(backward.x), list(backward.y)) == ([2], [3], [1])
+    assert (forward.marker.color, backward.marker.color) == (colour("forward"), colour("backward"))
+    assert (list(course.x), list(course.y)) == ([0, 2, 5], [0, 1, 0])
+
+
+def test_a_path_of_no_step_is_not_drawn() -> None:
+    assert fits(CriticalPath(steps=(STEP,), clock_error_ns=0))
+    assert not fits(CriticalPath(clock_error_ns=0, reason="nothing was recorded"))
