@@ -45,6 +45,7 @@ MESH = (
     Field(name="microbatches", label="microbatches"),
     Field(name="micro", label="sequences in each"),
     Field(name="schedule", label="schedule", choices=tuple(SCHEDULES)),
+    Field(name="virtual", label="stages a rank, 0: fewest"),
     Field(name="recompute", label="recompute", choices=tuple(one.value for one in Recompute)),
 )
 MACHINE = (
@@ -75,6 +76,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "microbatches": "32",
         "micro": "1",
         "schedule": "1f1b",
+        "virtual": "1",
         "recompute": "selective",
         "billions": "1000",
         **H100,
@@ -94,13 +96,15 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "zero": "1",
         "microbatches": "16",
         "micro": "1",
-        "schedule": "1f1b",
+        "schedule": "interleaved",
+        "virtual": "4",
         "recompute": "none",
         "billions": "15600",
         **H100,
     },
 }
-"""The second as Llama 3 was trained: Grattafiori et al. 2024, arXiv:2407.21783, tables 3 and 4."""
+"""The second has the shapes and the mesh of Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, tables 3 and 4); its
+pipeline was interleaved, in how many stages a rank is not printed."""
 FIRST = next(iter(PRESETS))
 PRESET = "preset"
 MOST = 10**12
@@ -172,6 +176,7 @@ def prediction(chosen: Mapping[str, str]) -> Prediction:
         microbatches=_whole(chosen, "microbatches"),
         micro_batch=_whole(chosen, "micro"),
         schedule=chosen["schedule"],
+        virtual=_whole(chosen, "virtual") or None,
     )
     recompute = next((one for one in Recompute if one == chosen["recompute"]), Recompute.NONE)
     keeping = Keeping(recompute=recompute, flash=True, dropout=False)
