@@ -2,7 +2,8 @@
 
 Each training is run as it is, and asked what a step would take with something changed; then it is run with that really
 changed. A prediction may be 3 % of a step off. Beside it stands what the machine's own noise was (`weighing.py`), for
-pipelines the share of its late ticks (`lateness.py`).
+pipelines the share of its late ticks (`lateness.py`). Halving a link halves what was put into it, and not what gloo
+itself takes, as a prediction does: on a busy machine that is some ms a collective.
 """
 
 import sys
