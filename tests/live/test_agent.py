@@ -164,7 +164,7 @@ def test_a_growing_run_is_reduced_step_by_step(tmp_path: Path, monkeypatch: pyte
 
 
 def test_it_rests_a_hundred_times_as_long_as_a_look_took_but_no_longer_than_a_minute(tmp_path: Path) -> None:
-    usual = Options(run=tmp_path, attempt=0, disk_budget_bytes=0)
+    usual = Options(run=tmp_path, attempt=0, disk_budget_bytes=0, share_of_a_core=0.01)
     assert [rest_seconds(spent, usual) for spent in (0.01, 0.125, 3.0)] == [5.0, 12.5, 60.0]
     assert rest_seconds(3.0, replace(usual, interval_seconds=90.0)) == 90.0
     assert rest_seconds(3.0, replace(usual, share_of_a_core=1.0)) == 5.0

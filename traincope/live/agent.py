@@ -22,8 +22,8 @@ from traincope.store.rows import Row
 logger = logging.getLogger(__name__)
 
 DEFAULT_INTERVAL_SECONDS = 5.0
-SHARE_OF_A_CORE = 0.01
-"""After a look it rests so long that it takes no more than this in the mean."""
+SHARE_OF_A_CORE = 0.007
+"""After a look it rests so long that it takes no more than this in the mean: scrapes take the rest of a hundredth."""
 LONGEST_REST_SECONDS = 60.0
 """Where so much is written that it cannot keep to that, it takes more: what it finds next must not grow for ever."""
 GLANCE_SECONDS = 1.0
