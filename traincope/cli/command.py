@@ -1,6 +1,7 @@
 """What a command is."""
 
 import argparse
+from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -17,3 +18,14 @@ class Command(Protocol):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Do it and return the exit code; raise a TraincopeError where it cannot be done."""
+
+
+def add_commands(parser: argparse.ArgumentParser, commands: Iterable[Command], *, what: str) -> None:
+    """One parser each; the one that was chosen is in the arguments as `what`, which `--help` calls them, too."""
+    subparsers = parser.add_subparsers(title=f"{what}s", metavar=what.upper(), required=True)
+    for command in commands:
+        subparser = subparsers.add_parser(
+            command.name, help=command.help, description=command.help, epilog=f"example: {command.example}"
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(**{what: command})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traincope.cli.command import Command
+from traincope.cli.command import Command, add_commands
 from traincope.errors import MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -91,13 +91,7 @@ class Dashboards:
     example = ACTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        subparsers = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-        for action in ACTIONS:
-            subparser = subparsers.add_parser(
-                action.name, help=action.help, description=action.help, epilog=f"example: {action.example}"
-            )
-            action.add_arguments(subparser)
-            subparser.set_defaults(action=action)
+        add_commands(parser, ACTIONS, what="action")
 
     def run(self, arguments: argparse.Namespace) -> int:
         action: Command = arguments.action

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from traincope.cli.agent import AgentCommand
-from traincope.cli.command import Command
+from traincope.cli.command import Command, add_commands
 from traincope.cli.dashboards import Dashboards
 from traincope.cli.demo import Demo
 from traincope.cli.diff import DiffCommand
@@ -56,16 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="example: traincope report traincope_runs/my-job",
     )
     parser.add_argument("--version", action="version", version=f"traincope {version('traincope')}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        subparser = subparsers.add_parser(
-            command.name,
-            help=command.help,
-            description=command.help,
-            epilog=f"example: {command.example}",
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(command=command)
+    add_commands(parser, COMMANDS, what="command")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from traincope.cli.command import Command
+from traincope.cli.command import Command, add_commands
 from traincope.cli.plan_bubble import PlanBubble
 from traincope.cli.plan_cadence import PlanCadence
 from traincope.cli.plan_comm import PlanComm
@@ -27,13 +27,7 @@ class Plan:
     example = QUESTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        subparsers = parser.add_subparsers(title="questions", metavar="QUESTION", required=True)
-        for question in QUESTIONS:
-            subparser = subparsers.add_parser(
-                question.name, help=question.help, description=question.help, epilog=f"example: {question.example}"
-            )
-            question.add_arguments(subparser)
-            subparser.set_defaults(question=question)
+        add_commands(parser, QUESTIONS, what="question")
 
     def run(self, arguments: argparse.Namespace) -> int:
         question: Command = arguments.question
