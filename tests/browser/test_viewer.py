@@ -232,12 +232,30 @@ def test_a_span_is_found_by_its_name_and_led_to(visit: Go, address: str) -> None
 
 
 def test_a_bar_of_the_waterfall_leads_to_the_steps_behind_it(visit: Go, address: str) -> None:
-    page = shown(visit, address, "/ledger?run=0&term=exposed+wait%5Bfsdp%5D").page
+    page = shown(visit, address, "/ledger?run=0").page
+    click_bar(page, "exposed_wait[fsdp]")
     expect(page.locator("h2", has_text="Most exposed wait[fsdp]")).to_be_visible(timeout=QUIET)
     page.locator("td a").first.click()
     expect(page.locator("#tab-timeline.here")).to_be_visible(timeout=QUIET)
     assert "step=" in search(page)
     assert "ranks=" in search(page)
+
+
+def click_bar(page: Page, name: str) -> None:
+    """Of the waterfall."""
+    plot = "[id*='\"term\"'] .js-plotly-plot"
+    page.wait_for_selector(f"{plot} .point path", timeout=QUIET)
+    names = page.eval_on_selector(plot, "drawn => drawn.layout.yaxis.ticktext")
+    page.locator(f"{plot} .point path").nth(names.index(name)).click(force=True)
+
+
+@pytest.mark.parametrize("of", ["stage 1", "rank 3"])
+def test_the_waterfall_of_a_stage_or_a_rank_ends_at_its_mfu(visit: Go, address: str, of: str) -> None:
+    page = shown(visit, address, f"/ledger?run=0&of={of.replace(' ', '+')}").page
+    plot = "[id*='\"term\"'] .js-plotly-plot"
+    page.wait_for_selector(f"{plot} .point path", timeout=QUIET)
+    names = page.eval_on_selector(plot, "drawn => drawn.layout.yaxis.ticktext")
+    assert (names[0], names[-1]) == ("peak", "MFU")
 
 
 def test_the_theme_is_the_systems_until_another_is_chosen_and_that_is_kept(visit: Go, address: str) -> None:

@@ -16,7 +16,8 @@ def test_from_peak_to_mfu() -> None:
     assert list(bars.x) == [1.0, 0.1, -0.05, 0.45, 0.5]
     assert list(bars.base) == pytest.approx([0.0, 0.9, 0.95, 0.5, 0.0])
     assert list(bars.text) == ["100.0 %", "10.0 %", "-5.0 %", "45.0 %", "50.0 %"]
-    assert list(bars.customdata[1]) == ["optimizer", "10.0 %", "0.20"]
+    assert list(bars.customdata[1]) == ["optimizer", "10.0 %", "0.20", "optimizer"]
+    assert [told[3] for told in bars.customdata] == [None, "optimizer", "bubble.jitter", "unattributed", "ideal"]
 
 
 def test_every_term_has_its_own_colour() -> None:

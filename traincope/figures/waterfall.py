@@ -20,6 +20,8 @@ IDEAL = "ideal"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bar:
     name: str
+    term: str | None
+    """As the ledger has it; None: the whole."""
     begin: float
     ratio: float
     colour: str
@@ -28,7 +30,8 @@ class _Bar:
 def waterfall(shares: Mapping[str, float | None], *, step_ns: float) -> go.Figure:
     """`shares` of step time sum to 1, as `Ratios.waterfall` or those of the ledger; `step_ns` is the mean step.
 
-    With `ideal` among them the last bar is MFU; without, what forward and backward took.
+    With `ideal` among them the last bar is MFU; without, what forward and backward took. The last of a bar's
+    `customdata` is its term as it is, None for the first: never in a template.
     """
     bars = _bars({term: ratio for term, ratio in shares.items() if ratio and abs(ratio) >= LEAST})
     lengths = [share(bar.ratio) for bar in bars]
@@ -42,7 +45,8 @@ def waterfall(shares: Mapping[str, float | None], *, step_ns: float) -> go.Figur
         textposition="outside",
         cliponaxis=False,
         customdata=[
-            [bar.name, length, milliseconds(bar.ratio * step_ns)] for bar, length in zip(bars, lengths, strict=True)
+            [bar.name, length, milliseconds(bar.ratio * step_ns), bar.term]
+            for bar, length in zip(bars, lengths, strict=True)
         ],
         hovertemplate="%{customdata[0]}<br>%{customdata[1]} of a step, %{customdata[2]} ms<extra></extra>",
     )
@@ -59,14 +63,15 @@ def waterfall(shares: Mapping[str, float | None], *, step_ns: float) -> go.Figur
 def _bars(shares: Mapping[str, float]) -> list[_Bar]:
     whole = "peak" if IDEAL in shares else "step"
     kept = {IDEAL} if IDEAL in shares else set(AT_WORK)
-    bars, left = [_Bar(name=whole, begin=0.0, ratio=1.0, colour=GREY)], 1.0
+    bars, left = [_Bar(name=whole, term=None, begin=0.0, ratio=1.0, colour=GREY)], 1.0
     losses = {term: ratio for term, ratio in shares.items() if term not in kept}
     for term, ratio in losses.items():
         left -= ratio
-        bars.append(_Bar(name=label(term), begin=left, ratio=ratio, colour=colour(term)))
+        bars.append(_Bar(name=label(term), term=term, begin=left, ratio=ratio, colour=colour(term)))
     begin = 0.0
     for term, ratio in shares.items():
         if term in kept:
-            bars.append(_Bar(name="MFU" if term == IDEAL else term, begin=begin, ratio=ratio, colour=colour(term)))
+            name = "MFU" if term == IDEAL else term
+            bars.append(_Bar(name=name, term=term, begin=begin, ratio=ratio, colour=colour(term)))
             begin += ratio
     return bars

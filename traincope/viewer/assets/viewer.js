@@ -103,9 +103,9 @@
         put(parameters, "run", address().get("run"));
         parameters.set("step", String(point.x));
         window.dash_clientside.set_props("location", { pathname: "/timeline", search: "?" + parameters.toString() });
-      } else if (point.customdata) {
+      } else if (point.customdata && point.customdata[3]) {
         const parameters = address();
-        parameters.set("term", point.customdata[0]);
+        parameters.set("term", point.customdata[3]);
         go(parameters);
       }
     },

@@ -6,11 +6,11 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import Analysis, RankLedger
-from traincope.figures.labels import label
+from traincope.analysis import Analysis, RankLedger, waterfall_of
 from traincope.figures.ledger_steps import ledger_steps
 from traincope.figures.rank_shares import rank_shares
 from traincope.figures.waterfall import waterfall
+from traincope.plain import short
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, graph, linked, parameter, section, table
 from traincope.viewer.numbers import number
@@ -25,7 +25,7 @@ def render(asked: Asked) -> Sequence[Component]:
     if not analysis.ledger.rank_steps:
         return [absent(_why_not(asked))]
     of, ranks = _chosen(asked, analysis)
-    shares, step_ns = _shares(analysis, of, ranks)
+    shares, step_ns = _shares(analysis, ranks)
     behind = asked.view.text("term")
     return [
         html.Div([field("of", _choice(analysis, of)), field("behind", _terms(analysis, behind))], className="controls"),
@@ -78,35 +78,28 @@ def _choice(analysis: Analysis, of: str) -> Component:
 
 
 def _terms(analysis: Analysis, behind: str | None) -> Component:
-    options = [
-        {"label": term.replace("_", " "), "value": label(term.replace("_", " "))} for term in analysis.ledger.order
-    ]
+    options = [{"label": term.replace("_", " "), "value": term} for term in analysis.ledger.order]
     return dcc.Dropdown(id=parameter("term"), options=options, value=behind, placeholder="a bar", className="faults")
 
 
-def _shares(analysis: Analysis, of: str, ranks: list[RankLedger]) -> tuple[Mapping[str, float | None], float]:
-    """Of step time, and the mean step; of the job down to MFU, where that is known."""
-    wall, steps = sum(rank.total_wall_ns for rank in ranks), sum(rank.num_counted for rank in ranks)
-    to_mfu = analysis.utilization.ratios.waterfall
-    if of == JOB and to_mfu is not None:
-        return to_mfu, wall / steps
-    sums = {term: [ns for rank in ranks if (ns := rank.total(term)) is not None] for term in analysis.ledger.order}
-    return {term: sum(found) / wall if found else None for term, found in sums.items()}, wall / steps
+def _shares(analysis: Analysis, ranks: list[RankLedger]) -> tuple[Mapping[str, float | None], float]:
+    """Of step time, down to MFU where that is known, and the mean step."""
+    chosen = frozenset(rank.rank for rank in ranks)
+    shares = waterfall_of(analysis.timeline, analysis.ledger, analysis.utilization, ranks=chosen)
+    return shares, sum(rank.total_wall_ns for rank in ranks) / sum(rank.num_counted for rank in ranks)
 
 
 def _behind(asked: Asked, analysis: Analysis, ranks: list[RankLedger], behind: str | None) -> list[Component]:
     """The steps and ranks in which a term took most."""
-    term = next((term for term in analysis.ledger.order if label(term.replace("_", " ")) == behind), None)
     if behind is None:
         return []
-    if term is None:
-        return [
-            section(behind, absent("It is what remains beside the terms of the ledger; no step or rank is behind it."))
-        ]
+    if behind not in analysis.ledger.order:
+        beside = "It is what remains beside the terms of the ledger; no step or rank is behind it."
+        return [section(_title(behind), absent(beside))]
     found = [
         (int(ns[at]), rank.rank, int(rank.numbers[at]), int(rank.wall_ns[at]))
         for rank in ranks
-        if (ns := rank.terms.get(term)) is not None
+        if (ns := rank.terms.get(behind)) is not None
         for at in np.flatnonzero(rank.counted)[np.argsort(-ns[rank.counted], kind="stable")[:WORST]].tolist()
     ]
     rows = [
@@ -118,8 +111,12 @@ def _behind(asked: Asked, analysis: Analysis, ranks: list[RankLedger], behind: s
         for ns, rank, step, wall in sorted(found, reverse=True)[:WORST]
     ]
     if not rows:
-        return [section(behind, absent("No rank can see it here."))]
-    return [section(f"Most {behind}", table(("where", "took", "of that step"), rows))]
+        return [section(_title(behind), absent("No rank can see it here."))]
+    return [section(f"Most {_title(behind)}", table(("where", "took", "of that step"), rows))]
+
+
+def _title(term: str) -> str:
+    return short(term.replace("_", " "), most=60)
 
 
 def _table(asked: Asked) -> Component:
