@@ -258,6 +258,23 @@ def test_the_waterfall_of_a_stage_or_a_rank_ends_at_its_mfu(visit: Go, address: 
     assert (names[0], names[-1]) == ("peak", "MFU")
 
 
+def test_a_cell_of_the_ranks_leads_to_the_step_and_rank_that_it_names(visit: Go, address: str) -> None:
+    page = shown(visit, address, "/ranks?run=0").page
+    plot = page.locator("[id*='\"cell\"'] .nsewdrag").first
+    page.wait_for_selector("[id*='\"cell\"'] .hm image", state="attached", timeout=QUIET)
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
+    page.locator("[id*='\"cell\"'] .hoverlayer text").first.wait_for(timeout=QUIET)
+    told = page.locator("[id*='\"cell\"'] .hoverlayer tspan").first.text_content() or ""
+    page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
+    wait_for_search(page, "step=")
+    expect(page.locator("#tab-timeline.here")).to_be_visible(timeout=QUIET)
+    named = re.fullmatch(r"rank (\d+), step (\d+)", told)
+    assert named is not None
+    assert search(page) == f"?run=0&step={named[2]}&ranks={named[1]}"
+
+
 def test_the_theme_is_the_systems_until_another_is_chosen_and_that_is_kept(visit: Go, address: str) -> None:
     page = shown(visit, address, "/verdict?run=0", dark=True).page
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"

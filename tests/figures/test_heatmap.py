@@ -25,9 +25,10 @@ def test_few_ranks_have_rows_of_their_own() -> None:
     assert np.array_equal(cells.z, excess, equal_nan=True)
     assert list(figure.layout.yaxis.ticktext) == ["rank 0", "rank 1"]
     assert list(cells.x) == [10, 11]
-    assert cells.customdata[0][1] == "rank 0, step 11<br>150.00 ms of own work, 50.0 % over its peers"
-    assert cells.customdata[1][0] == "rank 1, step 10<br>90.00 ms of own work, 10.0 % under its peers"
-    assert cells.customdata[1][1] == "no complete step"
+    assert cells.text[0][1] == "rank 0, step 11<br>150.00 ms of own work, 50.0 % over its peers"
+    assert cells.customdata[0][1] == "11 0"
+    assert cells.text[1][0] == "rank 1, step 10<br>90.00 ms of own work, 10.0 % under its peers"
+    assert (cells.text[1][1], cells.customdata[1][1]) == ("no complete step", None)
 
 
 def test_more_are_drawn_by_host_and_the_worst_of_a_host_shows() -> None:
@@ -40,8 +41,9 @@ def test_more_are_drawn_by_host_and_the_worst_of_a_host_shows() -> None:
     assert cells.z[9, 166] == 0.8
     assert cells.z.sum() == 0.8
     assert figure.layout.yaxis.ticktext[9] == "host-9"
-    assert cells.customdata[9][166].startswith("rank 77, step 343<br>180.00 ms")
-    assert cells.customdata[9][166].endswith("the worst of 16 here")
+    assert cells.text[9][166].startswith("rank 77, step 343<br>180.00 ms")
+    assert cells.text[9][166].endswith("the worst of 16 here")
+    assert cells.customdata[9][166] == "343 77"
 
 
 def test_thousands_on_one_host_fold_by_neighbours() -> None:

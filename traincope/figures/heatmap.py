@@ -24,11 +24,19 @@ class _Row:
     """Positions among the ranks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    told: str
+    where: str | None
+    """Its worst step and rank; None where no step was complete."""
+
+
 def rank_heatmap(work: OwnWork) -> go.Figure:
     """Each rank's own work over the median of its peers in that step, less 1.
 
     Up to 64 ranks have rows of their own; more are drawn by host, and more hosts than that by neighbours.
-    Of ranks and steps that share a cell the one with the largest excess is shown, and named on hovering.
+    Of ranks and steps that share a cell the one with the largest excess is shown, and named on hovering; a cell's
+    `customdata` is that step and that rank, as `12 3` (a browser tells no list of a cell that is clicked).
     """
     rows = _rows(work)
     fold = by_count(len(work.steps), most=MOST_COLUMNS)
@@ -39,13 +47,14 @@ def rank_heatmap(work: OwnWork) -> go.Figure:
         z=cells,
         x=work.steps[fold.starts],
         y=list(range(len(rows))),
-        customdata=told,
+        text=[[cell.told for cell in row] for row in told],
+        customdata=[[cell.where for cell in row] for row in told],
         colorscale=around(),
         zmin=-limit,
         zmax=limit,
         hoverongaps=False,
         colorbar={"title": {"text": "over its peers"}, "tickformat": "+.0%", "thickness": 12},
-        hovertemplate="%{customdata}<extra></extra>",
+        hovertemplate="%{text}<extra></extra>",
     )
     return canvas(
         [trace],
@@ -72,15 +81,17 @@ def _rows(work: OwnWork) -> list[_Row]:
     ]
 
 
-def _told(work: OwnWork, row: _Row, columns: range) -> str:
+def _told(work: OwnWork, row: _Row, columns: range) -> _Cell:
     excess: Floats = work.excess_ratio[row.rows.start : row.rows.stop, columns.start : columns.stop]
     if not np.isfinite(excess).any():
-        return "no complete step"
+        return _Cell(told="no complete step", where=None)
     at, column = np.unravel_index(int(np.nanargmax(excess)), excess.shape)
-    rank, step = work.ranks[row.rows[int(at)]], work.steps[columns[int(column)]]
+    rank, step = work.ranks[row.rows[int(at)]], int(work.steps[columns[int(column)]])
     own = milliseconds(float(work.own_ns[row.rows[int(at)], columns[int(column)]]))
     worst = "" if excess.size == 1 else "<br>the worst of " + f"{excess.size:,} here"
-    return f"rank {rank}, step {step}<br>{own} ms of own work, {_signed(float(excess[at, column]))} its peers{worst}"
+    over = _signed(float(excess[at, column]))
+    told = f"rank {rank}, step {step}<br>{own} ms of own work, {over} its peers{worst}"
+    return _Cell(told=told, where=f"{step} {rank}")
 
 
 def _signed(excess: float) -> str:

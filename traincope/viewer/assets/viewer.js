@@ -98,10 +98,18 @@
       if (!point) {
         return;
       }
-      if (JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).name === "step") {
+      const name = JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).name;
+      if (name !== "term") {
+        // A cell that many steps and ranks share names its worst; none, where no step was complete.
+        const where = name === "cell" ? point.customdata : String(point.x);
+        if (!where) {
+          return;
+        }
+        const [step, rank] = where.split(" ");
         const parameters = new URLSearchParams();
         put(parameters, "run", address().get("run"));
-        parameters.set("step", String(point.x));
+        put(parameters, "step", step);
+        put(parameters, "ranks", rank);
         window.dash_clientside.set_props("location", { pathname: "/timeline", search: "?" + parameters.toString() });
       } else if (point.customdata && point.customdata[3]) {
         const parameters = address();

@@ -26,9 +26,9 @@ def render(asked: Asked) -> Sequence[Component]:
     elif len(work.ranks) == 1:
         shown.append(absent("The run has one rank: there is nobody to compare it with."))
     else:
-        note = "own work over the median of its peers' in that step; click a cell to see that step"
+        note = "own work over the median of its peers' in that step; click a cell to see that rank's step"
         shown.append(
-            section("Rank by step", graph(rank_heatmap(work), theme=asked.theme, id=linked("step")), note=note)
+            section("Rank by step", graph(rank_heatmap(work), theme=asked.theme, id=linked("cell")), note=note)
         )
     missing = asked.document["run"]["missing_ranks"]
     if missing:
