@@ -1,6 +1,6 @@
 """What is known of a span, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from traincope.events import NO_PEER, NO_STEP, Flag, Kind
 from traincope.figures.time_axis import instant
 from traincope.store.tiles import NOTHING, Row, Tiles
 from traincope.units import duration, numbers, size
+from traincope.viewer.picking import RankPart
 
 MOST_RANKS = 24
 _MEANINGS = {
@@ -87,3 +88,20 @@ def _collective(tiles: Tiles, span: np.void) -> Iterator[tuple[str, str]]:
 
 def _flags(flags: int) -> Iterator[str]:
     return (text for flag, text in _NOTES if flags & flag)
+
+
+def who_came_last(parts: Sequence[RankPart]) -> str:
+    """Nobody is named whom another may have come after, as far as their clocks tell."""
+    *others, last = sorted(parts, key=lambda part: part.start_ns)
+    doubtful = []
+    for part in others:
+        if part.bound_ns is None or last.bound_ns is None:
+            return "nobody knows who came last: nothing bounds how far their clocks are apart"
+        apart = part.bound_ns + last.bound_ns
+        if last.start_ns - part.start_ns <= apart:
+            doubtful.append(apart)
+    if doubtful and not any(doubtful):
+        return "several came last, at one instant"
+    if doubtful:
+        return f"nobody knows who came last: their clocks may be {duration(max(doubtful))} apart"
+    return f"rank {last.rank} came last, {instant(last.start_ns, step_ns=1)}"

@@ -10,7 +10,6 @@ from dash.development.base_component import Component
 from traincope.analysis.zoom import Bars, Raster
 from traincope.figures.arrangement import lanes_of
 from traincope.figures.themes import Figure, pixels
-from traincope.figures.time_axis import instant
 from traincope.figures.timeline import Picture, class_colour, timeline
 from traincope.store.tiles import Tiles
 from traincope.units import count, duration, numbers
@@ -19,7 +18,7 @@ from traincope.viewer.drawing import picture, waiting
 from traincope.viewer.pages.page import Asked, Needs, Page
 from traincope.viewer.picking import Picked, RankPart, find, parts_of
 from traincope.viewer.searching import search
-from traincope.viewer.telling import class_name, told
+from traincope.viewer.telling import class_name, told, who_came_last
 
 GRAPH, INSPECTOR, LEGEND, FOUND, CAPTION = "timeline", "inspector", "legend", "found", "caption"
 MOST_PARTS = 64
@@ -157,7 +156,6 @@ def _inspector(tiles: Tiles, picked: Picked | None) -> list[Component]:
 def _arrivals(parts: list[RankPart]) -> Component:
     """Who came when."""
     first = min(part.start_ns for part in parts)
-    last = max(parts, key=lambda part: part.start_ns)
     rows = [
         (
             f"rank {part.rank}",
@@ -168,12 +166,7 @@ def _arrivals(parts: list[RankPart]) -> Component:
         )
         for part in sorted(parts, key=lambda part: part.start_ns)[:MOST_PARTS]
     ]
-    unbounded = any(part.bound_ns is None for part in parts)
-    sure = "; nothing bounds their clocks, so that this order is not told" if unbounded else ""
-    worst = sum(sorted((part.bound_ns or 0 for part in parts), reverse=True)[:2])
-    blurred = worst > last.start_ns - first and not unbounded and worst > 0
-    doubt = f"; their clocks may be {duration(worst)} apart, so that this order is not told" if blurred else ""
-    head = f"{count(len(parts), 'part')}: rank {last.rank} came last, {instant(last.start_ns, step_ns=1)}{sure}{doubt}"
+    head = f"{count(len(parts), 'part')}: {who_came_last(parts)}"
     more = [html.P(f"and {len(parts) - MOST_PARTS} more")] if len(parts) > MOST_PARTS else []
     heads = ("rank", "came", "waited", "took", "clock")
     return html.Div([html.H3(head), table(heads, rows), *more])
