@@ -152,11 +152,11 @@ def test_it_is_used_by_keyboard(reports: Callable[[Path], Report]) -> None:
     """The first stop leads past the navigation, then come its links, then the button."""
     page = reports(DEMO).seen.page
     stops = []
-    for _ in range(15):
+    for _ in range(16):
         page.keyboard.press("Tab")
         stops.append(page.evaluate("() => document.activeElement.textContent"))
     assert stops[:3] == ["Skip to the verdict", "Verdict", "Where the time went"]
-    assert stops[14] == "Light or dark"
+    assert stops[15] == "Light or dark"
     for theme in ("dark", "light"):
         page.keyboard.press("Enter")
         assert page.evaluate("() => document.documentElement.dataset.theme") == theme
@@ -217,3 +217,15 @@ def test_dark_follows_the_system_and_the_button_and_paper_is_always_light(visit:
     widths = page.evaluate("() => [...document.querySelectorAll('.plot .main-svg')].map((s) => s.clientWidth)")
     assert set(widths) == {680}
     assert seen.complaints == []
+
+
+def test_the_critical_path_is_drawn_and_its_terms_make_the_whole_step(reports: Callable[[Path], Report]) -> None:
+    report = reports(DEMO)
+    page, found = report.seen.page, report.document["critical_path"]
+    boxes = page.evaluate(
+        "() => document.getElementById('path').data.filter(d => d.type == 'bar').map(d => d.x.length)"
+    )
+    assert sum(boxes) == len(found["segments"])
+    terms = page.locator("#critical-path table").first.locator("tbody tr")
+    assert terms.count() == len(found["terms"]) + 1
+    assert terms.last.inner_text().split("\t")[:2] == ["step", "100.0 %"]

@@ -79,8 +79,8 @@ def test_it_asks_nobody_for_anything() -> None:
 def test_the_verdict_comes_first_and_the_rest_in_the_order_of_the_tree() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
-        *("verdict", "ledger", "communication", "pipeline", "ranks", "faults", "memory"),
-        *("hardware", "kernels", "experts", "logged", "goodput", "recording"),
+        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "faults"),
+        *("memory", "hardware", "kernels", "experts", "logged", "goodput", "recording"),
     ]
 
 
@@ -151,6 +151,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "verdict": None,
         "ledger": "Unknown: no complete step was recorded.",
         "communication": "Unknown: no complete step was recorded.",
+        "critical-path": "Unknown: no step was completed by all ranks.",
         "pipeline": "No pipeline actions were recorded.",
         "ranks": "Unknown: no complete step was recorded.",
         "faults": "Nothing went wrong that was recorded, and nothing was marked.",

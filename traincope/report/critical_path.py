@@ -31,7 +31,7 @@ def critical_path(path: CriticalPath) -> Iterator[RenderableType]:
             per_step = milliseconds(ns / path["steps"])
             rows.add_row(text(f"    {term}"), share(ns / path["wall_ns"]), per_step, _ranks(path, term))
     yield rows
-    yield indented(_notes(path))
+    yield indented(notes(path))
 
 
 def _ranks(path: CriticalPath, term: str) -> str:
@@ -42,7 +42,8 @@ def _ranks(path: CriticalPath, term: str) -> str:
     return ", ".join(named)
 
 
-def _notes(path: CriticalPath) -> Iterator[Text]:
+def notes(path: CriticalPath) -> Iterator[Text]:
+    """How far it can be trusted."""
     if path["untold_ns"] >= WORTH_A_ROW * path["wall_ns"]:
         per_step = duration(path["untold_ns"] / path["steps"])
         yield text(f"{per_step} a step of its transfers may be waiting for a rank: the records do not say", style="dim")

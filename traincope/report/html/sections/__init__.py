@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from traincope.report.html.section import Section
 from traincope.report.html.sections.communication import communication
+from traincope.report.html.sections.critical_path import critical_path
 from traincope.report.html.sections.experts import experts
 from traincope.report.html.sections.faults import faults
 from traincope.report.html.sections.goodput import goodput
@@ -22,6 +23,7 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     verdict,
     ledger,
     communication,
+    critical_path,
     pipeline,
     ranks,
     faults,
