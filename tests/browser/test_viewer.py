@@ -293,6 +293,20 @@ def test_a_plan_that_cannot_be_says_why_and_one_that_can_has_numbers(visit: Go, 
     expect(page.locator(".tile").first).to_contain_text("64", timeout=QUIET)
 
 
+def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str) -> None:
+    page = shown(visit, address, "/plan?run=0&preset=8x7B+on+64").page
+    main = page.locator("main")
+    expect(main.locator("td", has_text=re.compile("^ep$"))).to_be_visible(timeout=QUIET)
+    field = page.locator("input[id*='\"ep\"']")
+    field.fill("1")
+    field.press("Enter")
+    expect(main.locator("td", has_text=re.compile("^ep$"))).to_have_count(0, timeout=QUIET)
+    page.locator("input[id*='\"experts\"']").fill("7")
+    page.locator("input[id*='\"ep\"']").fill("8")
+    page.locator("input[id*='\"ep\"']").press("Enter")
+    expect(main).to_contain_text("This cannot be: ep = 8 must divide the 7 experts", timeout=QUIET)
+
+
 def test_a_run_that_grows_is_drawn_again_where_it_is_looked_at(visit: Go, address: str, library: Library) -> None:
     run = RUNS.index("no-steps")
     page = shown(visit, address, f"/timeline?run={run}&from=0&to=77").page

@@ -15,7 +15,7 @@ from traincope.plan.memory import LEFT_OUT
 from traincope.plan.orders import SCHEDULES
 from traincope.plan.precision import Precision
 from traincope.plan.prediction import Machine, Prediction, predict
-from traincope.plan.transformer import Transformer
+from traincope.plan.transformer import Experts, Transformer
 from traincope.units import count, duration, flops, share, size
 from traincope.viewer.components import absent, field, graph, parameter, section, table
 from traincope.viewer.numbers import tile
@@ -39,8 +39,15 @@ MODEL = (
     Field(name="vocabulary", label="vocabulary"),
     Field(name="sequence", label="tokens a sequence"),
 )
+EXPERTS = (
+    Field(name="experts", label="experts, 0: none"),
+    Field(name="top", label="of them a token takes"),
+    Field(name="expert-ffn", label="feed-forward of one"),
+    Field(name="shared", label="shared experts"),
+    Field(name="dense", label="layers without experts"),
+)
 MESH = (
-    *(Field(name=name, label=name) for name in ("dp", "tp", "pp", "cp")),
+    *(Field(name=name, label=name) for name in ("dp", "tp", "pp", "cp", "ep")),
     Field(name="zero", label="ZeRO", choices=tuple(map(str, ZERO_STAGES))),
     Field(name="microbatches", label="microbatches"),
     Field(name="micro", label="sequences in each"),
@@ -58,6 +65,7 @@ MACHINE = (
     Field(name="price", label="price of a GPU hour"),
     Field(name="billions", label="billion tokens"),
 )
+DENSE = {"experts": "0", "top": "2", "expert-ffn": "14336", "shared": "0", "dense": "0", "ep": "1"}
 H100 = {"peak": "989", "gib": "80", "node": "8", "inside": "450", "outside": "50", "reached": "60", "price": "2.5"}
 PRESETS: Mapping[str, Mapping[str, str]] = {
     "70B on 64": {
@@ -79,6 +87,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "virtual": "1",
         "recompute": "selective",
         "billions": "1000",
+        **DENSE,
         **H100,
     },
     "405B on 16,384": {
@@ -100,11 +109,37 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "virtual": "4",
         "recompute": "none",
         "billions": "15600",
+        **DENSE,
+        **H100,
+    },
+    "8x7B on 64": {
+        "layers": "32",
+        "hidden": "4096",
+        "heads": "32",
+        "kv": "8",
+        "ffn": "14336",
+        "vocabulary": "32000",
+        "sequence": "8192",
+        "dp": "16",
+        "tp": "1",
+        "pp": "4",
+        "cp": "1",
+        "zero": "1",
+        "microbatches": "32",
+        "micro": "1",
+        "schedule": "1f1b",
+        "virtual": "1",
+        "recompute": "selective",
+        "billions": "1000",
+        **DENSE,
+        "experts": "8",
+        "ep": "8",
         **H100,
     },
 }
 """The second has the shapes and the mesh of Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, tables 3 and 4); its
-pipeline was interleaved, in how many stages a rank is not printed."""
+pipeline was interleaved, in how many stages a rank is not printed. The third has the shapes of Mixtral (Jiang et al.
+2024, arXiv:2401.04088, table 1)."""
 FIRST = next(iter(PRESETS))
 PRESET = "preset"
 MOST = 10**12
@@ -117,7 +152,7 @@ def render(asked: Asked) -> Sequence[Component]:
         html.Div([_preset(asked.view)], className="controls"),
         *(
             html.Div([_control(one, chosen) for one in group], className="controls plan")
-            for group in (MODEL, MESH, MACHINE)
+            for group in (MODEL, EXPERTS, MESH, MACHINE)
         ),
     ]
     try:
@@ -166,12 +201,14 @@ def prediction(chosen: Mapping[str, str]) -> Prediction:
         sequence=_whole(chosen, "sequence"),
         gated_mlp=True,
         untied=True,
+        experts=_experts(chosen),
     )
     layout = Layout(
         dp=_whole(chosen, "dp"),
         tp=_whole(chosen, "tp"),
         pp=_whole(chosen, "pp"),
         cp=_whole(chosen, "cp"),
+        ep=_whole(chosen, "ep"),
         zero=_whole(chosen, "zero"),
         microbatches=_whole(chosen, "microbatches"),
         micro_batch=_whole(chosen, "micro"),
@@ -181,6 +218,18 @@ def prediction(chosen: Mapping[str, str]) -> Prediction:
     recompute = next((one for one in Recompute if one == chosen["recompute"]), Recompute.NONE)
     keeping = Keeping(recompute=recompute, flash=True, dropout=False)
     return predict(shape, layout=layout, precision=Precision(), keeping=keeping, machine=_machine(chosen))
+
+
+def _experts(chosen: Mapping[str, str]) -> Experts | None:
+    if not _whole(chosen, "experts"):
+        return None
+    return Experts(
+        count=_whole(chosen, "experts"),
+        top_k=_whole(chosen, "top"),
+        ffn=_whole(chosen, "expert-ffn"),
+        shared=_whole(chosen, "shared"),
+        dense_layers=_whole(chosen, "dense"),
+    )
 
 
 def _machine(chosen: Mapping[str, str]) -> Machine:
