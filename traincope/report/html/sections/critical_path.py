@@ -15,7 +15,7 @@ from traincope.units import count, duration
 NAME, TITLE = "critical-path", "Critical path"
 NO_STEPS = "Unknown: no step was completed by all ranks."
 TOO_LONG = f"No step is drawn: its path has more than {MOST_SEGMENTS:,} parts."
-MOST_ROWS = 24
+MOST_ROWS = 12
 """Ranks and their terms; what is left out is in the JSON."""
 
 
