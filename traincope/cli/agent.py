@@ -58,7 +58,7 @@ class AgentCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         run = find_run(arguments.run_directory).resolve()
-        attempt = _last_attempt(run) if arguments.attempt is None else arguments.attempt
+        attempt = last_attempt(run) if arguments.attempt is None else arguments.attempt
         job = job_name(run, attempt=attempt)
         lock = arguments.lock if arguments.lock is not None else _lock(job, run)
         try:
@@ -100,7 +100,7 @@ def _lock(job: str, run: Path) -> int:
     return lock
 
 
-def _last_attempt(run: Path) -> int:
+def last_attempt(run: Path) -> int:
     numbers = [number for path in run.glob("attempt-*") if (number := attempt_number(path)) is not None]
     if not numbers:
         raise RunDirectoryError(f"{run} was begun, but no rank knows its place yet; try again once training runs")

@@ -14,6 +14,7 @@ from traincope.cli.diff import DiffCommand
 from traincope.cli.doctor import Doctor
 from traincope.cli.export import Export
 from traincope.cli.import_ import Import
+from traincope.cli.live import Live
 from traincope.cli.plan import Plan
 from traincope.cli.report import Report
 from traincope.cli.run import Run
@@ -22,7 +23,7 @@ from traincope.cli.view import View
 from traincope.errors import TraincopeError
 
 COMMANDS: tuple[Command, ...] = (
-    *(Demo(), Run(), Train(), Report(), View(), DiffCommand(), AgentCommand(), Plan(), Import(), Export()),
+    *(Demo(), Run(), Train(), Report(), View(), Live(), DiffCommand(), AgentCommand(), Plan(), Import(), Export()),
     *(Dashboards(), Doctor()),
 )
 """All commands, in the order `--help` lists them: adding one is one file and one entry here."""

@@ -1,13 +1,17 @@
 """The ledger over the run: one stacked bar a step."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 
 from traincope.analysis import Ledger
+from traincope.analysis.terms import BUBBLE, term_order
 from traincope.figures.canvas import beside, canvas, step_axis
 from traincope.figures.folding import Floats, Fold, by_count
 from traincope.figures.labels import label
 from traincope.palette import colour
+from traincope.store.rows import Row
 
 MOST = 240
 """Bars; more steps share bars, evenly."""
@@ -17,7 +21,30 @@ LEAST = 0.001
 
 def ledger_steps(ledger: Ledger) -> go.Figure:
     """Mean ms of a rank in each counted step, term by term; where steps share a bar, of those. At least one counts."""
-    steps, means = _means(ledger)
+    return _bars(*_means(ledger))
+
+
+def ledger_rows(rows: Sequence[Row]) -> go.Figure:
+    """The same of a running job: of the steps that have a row. At least one."""
+    steps = np.unique([row.step for row in rows])
+    at = np.searchsorted(steps, [row.step for row in rows])
+    sums = {term: np.zeros(len(steps)) for term in _terms(rows)}
+    for place, row in zip(at.tolist(), rows, strict=True):
+        for term, ns in row.terms.items():
+            sums[term][place] += ns
+    counts = np.bincount(at)
+    return _bars(steps, {term: total / counts / 1e6 for term, total in sums.items()})
+
+
+def _terms(rows: Sequence[Row]) -> tuple[str, ...]:
+    """All that a row may have, in the ledger's order."""
+    found = dict.fromkeys(term for row in rows for term in row.terms)
+    axes = {term.partition("[")[2].rstrip("]") for term in found if "[" in term}
+    order = term_order(axes, pipeline=any(term in BUBBLE for term in found))
+    return (*order, *(term for term in found if term not in order))
+
+
+def _bars(steps: np.ndarray, means: dict[str, Floats]) -> go.Figure:
     fold = by_count(len(steps), most=MOST)
     names = [_steps(steps, fold, place) for place in range(len(fold))]
     traces = [

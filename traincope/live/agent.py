@@ -17,7 +17,7 @@ from traincope.record.guard import guard
 from traincope.record.identity import this_host
 from traincope.store.cards import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import attempt_directory, rank_number
-from traincope.store.rows import Row
+from traincope.store.rows import Row, append_rows
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class Options:
     """How many the node has: no step is reduced before all are there. None: not told, it may have the whole world."""
     interval_seconds: float = DEFAULT_INTERVAL_SECONDS
     share_of_a_core: float = SHARE_OF_A_CORE
+    writes: bool = True
+    """False: it only looks, beside the agent whose matter rows and segments are."""
 
 
 class Agent:
@@ -63,7 +65,7 @@ class Agent:
         self._tails: dict[int, RankTail] = {}
         self._reducer: Reducer | None = None
         self._over: frozenset[int] = frozenset()
-        self._keeper: Keeper | Idle = Keeper(disk_budget_bytes=options.disk_budget_bytes)
+        self._keeper: Keeper | Idle = Keeper(disk_budget_bytes=options.disk_budget_bytes) if options.writes else Idle()
 
     def run(self) -> None:
         """Until all ranks are over. Raises RunDirectoryError where there are none of this node, or no more."""
@@ -109,7 +111,7 @@ class Agent:
             since_ns=reducer.until_ns if reduced is None else reduced.since_ns,
             until_ns=reducer.until_ns,
             ranks=ranks,
-            rows=() if reduced is None else _kept(reduced.rows, tails),
+            rows=() if reduced is None else self._kept(reduced.rows, tails),
             warm_up=reducer.warm_up,
             analysis=None if reduced is None else reduced.analysis,
             faults=() if reduced is None else reduced.faults,
@@ -123,7 +125,8 @@ class Agent:
             number = rank_number(path)
             if number is not None and number not in self._tails and (info := _own_info(path)) is not None:
                 self._tails[info.coord.rank] = RankTail(path, attempt=self._options.attempt)
-                remove_leftovers(path)
+                if self._options.writes:
+                    remove_leftovers(path)
         if not self._tails:
             raise RunDirectoryError(
                 f"no rank of this host ({this_host().name}) has recorded in {directory}; "
@@ -141,6 +144,19 @@ class Agent:
         before = [row for tail in tails for row in tail.rows]
         self._reducer = Reducer(self._options.run, attempt=self._options.attempt, before=before)
         return self._reducer
+
+    def _kept(self, rows: Sequence[Row], tails: Sequence[RankTail]) -> tuple[Row, ...]:
+        """The same, written down."""
+        for tail in tails:
+            own = [row for row in rows if row.rank == tail.rank]
+            tail.take(own)
+            try:
+                if own and self._options.writes:
+                    append_rows(tail.directory, own)
+            except OSError as error:
+                steps = ", ".join(str(row.step) for row in own[:5])
+                logger.warning("rows of rank %d could not be written (steps %s): %s", tail.rank, steps, error)
+        return tuple(rows)
 
     def _ended(self, ranks: Sequence[RankStatus]) -> bool:
         """Whether one is over that was not when last looked at."""
@@ -183,18 +199,6 @@ def release(tails: Sequence[RankTail], *, now_ns: int) -> None:
         tail.release(min(starts_ns[tail.rank], of_all_ns))
         if tail.num_held > MOST_HELD:
             tail.give_up(now_ns - FORGOTTEN_NS)
-
-
-def _kept(rows: Sequence[Row], tails: Sequence[RankTail]) -> tuple[Row, ...]:
-    """The same, written down."""
-    for tail in tails:
-        own = [row for row in rows if row.rank == tail.rank]
-        try:
-            tail.keep(own)
-        except OSError as error:
-            steps = ", ".join(str(row.step) for row in own[:5])
-            logger.warning("rows of rank %d could not be written (steps %s): %s", tail.rank, steps, error)
-    return tuple(rows)
 
 
 def _own_info(directory: Path) -> RankInfo | None:

@@ -44,11 +44,11 @@ class Exporting:
         self._gpus.ask(window.ranks)
         before = self._state
         if before is None:
-            self._state = begin(window, earlier=_earlier(window), restored=_restored(window, known=frozenset()))
+            self._state = begin(window, earlier=earlier_of(window), restored=restored_rows(window, known=frozenset()))
             self._start(window.run, self._origin(window))
         else:
             known = frozenset(rank.rank for rank in before.ranks)
-            self._state = advance(before, window, restored=_restored(window, known=known))
+            self._state = advance(before, window, restored=restored_rows(window, known=known))
 
     def close(self) -> None:
         for note in self._notes:
@@ -111,13 +111,13 @@ def _write(note: discovery.Note) -> None:
         logger.warning("%s cannot be written: %s", note.path, error.strerror)
 
 
-def _earlier(window: Window) -> tuple[Attempt, ...]:
+def earlier_of(window: Window) -> tuple[Attempt, ...]:
     directories = [attempt_directory(window.run, number) for number in range(window.attempt)]
     there = [directory for directory in directories if directory.is_dir()]
     return tuple(earlier_attempts(there, notes=read_notes(notes_of(window.run))))
 
 
-def _restored(window: Window, *, known: frozenset[int]) -> tuple[Row, ...]:
+def restored_rows(window: Window, *, known: frozenset[int]) -> tuple[Row, ...]:
     """Rows that an agent before this one wrote of ranks that are new to this one."""
     new = {(row.rank, row.step) for row in window.rows}
     return tuple(

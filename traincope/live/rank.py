@@ -17,7 +17,7 @@ from traincope.store import RECORD_DTYPE, RankRecords, SegmentRecords
 from traincope.store.cards import RankInfo, read_rank_info
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT
 from traincope.store.lines import dense_groups, dense_names, read_numbered
-from traincope.store.rows import Row, append_rows, read_rows
+from traincope.store.rows import Row, read_rows
 from traincope.topology import Group
 
 MAIN = "main"
@@ -102,12 +102,10 @@ class RankTail:
         steps = self.finished_steps()
         return int(steps["start_ns"][steps["step"] <= self.done].max(initial=0))
 
-    def keep(self, rows: Sequence[Row]) -> None:
-        """Write down these of its steps. They are done, also where that raises OSError."""
+    def take(self, rows: Sequence[Row]) -> None:
+        """These of its steps are done."""
         self.done = max((row.step for row in rows), default=self.done)
         self.odd_steps.update(row.step for row in rows if row.anomalous)
-        if rows:
-            append_rows(self.directory, rows)
 
     def is_running(self) -> bool:
         """Whether its process is there, ended or not."""

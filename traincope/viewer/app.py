@@ -30,16 +30,8 @@ POLICY = (
 
 def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
     """`hosts`: names under which it may be asked; a page elsewhere that resolves to this machine is turned away."""
-    app = dash.Dash(
-        "traincope.viewer",
-        assets_folder=str(Path(__file__).parent / "assets"),
-        title="traincope",
-        update_title=None,  # type: ignore[arg-type]
-        suppress_callback_exceptions=True,
-        serve_locally=True,
-    )
+    app = empty_app(hosts)
     app.layout = lambda: _layout(library)
-    _guard(app, hosts)
     _show(app, library)
     _follow(app, library)
     _read(app, library)
@@ -51,6 +43,20 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
         "follow": [Input({"type": "linked", "name": dash.ALL}, "clickData")],
     }.items():
         _in_the_browser(app, name, *inputs, prevent_initial_call=True)
+    return app
+
+
+def empty_app(hosts: Sequence[str]) -> dash.Dash:
+    """The viewer's looks, and who may ask; a button `light` changes what the store `theme` holds."""
+    app = dash.Dash(
+        "traincope.viewer",
+        assets_folder=str(Path(__file__).parent / "assets"),
+        title="traincope",
+        update_title=None,  # type: ignore[arg-type]
+        suppress_callback_exceptions=True,
+        serve_locally=True,
+    )
+    _guard(app, hosts)
     _in_the_browser(app, "theme", Output("theme", "data"), Input("light", "n_clicks"), State("theme", "data"))
     return app
 

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import dash
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from traincope.errors import UsageError
@@ -36,12 +37,17 @@ def serve(
     """Until interrupted; `started` is called with the address. Raises UsageError where the port cannot be had."""
     server, library = make(runs, port=port, host=host, cache=cache)
     library.refresh()
-    started(f"http://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/")
+    started(address_of(server, host=host))
     try:
         server.serve_forever()
     finally:
         library.close()
         server.server_close()
+
+
+def address_of(server: BaseWSGIServer, *, host: str) -> str:
+    """Where a browser finds it."""
+    return f"http://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/"
 
 
 def make(
@@ -54,7 +60,16 @@ def make(
 
 def bound(library: Library, *, port: int | None = None, host: str = LOCALHOST) -> BaseWSGIServer:
     """Raises UsageError where the port cannot be had."""
-    app = make_app(library, hosts=LOOPBACK if host in LOOPBACK else ())
+    return listening(make_app(library, hosts=known_hosts(host)), port=port, host=host)
+
+
+def known_hosts(host: str) -> Sequence[str]:
+    """Names under which a server that listens on `host` may be asked; none: under any."""
+    return LOOPBACK if host in LOOPBACK else ()
+
+
+def listening(app: dash.Dash, *, port: int | None = None, host: str = LOCALHOST) -> BaseWSGIServer:
+    """Raises UsageError where the port cannot be had."""
     try:
         number = _port(host, port)
         return make_server(host, number, app.server, threaded=True, request_handler=_Quiet)

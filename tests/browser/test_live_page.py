@@ -1,0 +1,93 @@
+"""`traincope live` beside real ranks of their own processes, in a real browser."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.browser import PATIENCE_MS, Visit
+from tests.live.processes import start_rank, until
+from traincope.store.layout import ROWS_FILE, rank_directory
+
+LIVE = [sys.executable, "-m", "traincope.cli.main", "live", "--no-browser", "--port", "0"]
+RANKS = 2
+STEP = ".tile:has(span:text-is('step')) b"
+Go = Callable[..., Visit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Two ranks that train until `stop` is there, without an agent: whatever is written is the page's doing."""
+
+    run: Path
+    stop: Path
+    ranks: tuple[subprocess.Popen[bytes], ...]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    run, stop = tmp_path / "my-job", tmp_path / "stop"
+    ranks = [start_rank(run, stop, rank=rank, ranks=RANKS, TRAINCOPE_AGENT="off") for rank in range(RANKS)]
+    try:
+        cards = [rank_directory(run, attempt=0, rank=rank) / "rank.json" for rank in range(RANKS)]
+        until(lambda: all(card.exists() for card in cards), "both ranks")
+        yield Job(run=run, stop=stop, ranks=tuple(ranks))
+    finally:
+        stop.touch()
+        for rank in ranks:
+            rank.communicate()
+
+
+def test_the_page_follows_the_job_and_tells_of_a_rank_that_is_gone(job: Job, visit: Go) -> None:
+    files = files_of(job.run)
+    with subprocess.Popen([*LIVE, str(job.run)], stdout=subprocess.PIPE, text=True) as live:
+        try:
+            assert live.stdout is not None
+            address = live.stdout.readline().split()[0]
+            assert address.startswith("http://127.0.0.1:")
+            seen = visit(address)
+            page = seen.page
+            expect(page.locator("main .js-plotly-plot")).to_have_count(2, timeout=PATIENCE_MS)
+            expect(page.locator("[role=status]")).to_have_text("Running, 2 ranks.", timeout=PATIENCE_MS)
+            shown = page.inner_text(STEP)
+            expect(page.locator(STEP)).not_to_have_text(shown, timeout=PATIENCE_MS)
+            assert rows(page.inner_text("main")) == [("rank 0", "alive"), ("rank 1", "alive")]
+            os.kill(job.ranks[1].pid, signal.SIGKILL)
+            expect(page.get_by_role("cell", name="gone", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+            expect(page.get_by_role("cell", name="killed", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+            job.stop.touch()
+            expect(page.locator("[role=status]")).to_contain_text("All ranks of this host are over", timeout=PATIENCE_MS)
+            assert (seen.complaints, seen.went_to(besides=address)) == ([], [])
+        finally:
+            live.send_signal(signal.SIGINT)
+    assert live.returncode == 0
+    assert files_of(job.run) == files
+    assert not list(job.run.rglob(ROWS_FILE))
+
+
+def rows(text: str) -> list[tuple[str, str]]:
+    """Of the table of ranks: which, and its state."""
+    cells = (line.split("\t") for line in text.splitlines())
+    return [(line[0], line[1]) for line in cells if line[0].startswith("rank ") and len(line) == 5]
+
+
+def files_of(run: Path) -> set[Path]:
+    return {path for path in run.rglob("*") if path.is_file()}
+
+
+def test_where_nothing_runs_it_says_so_in_a_sentence(job: Job) -> None:
+    job.stop.touch()
+    for rank in job.ranks:
+        rank.communicate()
+    done = subprocess.run([*LIVE, str(job.run)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == (
+        f"traincope live: {job.run} is not running: its ranks on this host are over; "
+        "traincope view shows what they recorded\n"
+    )
