@@ -14,6 +14,8 @@ from traincope.samples import Type as Type
 from traincope.samples import Unit as Unit
 
 STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+OTHER_NODES = "In a job on several nodes, waiting for ranks of other nodes counts as transfer."
+"""An agent sees the ranks of its node only."""
 COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 RUN_INFO = Metric(
@@ -49,7 +51,8 @@ LEDGER = Metric(
     name="ledger",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Wall time of training steps by ledger term, and axis where the term has one; terms without any are left out.",
+    help="Wall time of training steps by ledger term, and axis where the term has one; terms without any are left out. "
+    + OTHER_NODES,
     labels=(*RANK_LABELS, "term", "axis"),
 )
 WALL = Metric(
@@ -138,21 +141,21 @@ COLLECTIVE_TRANSFER = Metric(
     name="collective.transfer",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Time that collectives were on the wire, over the ranks of a node.",
+    help="Time that collectives were on the wire, over the ranks of a node. " + OTHER_NODES,
     labels=(*NODE_LABELS, "axis", "op"),
 )
 COLLECTIVE_WAIT = Metric(
     name="collective.wait",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Time that ranks of a node stood still because others joined a collective late.",
+    help="Time that ranks of a node stood still because others of it joined a collective late. " + OTHER_NODES,
     labels=(*NODE_LABELS, "axis", "op"),
 )
 BUS_BANDWIDTH = Metric(
     name="collective.bus.bandwidth",
     type=Type.GAUGE,
     unit=Unit.BYTES_PER_SECOND,
-    help="Bus bandwidth of the latest collectives, from their transfer times.",
+    help="Bus bandwidth of the latest collectives, from their transfer times. " + OTHER_NODES,
     labels=(*NODE_LABELS, "axis", "op"),
 )
 

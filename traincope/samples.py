@@ -46,7 +46,7 @@ class Metric:
     type: Type
     unit: Unit = Unit.ONE
     help: str
-    """One sentence: what it is, and of which time."""
+    """What it is, and of which time, in a sentence; another where it is easily misread."""
     labels: tuple[str, ...] = RANK_LABELS
     level: int = 1
     """The recorder's level from which on it is exported."""
