@@ -1,4 +1,4 @@
-"""A real Prometheus, Debian's, that finds its targets by files and asks them every second."""
+"""A real Prometheus, Debian's, that finds its targets by files, asks them every second, and has the committed rules."""
 
 import json
 import socket
@@ -16,11 +16,14 @@ from urllib.request import urlopen
 from tests.debian import need
 
 CONFIGURATION = """
-global: {scrape_interval: 1s, scrape_timeout: 1s}
+global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
+rule_files: ['RULES/*.yaml']
 scrape_configs:
   - job_name: traincope
     file_sd_configs: [{files: ['TARGETS/*.json'], refresh_interval: 1s}]
 """
+RULES = Path(__file__).parents[2] / "dashboards" / "prometheus"
+"""As they are committed."""
 DEADLINE_SECONDS = 90.0
 
 
@@ -52,7 +55,8 @@ COMMON = {"__name__", "instance", "job", "run", "host"}
 def prometheus(directory: Path, *, targets: Path) -> Iterator[Prometheus]:
     """`targets` holds the files of `file_sd_configs`; everything it keeps lies in `directory`."""
     port = _free_port()
-    (directory / "prometheus.yml").write_text(CONFIGURATION.replace("TARGETS", str(targets)))
+    configuration = CONFIGURATION.replace("TARGETS", str(targets)).replace("RULES", str(RULES))
+    (directory / "prometheus.yml").write_text(configuration)
     command = [
         need("prometheus", package="prometheus"),
         f"--config.file={directory / 'prometheus.yml'}",

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -20,6 +21,7 @@ from traincope.report import schema, to_document
 from traincope.timeline import open_run
 from traincope_dashboards.board import Look
 from traincope_dashboards.build import dashboards
+from traincope_dashboards.recorded import RECORDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,18 @@ def _examples(scraped: Scraped) -> list[dict[str, dict[str, str]]]:
     expression = quote(f"{metrics.STEP_TIMES.prometheus}_bucket")
     found = scraped.prometheus.ask(f"query_exemplars?query={expression}&start=0&end=4102444800")
     return [example for series in found for example in series["exemplars"]]
+
+
+def test_the_committed_rules_are_healthy_and_record_what_there_is(scraped: Scraped) -> None:
+    def rules() -> list[dict[str, Any]]:
+        return [rule for group in scraped.prometheus.ask("rules")["groups"] for rule in group["rules"]]
+
+    until(lambda: all(rule["health"] != "unknown" for rule in rules()), "a look at every rule")
+    assert {rule["health"]: rule.get("lastError") for rule in rules()} == {"ok": None}
+    recorded = {rule["name"]: rule["query"] for rule in rules() if rule["type"] == "recording"}
+    assert set(recorded) == {rule.name for rule in RECORDED}
+    there = {name for name, query in recorded.items() if not series_names(query) & NOT_IN_IT}
+    until(lambda: all(scraped.prometheus.query(name) for name in there), "what is recorded")
 
 
 NOT_IN_IT = {
