@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
-from traincope.analysis import AxisOperation, analyze
+from traincope.analysis import AxisOperation, MessageSize, analyze
 from traincope.events import Flag
 from traincope.store import RankRecords
 
@@ -38,7 +38,19 @@ def test_sums_over_ranks_with_the_bandwidth_of_the_transfer() -> None:
             wait_ns=3 * 30,
             exposed_ns=50 + 50 + 50 + 20,
             bus_bandwidth=pytest.approx(150e9),
+            sizes=(MessageSize(most_bytes=4_096, count=4, transfer_ns=80, bus_bandwidth=pytest.approx(150e9)),),
         ),
+    )
+
+
+def test_sizes_are_told_by_the_power_of_two_that_holds_them() -> None:
+    """4,096 and 2,049 bytes take 20 and 10: 6,145 / 30 = 204.8 B/ns, times 3/4; 4,097 take 41: 99.9, times 3/4."""
+    calls = [(0, 20, 4_096), (30, 40, 2_049), (50, 91, 4_097), (95, 96, 0)]
+    own = [collective(start, end, num_bytes=of, sequence=at) for at, (start, end, of) in enumerate(calls)]
+    (row,) = rows(*[rank(number, step(0, 0, 100), *own, groups=[FOUR]) for number in range(4)])
+    assert row.sizes == (
+        MessageSize(most_bytes=4_096, count=8, transfer_ns=4 * 30, bus_bandwidth=pytest.approx(6_145 / 30 * 0.75e9)),
+        MessageSize(most_bytes=8_192, count=4, transfer_ns=4 * 41, bus_bandwidth=pytest.approx(4_097 / 41 * 0.75e9)),
     )
 
 

@@ -17,7 +17,7 @@ long since when, what each gap of a pipeline step is, and what was looked at onc
 
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
-from traincope.analysis.comm import AxisOperation
+from traincope.analysis.comm import AxisOperation, MessageSize
 from traincope.analysis.contention import Contention
 from traincope.analysis.cost import Cost, cost
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
@@ -68,6 +68,7 @@ __all__ = [
     "LayerLoad",
     "Ledger",
     "MemoryUse",
+    "MessageSize",
     "Moved",
     "OwnTime",
     "OwnWork",

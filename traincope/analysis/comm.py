@@ -1,7 +1,7 @@
 """What every mesh axis sent: how often, how much, how long on the wire, how long waiting, how much exposed."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,20 @@ from traincope.plan.bus import bus_factor
 from traincope.timeline import Instances
 from traincope.timeline.numbering import UNKNOWN, Numbering
 from traincope.topology import axis_order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSize:
+    """Those of an operation's messages that are no larger than this, and larger than half of it."""
+
+    most_bytes: int
+    """A power of two."""
+    count: int
+    """A rank's parts."""
+    transfer_ns: int
+    """On the wire, hidden or not."""
+    bus_bandwidth: float | None
+    """Bytes a second; None where no transfer is exactly known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,8 @@ class AxisOperation:
     """Bytes a second; None where no transfer is exactly known."""
     uneven: Uneven | None = None
     """Of an all-to-all in which some ranks send more than others."""
+    sizes: tuple[MessageSize, ...] = ()
+    """The smallest first; empty messages are in none."""
     contention: tuple[Contention, ...] = ()
     """Beside which other axes it was on the wire, and what that cost."""
 
@@ -85,7 +101,21 @@ def _row(
         exposed_ns=exposed.total_ns,
         bus_bandwidth=_bus_bandwidth(instances, chosen, wire, operation),
         uneven=unevenness(instances, chosen, operation=operation),
+        sizes=tuple(_sizes(instances, chosen, wire, operation)),
     )
+
+
+def _sizes(instances: Instances, chosen: Ints, wire: Transfers, operation: str) -> Iterator[MessageSize]:
+    sent = chosen[instances.parts.num_bytes[chosen] > 0]
+    _, powers = np.frexp(instances.parts.num_bytes[sent] - 1)
+    for power in Numbering.of(powers.astype(np.int64)).values.tolist():
+        own = sent[powers == power]
+        yield MessageSize(
+            most_bytes=1 << power,
+            count=len(own),
+            transfer_ns=int(wire.ns[instances.number[own]].sum()),
+            bus_bandwidth=_bus_bandwidth(instances, own, wire, operation),
+        )
 
 
 def _bus_bandwidth(instances: Instances, chosen: Ints, wire: Transfers, operation: str) -> float | None:

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
+from traincope.analysis import AxisOperation
 from traincope.figures.icicle import communication_icicle
 from traincope.figures.wait_matrix import wait_matrix
+from traincope.units import count, duration, gigabytes_per_second, size
 from traincope.viewer.components import absent, graph, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 HEADS = ("axis", "operation", "count", "bytes", "transfer", "waiting", "exposed", "bus GB/s")
+SIZE_HEADS = ("axis", "operation", "up to", "count", "transfer", "mean transfer", "bus GB/s")
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -35,7 +38,11 @@ def render(asked: Asked) -> Sequence[Component]:
                 graph(wait_matrix(analysis.group_waits, steps=max(steps, 1)), theme=asked.theme),
             )
         )
-    return [*shown, section("In numbers", _table(asked), note="sums over all ranks and counted steps")]
+    return [
+        *shown,
+        section("In numbers", _table(asked), note="sums over all ranks and counted steps"),
+        section("By size of the message", _sizes(analysis.comm), note="each as large as said, or down to half of it"),
+    ]
 
 
 def _why_not(asked: Asked) -> str:
@@ -61,6 +68,23 @@ def _table(asked: Asked) -> Component:
 
     rows = [[one["axis"], one["op"], *cells(at)] for at, one in enumerate(document["comm"] or ())]
     return table(HEADS, rows, numbers_from=2)
+
+
+def _sizes(operations: Sequence[AxisOperation]) -> Component:
+    rows = [
+        [
+            of.axis,
+            of.operation,
+            size(one.most_bytes),
+            count(one.count),
+            duration(one.transfer_ns),
+            duration(one.transfer_ns / one.count),
+            gigabytes_per_second(one.bus_bandwidth),
+        ]
+        for of in operations
+        for one in of.sizes
+    ]
+    return table(SIZE_HEADS, rows, numbers_from=2) if rows else absent("Of no message is known how large it was.")
 
 
 PAGE = Page(slug="communication", title="Communication", needs=Needs.ANALYSIS, render=render)
