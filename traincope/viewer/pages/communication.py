@@ -41,7 +41,11 @@ def render(asked: Asked) -> Sequence[Component]:
     return [
         *shown,
         section("In numbers", _table(asked), note="sums over all ranks and counted steps"),
-        section("By size of the message", _sizes(analysis.comm), note="each as large as said, or down to half of it"),
+        section(
+            "By size of the message",
+            _sizes(analysis.comm),
+            note="sums over all ranks and counted steps; each is as large as said, or more than half of it",
+        ),
     ]
 
 
