@@ -79,7 +79,7 @@ def rows(text: str) -> list[tuple[str, str]]:
 def test_where_nothing_runs_it_says_so_in_a_sentence(job: Job) -> None:
     job.stop.touch()
     for rank in job.ranks:
-        rank.communicate()
+        rank.wait()
     done = subprocess.run([*LIVE, str(job.run)], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == (

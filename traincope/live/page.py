@@ -74,7 +74,7 @@ def render(watcher: Watcher, *, theme: str) -> list[Component]:
         shown.append(absent("No step beyond the first has been finished by all ranks yet."))
     shown.append(_utilization(seen, theme=theme))
     shown.append(section("Ranks", _ranks(seen, told, moment), note="a rank that hangs, or is gone, grows old"))
-    return [*shown, section("Faults", _faults(seen), note="since the attempt began, as far as this page has looked")]
+    return [*shown, section("Faults", _faults(seen), note="the newest first; of slow steps the last ten")]
 
 
 def _state(seen: Seen, problem: str | None) -> str:
@@ -100,7 +100,7 @@ def _tiles(seen: Seen, told: Numbers) -> Component:
         "MFU": _share(told, metrics.MFU),
         "HFU": _share(told, metrics.HFU),
         "goodput": _share(told, metrics.GOODPUT),
-        "faults": str(len(seen.faults)),
+        "faults": f"{seen.num_faults:,}",
     }
     tiles = [html.Div([html.B(value), html.Span(name)], className="tile") for name, value in pairs.items()]
     return html.Div(tiles, className="tiles")

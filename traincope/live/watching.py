@@ -1,14 +1,15 @@
 """What a page shows of a running job: a reader beside the node's agent, by the same reducing, that writes nothing."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.analysis.faults import Fault
+from traincope.analysis.faults import Fault, FaultKind
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.live.agent import Agent, Options
 from traincope.live.exporting import earlier_of, restored_rows
+from traincope.live.rank import over
 from traincope.live.samples import Moment, samples
 from traincope.live.state import State, advance, begin
 from traincope.live.window import RankStatus, Window
@@ -21,6 +22,8 @@ SHARE_OF_A_CORE = 0.05
 """More than the agent's: somebody is looking."""
 MOST_STEPS = 240
 MOST_FAULTS = 50
+MOST_SLOW = 10
+"""Slow steps among them: on a busy machine they would crowd out the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,9 @@ class Seen:
     utilization: Mapping[int, float]
     """Step -> MFU of the steps that were reduced with it; those before the first look have none."""
     faults: tuple[Fault, ...] = ()
-    """The newest first; marks are not among them."""
+    """The newest first; marks are not among them, and of very many only so many are kept."""
+    num_faults: int = 0
+    """All that there were."""
     over: bool
     """No rank of this node will write anything more."""
 
@@ -111,7 +116,7 @@ class Watcher:
 def _first(window: Window) -> Seen:
     restored = restored_rows(window, known=frozenset())
     state = begin(window, earlier=earlier_of(window), restored=restored)
-    nothing = Seen(state=state, utilization={}, over=window.last)
+    nothing = Seen(state=state, utilization={}, over=over(window.ranks))
     return _with(nothing, window, restored=restored)
 
 
@@ -122,7 +127,8 @@ def _further(seen: Seen, window: Window) -> Seen:
         rows=seen.rows,
         utilization=seen.utilization,
         faults=seen.faults,
-        over=window.last,
+        num_faults=seen.num_faults,
+        over=over(window.ranks),
     )
     return _with(known, window, restored=restored)
 
@@ -136,11 +142,19 @@ def _with(seen: Seen, window: Window, *, restored: tuple[Row, ...]) -> Seen:
     mfu = None if window.analysis is None else window.analysis.utilization.ratios.mfu
     reduced = {} if mfu is None else {row.step: mfu for row in window.rows if row.step != window.warm_up}
     shares = {step: share for step, share in {**seen.utilization, **reduced}.items() if step >= first}
-    faults = (*reversed([fault for fault in window.faults if fault.is_fault]), *seen.faults)
+    faults = [fault for fault in window.faults if fault.is_fault]
     return Seen(
         state=seen.state,
         rows=tuple(by_place[place] for place in sorted(by_place) if place[0] >= first),
         utilization=shares,
-        faults=faults[:MOST_FAULTS],
+        faults=_newest([*faults, *seen.faults]),
+        num_faults=seen.num_faults + len(faults),
         over=seen.over,
     )
+
+
+def _newest(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    ordered = sorted(faults, key=lambda fault: -fault.at_ns)
+    slow = [fault for fault in ordered if fault.kind is FaultKind.SLOW_STEP][:MOST_SLOW]
+    others = [fault for fault in ordered if fault.kind is not FaultKind.SLOW_STEP][:MOST_FAULTS]
+    return tuple(sorted([*slow, *others], key=lambda fault: -fault.at_ns))
