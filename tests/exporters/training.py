@@ -2,6 +2,7 @@
 
 import os
 import time
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -16,8 +17,11 @@ LATE_SECONDS = 0.02
 """By which rank 1 comes late in every step."""
 
 
-def train(out: str, stop: str, targets: str) -> None:
-    """`out`: run directory; it ends when the file `stop` is there. With an agent that looks all the time."""
+def train(out: str, stop: str, targets: str, steps: int | None = STEPS) -> None:
+    """`out`: run directory; it ends when the file `stop` is there, and trains until then where no `steps` are given.
+
+    With an agent that looks all the time.
+    """
     quick = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.3", "TRAINCOPE_AGENT_SHARE": "1"}
     served = {"TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": targets, "LOCAL_WORLD_SIZE": "2"}
     os.environ |= quick | served
@@ -27,7 +31,7 @@ def train(out: str, stop: str, targets: str) -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         with traincope.run(out, throttle=None) as run:
             run.describe(tokens_per_step=96, peak_flops=1e9)
-            for _ in range(STEPS):
+            for _ in count() if steps is None else range(steps):
                 time.sleep(LATE_SECONDS * dist.get_rank())
                 loss = model(torch.randn(8, 64)).square().mean()
                 loss.backward()
@@ -35,8 +39,17 @@ def train(out: str, stop: str, targets: str) -> None:
                 optimizer.zero_grad()
                 run.log(loss=loss)
                 run.step()
+                if steps is None and _agreed(Path(stop).exists()):
+                    break
             while not Path(stop).exists():
                 time.sleep(0.05)
     finally:
         for name in quick | served:
             del os.environ[name]
+
+
+def _agreed(wished: bool) -> bool:
+    """What any of the ranks wishes all do after the same step."""
+    told = torch.tensor(float(wished))
+    dist.all_reduce(told, op=dist.ReduceOp.MAX)
+    return bool(told)
