@@ -6,6 +6,7 @@ all its inputs have ended, tried again until nothing moves.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import mean, median
 from types import MappingProxyType
 
 from tests.distributed.sweep_traffic import messages
@@ -15,6 +16,8 @@ from traincope.plan.orders import Shape, orders
 UNIT_SECONDS = 0.02
 """F, I and W of an ordinary stage; B takes two."""
 SLOWER = 1.25
+STEPS = 4
+"""The first is warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +74,14 @@ class Shares:
 def truth(case: Case) -> Shares:
     """What the recorder and the analysis must find.
 
-    A late action's own rank works meanwhile: what it adds to the step less that is idled.
+    Jitter is what is idled beyond: for a late action, whose own rank works meanwhile, and less than nothing where a
+    rank begins its next step while others still work at this one, as no replay of one step has it.
     """
     made, own = orders(case.schedule, case.shape), units(case)
     stages = range(case.shape.stages)
     even = {(kind, stage): sum(own[kind, s] for s in stages) / len(stages) for kind, stage in own}
     span, span_even, sent_late = played_out(made, own), played_out(made, even), played_out(made, own, link=case.link)
-    real = played_out(made, own, link=case.link, late={case.late_action: case.late})
+    real = step_units(case)
     work = sum(own[kind, stage] for order in made.values() for kind, stage, _ in order) / case.shape.ranks
     return Shares(
         schedule=(span_even - work) / real,
@@ -106,32 +110,51 @@ def units(case: Case) -> dict[tuple[str, int], float]:
 
 def step_seconds(case: Case) -> float:
     """How long a step takes if nothing but its actions does."""
+    return UNIT_SECONDS * step_units(case)
+
+
+def step_units(case: Case) -> float:
+    """Mean over the ranks, median over the counted ones of steps that follow each other."""
     made, late = orders(case.schedule, case.shape), {case.late_action: case.late}
-    return UNIT_SECONDS * played_out(made, units(case), link=case.link, late=late)
+    begins = dict.fromkeys(made, 0.0)
+    periods = []
+    for _ in range(STEPS):
+        ends = rank_ends(made, units(case), link=case.link, late=late, begins=begins)
+        if case.clips:
+            ends = dict.fromkeys(made, max(ends.values()))
+        periods.append(mean(ends[rank] - begins[rank] for rank in made))
+        begins = ends
+    return median(periods[1:])
 
 
 def played_out(
+    made: Mapping[int, tuple[Action, ...]], durations: Mapping[tuple[str, int], float], *, link: float = 0.0
+) -> float:
+    """When the last action of one step ends."""
+    return max(rank_ends(made, durations, link=link).values())
+
+
+def rank_ends(
     made: Mapping[int, tuple[Action, ...]],
     durations: Mapping[tuple[str, int], float],
     *,
     link: float = 0.0,
     late: Mapping[Action, float] = MappingProxyType({}),
-) -> float:
-    """When the last action ends; what another rank makes comes `link` later, and `late` actions take so much longer."""
+    begins: Mapping[int, float] = MappingProxyType({}),
+) -> dict[int, float]:
+    """When each rank's last action ends; what another rank makes comes `link` later, and `late` actions take longer."""
     rank_of = {action: rank for rank, order in made.items() for action in order}
     before = {action: order[at - 1] for order in made.values() for at, action in enumerate(order) if at}
-    ends = dict.fromkeys((action for order in made.values() for action in order), 0.0)
+    ends = {action: 0.0 for order in made.values() for action in order}
     moved = True
     while moved:
         moved = False
-        for action in ends:
-            came = [
-                ends.get(one, 0.0) + link * (rank_of.get(one) not in (None, rank_of[action])) for one in inputs(action)
-            ]
-            takes = durations[action.kind, action.stage] + late.get(action, 0.0)
-            end = max(ends.get(before.get(action), 0.0), *came) + takes
+        for action, rank in rank_of.items():
+            came = [ends.get(one, 0.0) + link * (rank_of.get(one) not in (None, rank)) for one in inputs(action)]
+            free = ends[before[action]] if action in before else begins.get(rank, 0.0)
+            end = max(free, *came) + durations[action.kind, action.stage] + late.get(action, 0.0)
             moved, ends[action] = moved or end != ends[action], end
-    return max(ends.values())
+    return {rank: ends[order[-1]] for rank, order in made.items()}
 
 
 def inputs(action: Action) -> list[Action]:

@@ -7,9 +7,9 @@ import numpy as np
 
 import traincope
 from tests.distributed.pool import Pool
-from tests.truth.cases import Case, Shares, step_seconds, truth
+from tests.truth.cases import STEPS, Case, Shares, step_seconds, truth
 from tests.truth.lateness import DISTURBED, Sleeper
-from tests.truth.sleeping import STEPS, train
+from tests.truth.sleeping import train
 from traincope.analysis import Analysis
 from traincope.events import SEND_OPERATIONS
 

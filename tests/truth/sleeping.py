@@ -13,15 +13,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 
 import traincope
-from tests.truth.cases import UNIT_SECONDS, Case
+from tests.truth.cases import STEPS, UNIT_SECONDS, Case
 from tests.truth.links import SlowLinks
 from traincope.engine.clipping import clip, gradient_norm
 from traincope.engine.mesh import Layout
 from traincope.engine.torch_private import Schedule
 from traincope.plan.orders import SCHEDULES, orders
 
-STEPS = 4
-"""The first is warm-up."""
 RING_STARTS = (0.3, 0.6)
 """When, in an F or the first unit of a backward, the first and the other ranks of a ring send; the first ones wait."""
 
