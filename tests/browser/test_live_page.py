@@ -64,7 +64,7 @@ def test_the_page_follows_the_job_and_tells_of_a_rank_that_is_gone(job: Job, vis
             expect(page.locator("[role=status]")).to_contain_text("are over", timeout=PATIENCE_MS)
             assert (seen.complaints, seen.went_to(besides=address)) == ([], [])
         finally:
-            live.send_signal(signal.SIGINT)
+            live.terminate()
     assert live.returncode == 0
     for theirs in (ROWS_FILE, f"*{COMPACTED}", "metrics-*.json"):
         assert not list(job.run.rglob(theirs)), "what is an agent's to write"
