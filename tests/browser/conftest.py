@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.browser import ARGUMENTS, Visit, open_page
+from tests.browser.browser import ARGUMENTS, PATIENCE_MS, Visit, open_page
 from tests.debian import need
 
 
@@ -13,6 +13,7 @@ from tests.debian import need
 def chromium() -> Iterator[Browser]:
     """Stopped when the last test of the folder is over: its event loop would stand in the way of others' loops."""
     path = need("chromium", package="chromium")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield browser
