@@ -5,6 +5,7 @@
 A rank that raises, dies or hangs fails the test that caused it; the pool then starts afresh.
 """
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -128,12 +129,25 @@ def _serve(connection: Connection, rank: int, size: int, directory: str) -> None
         timeout=timedelta(seconds=60),
     )
     dist.barrier()
+    gc.freeze()  # what lives until the end need not be looked through after each call
     connection.send((True, None))
     with suppress(EOFError):
         while True:
             function, arguments = connection.recv()
-            connection.send(_call(function, arguments))
+            answer = _call(function, arguments)
+            _leave_no_groups()
+            connection.send(answer)
     os._exit(0)
+
+
+def _leave_no_groups() -> None:
+    """Each group's threads wake a hundred times a second, used or not: those of hundreds of tests take both cores."""
+    import torch.distributed as dist
+
+    world = dist.group.WORLD
+    for group in [group for group in dist.distributed_c10d._world.pg_map if group is not world]:
+        dist.destroy_process_group(group)
+    gc.collect()
 
 
 def _call(function: Callable[..., object], arguments: tuple[object, ...]) -> tuple[bool, object]:

@@ -26,16 +26,20 @@ STEPS = 60
 
 
 def train(out: str, *, pause: Callable[[int], None] = lambda _: None) -> None:
-    """Of some collectives rank 1 waits for the one of the step before, when rank 0 is done with it long since."""
-    rank = dist.get_rank()
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)))
+    """Of some collectives rank 1 waits for the one of the step before, when rank 0 is done with it long since.
+
+    On a group of its own: what another test has wrapped may still name the world's axis.
+    """
+    rank, group = dist.get_rank(), dist.new_group()
+    layers = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4))
+    model = nn.parallel.DistributedDataParallel(layers, process_group=group)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     before = None
     with traincope.run(out, throttle=None) as run:
         for step in range(STEPS):
             pause(step)
             model(torch.ones(4, 16)).square().mean().backward()
-            work = dist.all_reduce(torch.ones(8), async_op=True)
+            work = dist.all_reduce(torch.ones(8), group=group, async_op=True)
             if rank == step % 2:
                 time.sleep(0.002)
             if rank == 0:
@@ -43,7 +47,7 @@ def train(out: str, *, pause: Callable[[int], None] = lambda _: None) -> None:
             elif before is not None:
                 before.wait()
             before = work
-            dist.all_reduce(torch.ones(64))
+            dist.all_reduce(torch.ones(64), group=group)
             optimizer.step()
             optimizer.zero_grad()
             run.log(loss=1.0)
