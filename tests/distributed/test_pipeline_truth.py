@@ -74,6 +74,7 @@ def test_the_truth_of_a_late_action_is_that_on_paper() -> None:
     assert (shares.schedule, shares.imbalance, shares.jitter) == pytest.approx((3 / 17, 0, 1 / 17))
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("case", [Case(schedule="1f1b", shape=TWO, link=0.5, slow_stage=1)], ids=named)
 def test_slow_links_of_a_pipeline_are_transfer_and_nobodys_lateness(
     case: Case, two_ranks: Pool, tmp_path: Path
@@ -95,6 +96,7 @@ def test_a_sleeper_counts_what_is_later_than_half_a_millisecond() -> None:
     assert late_ratio([0.0001, 0.0004, 0.0006, 0.02]) == 0.5
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("case", EQUAL + SLOW + LATE, ids=named)
 def test_schedule_imbalance_and_jitter_are_measured_within_a_point(
     case: Case, request: pytest.FixtureRequest, tmp_path: Path

@@ -68,6 +68,7 @@ def a_step(rank: RankLedger, term: str) -> float:
     return (rank.total(term) or 0) / rank.num_counted
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("wrap", "axis"), [(sharded, "fsdp"), (replicated, "dp")])
 def test_a_late_rank_makes_the_others_wait_on_its_axis_and_itself_not(
     two_ranks: Pool, tmp_path: Path, wrap: Callable[[], nn.Module], axis: str

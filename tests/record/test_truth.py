@@ -55,6 +55,7 @@ def a_step(analysis: Analysis, term: str) -> float:
     return (analysis.ledger.total(term) or 0) / analysis.ledger.rank_steps / 1e9
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("told", [True, False], ids=["run.step()", "guessed"])
 def test_data_wait_and_forward_are_their_own_times(tmp_path: Path, told: bool) -> None:
     analysis = train(tmp_path / "run", told=told)
@@ -100,6 +101,7 @@ def test_waiting_for_a_worker_lasts_from_when_it_is_asked_until_its_item_is_ther
     assert waited_ns >= asleep_ns - outside_ns
 
 
+@pytest.mark.timed
 def test_gradient_accumulation_is_one_guessed_step(tmp_path: Path) -> None:
     analysis = train(tmp_path / "run", told=False, accumulation=3)
     (rank,) = analysis.ledger.ranks
