@@ -36,7 +36,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
         awkward.with_missing_ranks(SAMPLES / "demo", folder / "missing"),
         awkward.imported(folder / "imported"),
     )
-    return shelf(*runs, cache=folder / "cache")
+    return shelf(*runs, cache=folder / "cache", price_per_gpu_hour=2.5)
 
 
 @pytest.fixture(scope="module")

@@ -62,9 +62,11 @@ def test_what_is_no_trace_is_refused_in_one_sentence(content: str, code: int, sa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("command", ["report", "view"])
 @pytest.mark.parametrize("price", ["-1", "0", "nan", "inf", "cheap"])
-def test_a_price_that_is_none_is_refused(price: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_price_that_is_none_is_refused(command: str, price: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
-        make_parser().parse_args(["report", "run", f"--price-per-gpu-hour={price}"])
+        make_parser().parse_args([command, "run", f"--price-per-gpu-hour={price}"])
     assert refused.value.code == 2
-    assert "--price-per-gpu-hour" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"argument --price-per-gpu-hour: {price} is no price: give a number above 0, as 2.5")

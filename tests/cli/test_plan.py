@@ -140,7 +140,9 @@ def test_bubbles_of_all_schedules_in_both_conventions(capsys: pytest.CaptureFixt
     assert ratios["zb-v"] == pytest.approx((3 / 51, 3 / 48))
     assert ratios["naive"] == pytest.approx((3 / 4, 3))
     assert ratios["dualpipev"] == (None, None)
-    for one in answers:
+    assert ratios["zb-h2"] == (0, 0)
+    assert [one["schedule"] for one in answers if (one["formula"] or "").startswith("formula only")] == ["zb-h2"]
+    for one in answers[:-1]:
         assert one["bubble_ratio"] in (None, pytest.approx(one["played_out_ratio"]))
         assert one["bubble_over_ideal"] in (None, pytest.approx(one["played_out_over_ideal"]))
 

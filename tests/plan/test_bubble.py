@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from traincope.errors import UsageError
 from traincope.plan.actions import EQUAL, Times
-from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
+from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio, planned_ratio
 from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.schedule import timetable
 
@@ -39,6 +39,15 @@ def test_zb_1p_idles_longer_the_shorter_w_is() -> None:
     """(P - 1) (F + I - W) = 3 x (10 + 12 - 7) = 45, beside 8 x 29 of work."""
     times = Times(forward=10, backward_input=12, backward_weight=7)
     assert bubble_ratio("zb-1p", Shape(ranks=4, microbatches=8), times) == pytest.approx(45 / (45 + 8 * 29))
+
+
+def test_zb_h2_fills_with_w_what_is_left_between_a_ranks_actions() -> None:
+    """3 x (10 + 12 + 2 x 1 - 2 x 7) = 30 beside 8 x 29; equal times leave nothing, nor does a longer W."""
+    shape = Shape(ranks=4, microbatches=8)
+    times = Times(forward=10, backward_input=12, backward_weight=7)
+    assert planned_ratio("zb-h2", shape, times, transfer=1) == pytest.approx(30 / (30 + 8 * 29))
+    assert planned_ratio("zb-h2", shape) == planned_ratio("zb-h2", shape, Times(backward_weight=3)) == 0
+    assert planned_ratio("zb-h2", Shape(ranks=4, microbatches=6)) is None
 
 
 durations = st.integers(1, 30)

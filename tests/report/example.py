@@ -233,6 +233,8 @@ def document() -> schema.Document:
                 "evidence": EVIDENCE,
                 "advice": ADVICE,
                 "estimated_gain_ratio": 0.089,
+                "estimated_gain_rank_hours": 0.089 * 600 * MS / HOUR_NS,
+                "estimated_gain_money": None,
             }
         ],
         "ledger": {
@@ -296,6 +298,15 @@ def document() -> schema.Document:
                 "price_per_gpu_hour": None,
                 "wall_money": None,
                 "money": None,
+                "losses": [
+                    _loss("bubble.schedule", "stage 0", 60 * MS),
+                    _loss("bubble.schedule", "stage 1", 60 * MS),
+                    _loss("caused_wait", "rank 1", 15 * MS),
+                    _loss("bubble.imbalance", "stage 0", 12 * MS),
+                    _loss("bubble.imbalance", "stage 1", 12 * MS),
+                    _loss("bubble.jitter", "stage 0", -3 * MS),
+                    _loss("bubble.jitter", "stage 1", -3 * MS),
+                ],
             },
         },
         "utilization": {
@@ -396,6 +407,10 @@ def document() -> schema.Document:
             "problems": [],
         },
     }
+
+
+def _loss(kind: str, of: str, ns: int) -> schema.Loss:
+    return {"kind": kind, "of": of, "scope": "steps", "ns": ns, "rank_hours": ns / HOUR_NS, "money": None}
 
 
 def _three(step: dict[str, int | None]) -> schema.Terms:

@@ -180,7 +180,11 @@ def test_no_section_is_an_empty_plot() -> None:
 def test_a_price_is_a_column() -> None:
     page = to_html(analysis(), price_per_gpu_hour=3_600_000.0)
     assert 'data-at="/ledger/cost/money/forward"' in page
-    assert 'data-at="/ledger/cost/money' not in to_html(analysis())
+    assert 'data-at="/ledger/cost/losses/0/money"' in page
+    assert 'data-at="/verdict/0/estimated_gain_money"' in page
+    bare = to_html(analysis())
+    assert "data-at=\"/ledger/cost/" not in bare
+    assert "estimated_gain_rank_hours\" data-as" not in bare
 
 
 def test_a_run_of_64_ranks_is_less_than_five_megabytes(tmp_path: Path) -> None:

@@ -327,7 +327,12 @@ def test_how_far_the_clocks_of_hosts_may_be_apart_is_said() -> None:
     assert shown(hosts).endswith(
         "    the hosts' clocks agree within 80.0 us with that of rank 0, by what they\n"
         "    sent; nothing finer is compared across hosts\n"
+        "    that of rank 1 drifts most, 3.5 ppm fast; all its times are corrected for it\n"
     )
+    hosts["clock"][1].update(drift_ppm=12.25)
+    assert "that of rank 1 drifts most, 12.2 ppm slow;" in shown(hosts)
+    hosts["clock"][1].update(drift_ppm=0.04)
+    assert "drifts" not in shown(hosts)
     assert "    waits and transfers across hosts within 80.0 us\n" in shown(hosts)
     hosts["clock"][1].update(bound_ns=None)
     assert "across hosts within" not in shown(hosts)

@@ -4,7 +4,7 @@ A number is allowed half of its last printed digit, and more only where a commen
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.table import Table
 from tests.truth.models import DEEPSEEK_MOE, LLAMA3_405B, MIXTRAL, PALM, gpt
 from traincope.plan.actions import Times
 from traincope.plan.activations import Keeping, block_bytes
-from traincope.plan.bubble import bubble_ratio
+from traincope.plan.bubble import bubble_ratio, planned_ratio
 from traincope.plan.bus import bus_factor
 from traincope.plan.cadence import Failures, daly_seconds, young_seconds
 from traincope.plan.flops import Recompute, rule_flops, six_n_d, step_flops, utilization_ratio
@@ -172,20 +172,20 @@ def bubbles() -> Iterator[Row]:
 
 
 ZERO_BUBBLE = (
-    ("1.5B", 8, 3, 24, 18.522, 18.086, 9.337, 0.601, 0.2431, 0.1055, 0.1585),
-    ("1.5B", 8, 3, 32, 18.513, 18.086, 9.331, 0.626, 0.1985, 0.0818, 0.1242),
-    ("1.5B", 8, 3, 64, 18.546, 18.097, 9.321, 0.762, 0.1240, 0.0443, 0.0674),
-    ("6.2B", 8, 4, 24, 29.718, 29.444, 19.927, 0.527, 0.2347, 0.0808, 0.1323),
-    ("6.2B", 8, 4, 32, 29.802, 29.428, 19.530, 0.577, 0.1898, 0.0628, 0.1045),
-    ("6.2B", 8, 4, 64, 29.935, 29.621, 19.388, 0.535, 0.1091, 0.0320, 0.0554),
-    ("14.6B", 16, 3, 48, 11.347, 11.248, 8.132, 0.377, 0.2552, 0.1104, 0.1397),
-    ("14.6B", 16, 3, 64, 11.307, 11.254, 8.101, 0.379, 0.2082, 0.0852, 0.1088),
-    ("14.6B", 16, 3, 128, 11.325, 11.308, 8.109, 0.378, 0.1251, 0.0445, 0.0576),
-    ("28.3B", 32, 2, 96, 10.419, 10.207, 7.715, 0.408, 0.2646, 0.1493, 0.1421),
-    ("28.3B", 32, 2, 128, 10.408, 10.204, 7.703, 0.408, 0.2168, 0.1164, 0.1106),
-    ("28.3B", 32, 2, 256, 10.402, 10.248, 7.698, 0.460, 0.1352, 0.0624, 0.0594),
+    ("1.5B", 8, 3, 24, 18.522, 18.086, 9.337, 0.601, 0.2431, 0.1055, 0.1585, 0.1083),
+    ("1.5B", 8, 3, 32, 18.513, 18.086, 9.331, 0.626, 0.1985, 0.0818, 0.1242, 0.0837),
+    ("1.5B", 8, 3, 64, 18.546, 18.097, 9.321, 0.762, 0.1240, 0.0443, 0.0674, 0.0444),
+    ("6.2B", 8, 4, 24, 29.718, 29.444, 19.927, 0.527, 0.2347, 0.0808, 0.1323, 0.0698),
+    ("6.2B", 8, 4, 32, 29.802, 29.428, 19.530, 0.577, 0.1898, 0.0628, 0.1045, 0.0559),
+    ("6.2B", 8, 4, 64, 29.935, 29.621, 19.388, 0.535, 0.1091, 0.0320, 0.0554, 0.0294),
+    ("14.6B", 16, 3, 48, 11.347, 11.248, 8.132, 0.377, 0.2552, 0.1104, 0.1397, 0.0672),
+    ("14.6B", 16, 3, 64, 11.307, 11.254, 8.101, 0.379, 0.2082, 0.0852, 0.1088, 0.0516),
+    ("14.6B", 16, 3, 128, 11.325, 11.308, 8.109, 0.378, 0.1251, 0.0445, 0.0576, 0.0266),
+    ("28.3B", 32, 2, 96, 10.419, 10.207, 7.715, 0.408, 0.2646, 0.1493, 0.1421, 0.0641),
+    ("28.3B", 32, 2, 128, 10.408, 10.204, 7.703, 0.408, 0.2168, 0.1164, 0.1106, 0.0490),
+    ("28.3B", 32, 2, 256, 10.402, 10.248, 7.698, 0.460, 0.1352, 0.0624, 0.0594, 0.0257),
 )
-"""Model, P, stages a rank of 1F1B-I, M; milliseconds of F, I, W, message; bubble rates of 1F1B, 1F1B-I, ZB-H1."""
+"""Model, P, stages a rank of 1F1B-I, M; ms of F, I, W, message; bubble rates of 1F1B, 1F1B-I, ZB-H1, ZB-H2."""
 
 
 def zero_bubble() -> Iterator[Row]:
@@ -193,7 +193,7 @@ def zero_bubble() -> Iterator[Row]:
 
     1F1B-I's rates come out up to 0.4 points higher: with whole transfers between its smaller stages.
     """
-    for name, ranks, chunks, microbatches, *times, one, interleaved, zb in ZERO_BUBBLE:
+    for name, ranks, chunks, microbatches, *times, one, interleaved, zb, h2 in ZERO_BUBBLE:
         forward, backward_input, backward_weight, transfer = times
         for schedule, stages, rate, within in (
             ("1f1b", 1, one, 0.005),
@@ -210,6 +210,16 @@ def zero_bubble() -> Iterator[Row]:
             what = f"{name} M {microbatches} {schedule}, %"
             # A tick is a microsecond: up to a hundredth of a point where stages are cut.
             yield _row("Zero Bubble, bubble rates", what, 100 * rate, 100 * played.idle_ratio, within + 0.001)
+        yield from _zb_h2(name, Shape(ranks=ranks, microbatches=microbatches), times, h2)
+
+
+def _zb_h2(name: str, shape: Shape, times: Sequence[float], rate: float) -> Iterator[Row]:
+    """By formula: no order of it is here."""
+    forward, backward_input, backward_weight, transfer = times
+    each = Times(forward=forward, backward_input=backward_input, backward_weight=backward_weight)
+    ratio = planned_ratio("zb-h2", shape, each, transfer=transfer)
+    assert ratio is not None
+    yield _row("Zero Bubble, bubble rates", f"{name} M {shape.microbatches} zb-h2, %", 100 * rate, 100 * ratio, 0.005)
 
 
 def wire() -> Iterator[Row]:

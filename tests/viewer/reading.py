@@ -25,9 +25,9 @@ class Here:
         return
 
 
-def shelf(*runs: Path, cache: Path) -> Library:
+def shelf(*runs: Path, cache: Path, price_per_gpu_hour: float | None = None) -> Library:
     """A library that has read them all."""
-    library = Library(runs, cache=cache, begin=Here)
+    library = Library(runs, cache=cache, begin=Here, price_per_gpu_hour=price_per_gpu_hour)
     reread(library)
     return library
 

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.viewer.reading import shelf
+from traincope.analysis import analyze
 from traincope.errors import RunDirectoryError
+from traincope.report import to_document
+from traincope.timeline import open_run
 from traincope.viewer.library import Library
 from traincope.viewer.preparing import Place, fingerprint, prepare
 
@@ -90,3 +94,13 @@ def test_where_nothing_can_be_written_that_is_said(run: Path, tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match="set XDG_CACHE_HOME"):
         prepare(run, tmp_path / "file" / "tiles")
+
+
+def test_a_price_is_put_on_what_is_kept_without_one(run: Path, tmp_path: Path) -> None:
+    """So that the same tiles serve every price."""
+    bare = shelf(run, cache=tmp_path / "cache")[0].document
+    dear = shelf(run, cache=tmp_path / "cache", price_per_gpu_hour=2.5)[0].document
+    assert bare is not None
+    assert dear is not None
+    assert dear == to_document(analyze(open_run(run)), price_per_gpu_hour=2.5)
+    assert bare == to_document(analyze(open_run(run)))

@@ -8,7 +8,7 @@ import pytest
 from traincope.errors import UsageError
 from traincope.viewer.app import make_app
 from traincope.viewer.library import Library
-from traincope.viewer.serving import make
+from traincope.viewer.serving import bound
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 
@@ -19,16 +19,14 @@ def test_a_port_that_is_taken_is_refused_in_words(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 cannot be had"):
-            make([SAMPLE], port=port, cache=tmp_path)
+            bound(Library([SAMPLE], cache=tmp_path), port=port)
 
 
 def test_where_none_is_asked_for_the_next_free_port_is_taken(tmp_path: Path) -> None:
-    first, one = make([SAMPLE], cache=tmp_path)
-    second, other = make([SAMPLE], cache=tmp_path)
+    first, second = (bound(Library([SAMPLE], cache=tmp_path)) for _ in range(2))
     ports = first.server_port, second.server_port
-    for server, library in ((first, one), (second, other)):
-        library.close()
-        server.server_close()
+    first.server_close()
+    second.server_close()
     assert ports[0] < ports[1]
     assert first.server_address[0] == "127.0.0.1"
 

@@ -8,7 +8,8 @@ what the sums mean, `verdict` orders it.
 with something changed, `diff` compares two runs.
 `counted`, `work` and `peaks` make `utilization`.
 `gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
-axes cost each other on the wire, `cost` what terms cost in rank-hours and money.
+axes cost each other on the wire. `finer_losses` lists losses by their causes, `cost` says what time costs in
+rank-hours and money.
 `group_waits`, `own_work`, `gaps` and `samples` are what pictures need beside that: who waited where, whose work is
 long since when, what each gap of a pipeline step is, and what was looked at once a step.
 `endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory`, `experts` and `goodput` stand alone.
@@ -19,7 +20,7 @@ from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
 from traincope.analysis.comm import AxisOperation, MessageSize
 from traincope.analysis.contention import Contention
-from traincope.analysis.cost import Cost, cost
+from traincope.analysis.cost import Cost, cost, price_of, rank_hours
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
 from traincope.analysis.critical_path import CriticalPath, Segment, StepPath
 from traincope.analysis.diff import Basis, Diff, Judgement, Moved, diff
@@ -27,6 +28,7 @@ from traincope.analysis.diff_settings import Difference
 from traincope.analysis.experts import ExpertLoads, LayerLoad
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import Finding, FindingKind
+from traincope.analysis.finer_losses import FinerLoss, LossKind, Scope, finer_losses
 from traincope.analysis.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
 from traincope.analysis.goodput import Goodput
 from traincope.analysis.gpu_partition import GpuPartition
@@ -59,6 +61,7 @@ __all__ = [
     "FaultKind",
     "Finding",
     "FindingKind",
+    "FinerLoss",
     "Gap",
     "Goodput",
     "GpuPartition",
@@ -67,6 +70,7 @@ __all__ = [
     "Kernels",
     "LayerLoad",
     "Ledger",
+    "LossKind",
     "MemoryUse",
     "MessageSize",
     "Moved",
@@ -78,6 +82,7 @@ __all__ = [
     "Root",
     "Samples",
     "Schedule",
+    "Scope",
     "Segment",
     "StageBubble",
     "StepPath",
@@ -89,12 +94,15 @@ __all__ = [
     "cost",
     "diff",
     "dropped_steps",
+    "finer_losses",
     "guessed_steps",
     "logged_samples",
     "memory_samples",
     "own_time",
     "own_work",
     "parse_changes",
+    "price_of",
+    "rank_hours",
     "recorded_schedule",
     "theoretical_schedule",
     "waterfall_of",

@@ -43,6 +43,12 @@ class Goodput:
     """Between steps, and in those that were not completed."""
 
     @property
+    def num_ranks(self) -> int | None:
+        """Of every attempt that came to a step; None where they differ, or nothing tells."""
+        counts = {len(one.endings) for one in self.attempts if one.num_steps}
+        return counts.pop() if len(counts) == 1 and 0 not in counts else None
+
+    @property
     def steps_kept(self) -> int | None:
         """Steps whose result survived."""
         return None if self.steps_lost is None else self.steps_done - self.steps_lost

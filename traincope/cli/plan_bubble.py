@@ -9,7 +9,7 @@ from rich.text import Text
 from traincope.cli.answers import tell
 from traincope.cli.pipeline_size import add_size, times
 from traincope.plan.actions import Times
-from traincope.plan.bubble import FORMULAS, bubble_over_ideal, bubble_ratio
+from traincope.plan.bubble import FORMULAS, PLANNED, bubble_over_ideal, bubble_ratio, planned_ratio
 from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.schedule import timetable
 from traincope.report.tables import indented, table
@@ -25,14 +25,14 @@ class Answer(TypedDict):
     schedule: str
     virtual: int
     bubble_ratio: float | None
-    """Idle share of total time, by formula."""
+    """Idle share of total time, by formula; of a schedule that nothing here runs, of a rank's time in its actions."""
     bubble_over_ideal: float | None
     """Idle over bubble-free time, by formula."""
     played_out_ratio: float | None
     """Idle share of total time of its order with these times, transfers included."""
     played_out_over_ideal: float | None
     formula: str | None
-    """A rank's idle time."""
+    """A rank's idle time; begins with `formula only` where nothing here runs the schedule."""
     source: str | None
     refusal: str | None
     """What it would need to have this size; null where it can."""
@@ -50,6 +50,7 @@ class PlanBubble:
         size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=arguments.virtual or 1)
         durations = times(arguments)
         answers = [_answer(name, size, durations, arguments.transfer) for name in SCHEDULES]
+        answers += [_planned(name, size, durations, arguments.transfer) for name in PLANNED]
         tell(answers, _show, format=arguments.format)
         return 0
 
@@ -73,6 +74,22 @@ def _answer(name: str, size: Shape, durations: Times, transfer: float) -> Answer
         formula=formula.text if formula else None,
         source=formula.source if formula else None,
         refusal=refusal,
+    )
+
+
+def _planned(name: str, size: Shape, durations: Times, transfer: float) -> Answer:
+    """By its formula alone, of one stage a rank."""
+    ratio = planned_ratio(name, Shape(ranks=size.ranks, microbatches=size.microbatches), durations, transfer=transfer)
+    return Answer(
+        schedule=name,
+        virtual=1,
+        bubble_ratio=ratio,
+        bubble_over_ideal=None if ratio is None else ratio / (1 - ratio),
+        played_out_ratio=None,
+        played_out_over_ideal=None,
+        formula=f"formula only: {PLANNED[name].text}",
+        source=PLANNED[name].source,
+        refusal=None,
     )
 
 

@@ -1,9 +1,10 @@
-"""Which numbers the questions of `plan` take: what can have been measured, so that every answer is a number too.
+"""Which numbers questions take: what can have been measured, so that every answer is a number too.
 
 As argparse's `type=`: a number that is none, or is endless, or nothing's, is refused in one sentence.
 """
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
+from math import isfinite
 
 LEAST, MOST = 1e-12, 1e15
 """Of seconds, hours and TFLOP/s: but 0, nothing that a training has is smaller, or larger."""
@@ -32,6 +33,27 @@ def whole(text: str) -> int:
     if abs(number) > MOST_WHOLE:
         raise ArgumentTypeError(f"{_short(text)} is not a whole number of at most {MOST_WHOLE:g}")
     return number
+
+
+def add_price(parser: ArgumentParser) -> None:
+    """`arguments.price_per_gpu_hour`."""
+    parser.add_argument(
+        "--price-per-gpu-hour",
+        type=_price,
+        metavar="PRICE",
+        help="what an hour of one rank's GPU costs, in any currency: then all losses have their price",
+    )
+
+
+def _price(text: str) -> float:
+    refusal = ArgumentTypeError(f"{text} is no price: give a number above 0, as 2.5")
+    try:
+        price = float(text)
+    except ValueError:
+        raise refusal from None
+    if not (isfinite(price) and price > 0):
+        raise refusal
+    return price
 
 
 def _short(text: str) -> str:

@@ -4,13 +4,13 @@ import argparse
 import json
 import sys
 from io import StringIO
-from math import isfinite
 from pathlib import Path
 
 from rich.console import Console
 
 from traincope.analysis import Analysis, analyze, parse_changes, what_if
 from traincope.cli.answers import add_format
+from traincope.cli.quantities import add_price
 from traincope.errors import UsageError
 from traincope.report import prediction_document, render, render_prediction, to_document, to_json
 from traincope.timeline import open_run
@@ -29,12 +29,7 @@ class Report:
         )
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
-        parser.add_argument(
-            "--price-per-gpu-hour",
-            type=_price,
-            metavar="PRICE",
-            help="what an hour of one rank's GPU costs, in any currency: then all terms have their price",
-        )
+        add_price(parser)
         parser.add_argument(
             "--what-if",
             metavar="CHANGES",
@@ -78,13 +73,6 @@ def _predicted(analysis: Analysis, arguments: argparse.Namespace) -> str:
     with console.capture() as captured:
         render_prediction(prediction, console)
     return captured.get()
-
-
-def _price(text: str) -> float:
-    price = float(text)
-    if not (isfinite(price) and price > 0):
-        raise argparse.ArgumentTypeError(f"{text} is no price: give a number above 0, as 2.5")
-    return price
 
 
 def _write(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ import signal
 import webbrowser
 from pathlib import Path
 
+from traincope.cli.quantities import add_price
 from traincope.errors import MissingDependencyError
 from traincope.store.reading import find_run
 
@@ -32,6 +33,7 @@ class View:
             metavar="ADDRESS",
             help="address to listen on (default: 127.0.0.1, which nobody else reaches; there is no password)",
         )
+        add_price(parser)
         parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -40,9 +42,12 @@ class View:
                 raise MissingDependencyError(
                     f"the viewer needs {package}, which is not installed: pip install 'traincope[view]'"
                 )
+        from traincope.viewer.library import Library
+        from traincope.viewer.preparing import cache_directory
         from traincope.viewer.serving import serve
 
         runs = [find_run(path) for path in arguments.run_directories]
+        library = Library(runs, cache=cache_directory(), price_per_gpu_hour=arguments.price_per_gpu_hour)
 
         def started(address: str) -> None:
             print(f"{address} shows {', '.join(str(run) for run in runs)}; Ctrl-C ends it", flush=True)
@@ -51,7 +56,7 @@ class View:
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            serve(runs, started=started, port=arguments.port, host=arguments.host)
+            serve(library, started=started, port=arguments.port, host=arguments.host)
         except KeyboardInterrupt:
             print()
         return 0

@@ -84,6 +84,49 @@ FORMULAS: Mapping[str, Formula] = MappingProxyType(
 """Schedule -> its formula: adding one is one line. Each stage of an interleaved rank takes F / V, so V divides."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A published schedule of which no order is here, so that nothing runs it or plays it out."""
+
+    idle: Callable[[Shape, Times, float], float | None]
+    """Of a rank, from its first action to its last, with transfers that take so long each; None as in `Formula`."""
+    text: str
+    source: str
+
+
+def _zb_h2(shape: Shape, times: Times, transfer: float) -> float | None:
+    """It holds 2 P - 1 microbatches at once. A transfer counts either way: the paper's formula is without, its rates with.
+
+    A W longer than half the way down and up leaves nothing.
+    """
+    if shape.microbatches < 2 * shape.ranks - 1:
+        return None
+    there_and_back = times.forward + times.backward_input + 2 * transfer
+    return (shape.ranks - 1) * max(there_and_back - 2 * times.backward_weight, 0.0)
+
+
+PLANNED: Mapping[str, Planned] = MappingProxyType(
+    {
+        "zb-h2": Planned(
+            idle=_zb_h2,
+            text="(P - 1) max(F + I + 2 T - 2 W, 0) from its first action to its last, T a transfer; M >= 2 P - 1",
+            source="Qi et al. 2023, arXiv:2401.10241, table 2",
+        )
+    }
+)
+"""Of the same paper's ZB-2P there is no formula: it is what a search found."""
+
+
+def planned_ratio(schedule: str, shape: Shape, times: Times = EQUAL, *, transfer: float = 0.0) -> float | None:
+    """Idle share of a rank's time from its first action to its last, of a schedule in `PLANNED`.
+
+    Steps may overlap there: a rank's first action need not wait for the end of another's last. None for sizes of
+    which the formula says nothing.
+    """
+    idle = PLANNED[schedule].idle(shape, times, transfer)
+    return None if idle is None else idle / (idle + shape.microbatches * times.all)
+
+
 def bubble_ratio(schedule: str, shape: Shape, times: Times = EQUAL) -> float | None:
     """Idle share of total time, in [0, 1); None where there is no formula for the schedule or this size.
 

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from traincope.analysis import Basis, Diff, Difference, Judgement, Moved
 from traincope.analysis.diff import LEVEL
-from traincope.analysis.findings import Finding
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
+from traincope.report.findings import finding_of
 from traincope.report.plain import text
 from traincope.report.tables import indented, table
 from traincope.report.trimmed import Trimmed
@@ -52,7 +52,7 @@ def diff_document(diff: Diff) -> schema.Diff:
             schema.Difference(family=one.family, name=one.name, before=one.before, after=one.after)
             for one in diff.settings
         ],
-        new_findings=[_finding(finding) for finding in diff.new_findings],
+        new_findings=[finding_of(finding, wall_ns=diff.after.ledger.wall_ns) for finding in diff.new_findings],
     )
 
 
@@ -68,18 +68,6 @@ def _moved(moved: Moved, diff: Diff) -> schema.Moved:
         path_change=moved.path_change,
         rank=moved.rank,
         rank_change=moved.rank_change,
-    )
-
-
-def _finding(finding: Finding) -> schema.Finding:
-    return schema.Finding(
-        kind=finding.kind.value,
-        ranks=list(finding.ranks),
-        steps=list(finding.steps),
-        confidence=finding.confidence,
-        evidence=finding.evidence,
-        advice=finding.advice,
-        estimated_gain_ratio=finding.estimated_gain_ratio,
     )
 
 

@@ -7,25 +7,24 @@ from collections.abc import Mapping
 from traincope.analysis import (
     Analysis,
     Bubble,
-    Cost,
     ExpertLoads,
     Fault,
-    Finding,
     Goodput,
     Ledger,
     MemoryUse,
     RankLedger,
     Stragglers,
     Utilization,
-    cost,
     dropped_steps,
     guessed_steps,
     own_time,
 )
 from traincope.report import schema
+from traincope.report.findings import finding_of
 from traincope.report.lost import lost
 from traincope.report.operations import operations
 from traincope.report.path import critical_path
+from traincope.report.priced import costs, priced
 from traincope.report.timetable import timetable_rows
 from traincope.report.traced import gpu, kernels
 from traincope.store import RankRecords
@@ -44,15 +43,21 @@ def to_json(document: schema.Document) -> str:
 def to_document(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> schema.Document:
     """Everything the analysis says, in the fixed shape; where it could not say, null.
 
-    `price_per_gpu_hour`, in any currency, puts a price on the ledger's terms.
+    `price_per_gpu_hour`, in any currency, puts a price on the ledger's terms, on losses by cause, and on what
+    findings would save.
     """
+    document = _document(analysis)
+    return document if price_per_gpu_hour is None else priced(document, price_per_gpu_hour=price_per_gpu_hour)
+
+
+def _document(analysis: Analysis) -> schema.Document:
     timeline, ledger = analysis.timeline, analysis.ledger
     counted = ledger.rank_steps > 0
     return schema.Document(
         schema_version=schema.SCHEMA_VERSION,
         run=_run(analysis),
-        verdict=[_finding(finding) for finding in analysis.verdict],
-        ledger=_ledger(ledger, cost(ledger, price_per_gpu_hour=price_per_gpu_hour)) if counted else None,
+        verdict=[finding_of(finding, wall_ns=ledger.wall_ns) for finding in analysis.verdict],
+        ledger=_ledger(ledger, costs(analysis)) if counted else None,
         utilization=_utilization(analysis.utilization, analysis.experts),
         comm=operations(analysis.comm) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
@@ -98,19 +103,7 @@ def _run(analysis: Analysis) -> schema.Run:
     )
 
 
-def _finding(finding: Finding) -> schema.Finding:
-    return schema.Finding(
-        kind=finding.kind.value,
-        ranks=list(finding.ranks),
-        steps=list(finding.steps),
-        confidence=finding.confidence,
-        evidence=finding.evidence,
-        advice=finding.advice,
-        estimated_gain_ratio=finding.estimated_gain_ratio,
-    )
-
-
-def _ledger(ledger: Ledger, cost: Cost) -> schema.Ledger:
+def _ledger(ledger: Ledger, cost: schema.Cost) -> schema.Ledger:
     return schema.Ledger(
         ranks=[_rank_ledger(rank, order=ledger.order) for rank in ledger.ranks],
         wall_ns=ledger.wall_ns,
@@ -121,13 +114,7 @@ def _ledger(ledger: Ledger, cost: Cost) -> schema.Ledger:
         waterfall={term: ledger.share(term) for term in ledger.order},
         evaluation_ns=ledger.evaluation_ns,
         evaluation_ratio=ledger.evaluation_ratio,
-        cost=schema.Cost(
-            wall_rank_hours=cost.wall_hours,
-            rank_hours=dict(cost.hours),
-            price_per_gpu_hour=cost.price_per_gpu_hour,
-            wall_money=cost.wall_money,
-            money=None if cost.money is None else dict(cost.money),
-        ),
+        cost=cost,
     )
 
 

@@ -14,6 +14,8 @@ from traincope.report.tables import indented
 from traincope.timeline.watching import PROBE, watched
 from traincope.units import count, duration, numbers, share
 
+WORTH_A_LINE_PPM = 0.1
+"""Of a clock's drift."""
 MOST_LINES = 5
 """More unclean ends or unreadable things than this are counted, not listed; JSON has them all."""
 
@@ -43,7 +45,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _watched_otherwise(recorder["probes"])
     yield from _guessed(document["run"])
     yield from _excluded(document["run"])
-    yield _clock(document["clock"])
+    yield from _clock(document["clock"])
 
 
 def _no_ends(document: Document) -> Iterator[Text]:
@@ -154,13 +156,24 @@ def _excluded(run: Run) -> Iterator[Text]:
         yield text(f"left out of all shares as warm-up: {numbers(run['excluded_steps'], 'step')}")
 
 
-def _clock(clocks: list[RankClock]) -> Text:
+def _clock(clocks: list[RankClock]) -> Iterator[Text]:
     unknown = [clock["rank"] for clock in clocks if clock["bound_ns"] is None]
+    bounds = {clock["bound_ns"] or 0 for clock in clocks}
     if unknown:
         ranks = numbers(unknown, "rank")
-        return text(f"clock error is unknown on {ranks}; do not compare their times with other hosts")
-    bounds = {clock["bound_ns"] or 0 for clock in clocks}
-    if not any(bounds):
-        return text("one clock for all ranks")
-    within = f"{duration(max(bounds))} with that of rank {clocks[0]['rank']}"
-    return text(f"the hosts' clocks agree within {within}, by what they sent; nothing finer is compared across hosts")
+        yield text(f"clock error is unknown on {ranks}; do not compare their times with other hosts")
+    elif not any(bounds):
+        yield text("one clock for all ranks")
+    else:
+        within = f"{duration(max(bounds))} with that of rank {clocks[0]['rank']}"
+        yield text(f"the hosts' clocks agree within {within}, by what they sent; nothing finer is compared across hosts")
+        yield from _drift(clocks)
+
+
+def _drift(clocks: list[RankClock]) -> Iterator[Text]:
+    """Of the clock that drifts most; it is corrected for."""
+    worst = max(clocks, key=lambda clock: abs(clock["drift_ppm"] or 0.0))
+    ppm = worst["drift_ppm"] or 0.0
+    if abs(ppm) >= WORTH_A_LINE_PPM:
+        drift = f"{abs(ppm):.1f} ppm {'slow' if ppm > 0 else 'fast'}"
+        yield text(f"that of rank {worst['rank']} drifts most, {drift}; all its times are corrected for it")

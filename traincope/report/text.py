@@ -16,9 +16,11 @@ from traincope.report.experts import experts
 from traincope.report.faults import faults
 from traincope.report.goodput import goodput
 from traincope.report.kernels import gpus, kernels
+from traincope.report.losses import largest, losses
 from traincope.report.memory import memory
 from traincope.report.pipeline import pipeline
 from traincope.report.plain import text
+from traincope.report.priced import costly
 from traincope.report.ranks import ranks
 from traincope.report.recording import recording
 from traincope.report.schema import Document, Kernels, Ledger, Run
@@ -48,9 +50,10 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     happened = faults(document)
     if happened is not None:
         yield happened
-    yield verdict(document["verdict"])
-    if document["ledger"] is not None:
-        yield from _shares(document, document["ledger"])
+    ledger = document["ledger"]
+    yield verdict(document["verdict"], cost=None if ledger is None else ledger["cost"])
+    if ledger is not None:
+        yield from _shares(document, ledger)
     elif not document["run"]["imported"]:
         yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
     if document["gpu_partition"]:
@@ -64,6 +67,8 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
 
 def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
     yield waterfall(ledger)
+    if costly(ledger["cost"]) and largest(ledger["cost"]):
+        yield losses(ledger["cost"])
     yield utilization(document["utilization"])
     if document["utilization"]["experts"] is not None:
         yield experts(document["utilization"]["experts"])

@@ -8,13 +8,14 @@ from rich.text import Text
 
 from traincope.analysis import FindingKind
 from traincope.palette import GOOD, SEVERE
+from traincope.report.losses import saves
 from traincope.report.plain import text
-from traincope.report.schema import Finding
-from traincope.units import numbers, share
+from traincope.report.schema import Cost, Finding
+from traincope.units import numbers
 
 
-def verdict(findings: list[Finding]) -> Iterator[RenderableType]:
-    """Findings in the order of the analysis, the gravest first."""
+def verdict(findings: list[Finding], *, cost: Cost | None) -> Iterator[RenderableType]:
+    """Findings in the order of the analysis, the gravest first; `cost` is the ledger's."""
     head = Text("VERDICT", style="bold")
     savings = any(finding["estimated_gain_ratio"] is not None for finding in findings)
     yield head.append("  savings are shares of step time" if savings else "", style="not bold dim")
@@ -22,25 +23,25 @@ def verdict(findings: list[Finding]) -> Iterator[RenderableType]:
     grid.add_column(justify="right", width=3)
     grid.add_column(ratio=1)
     for position, finding in enumerate(findings, start=1):
-        for index, line in enumerate(_lines(finding)):
+        for index, line in enumerate(_lines(finding, cost)):
             grid.add_row(f"{position}." if index == 0 else "", line)
     yield grid if findings else text("    nothing can be said: no complete step was recorded")
 
 
-def _lines(finding: Finding) -> Iterator[Text]:
+def _lines(finding: Finding, cost: Cost | None) -> Iterator[Text]:
     tone = GOOD if finding["kind"] == FindingKind.HEALTHY else SEVERE
     head = text(finding["kind"].replace("_", " "), style=f"bold {tone}")
-    yield head.append_text(text("  " + "; ".join(_facts(finding)), style="not bold dim"))
+    yield head.append_text(text("  " + "; ".join(_facts(finding, cost)), style="not bold dim"))
     yield text(finding["evidence"])
     if finding["advice"]:
         yield Text("do: ", style="bold").append_text(text(finding["advice"], style="not bold"))
 
 
-def _facts(finding: Finding) -> Iterator[str]:
+def _facts(finding: Finding, cost: Cost | None) -> Iterator[str]:
     yield where(finding)
     yield f"confidence {finding['confidence']}"
     if finding["estimated_gain_ratio"] is not None:
-        yield f"saves {share(finding['estimated_gain_ratio'])}"
+        yield saves(finding, cost)
 
 
 ENDINGS = (

@@ -11,6 +11,7 @@ from traincope.analysis.unsplit import WHY, Unsplit
 from traincope.palette import colour
 from traincope.report.bars import bar
 from traincope.report.plain import text
+from traincope.report.priced import costly
 from traincope.report.schema import Cost, Ledger
 from traincope.report.tables import indented
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
@@ -75,11 +76,6 @@ def _costs(cost: Cost, term: str | None) -> Iterator[str]:
     yield f"{rank_hours(cost['wall_rank_hours'] if term is None else cost['rank_hours'][term])} h"
     if cost["money"] is not None:
         yield money(cost["wall_money"] if term is None else cost["money"][term])
-
-
-def costly(cost: Cost) -> bool:
-    """Whether rank-hours are worth a column: a price is known, or they are hours."""
-    return cost["money"] is not None or cost["wall_rank_hours"] >= 1
 
 
 def notes(ledger: Ledger) -> Iterator[Text]:

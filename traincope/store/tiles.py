@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from traincope.errors import RunDirectoryError
 from traincope.store.lines import read_object
 
-VERSION = 1
+VERSION = 2
+"""Of the tiles and the document beside them."""
 HEADER_FILE = "header.json"
 DOCUMENT_FILE = "document.json"
 WHOLE = 65535

@@ -12,6 +12,7 @@ from typing import cast
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
+from traincope.report.priced import priced
 from traincope.report.schema import Document
 from traincope.store.tiles import DOCUMENT_FILE, Row, Tiles, open_tiles
 from traincope.viewer.preparing import Place
@@ -55,8 +56,16 @@ class Opened:
 class Library:
     """Runs by position. `refresh` looks whether one has changed; the answer to that comes later."""
 
-    def __init__(self, paths: Sequence[Path], *, cache: Path, begin: Callable[[Path, Path], Pending] = Reading) -> None:
-        """`begin` starts to read a run, of which it also makes the tiles."""
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        cache: Path,
+        begin: Callable[[Path, Path], Pending] = Reading,
+        price_per_gpu_hour: float | None = None,
+    ) -> None:
+        """`begin` starts to read a run, of which it also makes the tiles; what is kept on disk has no price."""
+        self._price = price_per_gpu_hour
         self._begin_reading = begin
         self._cache = cache
         self._opened = [Opened(path=path) for path in paths]
@@ -123,10 +132,14 @@ class Library:
         if not tiles.is_dir():
             return
         try:
-            document = cast(Document, json.loads((tiles / DOCUMENT_FILE).read_text(encoding="utf-8")))
+            document = self._priced(json.loads((tiles / DOCUMENT_FILE).read_text(encoding="utf-8")))
             self._change(position, tiles=open_tiles(tiles), document=document, analysis=analysis, problem=None)
         except (RunDirectoryError, OSError, ValueError):
             shutil.rmtree(tiles, ignore_errors=True)  # A cache that is damaged is made anew.
+
+    def _priced(self, read: object) -> Document:
+        document = cast(Document, read)
+        return document if self._price is None else priced(document, price_per_gpu_hour=self._price)
 
     def _change(self, position: int, **changes: object) -> None:
         before = self._opened[position]

@@ -7,9 +7,19 @@ from dash import html
 from dash.development.base_component import Component
 
 from traincope.report.schema import Document
-from traincope.units import MISSING, count, duration, gigabytes_per_second, milliseconds, share, size
+from traincope.units import (
+    MISSING,
+    count,
+    duration,
+    gigabytes_per_second,
+    milliseconds,
+    money,
+    rank_hours,
+    share,
+    size,
+)
 
-Form = Literal["share", "milliseconds", "duration", "size", "count", "gigabytes", "mean"]
+Form = Literal["share", "milliseconds", "duration", "size", "count", "gigabytes", "mean", "hours", "money", "ppm"]
 FORMS: Mapping[str, Callable[[float], str]] = {
     "share": share,
     "milliseconds": milliseconds,
@@ -18,6 +28,9 @@ FORMS: Mapping[str, Callable[[float], str]] = {
     "count": lambda value: count(round(value)),
     "gigabytes": gigabytes_per_second,
     "mean": lambda value: f"{value:,.1f}",
+    "hours": rank_hours,
+    "money": money,
+    "ppm": lambda value: f"{value:.2f}",
 }
 """How a number is written."""
 

@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import dash
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -10,7 +9,6 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from traincope.errors import UsageError
 from traincope.viewer.app import LOOPBACK, make_app
 from traincope.viewer.library import Library
-from traincope.viewer.preparing import cache_directory
 
 LOCALHOST = "127.0.0.1"
 PORT, MOST_PORTS = 8050, 20
@@ -27,15 +25,10 @@ class _Quiet(WSGIRequestHandler):
 
 
 def serve(
-    runs: Sequence[Path],
-    *,
-    started: Callable[[str], None],
-    port: int | None = None,
-    host: str = LOCALHOST,
-    cache: Path | None = None,
+    library: Library, *, started: Callable[[str], None], port: int | None = None, host: str = LOCALHOST
 ) -> None:
     """Until interrupted; `started` is called with the address. Raises UsageError where the port cannot be had."""
-    server, library = make(runs, port=port, host=host, cache=cache)
+    server = bound(library, port=port, host=host)
     library.refresh()
     started(address_of(server, host=host))
     try:
@@ -50,16 +43,8 @@ def address_of(server: BaseWSGIServer, *, host: str) -> str:
     return f"http://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/"
 
 
-def make(
-    runs: Sequence[Path], *, port: int | None = None, host: str = LOCALHOST, cache: Path | None = None
-) -> tuple[BaseWSGIServer, Library]:
-    """A server that is bound, but does not serve yet."""
-    library = Library(runs, cache=cache or cache_directory())
-    return bound(library, port=port, host=host), library
-
-
 def bound(library: Library, *, port: int | None = None, host: str = LOCALHOST) -> BaseWSGIServer:
-    """Raises UsageError where the port cannot be had."""
+    """A server that does not serve yet. Raises UsageError where the port cannot be had."""
     return listening(make_app(library, hosts=known_hosts(host)), port=port, host=host)
 
 

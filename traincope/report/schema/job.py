@@ -36,6 +36,10 @@ class Finding(TypedDict):
     advice: str
     estimated_gain_ratio: float | None
     """Share of step time that the advice would save."""
+    estimated_gain_rank_hours: float | None
+    """The same of all ranks and counted steps."""
+    estimated_gain_money: float | None
+    """In the price's currency; null without a price."""
 
 
 class OpenRecord(TypedDict):

@@ -20,6 +20,19 @@ class Unsplit(TypedDict):
     ns: int
 
 
+class Loss(TypedDict):
+    kind: str
+    """One of `traincope.analysis.LossKind`."""
+    of: str
+    """Which class of kernels, axes, stage or rank; empty: there is one such loss."""
+    scope: str
+    """In which time it lies: steps (the counted ones), traces (of kernels), job (all attempts)."""
+    ns: int
+    """Over all ranks; negative where it was a gain."""
+    rank_hours: float
+    money: float | None
+
+
 class Cost(TypedDict):
     wall_rank_hours: float
     rank_hours: dict[str, float | None]
@@ -28,6 +41,8 @@ class Cost(TypedDict):
     wall_money: float | None
     money: dict[str, float | None] | None
     """Ledger term -> in the price's currency; null without a price. A rank has one GPU."""
+    losses: list[Loss]
+    """By cause, the largest first. They may overlap, with each other and with terms: no sum is meant."""
 
 
 class Ledger(TypedDict):

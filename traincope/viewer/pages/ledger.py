@@ -11,6 +11,9 @@ from traincope.figures.ledger_steps import ledger_steps
 from traincope.figures.rank_shares import rank_shares
 from traincope.figures.waterfall import waterfall
 from traincope.plain import short
+from traincope.report.losses import LEAD, PRICE, SCOPES, cause, largest
+from traincope.report.priced import costly
+from traincope.report.schema import Document
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, graph, linked, parameter, section, table
 from traincope.viewer.numbers import number
@@ -18,6 +21,7 @@ from traincope.viewer.pages.page import Asked, Needs, Page
 
 JOB = "job"
 MOST_RANKS, WORST = 512, 12
+Path = tuple[str, ...]
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -44,6 +48,7 @@ def render(asked: Asked) -> Sequence[Component]:
         section(
             "In numbers", _table(asked), note="sums over all ranks and counted steps, as `traincope report` has them"
         ),
+        *_losses(asked),
     ]
 
 
@@ -128,11 +133,50 @@ def _table(asked: Asked) -> Component:
             term.replace("_", " "),
             number(document, "ledger", "waterfall", term, form="share"),
             number(document, "ledger", "terms", term, form="duration"),
+            *_costs(document, term),
         ]
         for term in terms
     ]
-    rows.append(["all steps", "100.0 %", number(document, "ledger", "wall_ns", form="duration")])
-    return table(("term", "share", "all ranks, all steps"), rows)
+    rows.append(["all steps", "100.0 %", number(document, "ledger", "wall_ns", form="duration"), *_costs(document)])
+    return table(("term", "share", "all ranks, all steps", *_cost_heads(document)), rows)
+
+
+def _cost_heads(document: Document) -> tuple[str, ...]:
+    """What time cost, where that is worth a column."""
+    cost = document["ledger"]["cost"] if document["ledger"] else None
+    if cost is None or not costly(cost):
+        return ()
+    return ("rank-hours",) if cost["money"] is None else ("rank-hours", PRICE)
+
+
+def _costs(document: Document, term: str | None = None) -> list[Component]:
+    """Of a term, or of all."""
+    hours: Path = ("wall_rank_hours",) if term is None else ("rank_hours", term)
+    price: Path = ("wall_money",) if term is None else ("money", term)
+    cells = (
+        number(document, "ledger", "cost", *hours, form="hours"),
+        number(document, "ledger", "cost", *price, form="money"),
+    )
+    return list(cells[: len(_cost_heads(document))])
+
+
+def _losses(asked: Asked) -> list[Component]:
+    """By cause; the cheapest runs have none."""
+    document = asked.document
+    shown = largest(document["ledger"]["cost"]) if document["ledger"] else []
+    heads = _cost_heads(document)
+    if not shown or not heads:
+        return []
+    rows = [
+        [
+            cause(loss),
+            SCOPES[loss["scope"]],
+            number(document, "ledger", "cost", "losses", at, "rank_hours", form="hours"),
+            *([number(document, "ledger", "cost", "losses", at, "money", form="money")] if PRICE in heads else []),
+        ]
+        for at, loss in shown
+    ]
+    return [section("Losses by cause", table(("cause", "in", *heads), rows, numbers_from=2), note=LEAD)]
 
 
 PAGE = Page(slug="ledger", title="Ledger", needs=Needs.ANALYSIS, render=render)

@@ -76,11 +76,16 @@ def _clocks(asked: Asked) -> Component:
     if not document["clock"]:
         return absent("No rank left records, so that nothing is known of clocks.")
     rows = [
-        [f"rank {clock['rank']}", number(document, "clock", at, "bound_ns", form="duration"), clock["source"]]
+        [
+            f"rank {clock['rank']}",
+            clock["source"],
+            number(document, "clock", at, "bound_ns", form="duration"),
+            number(document, "clock", at, "drift_ppm", form="ppm"),
+        ]
         for at, clock in enumerate(document["clock"][:MOST_ROWS])
     ]
     more = len(document["clock"]) - MOST_ROWS
-    return html.Div([table(("rank", "within", "by"), rows), *([html.P(f"and {more} more")] if more > 0 else [])])
+    return html.Div([table(("rank", "known by", "within", "slow by, ppm"), rows, numbers_from=2), *([html.P(f"and {more} more")] if more > 0 else [])])
 
 
 PAGE = Page(slug="ranks", title="Ranks", needs=Needs.ANALYSIS, render=render)

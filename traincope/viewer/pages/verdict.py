@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.report.schema import Finding
+from traincope.report.priced import costly
+from traincope.report.schema import Document, Finding
 from traincope.report.verdict import where
 from traincope.units import count, numbers, share
 from traincope.viewer.components import absent, said, section
@@ -49,6 +50,7 @@ def _finding(asked: Asked, finding: Finding, at: int) -> Component:
     facts: list[Component | str] = [said("; ".join(told))]
     if gain is not None:
         facts.append(number(asked.document, "verdict", at, "estimated_gain_ratio", form="share"))
+        facts.extend(_worth(asked.document, at))
     parts: list[Component] = [
         html.H3(f"{at + 1}. {said(finding['kind'].replace('_', ' '))}"),
         html.P(facts, className="facts"),
@@ -58,6 +60,16 @@ def _finding(asked: Asked, finding: Finding, at: int) -> Component:
         parts.append(html.P([html.B("Do: "), said(finding["advice"], most=2000)]))
     parts.append(html.P(_links(asked, finding)))
     return html.Article(parts, className=f"finding {'healthy' if finding['kind'] == 'healthy' else ''}")
+
+
+def _worth(document: Document, at: int) -> list[Component | str]:
+    """What a finding would save in rank-hours and money, where that is worth a word."""
+    cost = document["ledger"]["cost"] if document["ledger"] else None
+    if cost is None or not costly(cost):
+        return []
+    hours = number(document, "verdict", at, "estimated_gain_rank_hours", form="hours")
+    money = number(document, "verdict", at, "estimated_gain_money", form="money")
+    return [" (", hours, " rank-hours", *([", ", money] if cost["money"] is not None else []), ")"]
 
 
 def _links(asked: Asked, finding: Finding) -> list[Component | str]:

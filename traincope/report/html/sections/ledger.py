@@ -12,9 +12,10 @@ from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import choice, plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Path, Source
-from traincope.report.schema import Cost, Ledger
+from traincope.report.losses import LEAD, SCOPES, cause, heads, largest
+from traincope.report.priced import costly
+from traincope.report.schema import Cost, Ledger, Loss
 from traincope.report.utilization import evidence
-from traincope.report.waterfall import costly
 from traincope.report.waterfall import notes as ledger_notes
 from traincope.units import count, duration, share
 
@@ -40,7 +41,7 @@ def ledger(source: Source) -> Section:
         name="ledger",
         title="Where the time went",
         lead=f"a step is {mean}, mean over {count(len(found['ranks']), 'rank')} and {count(most, 'step')}",
-        body=(*_figures(source), _terms(source, found), notes(_lines(source, found))),
+        body=(*_figures(source), _terms(source, found), *_losses(source, found["cost"]), notes(_lines(source, found))),
     )
 
 
@@ -105,6 +106,21 @@ def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:
         yield source.number("ledger", "cost", *hours, form="hours")
     if cost["money"] is not None:
         yield source.number("ledger", "cost", *price, form="money")
+
+
+def _losses(source: Source, cost: Cost) -> Iterator[Html]:
+    """By cause, as the terms where hours are worth a column."""
+    if costly(cost) and largest(cost):
+        yield tag("h3", "Losses by cause ", tag("span", LEAD, class_="lead"))
+        rows = [_loss(source, at, loss, priced=cost["money"] is not None) for at, loss in largest(cost)]
+        yield table("Losses by cause", heads(cost), rows, words=(0, 1))
+
+
+def _loss(source: Source, at: int, loss: Loss, *, priced: bool) -> list[Html]:
+    own = ("ledger", "cost", "losses", at)
+    price = [source.number(*own, "money", form="money")] if priced else []
+    hours = source.number(*own, "rank_hours", form="hours")
+    return [joined(cause(loss)), joined(SCOPES[loss["scope"]]), hours, *price]
 
 
 def _lines(source: Source, found: Ledger) -> Iterator[str]:

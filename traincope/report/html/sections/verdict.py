@@ -6,6 +6,7 @@ from traincope.analysis import FindingKind
 from traincope.report.html.markup import Html, tag
 from traincope.report.html.section import Section
 from traincope.report.html.source import Source
+from traincope.report.priced import costly
 from traincope.report.schema import Finding
 from traincope.report.verdict import where
 
@@ -61,4 +62,15 @@ def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
 def _saves(source: Source, at: int, finding: Finding) -> Iterator[Html]:
     if finding["estimated_gain_ratio"] is not None:
         gain = source.number("verdict", at, "estimated_gain_ratio", form="share")
-        yield tag("span", "saves ", gain, class_="saves")
+        yield tag("span", "saves ", gain, *_worth(source, at), class_="saves")
+
+
+def _worth(source: Source, at: int) -> Iterator[str]:
+    """In rank-hours, and in money where there is a price; nothing where the run is short and has none."""
+    ledger = source.document["ledger"]
+    if ledger is None or not costly(ledger["cost"]):
+        return
+    yield from (" (", source.number("verdict", at, "estimated_gain_rank_hours", form="hours"), " rank-hours")
+    if ledger["cost"]["money"] is not None:
+        yield from (", ", source.number("verdict", at, "estimated_gain_money", form="money"))
+    yield ")"
