@@ -183,8 +183,8 @@ def test_a_price_is_a_column() -> None:
     assert 'data-at="/ledger/cost/losses/0/money"' in page
     assert 'data-at="/verdict/0/estimated_gain_money"' in page
     bare = to_html(analysis())
-    assert "data-at=\"/ledger/cost/" not in bare
-    assert "estimated_gain_rank_hours\" data-as" not in bare
+    assert 'data-at="/ledger/cost/' not in bare
+    assert 'estimated_gain_rank_hours" data-as' not in bare
 
 
 def test_a_run_of_64_ranks_is_less_than_five_megabytes(tmp_path: Path) -> None:

@@ -82,7 +82,10 @@ def finer_losses(analysis: Analysis) -> tuple[FinerLoss, ...]:
         (Scope.JOB, _job(analysis)),
     )
     losses = (
-        FinerLoss(kind=kind, of=of, scope=scope, ns=round(ns)) for scope, found in sources for kind, of, ns in found if ns
+        FinerLoss(kind=kind, of=of, scope=scope, ns=round(ns))
+        for scope, found in sources
+        for kind, of, ns in found
+        if ns
     )
     return tuple(sorted(losses, key=lambda loss: -loss.ns))
 

@@ -95,7 +95,7 @@ class Planned:
 
 
 def _zb_h2(shape: Shape, times: Times, transfer: float) -> float | None:
-    """It holds 2 P - 1 microbatches at once. A transfer counts either way: the paper's formula is without, its rates with.
+    """It holds 2 P - 1 microbatches at once. The paper's formula is without transfers, its table of rates with them.
 
     A W longer than half the way down and up leaves nothing.
     """

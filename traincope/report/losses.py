@@ -43,8 +43,9 @@ def losses(cost: Cost) -> Iterator[RenderableType]:
     for loss in shown:
         rows.add_row(text(f"    {cause(loss)}"), SCOPES[loss["scope"]], *_costs(loss, priced=cost["money"] is not None))
     yield rows
-    if len(shown) < len(cost["losses"]):
-        yield Text(f"    the {count(len(shown))} largest of {count(len(cost['losses']))}", style="dim")
+    total = sum(loss["ns"] > 0 for loss in cost["losses"])
+    if len(shown) < total:
+        yield Text(f"    the {count(len(shown))} largest of {count(total)}", style="dim")
 
 
 def heads(cost: Cost) -> tuple[str, ...]:

@@ -166,7 +166,9 @@ def _clock(clocks: list[RankClock]) -> Iterator[Text]:
         yield text("one clock for all ranks")
     else:
         within = f"{duration(max(bounds))} with that of rank {clocks[0]['rank']}"
-        yield text(f"the hosts' clocks agree within {within}, by what they sent; nothing finer is compared across hosts")
+        yield text(
+            f"the hosts' clocks agree within {within}, by what they sent; nothing finer is compared across hosts"
+        )
         yield from _drift(clocks)
 
 

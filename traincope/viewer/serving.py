@@ -24,9 +24,7 @@ class _Quiet(WSGIRequestHandler):
         return
 
 
-def serve(
-    library: Library, *, started: Callable[[str], None], port: int | None = None, host: str = LOCALHOST
-) -> None:
+def serve(library: Library, *, started: Callable[[str], None], port: int | None = None, host: str = LOCALHOST) -> None:
     """Until interrupted; `started` is called with the address. Raises UsageError where the port cannot be had."""
     server = bound(library, port=port, host=host)
     library.refresh()

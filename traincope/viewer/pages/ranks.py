@@ -85,7 +85,12 @@ def _clocks(asked: Asked) -> Component:
         for at, clock in enumerate(document["clock"][:MOST_ROWS])
     ]
     more = len(document["clock"]) - MOST_ROWS
-    return html.Div([table(("rank", "known by", "within", "slow by, ppm"), rows, numbers_from=2), *([html.P(f"and {more} more")] if more > 0 else [])])
+    return html.Div(
+        [
+            table(("rank", "known by", "within", "slow by, ppm"), rows, numbers_from=2),
+            *([html.P(f"and {more} more")] if more > 0 else []),
+        ]
+    )
 
 
 PAGE = Page(slug="ranks", title="Ranks", needs=Needs.ANALYSIS, render=render)
