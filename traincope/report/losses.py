@@ -16,7 +16,6 @@ MOST_ROWS = 12
 """JSON has all."""
 HEADS = ("cause", "in", "rank-hours")
 PRICE = "price"
-LEAD = "of all ranks; some lie in others, or in terms above"
 WORDS: Mapping[str, str] = {
     LossKind.KERNEL_INEFFICIENCY: "kernels below peak",
     LossKind.REDUNDANT: "redundant FLOPs, at peak",
@@ -25,7 +24,7 @@ WORDS: Mapping[str, str] = {
     LossKind.CONTENTION: "contention",
     LossKind.UNEVEN_MESSAGES: "uneven messages",
     LossKind.HOT_EXPERT: "hot experts",
-    LossKind.CAUSED_WAIT: "others waited",
+    LossKind.CAUSED_WAIT: "others waited for",
     LossKind.LOST_STEPS: "steps that were lost",
     LossKind.RESTART: "restarts",
     LossKind.CHECKPOINT_STALL: "checkpoint stalls",
@@ -37,15 +36,18 @@ SCOPES: Mapping[str, str] = {Scope.STEPS: "steps", Scope.TRACES: "traced steps",
 
 def losses(cost: Cost) -> Iterator[RenderableType]:
     """One row a cause."""
-    yield Text("LOSSES BY CAUSE", style="bold").append(f"  {LEAD}", style="not bold dim")
+    yield Text("LOSSES BY CAUSE", style="bold").append(f"  {lead(cost)}", style="not bold dim")
     rows = table(*heads(cost))
-    shown = [loss for _, loss in largest(cost)]
-    for loss in shown:
+    for _, loss in largest(cost):
         rows.add_row(text(f"    {cause(loss)}"), SCOPES[loss["scope"]], *_costs(loss, priced=cost["money"] is not None))
     yield rows
+
+
+def lead(cost: Cost) -> str:
+    """What is to be known of the rows."""
     total = sum(loss["ns"] > 0 for loss in cost["losses"])
-    if len(shown) < total:
-        yield Text(f"    the {count(len(shown))} largest of {count(total)}", style="dim")
+    more = f"; the {MOST_ROWS} largest of {count(total)}" if total > MOST_ROWS else ""
+    return f"of all ranks; they may overlap{more}"
 
 
 def heads(cost: Cost) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ def largest(cost: Cost) -> list[tuple[int, Loss]]:
 
 
 def cause(loss: Loss) -> str:
-    """E.g. "others waited: rank 3"."""
+    """E.g. "others waited for: rank 3"."""
     what = WORDS.get(loss["kind"], loss["kind"])
     return f"{what}: {loss['of']}" if loss["of"] else what
 

@@ -11,7 +11,7 @@ from traincope.figures.ledger_steps import ledger_steps
 from traincope.figures.rank_shares import rank_shares
 from traincope.figures.waterfall import waterfall
 from traincope.plain import short
-from traincope.report.losses import LEAD, PRICE, SCOPES, cause, largest
+from traincope.report.losses import PRICE, SCOPES, cause, largest, lead
 from traincope.report.priced import costly
 from traincope.report.schema import Document
 from traincope.units import duration, milliseconds, share
@@ -163,9 +163,9 @@ def _costs(document: Document, term: str | None = None) -> list[Component]:
 def _losses(asked: Asked) -> list[Component]:
     """By cause; the cheapest runs have none."""
     document = asked.document
-    shown = largest(document["ledger"]["cost"]) if document["ledger"] else []
+    cost = document["ledger"]["cost"] if document["ledger"] else None
     heads = _cost_heads(document)
-    if not shown or not heads:
+    if cost is None or not heads or not largest(cost):
         return []
     rows = [
         [
@@ -174,9 +174,9 @@ def _losses(asked: Asked) -> list[Component]:
             number(document, "ledger", "cost", "losses", at, "rank_hours", form="hours"),
             *([number(document, "ledger", "cost", "losses", at, "money", form="money")] if PRICE in heads else []),
         ]
-        for at, loss in shown
+        for at, loss in largest(cost)
     ]
-    return [section("Losses by cause", table(("cause", "in", *heads), rows, numbers_from=2), note=LEAD)]
+    return [section("Losses by cause", table(("cause", "in", *heads), rows, numbers_from=2), note=lead(cost))]
 
 
 PAGE = Page(slug="ledger", title="Ledger", needs=Needs.ANALYSIS, render=render)

@@ -69,7 +69,8 @@ def _worth(document: Document, at: int) -> list[Component | str]:
         return []
     hours = number(document, "verdict", at, "estimated_gain_rank_hours", form="hours")
     money = number(document, "verdict", at, "estimated_gain_money", form="money")
-    return [" (", hours, " rank-hours", *([", ", money] if cost["money"] is not None else []), ")"]
+    price: list[Component | str] = [] if cost["money"] is None else [", ", money]
+    return [" (", hours, " rank-hours", *price, ")"]
 
 
 def _links(asked: Asked, finding: Finding) -> list[Component | str]:

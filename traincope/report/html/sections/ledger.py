@@ -12,7 +12,7 @@ from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import choice, plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Path, Source
-from traincope.report.losses import LEAD, SCOPES, cause, heads, largest
+from traincope.report.losses import SCOPES, cause, heads, largest, lead
 from traincope.report.priced import costly
 from traincope.report.schema import Cost, Ledger, Loss
 from traincope.report.utilization import evidence
@@ -111,7 +111,7 @@ def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:
 def _losses(source: Source, cost: Cost) -> Iterator[Html]:
     """By cause, as the terms where hours are worth a column."""
     if costly(cost) and largest(cost):
-        yield tag("h3", "Losses by cause ", tag("span", LEAD, class_="lead"))
+        yield tag("h3", "Losses by cause ", tag("span", lead(cost), class_="lead"))
         rows = [_loss(source, at, loss, priced=cost["money"] is not None) for at, loss in largest(cost)]
         yield table("Losses by cause", heads(cost), rows, words=(0, 1))
 
