@@ -176,12 +176,12 @@ def test_with_a_price_losses_have_theirs_by_cause_and_findings_say_what_they_sav
     lines = shown(analysis(), price=60_000)
     assert section(lines, "LOSSES BY CAUSE") == [
         "LOSSES BY CAUSE  of all ranks; they may overlap",
-        "    cause                          in  rank-hours  price",
-        "    bubble.schedule: stage 0    steps     1.7e-05   1.00",
-        "    bubble.schedule: stage 1    steps     1.7e-05   1.00",
-        "    others waited for: rank 1   steps     4.2e-06   0.25",
-        "    bubble.imbalance: stage 0   steps     3.3e-06   0.20",
-        "    bubble.imbalance: stage 1   steps     3.3e-06   0.20",
+        "    cause                         in  rank-hours  price",
+        "    bubble.schedule: stage 0   steps     1.7e-05   1.00",
+        "    bubble.schedule: stage 1   steps     1.7e-05   1.00",
+        "    others waited for: rank 1  steps     4.2e-06   0.25",
+        "    bubble.imbalance: stage 0  steps     3.3e-06   0.20",
+        "    bubble.imbalance: stage 1  steps     3.3e-06   0.20",
     ]
     assert lines[4:6] == [
         " 1. pipeline bubble  all ranks, all steps; confidence high; saves 8.9 % (1.5e-05",
