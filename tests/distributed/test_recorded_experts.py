@@ -11,7 +11,8 @@ from tests.distributed.layouts import STEPS
 from tests.distributed.pool import Pool
 from tests.distributed.test_expert_parallel import CAPPED, UNCAPPED, config_of
 from tests.distributed.test_recorded_axes import BLOCK, FLOAT, NORMS, B, F, H, L, S, Table, V, fsdp_table
-from traincope.analysis import Analysis
+from traincope.analysis import Analysis, LossKind, finer_losses
+from traincope.analysis.peaks import Peak
 from traincope.cli.worker import expert_values, settings
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.trainer import Trainer
@@ -121,6 +122,10 @@ def test_padding_is_executed_but_is_no_model_flop(two_ranks: Pool, tmp_path: Pat
     padding = loads.padding * 3 * (3 * 2 * H * W)
     assert work.model == pytest.approx(step_flops(formula(ffn=W), batch=B, causal_half=True).model - padding)
     assert work.redundant == pytest.approx(padding + attention_forward(formula(ffn=W), batch=B) / 4)
+    peak = Peak(device="by hand", flops={"float32": 1e9}, source="one FLOP a nanosecond")
+    losses = finer_losses(replace(found, utilization=replace(found.utilization, peak=peak)))
+    (lost,) = (loss for loss in losses if loss.kind is LossKind.EXPERT_PADDING)
+    assert lost.ns == pytest.approx((STEPS - 1) * padding)
 
 
 def test_the_expert_that_was_made_hot_is_found_on_its_rank(four_ranks: Pool, tmp_path: Path) -> None:
