@@ -5,10 +5,12 @@
 A rank that raises, dies or hangs fails the test that caused it; the pool then starts afresh.
 """
 
+import functools
 import gc
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
 import time
 import traceback
@@ -145,9 +147,25 @@ def _leave_no_groups() -> None:
     import torch.distributed as dist
 
     world = dist.group.WORLD
-    for group in [group for group in dist.distributed_c10d._world.pg_map if group is not world]:
+    groups = [group for group in dist.distributed_c10d._world.pg_map if group is not world]
+    if groups:
+        _forget_meshes()
+    for group in groups:
         dist.destroy_process_group(group)
     gc.collect()
+
+
+def _forget_meshes() -> None:
+    """Meshes are equal if their ranks are: of DTensors' caches the next test would get one whose groups are gone."""
+    from torch.distributed.tensor import _redistribute
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    _clear_sharding_prop_cache()
+    _redistribute._planner_cache.clear()
+    for name in [name for name in sys.modules if name.startswith("torch.distributed")]:
+        for value in vars(sys.modules[name]).values():
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
 
 
 def _call(function: Callable[..., object], arguments: tuple[object, ...]) -> tuple[bool, object]:
