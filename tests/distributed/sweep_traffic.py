@@ -35,7 +35,7 @@ class Sizes:
 
     @property
     def shards(self) -> int:
-        return self.config.parallel.fsdp * self.config.parallel.cp
+        return self.config.parallel.shards
 
     @property
     def sequences(self) -> int:
@@ -91,6 +91,15 @@ class Sizes:
     def shard_axis(self) -> str:
         return "fsdp" if self.config.parallel.cp == 1 else "fsdp_cp"
 
+    @property
+    def replica_axis(self) -> str:
+        return "dp" if self.config.parallel.cp == 1 else "dp_cp"
+
+    @property
+    def ddp(self) -> bool:
+        """Replicas of what tensor parallelism cuts are FSDP's, with shards of one rank."""
+        return self.config.parallel.dp > 1 and self.config.parallel.tp == 1
+
 
 def traffic(config: Config, *, steps: int) -> Traffic:
     """The sum over the axes, of so many steps from the second on."""
@@ -124,7 +133,7 @@ def tensor(sizes: Sizes) -> Sent:
     norms = 2 * layers + 1 if parallel.sequence_parallel else 0
     mixtures = 0 if config.experts is None else layers
     if norms or mixtures:
-        sums = (norms + mixtures) * columns if sizes.shards > 1 else parallel.world_size
+        sums = (norms + mixtures) * columns if sizes.shards > 1 or parallel.dp > 1 else parallel.world_size
         yield ("tp", "all_reduce"), sums, ((sizes.norms if norms else 0) + sizes.routers) * FLOAT * columns
 
 
@@ -196,14 +205,11 @@ def experts(sizes: Sizes) -> Sent:
 
 
 def replicas(sizes: Sizes) -> Sent:
-    """DDP: the gradients of a stage are one bucket, they are small."""
+    """DDP: the gradients of a stage are one bucket, they are small. FSDP reduces those of each unit."""
     parallel = sizes.config.parallel
     if parallel.dp > 1:
-        yield (
-            ("dp", "all_reduce"),
-            parallel.pipeline.chunks * parallel.world_size,
-            sizes.parameters * FLOAT * sizes.columns,
-        )
+        times = parallel.pipeline.chunks * parallel.world_size if sizes.ddp else sizes.units * sizes.columns
+        yield (sizes.replica_axis, "all_reduce"), times, sizes.parameters * FLOAT * sizes.columns
 
 
 def once(sizes: Sizes) -> Sent:
@@ -212,10 +218,10 @@ def once(sizes: Sizes) -> Sent:
     For each stage a place for every parameter and how many there are, then how many each bucket has.
     """
     parallel = sizes.config.parallel
-    if parallel.dp > 1:
+    if sizes.ddp:
         stages = parallel.pipeline.chunks * parallel.world_size
         tensors = (9 * sizes.config.model.layers + 3) * sizes.columns
-        yield ("dp", "broadcast"), 2 * stages, (tensors + 2 * stages) * INT
+        yield (sizes.replica_axis, "broadcast"), 2 * stages, (tensors + 2 * stages) * INT
 
 
 def stages(sizes: Sizes) -> Sent:
@@ -262,7 +268,7 @@ def world_axis(config: Config) -> str:
         "pp": parallel.pp,
         "dp_replicate": parallel.dp_replicate,
         sizes.shard_axis: sizes.shards,
-        "dp": parallel.dp,
+        sizes.replica_axis: parallel.dp * parallel.cp if parallel.dp > 1 else 1,
         "tp": parallel.tp,
     }
     axes = [axis for axis, size in used.items() if size > 1]

@@ -44,6 +44,8 @@ FOUR_RANKS = {
     "cp ring": ParallelConfig(cp=4),
     "fsdp x cp": ParallelConfig(fsdp=2, cp=2),
     "fsdp x cp ulysses": ParallelConfig(fsdp=2, cp=2, cp_method="ulysses"),
+    "dp x cp": ParallelConfig(dp=2, cp=2),
+    "dp x cp ulysses": ParallelConfig(dp=2, cp=2, cp_method="ulysses"),
     "hsdp over cp": ParallelConfig(dp_replicate=2, cp=2),
     "cp x tp": ParallelConfig(cp=2, tp=2),
     "pp x cp": ParallelConfig(pp=2, cp=2, schedule="1f1b", microbatches=4),
@@ -134,7 +136,7 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
     assert_equal([train(small_config(text, ParallelConfig(), accumulation=4))], alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["ddp", "hsdp", "dp x tp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
+@pytest.mark.parametrize("layout", ["ddp", "hsdp", "dp x tp", "dp x cp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], precision="bf16"))
     assert_equal(outcomes, alone_in_bf16, tolerance=BF16)

@@ -63,6 +63,26 @@ def test_cp_alone_shards_parameters_too_and_tp_is_the_inner_axis(four_ranks: Poo
     ]
 
 
+def places_of_replicas(config: ParallelConfig) -> tuple[tuple[str, ...], str, bool, int, int]:
+    """This rank's mesh axes, the axis of its replicas, whether FSDP has shards, its place there, and its slice."""
+    layout = build_layout(config, device=CPU)
+    assert layout.mesh is not None
+    axis = layout.replica_axis
+    replicas = dist.get_process_group_ranks(layout.group(axis))
+    assert replicas[layout.coordinate(axis)] == dist.get_rank()
+    return layout.mesh.mesh_dim_names or (), axis, layout.sharded, layout.coordinate(axis), layout.replica
+
+
+def test_replicas_lie_over_dp_and_cp_as_one_axis_whose_neighbours_have_the_same_sequences(four_ranks: Pool) -> None:
+    axes = (("dp", "cp"), "dp_cp", False)
+    assert four_ranks.run(places_of_replicas, ParallelConfig(dp=2, cp=2)) == [
+        (*axes, 0, 0),
+        (*axes, 1, 0),
+        (*axes, 2, 1),
+        (*axes, 3, 1),
+    ]
+
+
 def test_axes_of_one_rank_are_left_out(four_ranks: Pool) -> None:
     assert four_ranks.run(place, ParallelConfig(pp=4, microbatches=4)) == [(("pp",), rank, 0) for rank in range(4)]
 

@@ -142,6 +142,22 @@ def test_replicas_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> 
     }
 
 
+def test_replicas_of_context_parallel_ranks(four_ranks: Pool, tmp_path: Path) -> None:
+    """Gradients are one bucket, averaged over replicas and parts of sequences at once; parameters stay where they are.
+
+    Rank 0 tells once after the first step in which order DDP puts its parameters into buckets.
+    """
+    table = recorded(four_ranks, tmp_path, ParallelConfig(dp=2, cp=2))
+    weights = L * BLOCK + 2 * V * H + NORMS
+    hops, keys_and_values = 4, B // 2 * KV_HEADS * S * D * FLOAT
+    assert table == {
+        ("cp", "send"): (L * hops, L * hops * keys_and_values),
+        ("cp", "recv"): (L * hops, L * hops * keys_and_values),
+        ("dp_cp", "all_reduce"): (1, weights * FLOAT),
+        ("dp_cp", "broadcast"): (0, (9 * L + 3 + 2) * FLOAT // (STEPS - 1)),
+    }
+
+
 def test_stages_of_context_parallel_ranks(four_ranks: Pool, tmp_path: Path) -> None:
     """The ring is `cp` and what stages send is `pp`; a stage sends its part of the stream, and gets its gradient."""
     table = recorded(four_ranks, tmp_path, ParallelConfig(pp=2, cp=2, microbatches=4))

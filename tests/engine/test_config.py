@@ -111,11 +111,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ParallelConfig(pp=2, fsdp=2, ranks=8),
         "pp 2 x fsdp 2 = 4 ranks, but there are 8; change a size in [parallel] or the number of ranks",
     ),
-    "ddp of parts": (
-        lambda: ParallelConfig(dp=2, cp=2),
-        "parallel.dp = 2 cannot be combined with cp = 2, over whose ranks parameters are sharded; for replicas of "
-        "those shards set dp_replicate, and dp = 1",
-    ),
     "too few heads": (
         lambda: Config(parallel=ParallelConfig(tp=16)),
         "model.heads = 8 does not split over parallel.tp = 16 ranks; use a multiple of 16 heads, or fewer ranks",
@@ -175,8 +170,13 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "experts.balance = -0.1 is negative; 0 switches it off",
     ),
     "experts over too few ranks": (
-        lambda: ParallelConfig(dp=4, ep=2),
-        "parallel.ep = 2 does not divide fsdp x cp = 1, the ranks that experts are spread over; change one of them",
+        lambda: ParallelConfig(fsdp=3, ep=2),
+        "parallel.ep = 2 does not divide fsdp x cp = 3, the ranks that experts are spread over; change one of them",
+    ),
+    "experts over replicas": (
+        lambda: ParallelConfig(dp=2, cp=2, ep=2),
+        "parallel.ep = 2 spreads experts over ranks that share parameters, and with dp = 2 (DDP) each has all of them; "
+        "set fsdp or cp instead, and dp = 1",
     ),
     "no experts to spread": (
         lambda: Config(parallel=ParallelConfig(fsdp=2, ep=2)),
@@ -249,6 +249,11 @@ def test_the_world_is_the_product_of_the_sizes_and_only_replicas_see_slices_of_t
     parallel = ParallelConfig(pp=2, dp_replicate=3, fsdp=4, cp=5, tp=2, ranks=240)
     assert parallel.world_size == 240
     assert parallel.replicas == 12
+
+
+def test_parameters_are_cut_over_fsdp_and_cp_but_whole_with_dp() -> None:
+    assert ParallelConfig(dp_replicate=3, fsdp=4, cp=5).shards == 20
+    assert ParallelConfig(dp=3, cp=5).shards == 1
 
 
 def test_a_sequence_is_cut_by_context_and_then_by_sequence_parallelism() -> None:

@@ -62,6 +62,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(parallel=ParallelConfig(dp=2), fsdp=FSDPConfig(unit_blocks=2)),
         "fsdp.unit_blocks = 2 needs parallel.fsdp > 1; without shards leave it out",
     ),
+    "zero-2 of replicas of cut sequences": (
+        lambda: Config(parallel=ParallelConfig(dp=2, cp=2), fsdp=FSDPConfig(stage=2)),
+        "fsdp.stage = 2 needs parallel.fsdp > 1; without shards leave it out",
+    ),
     "a node of no shards": (
         lambda: Config(fsdp=FSDPConfig(node_ranks=2)),
         "fsdp.node_ranks = 2 needs parallel.fsdp > 1; without shards leave it out",

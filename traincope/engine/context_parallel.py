@@ -1,7 +1,7 @@
 """Context parallelism: every sequence cut over the `cp` axis, attention alone sees the whole of it.
 
-All else in a block is a token's own affair. To parameters the ranks of `cp` are like those of `fsdp`:
-they see different tokens, so their gradients are averaged, and parameters are sharded over both.
+All else in a block is a token's own affair. To parameters the ranks of `cp` are like those of `fsdp`, or of `dp`: they
+see different tokens, so gradients are averaged over both, and parameters sharded over both, or whole on each.
 """
 
 import functools

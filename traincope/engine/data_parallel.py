@@ -1,4 +1,4 @@
-"""DDP: every rank of the `dp` axis has the whole model, gradients are averaged as they appear."""
+"""DDP: every rank of the `dp` axis, or of `dp` x `cp`, has the whole model, gradients are averaged as they appear."""
 
 import torch
 from torch import nn
@@ -10,8 +10,8 @@ from traincope.engine.mesh import Layout
 
 
 def apply_ddp(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: torch.device) -> nn.Module:
-    """Wrap an initialised model; unchanged without a `dp` axis, and where FSDP has its parameters."""
-    group = layout.group("dp")
+    """Wrap an initialised model; unchanged without such an axis, and where FSDP has its parameters."""
+    group = layout.group(layout.replica_axis)
     if group is None or layout.sharded:
         return model
     replicas = DistributedDataParallel(

@@ -1,5 +1,6 @@
 """Ranks -> one DeviceMesh, and where this rank stands on it."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,9 @@ BATCH_AXES = ("dp_replicate", "fsdp", "dp")
 SHARDS_AND_CONTEXT = "fsdp_cp"
 """The axes `fsdp` and `cp` as one."""
 
+REPLICAS_AND_CONTEXT = "dp_cp"
+"""The axes `dp` and `cp` as one."""
+
 SHARD_AXES = ("fsdp", SHARDS_AND_CONTEXT)
 """Either of which may be the axis that parameters are sharded over."""
 
@@ -25,8 +29,8 @@ class Layout:
 
     mesh: DeviceMesh | None
     folded: DeviceMesh | None = None
-    """With a `cp` axis: the same ranks with `fsdp` and `cp` as one axis, `fsdp_cp`, in a group of its own. Parameters
-    travel there, while keys and values travel along `cp`."""
+    """With a `cp` axis: the same ranks with it and `fsdp`, or it and `dp`, as one axis in a group of its own, `fsdp_cp`
+    or `dp_cp`. Parameters and gradients travel there, while keys and values travel along `cp`."""
     experts: DeviceMesh | None = None
     """With experts spread over ranks: the same ranks with those that share shards as `efsdp` and `ep`."""
 
@@ -46,15 +50,21 @@ class Layout:
 
     def submesh(self, *axes: str) -> DeviceMesh:
         """The mesh of those of `axes` that exist, at least one."""
-        mesh = self._with(axes[-1])
-        if mesh is None:
+        there = tuple(axis for axis in axes if self._with(axis) is not None)
+        mesh = self._with(*there)
+        if mesh is None or not there:
             raise ValueError(f"there is no mesh along {axes}")
-        return mesh[tuple(axis for axis in axes if axis in (mesh.mesh_dim_names or ()))]
+        return mesh[there]
 
     @property
     def shard_axis(self) -> str:
         """The axis that FSDP shards parameters over, if there is one."""
-        return "fsdp" if self.folded is None else SHARDS_AND_CONTEXT
+        return SHARDS_AND_CONTEXT if self._with(SHARDS_AND_CONTEXT) is not None else "fsdp"
+
+    @property
+    def replica_axis(self) -> str:
+        """The axis along which DDP averages gradients, if there is one."""
+        return REPLICAS_AND_CONTEXT if self._with(REPLICAS_AND_CONTEXT) is not None else "dp"
 
     @property
     def sharded(self) -> bool:
@@ -69,10 +79,10 @@ class Layout:
             index = index * self.size(axis) + self.coordinate(axis)
         return index
 
-    def _with(self, axis: str) -> DeviceMesh | None:
-        """The mesh that has an axis."""
+    def _with(self, *axes: str) -> DeviceMesh | None:
+        """The mesh that has these axes."""
         meshes = [mesh for mesh in (self.mesh, self.folded, self.experts) if mesh is not None]
-        return next((mesh for mesh in meshes if axis in (mesh.mesh_dim_names or ())), None)
+        return next((mesh for mesh in meshes if set(axes) <= set(mesh.mesh_dim_names or ())), None)
 
 
 def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
@@ -87,16 +97,23 @@ def build_layout(config: ParallelConfig, *, device: torch.device) -> Layout:
     if not sizes:
         return Layout(mesh=None)
     if config.cp == 1:
-        mesh = _mesh(sizes, device=device)
-        if config.dp > 1 and config.tp > 1:
-            mesh = unfold(mesh, "dp", sizes={"dp": config.dp, "fsdp": 1})
+        mesh = _with_shards_of_one(_mesh(sizes, device=device), "dp", config)
         return Layout(mesh=mesh, experts=_experts_mesh(mesh, "fsdp", config))
-    within = {axis: size for axis, size in sizes.items() if axis in ("fsdp", "cp")}
-    outer = {axis: size for axis, size in sizes.items() if axis in ("pp", "dp_replicate")}
-    inner = {axis: size for axis, size in sizes.items() if axis == "tp"}
-    folded = _mesh({**outer, SHARDS_AND_CONTEXT: config.fsdp * config.cp, **inner}, device=device)
-    mesh = unfold(folded, SHARDS_AND_CONTEXT, sizes=within)
-    return Layout(mesh=mesh, folded=folded, experts=_experts_mesh(folded, SHARDS_AND_CONTEXT, config))
+    axis = REPLICAS_AND_CONTEXT if config.dp > 1 else SHARDS_AND_CONTEXT
+    within = {name: size for name, size in sizes.items() if name in ("fsdp", "dp", "cp")}
+    outer = {name: size for name, size in sizes.items() if name in ("pp", "dp_replicate")}
+    inner = {name: size for name, size in sizes.items() if name == "tp"}
+    folded = _mesh({**outer, axis: math.prod(within.values()), **inner}, device=device)
+    mesh = unfold(folded, axis, sizes=within)
+    experts = _experts_mesh(folded, axis, config)
+    return Layout(mesh=mesh, folded=_with_shards_of_one(folded, axis, config), experts=experts)
+
+
+def _with_shards_of_one(mesh: DeviceMesh, axis: str, config: ParallelConfig) -> DeviceMesh:
+    """Replicas, along `axis`, of what tensor parallelism cuts."""
+    if config.dp == 1 or config.tp == 1:
+        return mesh
+    return unfold(mesh, axis, sizes={axis: mesh[axis].size(), "fsdp": 1})
 
 
 def _experts_mesh(mesh: DeviceMesh, axis: str, config: ParallelConfig) -> DeviceMesh | None:

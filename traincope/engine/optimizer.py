@@ -27,7 +27,7 @@ def place_optimizer(modules: Iterable[nn.Module], config: Config, *, layout: Lay
         return zero_redundancy_optimizer()(
             parameter_groups(parameters, settings),
             optimizer_class=torch.optim.AdamW,
-            process_group=layout.group("dp"),
+            process_group=layout.group(layout.replica_axis),
             parameters_as_bucket_view=True,
             lr=settings.lr,
             betas=(settings.beta1, settings.beta2),

@@ -34,7 +34,7 @@ def apply_fsdp(model: GPT, config: Config, *, layout: Layout) -> None:
         return
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = bf16 if config.train.precision == "bf16" else MixedPrecisionPolicy()
-    mesh = layout.submesh("dp_replicate", "dp", layout.shard_axis)
+    mesh = layout.submesh("dp_replicate", layout.replica_axis, layout.shard_axis)
     reshard = config.fsdp.stage == 3 and config.parallel.pp == 1 and layout.size(layout.shard_axis) > 1
     for experts in spread_experts(model, layout=layout):
         fully_shard(

@@ -66,7 +66,7 @@ class ExpertsConfig:
             "leave it out, or set cp = 1",
         )
         if parallel.ep > 1:
-            self._check_shards(fsdp, ranks=parallel.fsdp * parallel.cp // parallel.ep, hidden=hidden)
+            self._check_shards(fsdp, ranks=parallel.shards // parallel.ep, hidden=hidden)
 
     def _check_shards(self, fsdp: FSDPConfig, *, ranks: int, hidden: int) -> None:
         for name, width in (("model.hidden", hidden), ("experts.ffn", self.ffn)):

@@ -24,7 +24,7 @@ class ParallelConfig:
     dp: int = 1
     """Replicas of the whole model (DDP), or of what tp leaves of it; a pipeline may be beside."""
     cp: int = 1
-    """Ranks that share each sequence (context parallelism); parameters are sharded over fsdp x cp."""
+    """Ranks that share each sequence (context parallelism); parameters are sharded over fsdp x cp, with dp whole."""
     cp_method: Literal["ring", "ulysses"] = "ring"
     """How attention sees the whole sequence: keys and values go round a ring, or heads are exchanged for tokens."""
     tp: int = 1
@@ -55,19 +55,19 @@ class ParallelConfig:
             f"{self.dp_replicate}; for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
         )
         require(
-            self.dp == 1 or self.cp == 1,
-            f"parallel.dp = {self.dp} cannot be combined with cp = {self.cp}, over whose ranks parameters are sharded; "
-            "for replicas of those shards set dp_replicate, and dp = 1",
-        )
-        require(
             self.dp_replicate == 1 or self.fsdp * self.cp > 1,
             f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1 or cp > 1; for replicas that are not sharded "
             "set dp",
         )
         require(
-            self.fsdp * self.cp % self.ep == 0,
-            f"parallel.ep = {self.ep} does not divide fsdp x cp = {self.fsdp * self.cp}, the ranks that experts are "
-            "spread over; change one of them",
+            self.dp == 1 or self.ep == 1,
+            f"parallel.ep = {self.ep} spreads experts over ranks that share parameters, and with dp = {self.dp} (DDP) "
+            "each has all of them; set fsdp or cp instead, and dp = 1",
+        )
+        require(
+            self.shards % self.ep == 0,
+            f"parallel.ep = {self.ep} does not divide fsdp x cp = {self.shards}, the ranks that experts are spread "
+            "over; change one of them",
         )
         require(
             self.pp > 1 or self.microbatches == 1,
@@ -108,6 +108,11 @@ class ParallelConfig:
         """One rank with one stage where there is no pipeline."""
         chunks = find(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1
         return Shape(ranks=self.pp, microbatches=self.microbatches, chunks=chunks)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that FSDP cuts parameters over; 1 where it does not."""
+        return self.fsdp * self.cp if self.dp == 1 else 1
 
     @property
     def replicas(self) -> int:

@@ -15,7 +15,7 @@ from traincope.engine.config.parallel import ParallelConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDPConfig:
-    """`[ddp]`: replicas of the whole model, `parallel.dp` of them."""
+    """`[ddp]`: replicas of the whole model, `parallel.dp` x `parallel.cp` of them."""
 
     shard_optimizer: bool = False
     """ZeRO stage 1: each replica keeps the optimizer state of a part of the parameters, updates it, and sends it."""
@@ -95,7 +95,7 @@ class FSDPConfig:
 
     def check(self, parallel: ParallelConfig) -> None:
         """Raise ConfigError if a setting needs shards that there are not, or that are gathered otherwise."""
-        ranks = parallel.fsdp * parallel.cp
+        ranks = parallel.shards
         for name, value in _given(self, "stage", "prefetch", "node_ranks", "quantize_weights", "quantize_gradients"):
             require(ranks > 1, f"fsdp.{name} = {value} needs parallel.fsdp > 1; without shards leave it out")
         for name, value in _given(self, "unit_blocks"):
@@ -143,7 +143,7 @@ class OffloadConfig:
     def check(self, parallel: ParallelConfig, ddp: DDPConfig) -> None:
         """Raise ConfigError if there is nothing that could lie elsewhere."""
         require(
-            self.parameters == "none" or parallel.fsdp * parallel.cp > 1,
+            self.parameters == "none" or parallel.shards > 1,
             f"offload.parameters = {self.parameters!r} needs parallel.fsdp > 1: it is FSDP that fetches them",
         )
         require(
