@@ -43,7 +43,10 @@ FOUR_RANKS: Mapping[str, Tables] = {
     "fsdp 2 x tp 2, packed": packed(of(fsdp=2, tp=2)),
     "fsdp 4, ep 4": mixture(fsdp=4, ep=4),
     "fsdp 2 x tp 2 of experts, with a capacity": mixture(fsdp=2, tp=2, capacity_factor=1.0),
+    "fsdp 2 x cp 2 of experts, with a capacity": mixture(fsdp=2, cp=2, capacity_factor=1.0),
     "tp 4 of experts": mixture(tp=4),
+    "fsdp 2 x tp 2, ep 2": mixture(fsdp=2, tp=2, ep=2),
+    "cp 2 x tp 2, ep 2, without sequence parallelism": mixture(cp=2, tp=2, ep=2, sequence_parallel=False),
     "pp 2 1f1b x fsdp 2, ep 2, with a capacity": mixture(
         pp=2, fsdp=2, ep=2, schedule="1f1b", microbatches=4, capacity_factor=1.0
     ),
@@ -68,6 +71,9 @@ EIGHT_RANKS: Mapping[str, Tables] = {
     "fsdp 4 x cp 2, ep 4": mixture(fsdp=4, cp=2, ep=4),
     "pp 2 1f1b x fsdp 2 x tp 2 of experts": mixture(pp=2, fsdp=2, tp=2, schedule="1f1b", microbatches=4),
     "cp 2 x tp 4 of experts": mixture(cp=2, tp=4),
+    "ddp 2 x cp 4 ulysses of experts, with a capacity": mixture(dp=2, cp=4, cp_method="ulysses", capacity_factor=1.0),
+    "fsdp 4 x tp 2, ep 2, with a capacity": mixture(fsdp=4, tp=2, ep=2, capacity_factor=1.0),
+    "pp 2 zb-v x fsdp 2 x tp 2, ep 2": mixture(pp=2, fsdp=2, tp=2, ep=2, schedule="zb-v", microbatches=4),
     "pp 2 zb-v x fsdp 4, ep 2": mixture(pp=2, fsdp=4, ep=2, schedule="zb-v", microbatches=4),
 }
 LAYOUTS: Mapping[str, Tables] = {**FOUR_RANKS, **EIGHT_RANKS}

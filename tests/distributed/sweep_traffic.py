@@ -75,9 +75,21 @@ class Sizes:
 
     @property
     def expert_weights(self) -> int:
-        """Of one rank's experts in one layer."""
+        """Of one rank's experts in one layer, before tensor parallelism cuts them."""
         model, experts = self.config.model, self.config.experts
         return 0 if experts is None else experts.number // self.config.parallel.ep * 3 * model.hidden * experts.ffn
+
+    @property
+    def rows(self) -> int:
+        """What one rank's tokens take of all experts in one layer and one step, with what a capacity leaves empty.
+
+        Of cut sequences none is left empty, and what a capacity drops, and so their number, is up to the router.
+        """
+        model, experts = self.config.model, self.config.experts
+        assert experts is not None
+        assert experts.capacity_factor is None or self.config.parallel.cp == 1
+        capacity = experts.capacity(model.sequence)
+        return self.tokens * experts.top_k if capacity is None else self.sequences * experts.number * capacity
 
     @property
     def units(self) -> int:
@@ -107,7 +119,7 @@ def traffic(config: Config, *, steps: int) -> Traffic:
     total: dict[Key, tuple[int, int]] = defaultdict(lambda: (0, 0))
     every_step = [
         sent
-        for part in (tensor, context, shards, routers, exchanges, experts, replicas, stages, scalars)
+        for part in (tensor, shares, context, shards, routers, exchanges, experts, replicas, stages, scalars)
         for sent in part(sizes)
     ]
     for key, times, num_bytes in [*every_step * steps, *once(sizes)]:
@@ -118,6 +130,7 @@ def traffic(config: Config, *, steps: int) -> Traffic:
 def tensor(sizes: Sizes) -> Sent:
     """Two gathers and two reductions of the stream a block, each way, one at either end of the model; or all-reduces.
 
+    Experts that are spread too give back no parts of a sum: see `shares`.
     The loss sums three numbers a token over the vocabulary's parts. Routers have parts of their gradients, and norms
     where the sequence is cut: FSDP sums each as it reduces it, else one sum a rank does for all.
     """
@@ -125,8 +138,9 @@ def tensor(sizes: Sizes) -> Sent:
     parallel, layers = config.parallel, config.model.layers
     if parallel.tp == 1:
         return
-    times = (4 * layers + 2) * parallel.microbatches * columns
-    num_bytes = (4 * layers + 2) * sizes.tokens * config.model.hidden * FLOAT * columns
+    streams = (4 if parallel.ep == 1 else 3) * layers + 2
+    times = streams * parallel.microbatches * columns
+    num_bytes = streams * sizes.tokens * config.model.hidden * FLOAT * columns
     for operation in ("all_gather", "reduce_scatter") if parallel.sequence_parallel else ("all_reduce",):
         yield ("tp", operation), times, num_bytes
     yield ("tp", "all_reduce"), 3 * parallel.microbatches * columns, 3 * sizes.tokens * FLOAT * columns
@@ -135,6 +149,26 @@ def tensor(sizes: Sizes) -> Sent:
     if norms or mixtures:
         sums = (norms + mixtures) * columns if sizes.shards > 1 or parallel.dp > 1 else parallel.world_size
         yield ("tp", "all_reduce"), sums, ((sizes.norms if norms else 0) + sizes.routers) * FLOAT * columns
+
+
+def shares(sizes: Sizes) -> Sent:
+    """Of experts that are cut and spread each rank of `tp` sends its share of every row, and gets it back.
+
+    Gathered and reduced there, each way, all rows of all ranks once for each rank of `tp`. Whole tokens of a part of
+    the sequence are exchanged for shares of all, each way; or shares gathered, whose gradients every rank has already.
+    """
+    config = sizes.config
+    if config.parallel.tp == 1 or config.parallel.ep == 1:
+        return
+    layers, microbatches = config.model.layers * sizes.columns, config.parallel.microbatches
+    row = config.model.hidden * FLOAT
+    for operation in ("all_gather", "reduce_scatter"):
+        yield ("tp", operation), 2 * layers * microbatches, 2 * layers * sizes.rows * row
+    if config.parallel.sequence_parallel:
+        sent = layers * sizes.tokens * row // config.parallel.tp
+        yield ("tp", "all_to_all"), 2 * layers * microbatches, 2 * sent
+    else:
+        yield ("tp", "all_gather"), layers * microbatches, layers * sizes.tokens * row
 
 
 def context(sizes: Sizes) -> Sent:
@@ -167,12 +201,20 @@ def shards(sizes: Sizes) -> Sent:
 
 
 def routers(sizes: Sizes) -> Sent:
-    """Where sequences are cut, the ranks of each count together how often its tokens chose an expert."""
+    """Where sequences are cut, the ranks of each count together how often its tokens chose an expert.
+
+    For a capacity they tell each other of every piece of it, first choices apart from second ones.
+    """
     config = sizes.config
-    if config.experts is not None and config.parallel.cp > 1:
-        layers = config.model.layers * sizes.columns
-        counts = sizes.sequences * config.experts.number * FLOAT
-        yield ("cp", "all_reduce"), layers * config.parallel.microbatches, layers * counts
+    if config.experts is None or config.parallel.cp == 1:
+        return
+    layers = config.model.layers * sizes.columns
+    counts = sizes.sequences * config.experts.number
+    yield ("cp", "all_reduce"), layers * config.parallel.microbatches, layers * counts * FLOAT
+    if config.experts.capacity_factor is not None:
+        pieces = config.parallel.cp * (2 if config.parallel.cp_method == "ring" else 1)
+        told = counts * config.experts.top_k * pieces * INT
+        yield ("cp", "all_gather"), layers * config.parallel.microbatches, layers * told
 
 
 def exchanges(sizes: Sizes) -> Sent:
@@ -181,13 +223,10 @@ def exchanges(sizes: Sizes) -> Sent:
     if config.experts is None or config.parallel.ep == 1:
         return
     layers, microbatches = config.model.layers * sizes.columns, config.parallel.microbatches
-    capacity = config.experts.capacity(config.model.sequence)
-    if capacity is None:
-        rows = sizes.tokens * config.experts.top_k
+    if config.experts.capacity_factor is None:
         yield ("ep", "all_to_all"), layers * microbatches, layers * microbatches * config.experts.number * LONG
-    else:
-        rows = sizes.sequences * config.experts.number * capacity
-    yield ("ep", "all_to_all"), 4 * layers * microbatches, 4 * layers * rows * config.model.hidden * FLOAT
+    share = config.model.hidden // config.parallel.tp * FLOAT
+    yield ("ep", "all_to_all"), 4 * layers * microbatches, 4 * layers * sizes.rows * share
 
 
 def experts(sizes: Sizes) -> Sent:
@@ -196,7 +235,7 @@ def experts(sizes: Sizes) -> Sent:
     if config.experts is None or config.parallel.ep == 1:
         return
     times, gathers = config.model.layers * sizes.columns, 1 if config.parallel.pp > 1 else 2
-    num_bytes = times * sizes.expert_weights * FLOAT
+    num_bytes = times * sizes.expert_weights // config.parallel.tp * FLOAT
     if ranks > 1:
         yield ("efsdp", "all_gather"), gathers * times, gathers * num_bytes
         yield ("efsdp", "reduce_scatter"), times, num_bytes
@@ -220,7 +259,8 @@ def once(sizes: Sizes) -> Sent:
     parallel = sizes.config.parallel
     if sizes.ddp:
         stages = parallel.pipeline.chunks * parallel.world_size
-        tensors = (9 * sizes.config.model.layers + 3) * sizes.columns
+        block = 9 if sizes.config.experts is None else 10
+        tensors = (block * sizes.config.model.layers + 3) * sizes.columns
         yield (sizes.replica_axis, "broadcast"), 2 * stages, (tensors + 2 * stages) * INT
 
 

@@ -39,7 +39,14 @@ DRIFT = {
 of rounding; of int8 1.9e-2 (weights) and 5e-3 (gradients) was seen. A block of int8 has one scale, so a parameter whose
 gradient is small beside its neighbours' is off by more of its own."""
 
-EXPERTS = ("ep over cp", "pp zb-v x ep that drops", "fsdp x tp that drops", "cp x tp")
+EXPERTS = (
+    "ep over cp",
+    "pp zb-v x ep that drops",
+    "fsdp x tp that drops",
+    "cp x tp",
+    "ep x tp",
+    "ep over cp that drops",
+)
 
 
 def gradients(config: Config) -> Gradients:

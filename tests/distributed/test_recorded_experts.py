@@ -92,6 +92,21 @@ def test_experts_are_sharded_over_the_ranks_that_have_the_same(four_ranks: Pool,
     }
 
 
+def test_of_cut_experts_each_rank_sends_its_channels(four_ranks: Pool, tmp_path: Path) -> None:
+    """Rows: half as many channels to `ep`, put together and summed over `tp` where they arrive, each way.
+
+    The stream is gathered and reduced thrice a block in place of four times, for its share in what experts made is
+    exchanged, each way. Experts on one rank of `efsdp` need no FSDP.
+    """
+    seen = table(recorded(four_ranks, tmp_path, ParallelConfig(fsdp=2, tp=2, ep=2), UNCAPPED), ranks=4)
+    rows, stream = ROWS // 2, B * S * H * FLOAT // 2
+    assert seen["ep", "all_to_all"] == (5 * L, L * (4 * rows // 2 + E * INT64))
+    assert seen["tp", "all_to_all"] == (2 * L, 2 * L * stream // 2)
+    for operation in ("all_gather", "reduce_scatter"):
+        assert seen["tp", operation] == (3 * L + 2 + 2 * L, (3 * L + 2) * stream + 2 * L * rows)
+    assert {axis for axis, _ in seen} == {"ep", "tp", "fsdp"}
+
+
 def formula(*, ffn: int) -> Transformer:
     return Transformer(
         layers=L,

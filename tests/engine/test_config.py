@@ -186,24 +186,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(experts=ExpertsConfig(number=6), parallel=ParallelConfig(fsdp=4, ep=4)),
         "experts.number = 6 does not split over parallel.ep = 4 ranks; use a multiple of 4, or fewer ranks",
     ),
-    "cut experts": (
-        lambda: Config(experts=ExpertsConfig(), parallel=ParallelConfig(fsdp=2, tp=2, ep=2)),
-        "parallel.tp = 2 cuts every expert, parallel.ep = 2 spreads whole ones; set one of them to 1",
-    ),
     "unevenly cut experts": (
         lambda: Config(experts=ExpertsConfig(ffn=99), parallel=ParallelConfig(tp=2)),
         "experts.ffn = 99 does not split over parallel.tp = 2 ranks; use a multiple of 2",
     ),
-    "a capacity of half sequences": (
-        lambda: Config(experts=ExpertsConfig(capacity_factor=1.25), parallel=ParallelConfig(cp=2)),
-        "experts.capacity_factor = 1.25 is of whole sequences, which cp = 2 cuts; leave it out, or set cp = 1",
-    ),
     "uneven shards of experts": (
-        lambda: Config(
-            experts=ExpertsConfig(ffn=99), parallel=ParallelConfig(fsdp=4, ep=2), train=TrainConfig(batch=32)
-        ),
-        "experts.ffn = 99 does not split over the fsdp x cp / ep = 2 ranks that have the same experts; "
-        "use a multiple of 2",
+        lambda: Config(experts=ExpertsConfig(), parallel=ParallelConfig(fsdp=6, ep=2), train=TrainConfig(batch=36)),
+        "model.hidden = 256 does not split over the fsdp x cp / ep = 3 ranks that have the same experts; "
+        "use a multiple of 3",
     ),
     "quantised experts": (
         lambda: Config(

@@ -127,7 +127,9 @@ def rows(layout: str, config: Config, analysis: Analysis) -> tuple[Row, ...]:
     if analysis.experts is not None:
         went = replace(went, routed_tokens=analysis.experts.rows)
     model = model_rates(shape).flops(went, causal_half=True)
-    in_vain = (_rows_there(config) - went.routed_tokens) * model_rates(shape).routed_token + routed_again(config)
+    in_vain = (_rows_there(config, taken=went.routed_tokens) - went.routed_tokens) * model_rates(
+        shape
+    ).routed_token + routed_again(config)
     pairs = {
         "model": (model, _counted_model(analysis, causal_half=True) - in_vain),
         "not halved": (model + masked(config, attention), _counted_model(analysis, causal_half=False) - in_vain),
@@ -210,12 +212,12 @@ def scores_again(attention: float) -> float:
     return attention / 2
 
 
-def _rows_there(config: Config) -> float:
-    """Of all experts, taken or empty."""
+def _rows_there(config: Config, *, taken: float) -> float:
+    """Of all experts, taken or empty, which none is where sequences are cut."""
     experts, model = config.experts, config.model
     capacity = None if experts is None else experts.capacity(model.sequence)
-    if experts is None or capacity is None:
-        return amounts(config).routed_tokens
+    if experts is None or capacity is None or config.parallel.cp > 1:
+        return taken
     return model.layers * experts.number * config.train.batch * capacity
 
 

@@ -25,7 +25,12 @@ METHODS = MappingProxyType({"ring": ring_attention, "ulysses": ulysses_attention
 
 def own_positions(config: Config, *, layout: Layout) -> Positions:
     """Where in a sequence this rank's tokens stand, in the order in which it holds them."""
-    rank, ranks, sequence = layout.coordinate("cp"), layout.size("cp"), config.model.sequence
+    return positions_of(config, rank=layout.coordinate("cp"))
+
+
+def positions_of(config: Config, *, rank: int) -> Positions:
+    """As `own_positions`, of any rank of `cp`."""
+    ranks, sequence = config.parallel.cp, config.model.sequence
     if ranks > 1 and config.parallel.cp_method == "ring":
         return zigzag(sequence, rank=rank, ranks=ranks)
     return (range(rank * sequence // ranks, (rank + 1) * sequence // ranks),)

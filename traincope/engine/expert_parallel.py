@@ -1,29 +1,27 @@
 """Expert parallelism: the experts of every layer spread over the `ep` axis, tokens sent to them and back.
 
-Lepikhin et al. 2020 (GShard, arXiv:2006.16668): one all-to-all takes every token's row to the rank
-that has its expert, another one brings it back. `ep` is carved out of the ranks that FSDP shards
-over: all else is sharded over those, an expert over the ranks of `efsdp`, which have the same ones.
+`ep` is carved out of the ranks that FSDP shards over: all else is sharded over those, an expert over the ranks of
+`efsdp`, which have the same ones. Of experts that tensor parallelism has cut it spreads the parts.
 """
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from traincope.engine.config import Config
+from traincope.engine.context_parallel import positions_of
+from traincope.engine.cut_and_spread import send_shares
+from traincope.engine.cut_capacity import assign_cut
+from traincope.engine.dispatch import through_ranks
 from traincope.engine.expert_load import LoadCounter
 from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT, Block
 from traincope.engine.moe import Experts, MixtureOfExperts
 from traincope.engine.router import Router
-from traincope.engine.slots import Slots
-from traincope.engine.torch_private import group_named
-
-OPERATOR = "traincope.exchange_rows"
 
 
 def apply_expert_parallel(model: GPT, config: Config, *, layout: Layout) -> None:
@@ -34,11 +32,15 @@ def apply_expert_parallel(model: GPT, config: Config, *, layout: Layout) -> None
     pieces = config.train.accumulation * config.parallel.microbatches
     for mixture in _mixtures(model):
         mixture.router.loss_share /= pieces
-        mixture.router.sequence_group = layout.group("cp")
+        _share_sequences(mixture, config, group=layout.group("cp"))
         group = layout.group("ep")
-        if group is not None:
-            _cut(mixture.experts, layout=layout)
-            mixture.through = functools.partial(through_ranks, group=group)
+        if group is None:
+            continue
+        _cut(mixture.experts, layout=layout)
+        mixture.through = functools.partial(through_ranks, group=group)
+        if layout.group("tp") is not None:
+            cut = config.parallel.sequence_parallel
+            send_shares(mixture, group=group, mesh=layout.submesh("tp"), sequence_parallel=cut)
 
 
 def spread_experts(model: GPT, *, layout: Layout) -> list[Experts]:
@@ -65,9 +67,25 @@ def _mixtures(model: GPT) -> list[MixtureOfExperts]:
     return [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
 
 
+def _share_sequences(mixture: MixtureOfExperts, config: Config, *, group: dist.ProcessGroup | None) -> None:
+    """The balance loss and a capacity are of whole sequences; `group` has the rest of these, None: there is none."""
+    mixture.router.sequence_group = group
+    capacity = mixture.config.capacity(config.model.sequence)
+    if group is not None and capacity is not None:
+        mixture.assign = functools.partial(
+            assign_cut,
+            experts=mixture.config.number,
+            capacity=capacity,
+            positions=[positions_of(config, rank=rank) for rank in range(config.parallel.cp)],
+            group=group,
+        )
+
+
 def _cut(experts: Experts, *, layout: Layout) -> None:
     for name, weight in list(experts.named_parameters()):
-        part = distribute_tensor(weight, layout.submesh("ep"), [Shard(0)])
+        channels = weight.placements if isinstance(weight, DTensor) else ()
+        whole = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+        part = distribute_tensor(whole, layout.submesh("ep", "tp"), [Shard(0), *channels])
         setattr(experts, name, nn.Parameter(part))
 
 
@@ -80,46 +98,3 @@ def average_expert_gradients(parameters: Sequence[nn.Parameter], *, layout: Layo
         gradient = parameter.grad
         if isinstance(gradient, DTensor) and "ep" in (gradient.device_mesh.mesh_dim_names or ()):
             gradient.to_local().div_(layout.size("ep"))
-
-
-def through_ranks(experts: Experts, rows: Tensor, slots: Slots, *, group: dist.ProcessGroup) -> Tensor:
-    """Rows (N, H), in the order of all experts, through those of every rank, and back."""
-    ranks, name = dist.get_world_size(group), group.group_name
-    counts = slots.counts.view(ranks, -1)
-    arriving = counts if slots.even else _exchange(counts.contiguous(), [1] * ranks, [1] * ranks, name)
-    if slots.even:
-        there = here = [slots.num_rows // ranks] * ranks
-    else:
-        there, here = torch.stack([counts.sum(dim=1), arriving.sum(dim=1)]).tolist()
-    arrived = _exchange(rows, here, there, name)
-    order = _by_expert(arriving, num_rows=sum(here))
-    passed = experts(arrived.index_select(0, order), arriving.sum(dim=0))
-    returning = torch.empty_like(passed).index_copy(0, order, passed)
-    returned: Tensor = _exchange(returning, there, here, name)
-    return returned
-
-
-def _by_expert(arriving: Tensor, *, num_rows: int) -> Tensor:
-    """Rows (ranks, experts) that lie by rank and then by expert -> their order by expert and then by rank."""
-    ranks, experts = arriving.shape
-    numbers = torch.arange(experts, device=arriving.device).repeat(ranks)
-    return numbers.repeat_interleave(arriving.flatten(), output_size=num_rows).argsort(stable=True)
-
-
-@torch.library.custom_op("traincope::exchange_rows", mutates_args=())
-def _exchange(rows: Tensor, here: Sequence[int], there: Sequence[int], group: str) -> Tensor:
-    """Rows (N, ...), `there[i]` of which go to rank i; `here[i]` come from it."""
-    arrived = rows.new_empty((sum(here), *rows.shape[1:]))
-    dist.all_to_all_single(arrived, rows, list(here), list(there), group=group_named(group))
-    return arrived
-
-
-def _save(ctx: Any, inputs: tuple[Tensor, list[int], list[int], str], output: Tensor) -> None:  # noqa: ARG001
-    _, ctx.here, ctx.there, ctx.group = inputs
-
-
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-    return _exchange(gradient.contiguous(), ctx.there, ctx.here, ctx.group), None, None, None
-
-
-_exchange.register_autograd(_backward, setup_context=_save)

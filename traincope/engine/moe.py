@@ -3,6 +3,7 @@
 Shapes: B sequences of S tokens, H channels, E experts of F inner channels, k of them a token.
 """
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -33,6 +34,11 @@ class Experts(nn.Module):
         return functional.grouped_mm(inner * functional.grouped_mm(rows, up, offs=ends), down, offs=ends)
 
 
+def of_whole_sequences(chosen: Tensor, *, config: ExpertsConfig) -> Slots:
+    """Rows for choices (B, S, k) that are all there are in their sequences."""
+    return assign(chosen, experts=config.number, capacity=config.capacity(chosen.shape[1]))
+
+
 def all_here(experts: Experts, rows: Tensor, slots: Slots) -> Tensor:
     """Rows through experts that are all on this rank."""
     result: Tensor = experts(rows, slots.counts)
@@ -48,6 +54,8 @@ class MixtureOfExperts(nn.Module):
         self.router = Router(config, hidden=hidden)
         self.experts = Experts(config, hidden=hidden)
         self.shared = shared
+        self.assign: Callable[[Tensor], Slots] = functools.partial(of_whole_sequences, config=config)
+        """Rows for choices (B, S, k)."""
         self.through: Callable[[Experts, Tensor, Slots], Tensor] = all_here
         """How rows reach their experts and come back."""
         self.enter: Callable[[Tensor], Tensor] = _as_it_is
@@ -63,7 +71,7 @@ class MixtureOfExperts(nn.Module):
 
     def _routed(self, x: Tensor) -> Tensor:
         routing = self.router(x)
-        slots = assign(routing.chosen, experts=self.config.number, capacity=self.config.capacity(x.shape[1]))
+        slots = self.assign(routing.chosen)
         if self.training:
             self.load.count(slots)
         rows = slots.put(x.flatten(0, 1).to(_product_dtype(x)))

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from traincope.engine.attention import Attention
+from traincope.engine.dispatch import OPERATOR as EXPERTS
 from traincope.engine.documents import Documents
-from traincope.engine.expert_parallel import OPERATOR as EXPERTS
 from traincope.engine.model import GPT
 from traincope.engine.ring_attention import OPERATOR as RING
 from traincope.engine.torch_private import dear_operators

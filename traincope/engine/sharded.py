@@ -9,7 +9,7 @@ are that too, with shards of one rank: DDP does not take DTensors, and torch's w
 every forward.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -21,6 +21,7 @@ from traincope.engine.config import Config
 from traincope.engine.expert_parallel import routers_of, spread_experts
 from traincope.engine.mesh import Layout
 from traincope.engine.model import GPT
+from traincope.engine.moe import Experts
 from traincope.engine.zeropp import compress
 
 
@@ -43,7 +44,7 @@ def apply_fsdp(model: GPT, config: Config, *, layout: Layout) -> None:
             mp_policy=policy,
             offload_policy=_offload(config),
             reshard_after_forward=reshard,
-            shard_placement_fn=lambda _: Shard(1),
+            shard_placement_fn=_over_hidden(experts),
         )
     for router in routers_of(model) if policy is bf16 else ():
         fully_shard(router, mesh=mesh, offload_policy=_offload(config), reshard_after_forward=reshard)
@@ -59,6 +60,11 @@ def apply_fsdp(model: GPT, config: Config, *, layout: Layout) -> None:
     if config.fsdp.prefetch is not None:
         _prefetch([cast(FSDPModule, unit[0]) for unit in units], cast(FSDPModule, model), ahead=config.fsdp.prefetch)
     compress(model, config.fsdp, layout=layout)
+
+
+def _over_hidden(experts: Experts) -> Callable[[nn.Parameter], Shard]:
+    """The width of the model: an expert's own channels may be cut already."""
+    return lambda weight: Shard(2 if weight is experts.down else 1)
 
 
 def units_of(model: GPT, *, blocks: int) -> list[list[nn.Module]]:

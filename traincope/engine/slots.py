@@ -42,6 +42,17 @@ def assign(chosen: Tensor, *, experts: int, capacity: int | None) -> Slots:
     return _as_they_come(chosen, experts) if capacity is None else _within(capacity, chosen, experts)
 
 
+def rows_of(chosen: Tensor, *, experts: int) -> Slots:
+    """Of choices (B, S, k), `experts` in place of those that are dropped: as many rows as are left.
+
+    The host waits for their number.
+    """
+    slots = _as_they_come(chosen, experts + 1)
+    counts = slots.counts[:experts]
+    num_rows = int(counts.sum())
+    return Slots(row=slots.row.clamp(max=num_rows), num_rows=num_rows, counts=counts, routed=counts, even=False)
+
+
 def _as_they_come(chosen: Tensor, experts: int) -> Slots:
     flat = chosen.flatten()
     order = flat.argsort(stable=True)

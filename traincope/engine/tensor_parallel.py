@@ -4,7 +4,8 @@ Query, key, value, gate and up are cut by columns (heads, inner channels), out a
 embedding and the output by vocabulary. With sequence parallelism (Korthikanti et al. 2022,
 arXiv:2205.05198) the residual stream and the norms are cut along the sequence: an all-gather in front
 of each part of a block and a reduce-scatter behind it replace the all-reduce. Experts are cut as the
-feed-forward that they stand for; every rank routes whole sequences, and all do so alike.
+feed-forward that they stand for; every rank routes whole sequences, and all do so alike. Where they are also spread
+over ranks, rows travel as `cut_and_spread` says.
 """
 
 from collections.abc import Sequence

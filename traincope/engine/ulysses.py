@@ -23,16 +23,16 @@ def ulysses_attention(query: Tensor, key: Tensor, value: Tensor, *, group: dist.
     """
     ranks = dist.get_world_size(group)
     by_rank = [tensor.unflatten(1, (ranks, -1)) for tensor in (query, key, value)]
-    arrived = _exchange(torch.cat(by_rank, dim=2).movedim(1, 0).contiguous(), group.group_name)
+    arrived = exchange(torch.cat(by_rank, dim=2).movedim(1, 0).contiguous(), group.group_name)
     heads = [tensor.shape[2] for tensor in by_rank]
     mixed = causal_attention(*arrived.movedim(0, 2).flatten(2, 3).split(heads, dim=1))
-    returned = _exchange(mixed.unflatten(2, (ranks, -1)).movedim(2, 0).contiguous(), group.group_name)
+    returned = exchange(mixed.unflatten(2, (ranks, -1)).movedim(2, 0).contiguous(), group.group_name)
     result: Tensor = returned.movedim(0, 1).flatten(1, 2)
     return result
 
 
 @torch.library.custom_op("traincope::exchange", mutates_args=())
-def _exchange(tensor: Tensor, group: str) -> Tensor:
+def exchange(tensor: Tensor, group: str) -> Tensor:
     """Of n parts the i-th goes to rank i; the i-th of the result comes from there. Shape (n, ...), contiguous."""
     arrived = torch.empty_like(tensor)
     dist.all_to_all_single(arrived, tensor, group=group_named(group))
@@ -44,7 +44,7 @@ def _save(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:  # noqa
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-    return _exchange(gradient.contiguous(), ctx.group), None
+    return exchange(gradient.contiguous(), ctx.group), None
 
 
-_exchange.register_autograd(_backward, setup_context=_save)
+exchange.register_autograd(_backward, setup_context=_save)

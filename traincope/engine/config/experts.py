@@ -22,7 +22,7 @@ class ExpertsConfig:
     """Whether every token passes a feed-forward of `model.ffn` channels beside its experts."""
     capacity_factor: float | None = None
     """Rows an expert has for a sequence, in units of its fair share: what finds no row is dropped, what stays empty
-    is padding. None: as many as come."""
+    is padding, but with cp, where no row is made that stays empty. None: as many as come."""
     balance: float = 0.01
     """Weight of the auxiliary loss that spreads each sequence's tokens over the experts; 0 switches it off."""
     hot_expert: int | None = None
@@ -46,11 +46,6 @@ class ExpertsConfig:
     def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int) -> None:
         """Raise ConfigError if the experts of a model so wide do not lie on these ranks."""
         require(
-            parallel.tp == 1 or parallel.ep == 1,
-            f"parallel.tp = {parallel.tp} cuts every expert, parallel.ep = {parallel.ep} spreads whole ones; set one "
-            "of them to 1",
-        )
-        require(
             self.ffn % parallel.tp == 0,
             f"experts.ffn = {self.ffn} does not split over parallel.tp = {parallel.tp} ranks; use a multiple of "
             f"{parallel.tp}",
@@ -60,21 +55,15 @@ class ExpertsConfig:
             f"experts.number = {self.number} does not split over parallel.ep = {parallel.ep} ranks; use a multiple of "
             f"{parallel.ep}, or fewer ranks",
         )
-        require(
-            self.capacity_factor is None or parallel.cp == 1,
-            f"experts.capacity_factor = {self.capacity_factor} is of whole sequences, which cp = {parallel.cp} cuts; "
-            "leave it out, or set cp = 1",
-        )
         if parallel.ep > 1:
             self._check_shards(fsdp, ranks=parallel.shards // parallel.ep, hidden=hidden)
 
     def _check_shards(self, fsdp: FSDPConfig, *, ranks: int, hidden: int) -> None:
-        for name, width in (("model.hidden", hidden), ("experts.ffn", self.ffn)):
-            require(
-                width % ranks == 0,
-                f"{name} = {width} does not split over the fsdp x cp / ep = {ranks} ranks that have the same experts; "
-                f"use a multiple of {ranks}",
-            )
+        require(
+            hidden % ranks == 0,
+            f"model.hidden = {hidden} does not split over the fsdp x cp / ep = {ranks} ranks that have the same "
+            f"experts; use a multiple of {ranks}",
+        )
         for setting in ("node_ranks", "quantize_weights", "quantize_gradients"):
             require(
                 not getattr(fsdp, setting),
