@@ -90,8 +90,9 @@ def test_files_take_parameters_and_moments_out_of_memory(
     assert kept.update - left.update == in_update // 2
 
 
-def test_the_memory_of_a_cpu_saves_a_cpu_nothing(two_ranks: Pool, text: str, kept: Peaks) -> None:
-    there = of(two_ranks, text, SHARDS, parameters="cpu")
+@pytest.mark.parametrize("what", ["parameters", "optimizer"])
+def test_the_memory_of_a_cpu_saves_a_cpu_nothing(two_ranks: Pool, text: str, kept: Peaks, what: str) -> None:
+    there = of(two_ranks, text, SHARDS, **{what: "cpu"})
     assert there.update == kept.update
     assert there.passes == pytest.approx(kept.passes, abs=A_BUFFER)
 

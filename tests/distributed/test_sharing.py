@@ -38,6 +38,7 @@ EXACT: dict[str, tuple[ParallelConfig, Tables]] = {
     "zero-3, two units ahead": (SHARDS, {"fsdp": FSDPConfig(prefetch=2)}),
     "zero-3, a copy in each node": (SHARDS, {"fsdp": FSDPConfig(node_ranks=2)}),
     "the same over cp": (ParallelConfig(fsdp=2, cp=2), {"fsdp": FSDPConfig(node_ranks=2)}),
+    "optimizer on the host": (SHARDS, {"offload": OffloadConfig(optimizer="cpu")}),
     "offload to cpu": (SHARDS, {"offload": OffloadConfig(parameters="cpu")}),
     "offload to files": (SHARDS, {"offload": IN_FILES}),
     "offload to files, stages": (ParallelConfig(pp=2, fsdp=2, microbatches=2), {"offload": IN_FILES}),

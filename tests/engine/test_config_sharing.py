@@ -92,6 +92,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(parallel=ParallelConfig(dp=2), offload=OffloadConfig(parameters="cpu")),
         "offload.parameters = 'cpu' needs parallel.fsdp > 1: it is FSDP that fetches them",
     ),
+    "a state that is there already": (
+        lambda: Config(parallel=ParallelConfig(fsdp=2), offload=OffloadConfig(parameters="file", optimizer="cpu")),
+        "offload.optimizer = 'cpu' adds nothing to offload.parameters = 'file', with which the optimizer runs on the "
+        "CPU already; leave it out",
+    ),
     "two ways to place a state": (
         lambda: Config(
             parallel=ParallelConfig(dp=2), ddp=DDPConfig(shard_optimizer=True), offload=OffloadConfig(optimizer="file")

@@ -6,15 +6,18 @@ import operator
 import pytest
 import torch
 from torch.distributed import distributed_c10d
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.pipelining import schedules
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from tests.distributed.pool import Pool
 from traincope.engine.torch_private import (
     DEAR_OPERATORS,
     PRIVATE_NAMES,
     DefaultAllGather,
     DefaultAllocMixin,
     ReduceScatter,
+    cut_alike,
     dear_operators,
     flash_backward,
     flash_forward,
@@ -99,6 +102,22 @@ def test_fsdp_still_takes_communication_of_ones_own() -> None:
     reduce = inspect.signature(ReduceScatter.__call__).parameters
     assert list(reduce) == ["self", "output_tensor", "input_tensor", "group", "op", "async_op"]
     assert callable(DefaultAllocMixin.allocate)
+
+
+def test_a_piece_of_a_cut_tensor_stays_where_it_is(two_ranks: Pool) -> None:
+    assert two_ranks.run(kept_as_it_is) == [True, True]
+
+
+def kept_as_it_is() -> bool:
+    mesh = init_device_mesh("cpu", (2,))
+    like = distribute_tensor(torch.zeros(3, 4), mesh, [Shard(0)])
+    local = torch.ones(like.to_local().shape)
+    cut = cut_alike(like, local)
+    assert isinstance(cut, DTensor)
+    return cut.to_local().data_ptr() == local.data_ptr() and (cut.shape, cut.placements) == (
+        like.shape,
+        like.placements,
+    )
 
 
 def test_the_optimizer_that_shards_its_state_comes_in_without_a_warning() -> None:

@@ -9,6 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from traincope.engine.config import Config, OptimizerConfig
+from traincope.engine.host_adamw import HostAdamW
 from traincope.engine.mesh import Layout
 from traincope.engine.model import Block
 from traincope.engine.streamed_adamw import StreamedAdamW
@@ -16,7 +17,7 @@ from traincope.engine.torch_private import zero_redundancy_optimizer
 
 
 def place_optimizer(modules: Iterable[nn.Module], config: Config, *, layout: Layout) -> torch.optim.Optimizer:
-    """AdamW whose state lies where `[ddp]` and `[offload]` say: here, spread over the replicas, or in files.
+    """AdamW whose state lies where `[ddp]` and `[offload]` say: here, spread over replicas, on the host, or in files.
 
     Raises TrainingError if a disk has no room for it.
     """
@@ -33,6 +34,8 @@ def place_optimizer(modules: Iterable[nn.Module], config: Config, *, layout: Lay
             betas=(settings.beta1, settings.beta2),
             fused=True,
         )
+    if config.offload.optimizer == "cpu":
+        return HostAdamW(parameter_groups(parameters, settings), lr=settings.lr, betas=(settings.beta1, settings.beta2))
     if config.offload.optimizer == "file":
         return StreamedAdamW(
             parameter_groups(parameters, settings),

@@ -10,14 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.optim.adamw import adamw
 
+from traincope.engine.adamw_state import MOMENTS, defaults, like, update
 from traincope.engine.local import local_part
 from traincope.engine.mapped import MappedTensor
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
-"""As torch.optim.AdamW names them."""
 
 
 class StreamedAdamW(torch.optim.Optimizer):
@@ -33,13 +29,13 @@ class StreamedAdamW(torch.optim.Optimizer):
         directory: str | None,
     ) -> None:
         """`blocks` hold every parameter of `groups` once; raises TrainingError if `directory` has no room."""
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": 1e-8, "weight_decay": 0.0})
+        super().__init__(groups, defaults(lr=lr, betas=betas))
         self._blocks = [_Block.of(parameters, directory=directory) for parameters in blocks]
         for block in self._blocks:
             for parameter, moments in zip(block.parameters, block.split(block.file.tensor), strict=True):
                 step = torch.zeros((), device=parameter.device)
                 self.state[parameter] = {"step": step} | {
-                    name: _like(parameter, moment) for name, moment in zip(MOMENTS, moments, strict=True)
+                    name: like(parameter, moment) for name, moment in zip(MOMENTS, moments, strict=True)
                 }
         self.register_load_state_dict_post_hook(_to_files)
 
@@ -57,7 +53,13 @@ class StreamedAdamW(torch.optim.Optimizer):
         in_memory = block.file.tensor.to(block.device, copy=True)
         for parameter, moments in zip(block.parameters, block.split(in_memory), strict=True):
             if parameter.grad is not None:
-                _update(parameter, moments, step=self.state[parameter]["step"], settings=settings[parameter])
+                update(
+                    local_part(parameter),
+                    local_part(parameter.grad),
+                    moments,
+                    step=self.state[parameter]["step"],
+                    settings=settings[parameter],
+                )
         block.file.tensor.copy_(in_memory)
 
 
@@ -87,27 +89,6 @@ class _Block:
             yield moments[0], moments[1]
 
 
-def _update(parameter: nn.Parameter, moments: tuple[Tensor, Tensor], *, step: Tensor, settings: dict[str, Any]) -> None:
-    assert parameter.grad is not None
-    beta1, beta2 = settings["betas"]
-    adamw(
-        [local_part(parameter)],
-        [local_part(parameter.grad)],
-        [moments[0]],
-        [moments[1]],
-        [],
-        [step],
-        fused=True,
-        amsgrad=False,
-        beta1=beta1,
-        beta2=beta2,
-        lr=settings["lr"],
-        weight_decay=settings["weight_decay"],
-        eps=settings["eps"],
-        maximize=False,
-    )
-
-
 def _to_files(optimizer: torch.optim.Optimizer) -> None:
     """Loading a state replaces its tensors."""
     assert isinstance(optimizer, StreamedAdamW)
@@ -116,19 +97,4 @@ def _to_files(optimizer: torch.optim.Optimizer) -> None:
             state = optimizer.state[parameter]
             for name, moment in zip(MOMENTS, moments, strict=True):
                 moment.copy_(local_part(state[name]))
-                state[name] = _like(parameter, moment)
-
-
-def _like(parameter: nn.Parameter, local: Tensor) -> Tensor:
-    """`local` as the piece of a tensor that is cut as `parameter` is."""
-    if not isinstance(parameter, DTensor):
-        return local
-    whole: Tensor = DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
-    return whole
+                state[name] = like(parameter, moment)

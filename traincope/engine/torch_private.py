@@ -21,6 +21,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllocMixin as DefaultAllocMixin
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as _schedules
+from torch.distributed.tensor import DTensor
 
 from traincope.plan.actions import FORWARD, Action, Orders
 
@@ -168,6 +169,11 @@ def move_shards(module: FSDPModule, new: Callable[[Tensor], Tensor]) -> None:
             local = parameter._local_tensor
             parameter._local_tensor = whole[: local.numel()].view(local.shape)
             shard._sharded_param_data = whole
+
+
+def cut_alike(like: DTensor, local: Tensor) -> Tensor:
+    """The tensor, cut as `like` is, whose piece here is `local`; public ways would move that to the mesh's device."""
+    return DTensor(local, like._spec, requires_grad=False)
 
 
 def zero_redundancy_optimizer() -> "type[ZeroRedundancyOptimizer]":

@@ -124,8 +124,9 @@ class OffloadConfig:
 
     parameters: Literal["none", "cpu", "file"] = "none"
     """Where FSDP's shards of parameters lie, and with them gradients and optimizer state in the CPU's memory."""
-    optimizer: Literal["none", "file"] = "none"
-    """Where AdamW's state lies; from a file it passes through memory one block at a time."""
+    optimizer: Literal["none", "cpu", "file"] = "none"
+    """Where AdamW's state lies; in the CPU's memory the update is there too, and from a file the state passes through
+    memory one block at a time."""
     directory: str | None = None
     """Folder for those files, on a fast local disk; they vanish with the process. None: the system's temporary one."""
 
@@ -145,6 +146,11 @@ class OffloadConfig:
         require(
             self.parameters == "none" or parallel.shards > 1,
             f"offload.parameters = {self.parameters!r} needs parallel.fsdp > 1: it is FSDP that fetches them",
+        )
+        require(
+            self.optimizer != "cpu" or self.parameters == "none",
+            f"offload.optimizer = 'cpu' adds nothing to offload.parameters = {self.parameters!r}, with which the "
+            "optimizer runs on the CPU already; leave it out",
         )
         require(
             self.optimizer == "none" or not ddp.shard_optimizer,
