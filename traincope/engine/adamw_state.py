@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
@@ -40,6 +40,6 @@ def update(
     )
 
 
-def like(parameter: nn.Parameter, local: Tensor) -> Tensor:
+def like(parameter: Tensor, local: Tensor) -> Tensor:
     """`local`, which may be on another device, as the piece of a tensor that is cut as `parameter` is."""
     return cut_alike(parameter, local) if isinstance(parameter, DTensor) else local

@@ -52,4 +52,5 @@ def leave(mixed: Tensor, *, mesh: DeviceMesh, sequence_parallel: bool) -> Tensor
         whole = DTensor.from_local(mixed, mesh, [Shard(2)], run_check=False)
         return whole.redistribute(placements=[Replicate()]).to_local()
     by_rank = mixed.unflatten(1, (mesh.size(), -1)).movedim(1, 0).contiguous()
-    return exchange(by_rank, mesh.get_group().group_name).movedim(0, 2).flatten(2)
+    shares: Tensor = exchange(by_rank, mesh.get_group().group_name)
+    return shares.movedim(0, 2).flatten(2)
