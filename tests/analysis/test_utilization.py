@@ -232,6 +232,16 @@ def test_amounts_that_were_logged_win_and_ranks_shares_add_up() -> None:
     assert result.work.model == pytest.approx(1e9 + 50 * 1e7 + 10 * 1e8)
 
 
+def test_experts_that_multiply_fewer_rows_in_the_counted_step_than_in_the_mean() -> None:
+    """18 in a step, taken or padding, and 14 in the second one, the only one that was counted: 4 rows more."""
+    log = [*logged("expert_tokens[0.0]", 10, 12, 20), *logged("expert_padding", 8, 2, 2)]
+    told = {**RATES, "squared_lengths_per_step": 40, "flops_per_routed_token": 1e8}
+    work = found(on(rank(0, *STEPS, *COUNTED, *log)), **told).work
+    assert work.executed == pytest.approx(7.35e9 + 4 * 1e8)
+    unlogged = found(on(rank(0, *STEPS, *COUNTED, *log[2:3])), **told).work
+    assert unlogged.executed == pytest.approx(7.35e9)
+
+
 def test_of_rates_without_their_amounts_it_is_said_what_to_tell() -> None:
     result = found(on(rank(0, *STEPS, *COUNTED)), **RATES)
     assert result.ratios.mfu is None

@@ -23,6 +23,7 @@ from tests.distributed.sweep import configuration, write_text
 from tests.distributed.sweep_layouts import LAYOUTS, Tables, mixture, of, packed
 from traincope.analysis import Analysis
 from traincope.analysis.counted import counted_flops
+from traincope.analysis.experts import rows_then
 from traincope.cli.worker import document_values, expert_values, settings
 from traincope.engine.batches import training_batches
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig, TrainConfig
@@ -34,7 +35,8 @@ from traincope.plan.rates import model_rates
 
 ALLOWED = 0.01
 STEPS = 3
-"""The second is counted."""
+COUNTED_STEP = 1
+"""The second."""
 PEAK = 1e12
 """Any will do: no time is judged here."""
 
@@ -125,7 +127,7 @@ def rows(layout: str, config: Config, analysis: Analysis) -> tuple[Row, ...]:
     attention, usual = attention_of(config, [second]), attention_of(config, [second, *others])
     went = replace(amounts(config), squared_lengths=second)
     if analysis.experts is not None:
-        went = replace(went, routed_tokens=analysis.experts.rows)
+        went = replace(went, routed_tokens=_rows_of_the_second(config, analysis.experts.rows, analysis))
     model = model_rates(shape).flops(went, causal_half=True)
     in_vain = (_rows_there(config, taken=went.routed_tokens) - went.routed_tokens) * model_rates(
         shape
@@ -210,6 +212,11 @@ def scores_again(attention: float) -> float:
     FlashAttention (Dao et al. 2022, arXiv:2205.14135), algorithm 4.
     """
     return attention / 2
+
+
+def _rows_of_the_second(config: Config, usual: float, analysis: Analysis) -> float:
+    """That were taken. Where some are empty, all that are there are multiplied in every step."""
+    return usual if config.parallel.cp == 1 else rows_then(analysis.timeline, steps={COUNTED_STEP}) or math.nan
 
 
 def _rows_there(config: Config, *, taken: float) -> float:

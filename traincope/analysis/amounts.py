@@ -34,6 +34,11 @@ def growth(timeline: Timeline, *, steps: Collection[int]) -> Growth:
     return Growth(tokens=tokens or 1.0, squared_lengths=squares or tokens or 1.0)
 
 
+def counted_steps(rank: RankTimeline) -> set[int]:
+    """Those whose FLOPs were counted."""
+    return set(rank.of_kind(Kind.FLOPS)["step"].tolist())
+
+
 def whole_job(timeline: Timeline) -> float:
     """Ranks of the job over those that are seen here: one node's agent sees its own, which do what all do."""
     return timeline.run.info.world_size / max(len(timeline.ranks), 1)
@@ -47,7 +52,7 @@ def mean_amount(timeline: Timeline, name: str, *, steps: Collection[int]) -> flo
 
 def _growth(timeline: Timeline, name: str, steps: Collection[int]) -> float | None:
     logged = _by_step(timeline, name)
-    counted = {step for rank in timeline.ranks for step in rank.of_kind(Kind.FLOPS)["step"].tolist()}
+    counted = {step for rank in timeline.ranks for step in counted_steps(rank)}
     usual, then = _mean(logged, steps), _mean(logged, counted)
     return usual / then if usual and then else None
 

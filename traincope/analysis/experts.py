@@ -7,6 +7,7 @@ multiplied in vain, and choices for which an expert had no room.
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,23 @@ def expert_loads(timeline: Timeline) -> ExpertLoads | None:
         for layer, tokens in sorted(by_layer.items())
     )
     return ExpertLoads(layers=layers, padding=padding, dropped=dropped) if layers else None
+
+
+def rows_then(timeline: Timeline, *, steps: Collection[int]) -> float | None:
+    """Rows multiplied in one of `steps`, taken or padding, in the mean; None unless all of these steps logged it."""
+    sums: dict[int, float] = defaultdict(float)
+    for rank in timeline.ranks:
+        records = rank.of_kind(Kind.SCALAR)
+        names = [number for number in np.unique(records["name"]).tolist() if _is_rows(rank.name(number))]
+        chosen = records[np.isin(records["name"], names) & np.isin(records["step"], list(steps))]
+        values = np.ascontiguousarray(chosen["value"]).view(np.float64)
+        for step, value in zip(chosen["step"].tolist(), values.tolist(), strict=True):
+            sums[step] += value
+    return sum(sums.values()) / len(sums) if sums and len(sums) == len(set(steps)) else None
+
+
+def _is_rows(name: str) -> bool:
+    return name == PADDING or TOKENS.fullmatch(name) is not None
 
 
 def logged_means(rank: RankTimeline) -> dict[str, float]:

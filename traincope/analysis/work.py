@@ -1,12 +1,13 @@
 """What every rank had to compute in a step: by its own count, or by what the training told."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from traincope.analysis.amounts import growth, whole_job
+from traincope.analysis.amounts import counted_steps, growth, whole_job
 from traincope.analysis.counted import CountedFlops, counted_flops
-from traincope.analysis.experts import logged_means
-from traincope.analysis.told import ToldFlops, told_flops
+from traincope.analysis.experts import expert_loads, logged_means, rows_then
+from traincope.analysis.told import ToldFlops, positive, told_flops
 from traincope.timeline import Timeline
 
 ENOUGH_COVERAGE = 0.98
@@ -96,6 +97,7 @@ def job_work(timeline: Timeline, *, steps: Collection[int]) -> JobWork:
     reason = _why_uncounted(timeline, counted, coverage)
     vain = {rank.rank: logged_means(rank).get(REDUNDANT, 0.0) for rank in timeline.ranks}
     ranks = {rank: _counted(each, vain=vain[rank]) for rank, each in counted.items()} if reason is None else {}
+    ranks = _with_usual_rows(timeline, ranks)
     told = told_flops(timeline, steps=steps)
     if told is None:
         return JobWork(ranks=ranks, convention=None if reason else COUNTED, reason=reason, coverage_ratio=coverage)
@@ -112,6 +114,23 @@ def _counted(flops: CountedFlops, *, vain: float) -> RankWork:
         executed=flops.executed(),
         recomputed=flops.recomputed(),
     )
+
+
+def _with_usual_rows(timeline: Timeline, counted: dict[int, RankWork]) -> dict[int, RankWork]:
+    """Experts multiply other numbers of rows from step to step, where a capacity drops some and leaves none empty.
+
+    What they multiplied more, or less, in the mean than in the counted steps, by what the training told of a row.
+    """
+    rate, loads = positive(timeline.run.info.settings.get("flops_per_routed_token")), expert_loads(timeline)
+    then = rows_then(timeline, steps={step for rank in timeline.ranks for step in counted_steps(rank)})
+    executed = sum(sum((work.executed or {}).values()) for work in counted.values())
+    if not (rate and loads and then and executed) or math.isclose(usual := loads.rows + loads.padding, then):
+        return counted
+    larger = 1 + rate * (usual - then) / executed
+    return {
+        rank: replace(work, executed={dtype: larger * flops for dtype, flops in (work.executed or {}).items()})
+        for rank, work in counted.items()
+    }
 
 
 def _without(vain: float, model: Mapping[str, float]) -> Mapping[str, float]:
