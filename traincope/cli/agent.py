@@ -1,6 +1,7 @@
 """`traincope agent`: what a run starts once a node by itself, by hand."""
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -11,7 +12,9 @@ from types import FrameType
 
 from traincope.errors import RunDirectoryError, TraincopeError, UsageError
 from traincope.live.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
+from traincope.live.leaving import leave_tiles
 from traincope.live.observers import Node, make_observers
+from traincope.live.window import Window
 from traincope.record.options import DEFAULT_DISK_BUDGET
 from traincope.store.layout import attempt_directory, attempt_number
 from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
@@ -65,9 +68,12 @@ class AgentCommand:
             _make_way()
             agent = _agent(arguments, Node(run=run, attempt=attempt, job=job))
             agent.run()
+            print(f"{agent.num_rows:,} ledger rows written to {attempt_directory(run, attempt)}", flush=True)
+            tiles = None if agent.stopping else _leave_tiles(run, attempt, disk_budget_bytes=arguments.disk_budget)
         finally:
             remove_lock(lock_path(job), lock)
-        print(f"{agent.num_rows:,} ledger rows written to {attempt_directory(run, attempt)}")
+        if tiles is not None:
+            print(f"tiles for viewers written to {tiles}")
         return 0
 
 
@@ -80,7 +86,7 @@ def _agent(arguments: argparse.Namespace, node: Node) -> Agent:
         interval_seconds=arguments.interval,
         share_of_a_core=arguments.share,
     )
-    agent = Agent(options, observers=make_observers(node))
+    agent = Agent(options, observers=(*make_observers(node), Settled()))
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         agent.stopping = True
@@ -88,6 +94,29 @@ def _agent(arguments: argparse.Namespace, node: Node) -> Agent:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return agent
+
+
+class Settled:
+    """After the first window all is imported: the garbage collector need not look through it again and again."""
+
+    def __init__(self) -> None:
+        self._settled = False
+
+    def observed(self, _window: Window) -> None:
+        if not self._settled:
+            gc.collect()
+            gc.freeze()
+            self._settled = True
+
+    def close(self) -> None:
+        """What is frozen stays so; the process ends."""
+
+
+def _leave_tiles(run: Path, attempt: int, *, disk_budget_bytes: int) -> Path | None:
+    """The training is over: whoever ends the agent now need not wait for it."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    return leave_tiles(run, attempt=attempt, disk_budget_bytes=disk_budget_bytes)
 
 
 def _lock(job: str, run: Path) -> int:

@@ -16,6 +16,7 @@
           main-00000.parquet       the same as main-00000.seg, compacted by the node's agent once it was full
           rows.jsonl               its ledger rows, a finished step a line, by the node's agent (`rows.py`)
           agent.log                what that agent had to say, with the rank that started it
+      tiles/                       the finished run cut up for a viewer, by the last agent (`tiles.py`)
 
 Everything but `rank.json`'s ending is on disk (or in the page cache) the moment it happens.
 """

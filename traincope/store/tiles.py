@@ -151,11 +151,11 @@ class Tiles:
 class TilesWriter:
     """Columns appended row by row; `path` appears when `finish` is called."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError where nothing can be written."""
+    def __init__(self, path: Path, *, mode: int = 0o700) -> None:
+        """`mode`: of the directory, before the umask. Raises OSError where nothing can be written."""
         self.path = path
         self._aside = path.with_name(f"{path.name}.{os.getpid()}.new")
-        self._aside.mkdir(parents=True, mode=0o700)
+        self._aside.mkdir(parents=True, mode=mode)
         self._files: dict[str, BinaryIO] = {}
 
     def append(self, column: str, values: NDArray[Any]) -> None:

@@ -15,6 +15,7 @@ from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.report.priced import priced
 from traincope.report.schema import Document
 from traincope.store.tiles import DOCUMENT_FILE, Row, Tiles, open_tiles
+from traincope.viewer.adopting import adopt
 from traincope.viewer.preparing import Place
 from traincope.viewer.reading import Pending, Reading
 
@@ -106,6 +107,7 @@ class Library:
     def _begin(self, position: int, path: Path) -> None:
         try:
             tiles = Place(run=path, cache=self._cache).tiles
+            adopt(path, tiles)
         except RunDirectoryError as error:
             self._change(position, problem=str(error))
             return
