@@ -1,12 +1,14 @@
 """The numbers of this node for a Prometheus to scrape, by HTTP or HTTPS."""
 
 import errno
+import gzip
 import logging
 import ssl
 import threading
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -22,6 +24,8 @@ PORTS_TRIED = 100
 REQUEST_SECONDS = 10.0
 """A client that says nothing for so long is hung up on."""
 
+OPENMETRICS = "application/openmetrics-text;"
+GZIP_LEVEL = 3
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -56,10 +60,10 @@ def start(source: Source, *, origin: Origin, environment: Mapping[str, str]) -> 
 
 def serve(source: Source, serving: Serving) -> Served:
     """As `start`."""
-    application = _application(source)
+    answering = application(source)
     if serving.users is not None:
-        application = only_for(serving.users, application)
-    server = _listen(serving, application)
+        answering = only_for(serving.users, answering)
+    server = _listen(serving, answering)
     if serving.certificate is None or serving.key is None:
         return Served(server, scheme="http")
     try:
@@ -74,7 +78,8 @@ def serve(source: Source, serving: Serving) -> Served:
     return Served(server, scheme="https")
 
 
-def _application(source: Source) -> Application:
+def application(source: Source) -> Application:
+    """Answers with what `source` says by then. Raises MissingDependencyError without prometheus_client."""
     try:
         from prometheus_client import CollectorRegistry, make_wsgi_app
 
@@ -85,16 +90,47 @@ def _application(source: Source) -> Application:
         ) from error
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Exposition(source))
-    application: Application = make_wsgi_app(registry)
-    return application
+    made: Application = make_wsgi_app(registry, disable_compression=True)
+    return _at_little_cost(made)
 
 
-def only_for(users: Mapping[str, str], application: Application) -> Application:
+def _at_little_cost(made: Application) -> Application:
+    """The same answers at half of what they cost.
+
+    No name of the catalogue needs escaping, which prometheus_client looks for letter by letter, and it compresses as
+    hard as can be.
+    """
+
+    def answer(request: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        accepted, said = str(request.get("HTTP_ACCEPT", "")), Headers()
+        if "escaping=" not in accepted:
+            accepted = accepted.replace(OPENMETRICS, f"{OPENMETRICS}escaping=allow-utf-8;")
+        text = b"".join(made({**request, "HTTP_ACCEPT": accepted}, said.take))
+        if text and "gzip" in request.get("HTTP_ACCEPT_ENCODING", ""):
+            text, said.headers = gzip.compress(text, GZIP_LEVEL), [*said.headers, ("Content-Encoding", "gzip")]
+        respond(said.status, said.headers)
+        return [text]
+
+    return answer
+
+
+@dataclass(slots=True)
+class Headers:
+    """What an application begins its answer with."""
+
+    status: str = ""
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+    def take(self, status: str, headers: list[tuple[str, str]]) -> None:
+        self.status, self.headers = status, headers
+
+
+def only_for(users: Mapping[str, str], answering: Application) -> Application:
     """Basic authentication (RFC 7617) in front of an application."""
 
     def guarded(request: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         if _known(request.get("HTTP_AUTHORIZATION", ""), users):
-            return application(request, respond)
+            return answering(request, respond)
         respond("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="traincope", charset="UTF-8"')])
         return [b"say who you are, by basic authentication\n"]
 
@@ -111,12 +147,12 @@ def _known(header: str, users: Mapping[str, str]) -> bool:
     return scheme.lower() == "basic" and bool(expected) and compare_digest(expected.encode(), password)
 
 
-def _listen(serving: Serving, application: Application) -> WSGIServer:
+def _listen(serving: Serving, answering: Application) -> WSGIServer:
     """On the port asked for, or the next one that is free."""
     last = serving.port + (PORTS_TRIED if serving.port else 1)
     for port in range(serving.port, min(last, 65536)):
         try:
-            server = make_server(serving.address, port, application, _server_class(serving.address), _Handler)
+            server = make_server(serving.address, port, answering, _server_class(serving.address), _Handler)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise ConfigError(
