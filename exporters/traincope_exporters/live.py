@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
+from traincope.analysis import Analysis
 from traincope.metrics import Sample
 
 GROUP = "traincope.live_exporters"
@@ -41,6 +42,17 @@ class Running(Protocol):
 
     def stop(self) -> None:
         """Returns within a second or two; what is under way may be lost."""
+
+
+@runtime_checkable
+class Following(Protocol):
+    """An exporter at work that wants more than numbers."""
+
+    def follow(self, analysis: Analysis) -> None:
+        """What a look at the job found: of its ledger the new steps are counted, its `faults` are those that are new.
+
+        It is called where the job is looked at, and must not wait.
+        """
 
 
 class Start(Protocol):

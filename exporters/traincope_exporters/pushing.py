@@ -1,4 +1,6 @@
-"""The numbers of a running job to an OpenTelemetry collector, every few seconds: for where nothing can scrape.
+"""A running job to an OpenTelemetry collector, every few seconds: for where nothing can scrape.
+
+Its numbers go there as metrics, the newest step as spans, faults and marks as logs.
 
     TRAINCOPE_OTLP=http://collector:4317   or `on`: where the OTEL_EXPORTER_OTLP_* variables say
 
@@ -10,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from traincope.analysis import Analysis
 from traincope.errors import ConfigError, MissingDependencyError
 from traincope.metrics import Sample
 from traincope_exporters.exports import Address
@@ -35,6 +38,10 @@ class Pushing:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="traincope-otlp-clock", daemon=True)
         self._thread.start()
+
+    def follow(self, analysis: Analysis) -> None:
+        """What a look at the job found, its `faults` those that are new."""
+        self._push.follow(analysis)
 
     def stop(self) -> None:
         """What it all came to goes out first, if a collector takes it within a second."""

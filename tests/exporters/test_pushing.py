@@ -2,14 +2,19 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tests.exporters.receiver import attributes, collector
-from traincope import metrics
+from tests.exporters.runs import two_ranks
+from traincope import analyze, metrics
+from traincope.analysis import Fault, FaultKind
 from traincope.errors import ConfigError, TraincopeError, UsageError
 from traincope.metrics import Sample
+from traincope_exporters.live import Following
+from traincope_exporters.otlp.sampling import newest_step
+from traincope_exporters.otlp.spans import spans
 from traincope_exporters.pushing import Pushing, start
 
 
@@ -57,6 +62,38 @@ def test_numbers_come_again_and_again_and_the_last_ones_at_the_end() -> None:
     told, sent = next(found.each_metric())
     assert (told["traincope.run"], told["host.name"]) == ("my-run", "node-1")
     assert attributes(sent.gauge.data_points[0].attributes) == {"run": "my-run", "host": "node-1", "rank": "0"}
+
+
+def test_the_newest_step_of_a_look_and_what_happened_go_with_the_next_numbers() -> None:
+    """With the ids that the finished run's spans have; of an older look what happened alone."""
+    whole = analyze(two_ranks())
+    spike = Fault(kind=FaultKind.SPIKE, at_ns=1990, ranks=(0,), step=1, what="loss jumps to 9")
+    broken = Fault(kind=FaultKind.NOT_FINITE, at_ns=2990, ranks=(1,), step=2, what="loss is NaN")
+    source = Source(1)
+    with collector("grpc") as found:
+        pushing = started(source, TRAINCOPE_OTLP=found.url, OTEL_METRIC_EXPORT_INTERVAL="1000000")
+        assert isinstance(pushing, Following)
+        pushing.follow(replace(whole, faults=(spike,)))
+        pushing.follow(replace(whole, faults=(broken,)))
+        pushing.stop()
+    sent = [
+        (told["traincope.rank"], span.name, int.from_bytes(span.span_id, "big")) for told, span in found.each_span()
+    ]
+    names = ["step", "forward GPT", "all_gather", "wait for all_gather"]
+    assert sorted((rank, name) for rank, name, _ in sent) == sorted((rank, name) for rank in (0, 1) for name in names)
+    later = {one.context.span_id for one in spans(whole)}
+    assert {span_id for _, _, span_id in sent} < later
+    assert {span.attributes[0].value.int_value for _, span in found.each_span() if span.name == "step"} == {2}
+    said = {log.body.string_value: int.from_bytes(log.span_id, "big") for _, log in found.each_log()}
+    assert set(said) == {"loss jumps to 9", "loss is NaN"}
+    assert said["loss is NaN"] == next(span_id for rank, name, span_id in sent if (rank, name) == (1, "step"))
+
+
+def test_a_step_of_very_many_records_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traincope_exporters.otlp.sampling.MOST_SPANS_OF_A_LOOK", 7)
+    assert newest_step(analyze(two_ranks())) == frozenset()
+    monkeypatch.setattr("traincope_exporters.otlp.sampling.MOST_SPANS_OF_A_LOOK", 8)
+    assert newest_step(analyze(two_ranks())) == {2}
 
 
 def test_on_means_where_the_variables_of_opentelemetry_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.live.windows import MS, quiet, ranks, records, statuses, window
+from traincope.analysis import Analysis, Fault, FaultKind
 from traincope.errors import ConfigError
 from traincope.live.exporting import Exporting
 from traincope.live.window import Window
@@ -129,6 +130,10 @@ class Pushing:
         self.where = "kafka://broker"
         self.source = source
         self.stopped = False
+        self.found: list[Analysis] = []
+
+    def follow(self, analysis: Analysis) -> None:
+        self.found.append(analysis)
 
     def stop(self) -> None:
         self.stopped = True
@@ -169,6 +174,22 @@ def test_a_third_partys_exporter_is_found_by_its_entry_point(
     assert list((tmp_path / "targets").iterdir()) == [], "nothing is there for a Prometheus"
     observer.close()
     assert pushing.stopped
+
+
+@pytest.mark.usefixtures("third_party")
+def test_an_exporter_that_follows_is_shown_what_each_look_found_and_of_faults_the_new_ones(
+    first: Window, environment: dict[str, str]
+) -> None:
+    spike = Fault(kind=FaultKind.SPIKE, at_ns=1, ranks=(0,), what="loss jumps to 9")
+    observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
+    for shown in (first, quiet(first), replace(first, faults=(spike,))):
+        observer.observed(shown)
+    (following,) = started
+    assert [one.faults for one in following.found] == [(), (spike,)]
+    assert all(one.timeline is first.analysis.timeline for one in following.found if first.analysis)
+    observer.close()
+    observer.observed(first)
+    assert len(following.found) == 2, "it has been stopped"
 
 
 @pytest.mark.usefixtures("third_party")

@@ -3,8 +3,10 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from traincope.analysis import Analysis
 from traincope.errors import TraincopeError
 from traincope.live import discovery
 from traincope.live.hardware import Watch
@@ -19,7 +21,7 @@ from traincope.store.layout import attempt_directory, rank_directory
 from traincope.store.lock import lock_path
 from traincope.store.reading import earlier_attempts
 from traincope.store.rows import Row, read_rows
-from traincope_exporters.live import Origin, Running, Source, Start, found
+from traincope_exporters.live import Following, Origin, Running, Source, Start, found
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class Exporting:
         self._gpus = Watch()
         self._state: State | None = None
         self._running: dict[str, Running] = {}
+        self._following: list[Callable[[Analysis], None]] = []
         self._notes: list[discovery.Note] = []
 
     def observed(self, window: Window) -> None:
@@ -49,6 +52,10 @@ class Exporting:
         else:
             known = frozenset(rank.rank for rank in before.ranks)
             self._state = advance(before, window, restored=restored_rows(window, known=known))
+        if window.analysis is not None:
+            found = replace(window.analysis, faults=window.faults)
+            for follow in self._following:
+                follow(found)
 
     def close(self) -> None:
         for note in self._notes:
@@ -56,7 +63,7 @@ class Exporting:
         for running in self._running.values():
             guard(running.stop)()
         self._gpus.stop()
-        self._notes, self._running = [], {}
+        self._notes, self._running, self._following = [], {}, []
 
     def samples(self) -> list[Sample]:
         """As they stand; any thread may ask."""
@@ -75,6 +82,8 @@ class Exporting:
             if running is not None:
                 self._running[name] = running
                 logger.info("%s: %s", name, running.where)
+            if isinstance(running, Following):
+                self._following.append(guard(running.follow))
         if not self._running:
             return
         urls = {name: running.where for name, running in self._running.items()}

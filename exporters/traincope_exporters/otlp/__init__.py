@@ -4,10 +4,6 @@
 messages, `metrics` those of samples, `collector` sends them, `push` does so while a job runs.
 """
 
-from collections.abc import Iterator
-from itertools import islice
-from typing import TypeVar
-
 from opentelemetry.sdk.metrics.export import MetricsData
 
 from traincope.analysis import analyze
@@ -16,7 +12,7 @@ from traincope.metrics import Sample
 from traincope.timeline import Timeline
 from traincope_exporters.exports import Address, CollectorExport
 from traincope_exporters.history import final
-from traincope_exporters.otlp.collector import Collector, Target
+from traincope_exporters.otlp.collector import Collector, Target, batched
 from traincope_exporters.otlp.identity import Ids, job_resource
 from traincope_exporters.otlp.logs import logs
 from traincope_exporters.otlp.metrics import metrics_data
@@ -24,11 +20,6 @@ from traincope_exporters.otlp.push import OtlpPush
 from traincope_exporters.otlp.spans import spans
 
 __all__ = ["EXPORT", "OtlpPush", "send"]
-
-AT_ONCE = 2048
-"""Spans, logs or points of a message: some hundred KB, where collectors take 4 MB."""
-
-T = TypeVar("T")
 
 
 def send(timeline: Timeline, address: Address) -> str:
@@ -41,13 +32,13 @@ def send(timeline: Timeline, address: Address) -> str:
     target, analysis = Target.of(address), analyze(timeline)
     collector, num_spans, num_logs, num_points = Collector(target), 0, 0, 0
     try:
-        for batch in _batches(spans(analysis)):
+        for batch in batched(spans(analysis)):
             collector.send_spans(batch)
             num_spans += len(batch)
-        for told in _batches(logs(analysis)):
+        for told in batched(logs(analysis)):
             collector.send_logs(told)
             num_logs += len(told)
-        for samples in _batches(final(analysis)):
+        for samples in batched(final(analysis)):
             collector.send_metrics(_at_end(timeline, samples))
             num_points += len(samples)
     finally:
@@ -60,11 +51,6 @@ def _at_end(timeline: Timeline, samples: list[Sample]) -> MetricsData:
     return metrics_data(
         samples, resource=job_resource(timeline.run.info), start_ns=timeline.start_ns, at_ns=timeline.end_ns
     )
-
-
-def _batches(all_: Iterator[T]) -> Iterator[list[T]]:
-    while batch := list(islice(all_, AT_ONCE)):
-        yield batch
 
 
 EXPORT = CollectorExport(send=send)

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk._logs import ReadableLogRecord
@@ -19,6 +20,9 @@ GRPC, HTTP = "grpc", "http"
 GRPC_PORT, HTTP_PORT = 4317, 4318
 PROTOCOLS = {"grpc": GRPC, "http": HTTP, "http/protobuf": HTTP}
 """As OTEL_EXPORTER_OTLP_PROTOCOL calls them -> as we do."""
+AT_ONCE = 2048
+"""Spans, logs or points of a message: some hundred KB, where collectors take 4 MB."""
+T = TypeVar("T")
 EXPORTERS = "opentelemetry.exporter.otlp"
 """Logger that says why something could not be sent."""
 
@@ -42,6 +46,13 @@ class Target:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise UsageError(f"{url!r} is no URL of a collector; give one as http://127.0.0.1:{GRPC_PORT}")
         return cls(url=url.rstrip("/"), protocol=protocol, timeout_seconds=address.timeout_seconds)
+
+
+def batched(all_: Iterable[T]) -> Iterator[list[T]]:
+    """As many as a message takes."""
+    left = iter(all_)
+    while batch := list(islice(left, AT_ONCE)):
+        yield batch
 
 
 class _Exporter(Protocol):

@@ -91,6 +91,10 @@ class Ids:
     def step(self, attempt: int, rank: int, step: int) -> SpanContext:
         return self.span(attempt, rank, "step", step)
 
+    def detail(self, attempt: int, rank: int, step: int, thread: str, row: int) -> SpanContext:
+        """`row`: of what the thread recorded in that step, so that the step alone is enough to tell."""
+        return self.span(attempt, rank, step, thread, row)
+
 
 def _number(text: str, *, num_bytes: int) -> int:
     """Never 0, which OpenTelemetry takes for none."""

@@ -25,10 +25,13 @@ WARNINGS = frozenset(
 """What a run goes on after. Ends of ranks are fatal, marks information, all else an error."""
 
 
-def logs(analysis: Analysis) -> Iterator[ReadableLogRecord]:
-    """Faults and marks by time, each at the span of its step where that is sent, else of its rank, else of the run."""
+def logs(analysis: Analysis, *, sampled: frozenset[int] | None = None) -> Iterator[ReadableLogRecord]:
+    """Faults and marks by time, each at the span of its step where that is sent, else of its rank, else of the run.
+
+    `sampled`: the steps that are sent, where it is not the trace of the finished run.
+    """
     run = analysis.timeline.run
-    ids, sampled = Ids(run.info), sampled_steps(analysis)
+    ids, sampled = Ids(run.info), sampled_steps(analysis) if sampled is None else sampled
     resources = {rank.rank: rank_resource(run.info, rank) for rank in run.ranks}
     for fault in analysis.faults:
         only = fault.ranks[0] if len(fault.ranks) == 1 and fault.ranks[0] in resources else None

@@ -9,6 +9,8 @@ from traincope.analysis import Analysis
 MOST_SPANS = 200_000
 """Of a run's trace, roughly, over all ranks."""
 MOST_STEPS = 64
+MOST_SPANS_OF_A_LOOK = 5_000
+"""Some 0.1 s of CPU."""
 FEWEST_STEPS = 4
 """However many records a step has."""
 
@@ -25,6 +27,20 @@ def sampled_steps(analysis: Analysis) -> frozenset[int]:
     faulty = {fault.step for fault in analysis.faults if fault.is_fault and fault.step is not None}
     extra = {numbers[-1], *_slowest(analysis), *sorted(faulty & set(numbers))[:wanted]}
     return frozenset({*numbers[::every], *extra})
+
+
+def newest_step(analysis: Analysis) -> frozenset[int]:
+    """Of a look at a running job: the last of its new steps that the node's ranks have all finished; none of many
+    records, for a job is watched at little cost.
+    """
+    done = [set(rank.numbers[rank.counted].tolist()) for rank in analysis.ledger.ranks]
+    common = set.intersection(*done) if done else set()
+    if not common:
+        return frozenset()
+    newest = max(common)
+    threads = [records for rank in analysis.timeline.ranks for records in rank.threads.values()]
+    num_records = sum(int(np.count_nonzero(records["step"] == newest)) for records in threads)
+    return frozenset({newest} if num_records <= MOST_SPANS_OF_A_LOOK else ())
 
 
 def _slowest(analysis: Analysis) -> set[int]:

@@ -4,6 +4,7 @@ Spans are made of finished records, all at once, and carry their times to the ns
 is sent twice is the same twice.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from opentelemetry.sdk.resources import Resource
@@ -30,12 +31,16 @@ def spans(analysis: Analysis) -> Iterator[ReadableSpan]:
     attempts, sampled = all_attempts(timeline), sampled_steps(analysis)
     yield _run(timeline, attempts, ids, job, sampled=len(sampled))
     yield from (_attempt(attempt, ids, job) for attempt in attempts)
-    resources = {rank.rank: rank_resource(timeline.run.info, rank) for rank in timeline.run.ranks}
-    ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
-    for rank in timeline.ranks:
-        maker = _RankSpans(rank, timeline.run.last_attempt, ids, resources[rank.rank], sampled)
+    for maker in _makers(analysis, sampled):
         yield maker.whole()
-        yield from maker.steps(ledgers.get(rank.rank))
+    yield from step_spans(analysis, sampled=sampled)
+
+
+def step_spans(analysis: Analysis, *, sampled: frozenset[int]) -> Iterator[ReadableSpan]:
+    """These steps on all ranks and what was in them, parents before their children; ranks are not among them."""
+    ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
+    for maker in _makers(analysis, sampled):
+        yield from maker.steps(ledgers.get(maker.rank))
         yield from maker.details()
 
 
@@ -73,10 +78,18 @@ def _attempt(attempt: Attempt, ids: Ids, resource: Resource) -> ReadableSpan:
     )
 
 
+def _makers(analysis: Analysis, sampled: frozenset[int]) -> "Iterator[_RankSpans]":
+    run = analysis.timeline.run
+    ids, resources = Ids(run.info), {rank.rank: rank_resource(run.info, rank) for rank in run.ranks}
+    for rank in analysis.timeline.ranks:
+        yield _RankSpans(rank, run.last_attempt, ids, resources[rank.rank], sampled)
+
+
 class _RankSpans:
     """Of one rank in the last attempt."""
 
     def __init__(self, rank: RankTimeline, attempt: int, ids: Ids, resource: Resource, sampled: frozenset[int]) -> None:
+        self.rank = rank.rank
         self._rank, self._attempt, self._ids, self._resource = rank, attempt, ids, resource
         self._sampled = {step.number: step for step in rank.steps if step.number in sampled}
 
@@ -118,12 +131,14 @@ class _RankSpans:
         if thread == TRAINING_THREAD:
             own += intervals(self._rank, collectives(self._rank))
         active: list[tuple[int, SpanContext]] = []
-        for row, one in enumerate(sorted(own, key=_outer_first)):
+        seen: Counter[int] = Counter()
+        for one in sorted(own, key=_outer_first):
             step = None if one.step is None else self._sampled.get(one.step)
             if step is None:
                 continue
             active = [outer for outer in active if outer[0] > one.start_ns]
-            context = self._ids.span(self._attempt, self._rank.rank, thread, row)
+            context = self._ids.detail(self._attempt, self._rank.rank, step.number, thread, seen[step.number])
+            seen[step.number] += 1
             yield self._detail(one, context, parent=active[-1][1] if active else self._step(step))
             if one.kind is not Kind.COLLECTIVE:
                 active.append((one.end_ns, context))
