@@ -16,12 +16,12 @@ from tests.exporters.prometheus_server import Prometheus, prometheus, until
 from tests.exporters.training import LATE_SECONDS, STEPS, train
 from traincope import metrics
 from traincope.analysis import analyze
-from traincope.live.counting import term_and_axis
 from traincope.report import schema, to_document
 from traincope.timeline import open_run
 from traincope_dashboards.board import Look
 from traincope_dashboards.build import dashboards
 from traincope_dashboards.recorded import RECORDED
+from traincope_exporters.telling import term_and_axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ from traincope.live.window import RankState, Window
 from traincope.record.identity import this_host
 from traincope.store import read_run
 from traincope.store.layout import RANK_FILE, ROWS_FILE
-from traincope.store.rows import read_rows
+from traincope.store.rows import append_rows, read_rows
+from traincope.store.thinning import HOUR_NS, summed
 from traincope.timeline import open_run
 from traincope.topology import Host
 
@@ -112,6 +113,18 @@ def test_each_step_is_shown_once_also_by_an_agent_that_was_begun_anew(tmp_path: 
     assert again.rows == ()
     assert again.faults == ()
     assert rows_of(run, ranks=4) == offline_rows(run)
+
+
+def test_an_agent_thins_rows_of_two_days_ago_and_goes_on_from_them(tmp_path: Path) -> None:
+    run = here("demo", tmp_path / "run")
+    watch(run)
+    (first, *rows) = read_rows(rank_of(run), rank=0)
+    days_ago = [replace(row, start_ns=row.start_ns - 60 * HOUR_NS) for row in (first, *rows[:9])]
+    (rank_of(run) / ROWS_FILE).unlink()
+    append_rows(rank_of(run), [*days_ago, *rows[9:20]])
+    (window,) = watch(run).windows
+    assert [row.step for row in window.rows] == [row.step for row in rows[20:]]
+    assert read_rows(rank_of(run), rank=0) == (days_ago[0], summed(days_ago[1:]), *rows[9:])
 
 
 def test_an_agent_goes_on_from_the_rows_that_are_there(tmp_path: Path) -> None:

@@ -17,9 +17,21 @@ from traincope.analysis import Analysis, Fault, FaultKind
 from traincope.errors import ConfigError
 from traincope.live.exporting import Exporting
 from traincope.live.window import Window
-from traincope.metrics import STEPS
-from traincope.store.layout import rank_directory
-from traincope.store.rows import append_rows
+from traincope.metrics import (
+    JOB_TIME,
+    LAST_STEP,
+    LEDGER,
+    OWN_TIME,
+    STEP_DURATION,
+    STEP_TIMES,
+    STEPS,
+    WALL,
+    Distribution,
+    Sample,
+)
+from traincope.store.layout import ROWS_FILE, rank_directory
+from traincope.store.rows import Row, append_rows
+from traincope.store.thinning import summed
 from traincope_exporters import live
 from traincope_exporters.live import Origin, Running, Source
 
@@ -83,6 +95,42 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(first: Window, environmen
     observer.observed(second)
     assert [sample.value for sample in observer.samples() if sample.metric is STEPS] == [3, 3]
     observer.close()
+
+
+def test_an_agent_begun_anew_counts_rows_of_an_hour_as_the_steps_they_are_of(
+    first: Window, environment: dict[str, str]
+) -> None:
+    """Beside the same rows one by one it says the same, but of the instants of steps."""
+    made = window(records(ranks(*range(6))))
+    told = []
+    for rows in (made.rows, _thinned(made.rows)):
+        for rank in (0, 1):
+            path = rank_directory(first.run, attempt=0, rank=rank) / ROWS_FILE
+            path.unlink(missing_ok=True)
+            append_rows(path.parent, [row for row in rows if row.rank == rank])
+        observer = exporting(environment | {"TRAINCOPE_METRICS": "off"})
+        observer.observed(quiet(first, ranks=made.ranks))
+        told.append({(one.metric.name, one.labels): one.value for one in observer.samples() if _of_rows(one)})
+        observer.close()
+    one_by_one, thinned = told
+    assert thinned == one_by_one
+    assert thinned[STEPS.name, ("job-7", "node-3", "0")] == 6
+    assert thinned[STEP_TIMES.name, ("job-7", "node-3")] == Distribution(counts=(0, 10, *[0] * 11), sum=1.0)
+
+
+def _thinned(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    return tuple(
+        row
+        for rank in (0, 1)
+        for own in [[row for row in rows if row.rank == rank]]
+        for row in (own[0], summed(own[1:-1]), own[-1])
+    )
+
+
+def _of_rows(one: Sample) -> bool:
+    if one.metric is JOB_TIME:
+        return one.labels[-1] == "productive"
+    return one.metric in (STEPS, WALL, LEDGER, STEP_TIMES, OWN_TIME, LAST_STEP, STEP_DURATION)
 
 
 def test_a_rank_that_is_seen_later_brings_its_rows(first: Window, environment: dict[str, str]) -> None:

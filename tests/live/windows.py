@@ -93,7 +93,13 @@ def rows_of(analysis: Analysis, *, own_ns: int = MS) -> tuple[Row, ...]:
 def statuses(own: Sequence[RankRecords], *, state: RankState = RankState.ALIVE, last_ns: int = 0) -> list[RankStatus]:
     return [
         RankStatus(
-            rank=one.rank, info=one.info, state=state, last_record_ns=last_ns, num_records=100 + one.rank, num_dropped=2
+            rank=one.rank,
+            info=one.info,
+            state=state,
+            began_wall_ns=0,
+            last_record_ns=last_ns,
+            num_records=100 + one.rank,
+            num_dropped=2,
         )
         for one in own
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic_ns, process_time
 
 from traincope.errors import MissingDependencyError, RunDirectoryError
-from traincope.live.keeping import Idle, Keeper, remove_leftovers
+from traincope.live.keeping import Idle, Keeper, RowKeeper, remove_leftovers
 from traincope.live.rank import RankTail, over
 from traincope.live.ready import PATIENCE_NS, last_ready, progress
 from traincope.live.reducing import Reducer
@@ -66,6 +66,7 @@ class Agent:
         self._reducer: Reducer | None = None
         self._over: frozenset[int] = frozenset()
         self._keeper: Keeper | Idle = Keeper(disk_budget_bytes=options.disk_budget_bytes) if options.writes else Idle()
+        self._row_keeper = RowKeeper() if options.writes else None
 
     def run(self) -> None:
         """Until all ranks are over. Raises RunDirectoryError where there are none of this node, or no more."""
@@ -175,6 +176,15 @@ class Agent:
             self._keeper = Idle()
         except OSError as error:
             logger.warning("records could not be compacted, it is tried again: %s", error)
+        if self._row_keeper is not None:
+            self._thin_rows(tails, self._row_keeper)
+
+    def _thin_rows(self, tails: Sequence[RankTail], keeper: RowKeeper) -> None:
+        try:
+            for tail in tails:
+                keeper.tidy(tail, now_ns=monotonic_ns())
+        except OSError as error:
+            logger.warning("rows could not be thinned, it is tried again in some hours: %s", error)
 
     def _rest(self, seconds: float) -> None:
         """Not after the last rank is over."""

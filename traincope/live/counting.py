@@ -19,15 +19,9 @@ from traincope.live.series import Series, series
 from traincope.live.window import Window
 from traincope.store.rows import Row
 from traincope.timeline import RankTimeline
+from traincope_exporters.telling import MOST_MODULES, OTHER_MODULES, counted_faults, term_and_axis
 
-MOST_MODULES = 96
-"""Of one rank; the time of those that come later is counted together."""
-OTHER_MODULES = "other"
 LEVEL_2_PROBE = "modules"
-BUBBLE = "bubble"
-"""Its parts are differences and may be negative; their sum is time."""
-JOB = ""
-"""Rank of a fault that is the whole job's."""
 
 Pairs = Iterator[tuple[Series, int]]
 
@@ -76,7 +70,7 @@ def in_steps(rank: RankTimeline, steps: Sequence[int]) -> NDArray[np.void]:
 
 def _of_rows(finished: Finished) -> Pairs:
     for row in finished.rows:
-        yield series(metrics.STEPS, row.rank), 1
+        yield series(metrics.STEPS, row.rank), row.num_steps
         yield series(metrics.OWN_TIME), row.own_ns
     for row in finished.counted:
         yield series(metrics.WALL, row.rank), row.wall_ns
@@ -84,17 +78,9 @@ def _of_rows(finished: Finished) -> Pairs:
             yield series(metrics.LEDGER, row.rank, *term_and_axis(term)), ns
 
 
-def term_and_axis(term: str) -> tuple[str, str]:
-    """ "exposed_wait[fsdp]" -> ("exposed_wait", "fsdp"); the parts of the bubble are one term."""
-    name, _, axis = term.partition("[")
-    return name.partition(".")[0] if name.startswith(f"{BUBBLE}.") else name, axis.rstrip("]")
-
-
 def _of_faults(window: Window) -> Pairs:
-    for fault in window.faults:
-        if fault.is_fault:
-            for rank in fault.ranks or (JOB,):
-                yield series(metrics.FAULTS, rank, fault.kind.value), 1
+    for rank, kind, _ in counted_faults(window.faults):
+        yield series(metrics.FAULTS, rank, kind), 1
     told = {(fault.at_ns, fault.ranks) for fault in window.faults if fault.kind == FaultKind.XID}
     if window.analysis is not None and told:
         for xid in xids(window.analysis.timeline):

@@ -7,8 +7,9 @@ from traincope.analysis.goodput import Goodput, goodput_of
 from traincope.analysis.marks import APART_NS
 from traincope.live.window import Window
 from traincope.store import Attempt
-from traincope.store.attempts import LOADING, SAVED, SAVING
+from traincope.store.attempts import LOADING
 from traincope.store.rows import Row
+from traincope_exporters.telling import saved_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,9 @@ class Job:
 def further(job: Job, window: Window, *, restored: tuple[Row, ...]) -> Job:
     """`job`, with what a window adds to it."""
     if job.rank is None and window.ranks:
-        lowest = window.ranks[0]
-        job = replace(job, rank=lowest.rank, began_ns=lowest.info.started_wall_ns, attempt=window.attempt)
+        job = replace(job, rank=window.ranks[0].rank, attempt=window.attempt)
+    if job.began_ns is None:
+        job = replace(job, began_ns=next((one.began_wall_ns for one in window.ranks if one.rank == job.rank), None))
     job = _with_rows(job, tuple(row for row in (*restored, *window.rows) if row.rank == job.rank))
     for fault in window.faults:
         job = _with_mark(job, fault)
@@ -75,14 +77,15 @@ def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
     return replace(
         job,
         first_step_ns=min(starts, default=None),
-        num_steps=job.num_steps + len(rows),
+        num_steps=job.num_steps + sum(row.num_steps for row in rows),
         steps_ns=job.steps_ns + sum(row.wall_ns - row.terms.get("checkpoint_stall", 0) for row in rows),
     )
 
 
 def _with_mark(job: Job, mark: Fault) -> Job:
-    if mark.kind == FaultKind.EVENT and mark.what == SAVED:
-        return _saved(job, mark)
+    ended_ns = saved_ns(mark)
+    if ended_ns is not None:
+        job = _saved(job, mark, ended_ns=ended_ns)
     if mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
         return job
     in_training = job.first_step_ns is not None and mark.at_ns >= job.first_step_ns
@@ -90,15 +93,11 @@ def _with_mark(job: Job, mark: Fault) -> Job:
     if mark.kind == FaultKind.EVALUATION:
         return replace(job, evaluation_ns=job.evaluation_ns + length_ns)
     job = replace(job, checkpoint_stall_ns=job.checkpoint_stall_ns + length_ns)
-    what = mark.what.partition(" ")[0]
-    if what == LOADING:
-        return replace(job, loaded=True)
-    return _saved(job, mark) if what == SAVING else job
+    return replace(job, loaded=job.loaded or mark.what.partition(" ")[0] == LOADING)
 
 
-def _saved(job: Job, mark: Fault) -> Job:
+def _saved(job: Job, mark: Fault, *, ended_ns: int) -> Job:
     """Ranks that save together, and are seen in different windows, have saved once."""
-    ended_ns = mark.at_ns + (mark.lasted_ns or 0)
     if job.saved_ns is not None and _is_same(job.saved_ns, job.saved_step, mark):
         return replace(job, saved_ns=max(job.saved_ns, ended_ns))
     return replace(job, saved_ns=ended_ns, saved_step=mark.step, num_saved=job.num_saved + 1)

@@ -1,9 +1,11 @@
-"""What becomes of full segments: Parquet, of which the older ones are thinned, to keep within the disk's budget.
+"""What becomes of full segments and old rows.
+
+Segments become Parquet, of which the older ones are thinned, to keep within the disk's budget.
 
 Thinned, a segment keeps every so-maniest step, those around what was odd on any rank of the node, and what happened
 between steps; events, and what the recorder says of itself, it keeps in any case. What was left out is told as
-dropped, and such steps enter no sum of the report; their ledger rows stay. Where all are thinned the oldest go, but
-for a thread's first, which tells how it began.
+dropped, and such steps enter no sum of the report; their ledger rows stay, after two days those of an hour as one.
+Where all are thinned the oldest go, but for a thread's first, which tells how it began.
 """
 
 import time
@@ -21,11 +23,13 @@ from traincope.store import RECORD_DTYPE, SegmentRecords
 from traincope.store.compacted import is_thinned, read_compacted, write_compacted
 from traincope.store.layout import COMPACTED, SEGMENT, in_order, records_of
 from traincope.store.segments import read_segment
+from traincope.store.thinning import HOUR_NS, thin_rows
 
 EVERY = 16
 """Of the steps of a thinned segment so-maniest are kept whole."""
 RECENT_SECONDS = 600.0
 """What was compacted since stays whole, unless that alone is over the budget."""
+ROWS_EVERY_NS = 6 * HOUR_NS
 ALWAYS = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.FLOPS)
 
 
@@ -67,6 +71,19 @@ class Keeper:
         if path not in self._thinned:
             self._thinned[path] = is_thinned(path)
         return self._thinned[path]
+
+
+class RowKeeper:
+    """Of the rows of a node's ranks: it looks through them when it begins, and then now and then."""
+
+    def __init__(self) -> None:
+        self._due_ns: dict[int, int] = {}
+
+    def tidy(self, tail: RankTail, *, now_ns: int) -> None:
+        """`now_ns`: `time.monotonic_ns()`. Raises OSError."""
+        if now_ns >= self._due_ns.get(tail.rank, 0):
+            self._due_ns[tail.rank] = now_ns + ROWS_EVERY_NS
+            thin_rows(tail.directory, rank=tail.rank)
 
 
 class Idle:

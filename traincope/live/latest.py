@@ -11,11 +11,7 @@ from traincope.live.series import Series, series
 from traincope.live.window import Window
 from traincope.store.rows import Row
 from traincope.timeline import RankTimeline
-
-MOST_NAMES = 16
-"""Of `run.log()`; later ones are not shown."""
-INTERNAL = "["
-"""In the name of a value that is logged for the analysis, one of a long list."""
+from traincope_exporters.telling import INTERNAL, MOST_LOGGED, expected_bubble
 
 Pairs = Iterator[tuple[Series, float]]
 
@@ -31,7 +27,8 @@ def gauges(window: Window, *, restored: tuple[Row, ...], known: Collection[Serie
 def _of_rows(rows: tuple[Row, ...]) -> Pairs:
     for row in sorted(rows, key=lambda row: row.step):
         yield series(metrics.LAST_STEP, row.rank), row.step
-        yield series(metrics.STEP_DURATION, row.rank), row.wall_ns / 1e9
+        if row.many is None:
+            yield series(metrics.STEP_DURATION, row.rank), row.wall_ns / 1e9
 
 
 def _of_analysis(analysis: Analysis) -> Pairs:
@@ -58,7 +55,7 @@ def _bubble(analysis: Analysis) -> Pairs:
             parts = {"schedule": stage.schedule_ns, "imbalance": stage.imbalance_ns, "jitter": stage.jitter_ns}
             for part, ns in parts.items():
                 yield series(metrics.BUBBLE_PART, stage.stage, part), ns / stage.wall_ns
-    expected = bubble.replay_ratio if bubble.theory_ratio is None else bubble.theory_ratio
+    expected = expected_bubble(bubble)
     if expected is not None:
         yield series(metrics.BUBBLE_THEORY), expected
 
@@ -71,7 +68,7 @@ def _logged(analysis: Analysis, *, known: Collection[Series]) -> Pairs:
             values.setdefault(series(metrics.LOGGED, name), value)
     shown = {key for key in known if key[0] == metrics.LOGGED.name}
     for key, value in values.items():
-        if key in shown or len(shown) < MOST_NAMES:
+        if key in shown or len(shown) < MOST_LOGGED:
             shown.add(key)
             yield key, value
 

@@ -14,6 +14,7 @@ from traincope.live.processes import is_running
 from traincope.live.tail import SegmentTail
 from traincope.live.window import RankState, RankStatus
 from traincope.store import RECORD_DTYPE, RankRecords, SegmentRecords
+from traincope.store.attempts import began_wall_ns
 from traincope.store.cards import RankInfo, read_rank_info
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT
 from traincope.store.lines import dense_groups, dense_names, read_numbered
@@ -40,6 +41,7 @@ class RankTail:
         """The last step that has a row."""
         self.odd_steps = {row.step for row in self.rows if row.anomalous}
         self._state = RankState.ALIVE
+        self._began_wall_ns: int | None = None
         self.num_records = self.num_dropped = self.last_record_ns = 0
         self._finished: set[tuple[str, int]] = set()
         """Segments that were read to their end and released."""
@@ -65,6 +67,8 @@ class RankTail:
                 self._count(tail.read(now_ns=now_ns))
             except FileNotFoundError:
                 continue
+        if self._began_wall_ns is None:
+            self._began_wall_ns = began_wall_ns(self.directory)
         self._read_words()  # after the records, for a word is written down before the first record that has it
 
     def status(self) -> RankStatus:
@@ -72,6 +76,7 @@ class RankTail:
             rank=self.rank,
             info=self.info,
             state=self._state,
+            began_wall_ns=self._began_wall_ns,
             last_record_ns=self.last_record_ns,
             num_records=self.num_records,
             num_dropped=self.num_dropped,

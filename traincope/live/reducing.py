@@ -45,7 +45,7 @@ class Reducer:
         self._earlier: tuple[Attempt, ...] = tuple(one for one in earlier if one is not None)
         self.warm_up = min((row.step for row in before), default=None)
         longest: dict[int, int] = {}
-        for row in before:
+        for row in (one for one in before if one.many is None):
             longest[row.step] = max(row.wall_ns, longest.get(row.step, 0))
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._told: set[tuple[object, ...]] = set()

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from traincope import metrics
-from traincope.analysis.goodput import Goodput
-from traincope.live.series import Series, clean, series
+from traincope.live.series import Series, series
 from traincope.live.state import State
 from traincope.live.window import RankState
 from traincope.metrics import CATALOGUE, Sample, Unit
+from traincope_exporters.telling import about_rank, about_run, clean, parts_of_time
 
 BY_NAME = {metric.name: metric for metric in CATALOGUE}
 
@@ -68,8 +68,7 @@ def _stays(key: Series) -> bool:
 
 def _of_ranks(state: State, moment: Moment) -> Iterator[tuple[Series, float]]:
     for rank in state.ranks:
-        coords = ",".join(f"{axis}={at}" for axis, at in rank.info.coord.coords.items())
-        yield series(metrics.RANK_INFO, rank.rank, coords, rank.info.device.get("name", "")), 1
+        yield series(metrics.RANK_INFO, rank.rank, *about_rank(rank.info)), 1
         if rank.state != RankState.ENDED:
             yield series(metrics.DATA_AGE, rank.rank), max(moment.monotonic_ns - rank.last_record_ns, 0) / 1e9
     for known in RankState:
@@ -79,10 +78,7 @@ def _of_ranks(state: State, moment: Moment) -> Iterator[tuple[Series, float]]:
 
 
 def _of_agent(state: State, moment: Moment) -> Iterator[tuple[Series, float]]:
-    info, versions = state.info, state.info.versions
-    mesh = ",".join(f"{axis}={size}" for axis, size in info.mesh.items())
-    about = (info.world_size, mesh, state.attempt, versions.get("torch", ""), versions.get("traincope", ""))
-    yield series(metrics.RUN_INFO, *about), 1
+    yield series(metrics.RUN_INFO, *about_run(state.info, attempt=state.attempt)), 1
     yield series(metrics.AGENT_TIME), moment.cpu_ns / 1e9
     yield series(metrics.AGENT_LAG), max(moment.monotonic_ns - state.at_ns, 0) / 1e9
 
@@ -97,20 +93,7 @@ def _of_job(state: State, moment: Moment) -> Iterator[tuple[Series, float]]:
         yield series(metrics.CHECKPOINT_AGE), max(moment.wall_ns - since, 0) / 1e9
     goodput = job.goodput(last_ns=last_ns)
     if goodput is not None:
-        for part, ns in _parts(goodput).items():
-            if ns is not None:
-                yield series(metrics.JOB_TIME, part), ns / 1e9
+        for part, ns in parts_of_time(goodput).items():
+            yield series(metrics.JOB_TIME, part), ns / 1e9
         if goodput.productive_ratio is not None:
             yield series(metrics.GOODPUT), goodput.productive_ratio
-
-
-def _parts(goodput: Goodput) -> dict[str, int | None]:
-    return {
-        "productive": goodput.productive_ns,
-        "lost": goodput.lost_ns,
-        "startup": goodput.startup_ns,
-        "restart": goodput.restart_ns,
-        "checkpoint_stall": goodput.checkpoint_stall_ns,
-        "evaluation": goodput.evaluation_ns,
-        "other": goodput.other_ns,
-    }

@@ -1,6 +1,7 @@
 """What a window adds to the histograms of a node: times of its steps, and of its collectives."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +35,15 @@ def merged(one: dict[Series, Histogram], more: dict[Series, Histogram]) -> dict[
 def _steps(finished: Finished, *, examples: bool) -> Iterator[tuple[Series, Histogram]]:
     rows = sorted(finished.counted, key=lambda row: row.start_ns)
     if rows:
-        walls_ns = np.array([row.wall_ns for row in rows], dtype=np.int64)
         shown = [_example(row) for row in rows] if examples else []
-        yield series(metrics.STEP_TIMES), histogram(walls_ns, bounds=metrics.STEP_TIMES.buckets, examples=shown)
+        counted = histogram(_lengths_ns(rows), bounds=metrics.STEP_TIMES.buckets, examples=shown)
+        yield series(metrics.STEP_TIMES), replace(counted, sum_ns=sum(row.wall_ns for row in rows))
+
+
+def _lengths_ns(rows: Sequence[Row]) -> NDArray[np.int64]:
+    """Of each step; of rows of several, which bucket each is in is known."""
+    counts = np.array([pair for row in rows for pair in row.lengths_ns.items()], dtype=np.int64)
+    return np.repeat(counts[:, 0], counts[:, 1])
 
 
 def _example(row: Row) -> Exemplar:

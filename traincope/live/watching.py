@@ -135,7 +135,7 @@ def _further(seen: Seen, window: Window) -> Seen:
 
 def _with(seen: Seen, window: Window, *, restored: tuple[Row, ...]) -> Seen:
     """What the window adds to lists."""
-    new = [row for row in (*restored, *window.rows) if row.step != window.warm_up]
+    new = [row for row in (*restored, *window.rows) if row.step != window.warm_up and row.many is None]
     by_place = {(row.step, row.rank): row for row in (*seen.rows, *new)}
     steps = sorted({step for step, _ in by_place})[-MOST_STEPS:]
     first = steps[0] if steps else 0

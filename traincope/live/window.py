@@ -26,6 +26,8 @@ class RankStatus:
     rank: int
     info: RankInfo
     state: RankState
+    began_wall_ns: int | None = None
+    """When its first record began, wall time; None: there is none yet."""
     last_record_ns: int
     """On the host's monotonic clock, as `time.monotonic_ns()` gives it."""
     num_records: int

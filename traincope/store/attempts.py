@@ -125,6 +125,12 @@ def summarise(
     )
 
 
+def began_wall_ns(rank: Path) -> int | None:
+    """When its training thread's first record began, by its oldest segment alone; None where there is none yet."""
+    oldest = _main(records_of(rank, thread="main")[:1])
+    return int(oldest["start_ns"].min()) + wall_offset_ns(oldest) if len(oldest) else None
+
+
 def wall_offset_ns(records: NDArray[np.void]) -> int:
     """Wall time less the records' own clock; 0 where they hold no reading of both."""
     clocks = records[records["kind"] == Kind.CLOCK]

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traincope.analysis import Fault, FaultKind
 from traincope.events import Kind
 from traincope.metrics import RANK_LABELS, Metric
-from traincope.store.attempts import SAVED, SAVING
 from traincope_exporters.history.finished import NS, Finished, Rank, by_step
 from traincope_exporters.history.series import MS, Ints, Series, counter, gauge
+from traincope_exporters.telling import about_rank, about_run, counted_faults, parts_of_time, saved_ns
 
-JOB = ""
-"""Rank of a fault that is the whole job's."""
 ALIVE, ENDED, GONE = "alive", "ended", "gone"
 
 Made = Iterator[Series]
@@ -23,33 +20,23 @@ Made = Iterator[Series]
 
 def run_info(run: Finished, metric: Metric) -> Made:
     recorded = run.analysis.timeline.run
-    said = {
-        "world_size": str(recorded.info.world_size),
-        "mesh": ",".join(f"{axis}={size}" for axis, size in recorded.info.mesh.items()),
-        "attempt": str(recorded.last_attempt),
-        "torch": recorded.info.versions.get("torch", ""),
-        "traincope": recorded.info.versions.get("traincope", ""),
-    }
+    about = about_run(recorded.info, attempt=recorded.last_attempt)
     for labels, ranks in run.groups(metric.labels):
         times, _ = by_step(ranks)
-        rest = (said[label] for label in metric.labels if label in said)
-        yield gauge(metric, (*labels, *rest), times, np.ones(len(times)))
+        yield gauge(metric, (*labels, *about), times, np.ones(len(times)))
 
 
 def rank_info(run: Finished, metric: Metric) -> Made:
-    devices = {rank.rank: rank.info.device.get("name", "") for rank in run.analysis.timeline.run.ranks}
+    about = {rank.rank: about_rank(rank.info) for rank in run.analysis.timeline.run.ranks}
     for labels, (rank,) in run.groups(RANK_LABELS):
-        coords = ",".join(f"{axis}={at}" for axis, at in rank.timeline.coords.items())
-        about = (coords, str(devices[rank.number]))
-        yield gauge(metric, (*labels, *about), rank.ends_ns, np.ones(len(rank.ends_ns)))
+        yield gauge(metric, (*labels, *about[rank.number]), rank.ends_ns, np.ones(len(rank.ends_ns)))
 
 
 def faults(run: Finished, metric: Metric) -> Made:
     """By rank and kind; what is the whole job's stands with its first host."""
     happened: dict[tuple[str, str], list[int]] = {}
-    for fault in run.analysis.faults:
-        for rank in fault.ranks or (JOB,) if fault.is_fault else ():
-            happened.setdefault((str(rank), fault.kind.value), []).append(fault.at_ns)
+    for rank, kind, at_ns in counted_faults(run.analysis.faults):
+        happened.setdefault((rank, kind), []).append(at_ns)
     places = {labels[-1]: labels for labels, _ in run.groups(RANK_LABELS)}
     first = next(iter(places.values()))
     for (number, kind), times in sorted(happened.items()):
@@ -76,33 +63,15 @@ def checkpoint_age(run: Finished, metric: Metric) -> Made:
 
 def _saves(run: Finished) -> Ints:
     """When checkpoints were whole."""
-    return _array([ended for fault in run.analysis.faults if (ended := _saved_ns(fault)) is not None])
-
-
-def _saved_ns(fault: Fault) -> int | None:
-    if fault.kind is FaultKind.EVENT and fault.what == SAVED:
-        return fault.at_ns
-    whole = fault.kind is FaultKind.CHECKPOINT and fault.what.partition(" ")[0] == SAVING and not fault.evidence
-    return fault.at_ns + (fault.lasted_ns or 0) if whole else None
+    return _array([ended for mark in run.analysis.faults if (ended := saved_ns(mark)) is not None])
 
 
 def job_time(run: Finished, metric: Metric) -> Made:
     job = run.analysis.goodput
-    if job is None:
-        return
-    parts = {
-        "productive": job.productive_ns,
-        "lost": job.lost_ns,
-        "startup": job.startup_ns,
-        "restart": job.restart_ns,
-        "checkpoint_stall": job.checkpoint_stall_ns,
-        "evaluation": job.evaluation_ns,
-        "other": job.other_ns,
-    }
+    parts = {} if job is None else parts_of_time(job)
     for labels, _ in run.groups(metric.labels):
         for part, ns in parts.items():
-            if ns is not None:
-                yield _at_end(run, metric, (*labels, part), ns / NS)
+            yield _at_end(run, metric, (*labels, part), ns / NS)
 
 
 def goodput(run: Finished, metric: Metric) -> Made:

@@ -9,11 +9,7 @@ from traincope.events import OPEN, Kind, Phase
 from traincope.metrics import RANK_LABELS, Metric
 from traincope_exporters.history.finished import NS, Finished, Rank
 from traincope_exporters.history.series import Series, counter, gauge
-
-MOST_NAMES = 16
-"""Logged values that are shown, by name."""
-INTERNAL = "["
-"""In the name of a value that is logged for the analysis, one of a long list."""
+from traincope_exporters.telling import INTERNAL, MOST_LOGGED, MOST_MODULES, OTHER_MODULES
 
 Made = Iterator[Series]
 
@@ -32,7 +28,7 @@ def logged(run: Finished, metric: Metric) -> Made:
         shown: set[str] = set()
         for rank in ranks:
             for name, own in _by_name(rank, rank.timeline.of_kind(Kind.SCALAR)):
-                if INTERNAL not in name and name not in shown and len(shown) < MOST_NAMES:
+                if INTERNAL not in name and name not in shown and len(shown) < MOST_LOGGED:
                     shown.add(name)
                     values = np.ascontiguousarray(own["value"]).view(np.float64)
                     yield gauge(metric, (*labels, name), own["start_ns"], values)
@@ -42,8 +38,12 @@ def modules(run: Finished, metric: Metric) -> Made:
     for labels, (rank,) in run.groups(RANK_LABELS):
         records = _all_threads(rank)
         spans = records[(records["kind"] == Kind.SPAN) & (records["phase"] == Phase.FORWARD)]
-        for name, own in _by_name(rank, spans):
+        named = list(_by_name(rank, spans))
+        for name, own in named[:MOST_MODULES]:
             yield from _time(run, metric, (*labels, name), rank, own)
+        if len(named) > MOST_MODULES:
+            others = np.concatenate([own for _, own in named[MOST_MODULES:]])
+            yield from _time(run, metric, (*labels, OTHER_MODULES), rank, others)
 
 
 def actions(run: Finished, metric: Metric) -> Made:

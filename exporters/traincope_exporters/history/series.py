@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.metrics import Metric
+from traincope_exporters.telling import clean
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,20 +31,13 @@ class Series:
     """Of a histogram: (points, buckets), how many it has counted in each, the last beyond all upper bounds."""
 
 
-LONGEST = 128
-"""Characters of a label that are kept, as of a running job's: a name from a run may be of any length."""
-
-
-def clean(labels: Sequence[str]) -> tuple[str, ...]:
-    """Any texts as labels' values: no half characters, which UTF-8 cannot write, and not too long."""
-    return tuple(label[:LONGEST].encode(errors="replace").decode() for label in labels)
-
-
 def gauge(metric: Metric, labels: Sequence[str], times_ns: Ints, values: NDArray[np.generic]) -> Series:
     """What it was at these times."""
     order = np.argsort(times_ns, kind="stable")
     times, last = _instants(times_ns[order])
-    return Series(metric=metric, labels=clean(labels), times_ns=times, values=values[order][last].astype(np.float64))
+    return Series(
+        metric=metric, labels=tuple(map(clean, labels)), times_ns=times, values=values[order][last].astype(np.float64)
+    )
 
 
 def counter(
@@ -56,7 +50,7 @@ def counter(
     order = np.argsort(times_ns, kind="stable")
     times, last = _instants(np.append(begin_ns, np.maximum(times_ns[order], begin_ns)))
     reached = np.maximum.accumulate(np.append(0, np.cumsum(added[order])))[last]
-    return Series(metric=metric, labels=clean(labels), times_ns=times, values=reached / unit)
+    return Series(metric=metric, labels=tuple(map(clean, labels)), times_ns=times, values=reached / unit)
 
 
 def histogram(
@@ -71,7 +65,7 @@ def histogram(
     sums = np.append(0, np.cumsum(seen[order]))
     return Series(
         metric=metric,
-        labels=clean(labels),
+        labels=tuple(map(clean, labels)),
         times_ns=times,
         values=sums[last] / unit,
         counts=np.cumsum(counts, axis=0)[last],

@@ -13,9 +13,7 @@ from traincope.events import Kind
 from traincope.metrics import RANK_LABELS, Metric
 from traincope_exporters.history.finished import NS, Finished, Rank, by_step
 from traincope_exporters.history.series import Ints, Series, counter, gauge, histogram
-
-SIGNED = "bubble"
-"""The term that a counter has for the bubble's parts: these are differences and may be negative, their sum is time."""
+from traincope_exporters.telling import expected_bubble, term_and_axis
 
 Made = Iterator[Series]
 
@@ -61,8 +59,7 @@ def _terms(rank: Rank) -> Mapping[tuple[str, str], Ints]:
     sums: dict[tuple[str, str], Ints] = {}
     for term, values in rank.ledger.terms.items():
         if values is not None:
-            name, _, axis = term.partition("[")
-            key = (SIGNED if term in BUBBLE else name, axis.rstrip("]"))
+            key = term_and_axis(term)
             sums[key] = sums.get(key, np.zeros_like(values)) + values
     return sums
 
@@ -140,7 +137,7 @@ def _share(run: Finished, metric: Metric, labels: tuple[str, ...], ranks: list[R
 
 def bubble_theory(run: Finished, metric: Metric) -> Made:
     found = run.analysis.bubble
-    expected = None if found is None else found.replay_ratio if found.theory_ratio is None else found.theory_ratio
+    expected = None if found is None else expected_bubble(found)
     if expected is not None:
         for labels, ranks in run.groups(metric.labels):
             times, _ = by_step(ranks)
