@@ -1,6 +1,7 @@
 """Whether a process is still the one it was."""
 
 import os
+import time
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -26,7 +27,5 @@ def is_running(pid: int, *, since_wall_ns: int) -> bool:
 
 
 def _boot_wall_ns() -> int:
-    for line in (PROC / "stat").read_text().splitlines():
-        if line.startswith("btime "):
-            return int(line.split()[1]) * SECOND_NS
-    return 0
+    """As /proc/stat has it, which takes a millisecond to read on a machine of very many cores."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
