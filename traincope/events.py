@@ -20,6 +20,7 @@ What the fields hold, by kind (a field not named is unused):
 | MEMORY     | instant: after a `Phase`, or a step | measure | |         |              |              | bytes    |
 | SCALAR     | instant: `run.log(name=value)`  | name      |          |              |              | bits     |
 | FLOPS      | instant: a counted step's end   | dtype     |          |              |              | FLOPs    |
+| GPU        | instant: after a step           | reading   |          |              |              | `GPU_READINGS` |
 
 A STEP's value is what the recorder itself spent in it, a SCALAR's the bits of a 64-bit float.
 A FLOPS's `tag` is the `Work` that was counted, its phase what it was done for.
@@ -65,6 +66,11 @@ class Kind(IntEnum):
     SCALAR = 10
     MEMORY = 11
     FLOPS = 12
+    GPU = 13
+
+
+GPU_READINGS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}
+"""Name of a GPU record -> the unit of its value."""
 
 
 class Phase(IntEnum):

@@ -68,12 +68,13 @@ NAMED = (
     Kind.SCALAR,
     Kind.MEMORY,
     Kind.FLOPS,
+    Kind.GPU,
 )
 ON_GROUP = (Kind.COLLECTIVE, Kind.STALL)
 COUNTED = (*ON_GROUP, Kind.ACTION)
 TAGGED = (*ON_GROUP, Kind.FLOPS)
-VALUED = (*ON_GROUP, Kind.STEP, Kind.CLOCK, Kind.DROPPED, Kind.MEMORY, Kind.FLOPS)
-INSTANTS = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.SCALAR, Kind.MEMORY, Kind.FLOPS)
+VALUED = (*ON_GROUP, Kind.STEP, Kind.CLOCK, Kind.DROPPED, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
+INSTANTS = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.SCALAR, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
 """Kinds that have no length."""
 
 

@@ -1,4 +1,4 @@
-"""Runs as they should not be: names that are programs, one rank and no step, ranks missing, traces alone."""
+"""Runs as they should not be: names that are programs, one rank and no step, ranks missing or dead, traces alone."""
 
 import json
 import shutil
@@ -46,6 +46,16 @@ def with_missing_ranks(sample: Path, path: Path) -> Path:
     shutil.copytree(sample, path)
     for rank in (2, 3):
         shutil.rmtree(path / "attempt-000" / f"rank-{rank:05d}")
+    return path
+
+
+def crashed(sample: Path, path: Path) -> Path:
+    """The sample, as if an exception had ended rank 1, and the others been killed."""
+    shutil.copytree(sample, path)
+    for file in path.glob("attempt-000/rank-*/rank.json"):
+        card = json.loads(file.read_text())
+        ended = {"ending": "RuntimeError"} if card["rank"] == 1 else {"ending": None, "ended_wall_ns": None}
+        file.write_text(json.dumps({**card, **ended}))
     return path
 
 

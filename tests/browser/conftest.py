@@ -1,12 +1,22 @@
-"""Chromium, started once for the tests in this folder."""
+"""Chromium and a viewer of good and awkward runs, each started once for the tests in this folder."""
 
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
+from tests.browser import awkward
 from tests.browser.browser import ARGUMENTS, PATIENCE_MS, Visit, open_page
 from tests.debian import need
+from tests.viewer.reading import shelf
+from traincope.viewer.library import Library
+from traincope.viewer.serving import bound
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+RUNS = ("demo", "demo-3d", "format-1", "hostile", "no-steps", "missing", "imported", "crashed")
+"""What the viewer has open, in this order."""
 
 
 @pytest.fixture(scope="package")
@@ -33,3 +43,30 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
     yield go
     for seen in opened:
         seen.page.context.close()
+
+
+@pytest.fixture(scope="package")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """Of RUNS. `no-steps` grows in a test, and may have by now."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = (
+        *(SAMPLES / name for name in RUNS[:3]),
+        awkward.hostile(folder / "hostile"),
+        awkward.no_steps(folder / "no-steps"),
+        awkward.with_missing_ranks(SAMPLES / "demo", folder / "missing"),
+        awkward.imported(folder / "imported"),
+        awkward.crashed(SAMPLES / "demo-3d", folder / "crashed"),
+    )
+    return shelf(*runs, cache=folder / "cache", price_per_gpu_hour=2.5)
+
+
+@pytest.fixture(scope="package")
+def address(library: Library) -> Iterator[str]:
+    """Where the viewer is."""
+    server = bound(library, port=0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -2,9 +2,7 @@
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,42 +10,24 @@ from playwright.sync_api import Page, expect
 
 from tests.browser import awkward
 from tests.browser.browser import Visit
-from tests.viewer.reading import reread, shelf
+from tests.browser.conftest import RUNS
+from tests.viewer.reading import reread
+from traincope.analysis import diff
+from traincope.report.diff import diff_document
 from traincope.viewer.library import Library
-from traincope.viewer.numbers import FORMS
+from traincope.viewer.numbers import DIFF, FORMS, PLAN, REPORT
 from traincope.viewer.pages import PAGES
-from traincope.viewer.serving import bound
+from traincope.viewer.planning import document, prediction, values
+from traincope.viewer.view import View
 
-SAMPLES = Path(__file__).parents[2] / "sample_runs"
 SLUGS = [page.slug for page in PAGES]
-RUNS = ("demo", "demo-3d", "format-1", "hostile", "no-steps", "missing", "imported")
 DRAWN = "#timeline .js-plotly-plot .xtick text"
 QUIET = 30_000
+CUT_OFF = """() => [...document.querySelectorAll("body *")].filter((e) =>
+  e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".scroll, .js-plotly-plot")
+).map((e) => e.outerHTML.slice(0, 120))"""
+"""What reaches beyond the window, tables that scroll by themselves left out."""
 Go = Callable[..., Visit]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    folder = tmp_path_factory.mktemp("runs")
-    runs = (
-        *(SAMPLES / name for name in RUNS[:3]),
-        awkward.hostile(folder / "hostile"),
-        awkward.no_steps(folder / "no-steps"),
-        awkward.with_missing_ranks(SAMPLES / "demo", folder / "missing"),
-        awkward.imported(folder / "imported"),
-    )
-    return shelf(*runs, cache=folder / "cache", price_per_gpu_hour=2.5)
-
-
-@pytest.fixture(scope="module")
-def address(library: Library) -> Iterator[str]:
-    server = bound(library, port=0)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def shown(visit: Go, address: str, where: str, **options: Any) -> Visit:
@@ -74,9 +54,10 @@ def wait_for_search(page: Page, part: str) -> None:
 def test_every_page_of_a_run_loads_without_a_complaint_and_its_numbers_are_the_reports(
     visit: Go, address: str, library: Library, run: int
 ) -> None:
-    seen = shown(visit, address, f"/{SLUGS[0]}?run={run}")
-    document = json.loads(json.dumps(library[run].document))
-    numbers = 0
+    """Every other run at 1,920 pixels, the rest at 1,280."""
+    seen = shown(visit, address, f"/{SLUGS[0]}?run={run}", width=1920 if run % 2 else 1280)
+    told_by = documents(library, run)
+    numbers = dict.fromkeys(told_by, 0)
     for slug in SLUGS:
         seen.page.click(f"#tab-{slug}")
         expect(seen.page.locator(f"#tab-{slug}.here")).to_be_visible(timeout=QUIET)
@@ -84,13 +65,27 @@ def test_every_page_of_a_run_loads_without_a_complaint_and_its_numbers_are_the_r
         for told in seen.page.eval_on_selector_all(
             "data", "all => all.map(o => ({...o.dataset, value: o.value, text: o.textContent}))"
         ):
-            value = at(document, told["at"])
+            value = at(told_by[told["of"]], told["at"])
             assert (float(told["value"]), told["text"]) == (value, FORMS[told["as"]](value))
-            numbers += 1
-    assert numbers > (100 if run < 3 else 1)
+            numbers[told["of"]] += 1
+        assert seen.page.evaluate(CUT_OFF) == [], slug
+    assert numbers[REPORT] > (100 if run < 3 else 1)
+    assert numbers[PLAN] >= 12
+    assert (DIFF not in told_by) or numbers[DIFF] >= 20
     assert seen.complaints == []
     assert seen.went_to(besides=address) == []
     assert seen.page.evaluate("window.stolen") is None
+
+
+def documents(library: Library, run: int) -> Mapping[str, Any]:
+    """What the commands print of it; `diff` against the run that the page takes where none is asked for."""
+    found: dict[str, Any] = {REPORT: library[run].document}
+    chosen = values(View())
+    found[PLAN] = document(chosen, prediction(chosen))
+    own, other = (library[at].analysis for at in (run, 0 if run else 1))
+    if own is not None and other is not None and own.ledger.rank_steps:
+        found[DIFF] = diff_document(diff(other, own))
+    return {name: json.loads(json.dumps(of)) for name, of in found.items()}
 
 
 def at(document: Any, pointer: str) -> float:
@@ -207,6 +202,10 @@ def test_keys_move_zoom_search_and_go_back_to_the_whole(visit: Go, address: str)
     page.wait_for_function("!window.location.search.includes('from=')")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id").find('"q"') > 0
+    page.evaluate("document.activeElement.blur()")
+    for key, there in (("]", "pipeline"), ("[", "timeline"), ("[", "ledger")):
+        page.keyboard.press(key)
+        expect(page.locator(f"#tab-{there}.here")).to_be_visible(timeout=QUIET)
 
 
 def test_a_step_is_jumped_to_and_the_field_knows_it_when_the_link_is_opened(visit: Go, address: str) -> None:

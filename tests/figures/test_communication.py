@@ -1,43 +1,93 @@
 """The icicle of operations and the matrix of waits."""
 
 import numpy as np
-import pytest
+import plotly.graph_objects as go
 
 from tests.report.example import MS, analysis
-from traincope.analysis import GroupWait
-from traincope.figures.icicle import communication_icicle
+from traincope.analysis import Called, GroupWait
+from traincope.figures.icicle import communication_difference, communication_icicle
+from traincope.figures.sent import without_places
 from traincope.figures.wait_matrix import wait_matrix
 from traincope.palette import colour
 
 
+def paths(icicle: go.Icicle) -> dict[str, int]:
+    """Names from the outermost box to each -> where it is among the boxes."""
+    name = dict(zip(icicle.ids, icicle.labels, strict=True))
+    parent = dict(zip(icicle.ids, icicle.parents, strict=True))
+
+    def path(key: str) -> str:
+        return "/".join(filter(None, [parent[key] and path(parent[key]), name[key]]))
+
+    return {path(key).removeprefix("communication").lstrip("/"): at for at, key in enumerate(icicle.ids)}
+
+
 def test_operations_are_split_into_waiting_exposed_and_hidden_transfer() -> None:
     """Of 6 rank steps. pp send: 18 ms exposed transfer. fsdp all_gather: 15 ms waiting, 6 ms hidden."""
-    (icicle,) = communication_icicle(analysis().comm, rank_steps=6).data
-    sizes = dict(zip(icicle.ids, icicle.values, strict=True))
-    assert sizes == pytest.approx(
-        {
-            "all": 6.5 * MS,
-            "0": 3 * MS,
-            "0.0": 3 * MS,
-            "0.0.exposed transfer": 3 * MS,
-            "1": 3.5 * MS,
-            "1.0": 3.5 * MS,
-            "1.0.wait": 2.5 * MS,
-            "1.0.hidden transfer": 1 * MS,
-        }
-    )
-    names = dict(zip(icicle.ids, icicle.labels, strict=True))
-    assert (names["0"], names["0.0"], names["1.0.wait"]) == ("pp", "send", "wait")
-    painted = dict(zip(icicle.ids, icicle.marker.colors, strict=True))
-    assert painted["1.0.wait"] == colour("exposed_wait[fsdp]")
-    assert painted["0.0.exposed transfer"] == colour("exposed_transfer[pp]")
+    (icicle,) = communication_icicle(without_places(analysis().comm), rank_steps=6).data
+    at = paths(icicle)
+    assert {path: icicle.values[number] for path, number in at.items()} == {
+        "": 6.5 * MS,
+        "fsdp": 3.5 * MS,
+        "fsdp/all_gather": 3.5 * MS,
+        "fsdp/all_gather/wait": 2.5 * MS,
+        "fsdp/all_gather/hidden transfer": 1 * MS,
+        "pp": 3 * MS,
+        "pp/send": 3 * MS,
+        "pp/send/exposed transfer": 3 * MS,
+    }
+    assert icicle.marker.colors[at["fsdp/all_gather/wait"]] == colour("exposed_wait[fsdp]")
+    assert icicle.marker.colors[at["pp/send/exposed transfer"]] == colour("exposed_transfer[pp]")
 
 
-def test_every_part_is_as_long_as_what_it_holds() -> None:
-    (icicle,) = communication_icicle(analysis().comm, rank_steps=6).data
-    for key, size in zip(icicle.ids, icicle.values, strict=True):
-        inside = [v for v, parent in zip(icicle.values, icicle.parents, strict=True) if parent == key]
-        assert not inside or sum(inside) == pytest.approx(size)
+def test_between_an_operation_and_its_parts_is_where_it_was_called_the_longest_first() -> None:
+    """Of 2 rank steps; what is known of one place of an operation only says so of the others."""
+    calls = [
+        Called("tp", "all_reduce", "", 4, 0, 4),
+        Called("tp", "all_reduce", "forward <b>0", 14, 6, 20),
+        Called("tp", "broadcast", "", 2, 0, 0),
+    ]
+    (icicle,) = communication_icicle(calls, rank_steps=2).data
+    assert {path: icicle.values[number] for path, number in paths(icicle).items()} == {
+        "": 13,
+        "tp": 13,
+        "tp/all_reduce": 12,
+        "tp/all_reduce/forward &lt;b&gt;0": 10,
+        "tp/all_reduce/forward &lt;b&gt;0/wait": 3,
+        "tp/all_reduce/forward &lt;b&gt;0/exposed transfer": 7,
+        "tp/all_reduce/nothing recorded around it": 2,
+        "tp/all_reduce/nothing recorded around it/exposed transfer": 2,
+        "tp/broadcast": 1,
+        "tp/broadcast/hidden transfer": 1,
+    }
+
+
+def test_of_many_places_the_shortest_are_one() -> None:
+    calls = [Called("fsdp", "all_gather", f"forward layers.{at}", 10 * at, 0, 0) for at in range(1, 21)]
+    at = paths(communication_icicle(calls, rank_steps=1).data[0])
+    places = [path.split("/")[2] for path in at if path.count("/") == 2]
+    assert places == [f"forward layers.{number}" for number in range(20, 4, -1)] + ["4 places more"]
+
+
+def test_two_ranks_differ_in_colour_and_have_the_mean_of_their_lengths() -> None:
+    """10 and 4 of waiting a step, 6 and 6 of transfer, and an operation that only the second calls."""
+    first = [Called("fsdp", "all_gather", "F", 12, 20, 32)]
+    second = [Called("fsdp", "all_gather", "F", 18, 12, 30), Called("fsdp", "reduce_scatter", "B", 6, 0, 6)]
+    (icicle,) = communication_difference(first, second, rank_steps=(2, 3), names=("rank 3", "rank 5")).data
+    told = {path: (icicle.values[at], icicle.marker.colors[at]) for path, at in paths(icicle).items()}
+    assert told == {
+        "": (14, 4),
+        "fsdp": (14, 4),
+        "fsdp/all_gather": (13, 6),
+        "fsdp/all_gather/F": (13, 6),
+        "fsdp/all_gather/F/wait": (7, 6),
+        "fsdp/all_gather/F/exposed transfer": (6, 0),
+        "fsdp/reduce_scatter": (1, -2),
+        "fsdp/reduce_scatter/B": (1, -2),
+        "fsdp/reduce_scatter/B/exposed transfer": (1, -2),
+    }
+    assert (icicle.marker.cmin, icicle.marker.cmax) == (-6, 6)
+    assert list(icicle.customdata[paths(icicle)["fsdp/all_gather/F/wait"]]) == ["6 ns more", "10 ns", "4 ns"]
 
 
 def test_waits_by_group_and_rank() -> None:

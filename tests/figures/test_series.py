@@ -1,10 +1,11 @@
-"""Memory and logged values over steps."""
+"""Memory, logged values and GPUs' readings over steps."""
 
 import numpy as np
 
 from traincope.analysis import Samples
 from traincope.figures.losses import logged_curves, names_to_draw
 from traincope.figures.memory import memory_over_steps
+from traincope.figures.readings import gpu_readings
 
 MIB = 1 << 20
 
@@ -62,3 +63,22 @@ def test_each_name_has_a_row_above_the_next() -> None:
     layout = logged_curves([series(0, "loss", 1.0), series(0, "<b>lr</b>", 1.0)]).layout
     assert layout.yaxis.domain[0] > layout.yaxis2.domain[1]
     assert layout.yaxis2.title.text == "&lt;b&gt;lr&lt;/b&gt;"
+
+
+def test_what_gpus_read_is_their_mean_in_a_band_from_the_least_to_the_most() -> None:
+    """Power is recorded in mW; rank 1's temperature in no step, its power in two of three."""
+    read = [
+        series(0, "temperature", 60, 70, 65),
+        series(0, "power", 500_000, 600_000, 700_000),
+        series(1, "power", 300_000, 400_000),
+    ]
+    figure = gpu_readings(read)
+    low, high, mean, *temperature = figure.data
+    assert [line.y.tolist() for line in (low, high, mean)] == [[300, 400, 700], [500, 600, 700], [400, 500, 700]]
+    assert [list(told) for told in mean.customdata] == [
+        ["300", "500", "rank 0"],
+        ["400", "600", "rank 0"],
+        ["700", "700", "rank 0"],
+    ]
+    assert [line.y.tolist() for line in temperature] == [[60, 70, 65]] * 3
+    assert [axis.title.text for axis in figure.select_yaxes()] == ["power, W", "temperature, C"]

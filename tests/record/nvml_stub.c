@@ -106,7 +106,7 @@ int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncor
     return SUCCESS;
 }
 
-/* What the agent asks for: always the same. Of the errors of NVLinks it counts those of recoveries not. */
+/* What the agent and the readings ask for: always the same. Of the errors of NVLinks it counts those of recoveries not. */
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
     (void)device; UNLESS_REFUSED; *milliwatts = 612500; return SUCCESS;
 }
@@ -115,6 +115,9 @@ int nvmlDeviceGetClockInfo(void *device, int type, unsigned *megahertz) {
 }
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
     (void)device; UNLESS_REFUSED; *celsius = sensor == 0 ? 61 : 0; return SUCCESS;
+}
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates) {
+    (void)device; UNLESS_REFUSED; rates[0] = 97; rates[1] = 40; return SUCCESS;
 }
 
 typedef struct {

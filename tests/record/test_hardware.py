@@ -116,6 +116,15 @@ class Recorded:
         ]
 
     @property
+    def readings(self) -> dict[str, set[int]]:
+        """What the training's thread wrote of them."""
+        main = self.rank.thread("main")
+        read = main[main["kind"] == Kind.GPU]
+        return {
+            self.rank.name(at): set(read["value"][read["name"] == at].tolist()) for at in set(read["name"].tolist())
+        }
+
+    @property
     def events(self) -> list[tuple[str, dict[str, Any]]]:
         records = [record for thread in self.rank.threads for record in self.rank.thread(thread)]
         events = sorted((r for r in records if r["kind"] == Kind.EVENT), key=lambda r: int(r["start_ns"]))
@@ -165,7 +174,9 @@ def play(library: Path, tmp_path: Path) -> Play:
     return Play(library, tmp_path)
 
 
-def test_a_throttled_gpu_an_ecc_error_a_bad_row_and_an_xid_are_told_once_and_in_order(play: Play) -> None:
+def test_a_throttled_gpu_an_ecc_error_a_bad_row_and_an_xid_are_told_once_and_in_order_beside_its_readings(
+    play: Play,
+) -> None:
     played = play(
         Line(corrected=7),
         Line(corrected=7, reasons=POWER_CAP | IDLE),
@@ -183,6 +194,7 @@ def test_a_throttled_gpu_an_ecc_error_a_bad_row_and_an_xid_are_told_once_and_in_
         ("gpu xid", {"xid": 48, "meaning": "uncorrectable (double bit) ECC error"}),
     ]
     assert {told["gpu"] for _, told in played.events} == {f"GPU-{GPU}"}
+    assert played.readings == {"power": {612_500}, "SM clock": {1_755}, "temperature": {61}, "utilization": {97}}
     assert played.state == "on"
 
 
@@ -284,7 +296,10 @@ def test_a_gpu_that_falls_off_the_bus_is_told_once_and_asked_no_more(play: Play)
         ("gpu lost", {"why": "GPU is lost"}),
     ]
     lost = "(GPU is lost)"
-    assert played.state == f"absent: no throttling {lost}, ECC errors {lost}, row remapping {lost}, XIDs {lost}"
+    assert (
+        played.state
+        == f"absent: no throttling {lost}, ECC errors {lost}, row remapping {lost}, readings {lost}, XIDs {lost}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,8 +318,11 @@ def test_a_gpu_or_driver_that_nvml_does_not_find_is_absent(
 
 
 def test_of_a_mig_instance_the_gpu_it_is_a_part_of_is_watched_and_the_events_say_so(play: Play) -> None:
-    ((_, told),) = play(Line(), Line(reasons=SLOWDOWN), uuid=INSTANCE).events
+    """Which tells no utilization then."""
+    played = play(Line(), Line(reasons=SLOWDOWN), uuid=INSTANCE, refuse="nvmlDeviceGetUtilizationRates=3")
+    ((_, told),) = played.events
     assert told["gpu"] == f"GPU-{GPU}"
+    assert played.readings.keys() == {"power", "SM clock", "temperature"}
     assert told["of"] == "the whole GPU, shared in MIG mode"
 
 

@@ -1,9 +1,12 @@
 """The plan page's fields, and what they make of a model."""
 
+import json
+
 import pytest
 
+from traincope.cli.main import main
 from traincope.errors import UsageError
-from traincope.viewer.pages.plan import PRESETS, prediction
+from traincope.viewer.planning import PRESETS, document, prediction
 
 MIXTRAL = PRESETS["8x7B on 64"]
 
@@ -23,3 +26,17 @@ def test_experts_are_sent_over_an_axis_of_their_own_and_their_memory_is_shared_b
 def test_a_model_without_experts_has_no_axis_of_theirs() -> None:
     with pytest.raises(UsageError, match="ep = 8 needs experts; the model has none"):
         prediction({**MIXTRAL, "experts": "0"})
+
+
+def test_what_the_page_shows_of_memory_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first preset, told to `traincope plan memory`."""
+    sizes = "--layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ffn 28672 --vocab 128256 --seq 8192"
+    mesh = "--dp 4 --tp 8 --pp 2 --zero 1 --microbatches 32 --schedule 1f1b --recompute selective"
+    how = "--gated-mlp --untied --flash --no-dropout --format json"
+    with pytest.raises(SystemExit) as left:
+        main(["plan", "memory", *f"{sizes} {mesh} {how}".split()])
+    assert left.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    chosen = PRESETS["70B on 64"]
+    shown = document(chosen, prediction(chosen))
+    assert (shown["ranks"], shown["largest_bytes"]) == (printed["ranks"], printed["largest_bytes"])

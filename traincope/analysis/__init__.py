@@ -10,14 +10,16 @@ with something changed, `diff` compares two runs.
 `gpu_partition` and `kernels` (with `kernel_classes`, `products`, `overlap`) read kernel traces; `contention` says what
 axes cost each other on the wire. `finer_losses` lists losses by their causes, `cost` says what time costs in
 rank-hours and money.
-`group_waits`, `own_work`, `gaps` and `samples` are what pictures need beside that: who waited where, whose work is
-long since when, what each gap of a pipeline step is, and what was looked at once a step.
+`group_waits`, `call_sites`, `own_work`, `gaps` and `samples` are what pictures need beside that: who waited where,
+which block sent what, whose work is long since when, what each gap of a pipeline step is, and what was looked at once
+a step.
 `endings`, `logged`, `slowness` and `marks` make the stream of `faults`; `memory`, `experts` and `goodput` stand alone.
 `analyze` runs them: a new analysis is one file, one field of `Analysis` and one line there.
 """
 
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.bubble import Bubble, StageBubble
+from traincope.analysis.call_sites import Called, RankCalls, all_calls
 from traincope.analysis.comm import AxisOperation, MessageSize
 from traincope.analysis.contention import Contention
 from traincope.analysis.cost import Cost, cost, price_of, rank_hours
@@ -38,7 +40,7 @@ from traincope.analysis.ledger import Ledger, RankLedger
 from traincope.analysis.memory import MemoryUse
 from traincope.analysis.own_work import OwnWork, own_work
 from traincope.analysis.roots import Root
-from traincope.analysis.samples import Samples, logged_samples, memory_samples
+from traincope.analysis.samples import Samples, gpu_samples, logged_samples, memory_samples
 from traincope.analysis.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.uneven import Uneven
 from traincope.analysis.utilization import Utilization, waterfall_of
@@ -49,6 +51,7 @@ __all__ = [
     "AxisOperation",
     "Basis",
     "Bubble",
+    "Called",
     "Change",
     "ClassTime",
     "Contention",
@@ -77,6 +80,7 @@ __all__ = [
     "OwnTime",
     "OwnWork",
     "Prediction",
+    "RankCalls",
     "RankLedger",
     "RankWait",
     "Root",
@@ -90,11 +94,13 @@ __all__ = [
     "Stragglers",
     "Uneven",
     "Utilization",
+    "all_calls",
     "analyze",
     "cost",
     "diff",
     "dropped_steps",
     "finer_losses",
+    "gpu_samples",
     "guessed_steps",
     "logged_samples",
     "memory_samples",

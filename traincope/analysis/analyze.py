@@ -16,6 +16,7 @@ from traincope.analysis.bubble import (
     theory,
     usual_work_ns,
 )
+from traincope.analysis.call_sites import RankCalls, rank_calls
 from traincope.analysis.comm import AxisOperation, communication
 from traincope.analysis.coverage import LeftOut, left_out
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
@@ -70,6 +71,8 @@ class Analysis:
     """By time; marks (checkpoints, evaluations, events) among them."""
     group_waits: tuple[GroupWait, ...] = ()
     """Of the groups in which a rank waited."""
+    calls: tuple[RankCalls, ...] = ()
+    """What each rank called from where; none, where the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
     experts: ExpertLoads | None = None
     """None: the training logged nothing of experts."""
@@ -108,6 +111,7 @@ def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
     waited = {}
     courses = {}
     tracks = {}
+    calls = []
     ledgers = []
     for rank in timeline.ranks:
         ends = window_ends(rank, steps)
@@ -129,11 +133,13 @@ def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
         if whole:
             released = releases(rank, pieces, split, instances=instances, wire=wire, last=last)
             tracks[rank.rank] = track(pieces, split, released)
+            calls.append(rank_calls(rank, pieces, split, counted=own.counted, instances=instances, wire=wire))
         ledgers.append(own)
     ledger = assemble(tuple(ledgers), left_out=out)
     roots, path = jitter_roots(ledger, courses), critical_path(timeline, ledger, tracks) if whole else None
     found = _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
-    return replace(found, critical_path=path, group_waits=group_waits(timeline, waited))
+    waits = group_waits(timeline, waited)
+    return replace(found, critical_path=path, group_waits=waits, calls=tuple(calls))
 
 
 def _analysis(

@@ -1,4 +1,4 @@
-"""What was looked at once a step, as series: memory, and what the training logged."""
+"""What was looked at once a step, as series: memory, what the training logged, what the GPUs read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Samples:
     steps: NDArray[np.int64]
     """Rising; looks outside of steps are left out."""
     values: NDArray[np.float64]
-    """Beside `steps`: bytes of memory, else as it was logged, which may be NaN."""
+    """Beside `steps`: bytes of memory, of a GPU in the unit of `GPU_READINGS`, else as it was logged: maybe NaN."""
 
 
 def memory_samples(timeline: Timeline) -> tuple[Samples, ...]:
@@ -32,6 +32,11 @@ def logged_samples(timeline: Timeline) -> tuple[Samples, ...]:
     """What `run.log()` was given, but for what `experts` reads."""
     found = (one for rank in timeline.ranks for one in _samples(rank, Kind.SCALAR))
     return tuple(one for one in found if one.name not in (PADDING, DROPPED) and not TOKENS.fullmatch(one.name))
+
+
+def gpu_samples(timeline: Timeline) -> tuple[Samples, ...]:
+    """What each rank's GPU read, every few seconds, in the step that was over then."""
+    return tuple(found for rank in timeline.ranks for found in _samples(rank, Kind.GPU))
 
 
 def _samples(rank: RankTimeline, kind: Kind) -> Iterator[Samples]:

@@ -1,8 +1,11 @@
-"""Faults of the GPU this process trains on, as events: slowed clocks, ECC errors, remapped rows, XIDs.
+"""Faults of the GPU this process trains on, as events: slowed clocks, ECC errors, remapped rows, XIDs; and readings.
 
 A thread of ours asks NVML and the training's thread never does; CUDA is neither initialised nor
 called into from that thread. XIDs come by themselves, everything else is looked at every
 `LOOK_SECONDS`, so that such an event happened up to `seen_within_seconds` before it was written.
+
+Readings (power, clock, temperature, utilization) are written by the training's thread between steps, the latest
+ones: records of another thread would hide that the training hangs.
 """
 
 import sys
@@ -14,9 +17,10 @@ from time import monotonic_ns
 from types import ModuleType
 from typing import TypeVar
 
+from traincope.events import Kind, Phase
 from traincope.record.gpus import gpu_in_use
 from traincope.record.guard import guard
-from traincope.record.measures import EccErrors, Measure, RowRemapping, Throttling
+from traincope.record.measures import EccErrors, Measure, Readings, RowRemapping, Throttling
 from traincope.record.nvml import LIBRARY, Gpu, Refusal, has_driver, load
 from traincope.record.recorder import Recorder
 from traincope.record.xids import meaning
@@ -79,9 +83,16 @@ class Hardware:
             return
         if self._watch is None:
             self._begin(self._nvml)
-        elif self._watch.state != self._said:
+            return
+        self._write(self._watch.readings.take())
+        if self._watch.state != self._said:
             self._recorder.probes[self.name] = self._said = self._watch.state
             self._recorder.note()
+
+    def _write(self, readings: Mapping[str, int]) -> None:
+        now, recorder = monotonic_ns(), self._recorder
+        for name, value in readings.items():
+            recorder.main.write(Kind.GPU, now, now, Phase.NONE, recorder.names.intern(name), value=value)
 
     def _begin(self, nvml: ModuleType) -> None:
         now = monotonic_ns()
@@ -101,7 +112,8 @@ class _Watch:
         self._recorder = recorder
         self._nvml = nvml
         self._uuid = uuid
-        self._measures: list[Measure] = [Throttling(), EccErrors(), RowRemapping()]
+        self.readings = Readings()
+        self._measures: list[Measure] = [Throttling(), EccErrors(), RowRemapping(), self.readings]
         """Those that NVML has not refused yet."""
         self._listens = True
         """Whether it has not refused XIDs."""

@@ -1,10 +1,11 @@
 """What is new about a GPU each time one looks: a measure keeps what it saw before."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from traincope.record.nvml import Gpu, RemappedRows
+from traincope.events import GPU_READINGS
+from traincope.record.nvml import Gpu, Refusal, RemappedRows
 
 Happening = tuple[str, dict[str, object]]
 """An event's name and details."""
@@ -85,3 +86,43 @@ class RowRemapping:
         before, self._before = self._before, rows
         is_news = rows.pending or rows.failure if before is None else rows != before
         return [("gpu rows remapped", rows._asdict())] if is_news else []
+
+
+GAUGES: tuple[Callable[[Gpu], int], ...] = (
+    Gpu.power_milliwatts,
+    Gpu.sm_clock_mhz,
+    Gpu.temperature_celsius,
+    Gpu.utilization_percent,
+)
+"""What is asked for each of GPU_READINGS, in their order."""
+
+
+class Readings:
+    """Power, clock, temperature, utilization: no event, the training's thread writes the latest of them down."""
+
+    name = "readings"
+
+    def __init__(self) -> None:
+        self._gauges = dict(zip(GPU_READINGS, GAUGES, strict=True))
+        """Those that the GPU has not refused: in MIG mode it tells no utilization."""
+        self._latest: Mapping[str, int] = {}
+
+    def look(self, gpu: Gpu, _now_ns: int) -> list[Happening]:
+        told = {name: self._ask(gpu, name) for name in tuple(self._gauges)}
+        self._latest = {name: value for name, value in told.items() if value is not None}
+        return []
+
+    def take(self) -> Mapping[str, int]:
+        """What was read since it was last taken."""
+        taken, self._latest = self._latest, {}
+        return taken
+
+    def _ask(self, gpu: Gpu, name: str) -> int | None:
+        """Raises Refusal where the GPU itself is gone."""
+        try:
+            return self._gauges[name](gpu)
+        except Refusal as refusal:
+            if gpu.is_gone(refusal):
+                raise
+            del self._gauges[name]
+            return None

@@ -123,6 +123,10 @@ class Gpu:
     def temperature_celsius(self) -> int:
         return cast(int, self._ask("nvmlDeviceGetTemperature", self._handle, self._nvml.NVML_TEMPERATURE_GPU))
 
+    def utilization_percent(self) -> int:
+        """Of the time since it was last looked at by the driver (up to a second), in which a kernel ran."""
+        return cast(Any, self._ask("nvmlDeviceGetUtilizationRates", self._handle)).gpu  # type: ignore[no-any-return]
+
     def nvlink_errors(self) -> int:
         """Of all its links, since the driver was loaded. Raises Refusal also where it has none."""
         fields = [getattr(self._nvml, name) for name in NVLINK_ERRORS]

@@ -43,7 +43,7 @@ from traincope.store.reading import find_run
 from traincope.store.records import read_records
 from traincope.store.segments import SegmentRecords, own_events
 
-OURS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS)
+OURS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
 """Kinds whose names only traincope gives."""
 
 STACKS = frozenset((FATAL_FILE, *map(signal_file, Signals.__members__)))

@@ -136,8 +136,9 @@ def _show(app: dash.Dash, library: Library) -> None:
         asked = Asked(view=view, opened=opened, library=library, theme=theme)
         lacking = _lacking(page, opened)
         now = {"page": page.slug, "run": view.run, "theme": theme, "whole": lacking is None}
-        if now == shown and page.update is not None and lacking is None:
-            for name, properties in page.update(asked).items():
+        of_no_run = page.needs is Needs.NOTHING and dash.ctx.triggered_id == "generation"
+        if now == shown and lacking is None and (page.update is not None or of_no_run):
+            for name, properties in (page.update(asked) if page.update else {}).items():
                 dash.set_props(name, dict(properties))
             return dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
         return _content(page, asked, lacking), page.slug, _tabs(page, view), _runs(library, view), now

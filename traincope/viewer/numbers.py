@@ -1,4 +1,4 @@
-"""Numbers of the report on a page: each carries where in `report --format json` it stands, and its exact value."""
+"""Numbers on a page: each carries its exact value, and where in the JSON of a command it stands."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -6,11 +6,11 @@ from typing import Any, Literal
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.report.schema import Document
 from traincope.units import (
     MISSING,
     count,
     duration,
+    flops,
     gigabytes_per_second,
     milliseconds,
     money,
@@ -19,11 +19,36 @@ from traincope.units import (
     size,
 )
 
-Form = Literal["share", "milliseconds", "duration", "size", "count", "gigabytes", "mean", "hours", "money", "ppm"]
+Form = Literal[
+    "share",
+    "milliseconds",
+    "duration",
+    "seconds",
+    "size",
+    "count",
+    "gigabytes",
+    "mean",
+    "hours",
+    "money",
+    "ppm",
+    "flops",
+    "probability",
+    "more_share",
+    "more_duration",
+]
+REPORT, DIFF, PLAN = "report", "diff", "plan"
+
+
+def _more(written: Callable[[float], str]) -> Callable[[float], str]:
+    """A difference."""
+    return lambda value: f"{'+' if value > 0 else ''}{written(value)}"
+
+
 FORMS: Mapping[str, Callable[[float], str]] = {
     "share": share,
     "milliseconds": milliseconds,
     "duration": duration,
+    "seconds": lambda value: duration(value * 1e9),
     "size": size,
     "count": lambda value: count(round(value)),
     "gigabytes": gigabytes_per_second,
@@ -31,21 +56,25 @@ FORMS: Mapping[str, Callable[[float], str]] = {
     "hours": rank_hours,
     "money": money,
     "ppm": lambda value: f"{value:.2f}",
+    "flops": flops,
+    "probability": lambda value: f"{value:.3f}",
+    "more_share": _more(share),
+    "more_duration": _more(duration),
 }
 """How a number is written."""
 
 
-def number(document: Document, *path: str | int, form: Form) -> Component:
-    """The number at `path` of the document; missing reads "-"."""
+def number(document: Mapping[str, object], *path: str | int, form: Form, of: str = REPORT) -> Component:
+    """The number at `path` of the document that `of` prints; missing reads "-"."""
     value = found(document, *path)
     if value is None:
         return html.Span(MISSING, className="missing")
     pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in path)
-    source: dict[str, Any] = {"data-at": pointer, "data-as": form}
+    source: dict[str, Any] = {"data-of": of, "data-at": pointer, "data-as": form}
     return html.Data(FORMS[form](value), value=repr(value), **source)
 
 
-def found(document: Document, *path: str | int) -> float | None:
+def found(document: Mapping[str, object], *path: str | int) -> float | None:
     """None where something on the way is null, or no number."""
     at: object = document
     for key in path:
@@ -58,6 +87,6 @@ def found(document: Document, *path: str | int) -> float | None:
     return at if isinstance(at, int | float) and not isinstance(at, bool) else None
 
 
-def tile(name: str, value: Component | str, *, note: str = "") -> Component:
+def tile(name: str, value: Component | str | list[Component | str], *, note: str = "") -> Component:
     """A number to be read from afar."""
     return html.Div([html.B(value), html.Span(name), html.Span(f" {note}" if note else "")], className="tile")

@@ -16,7 +16,7 @@ from traincope.report import to_document, to_json
 from traincope.store.tiles import DOCUMENT_FILE, VERSION, TilesWriter
 from traincope.timeline import Timeline, match_instances, open_run
 
-KEPT = (Kind.STEP, Kind.MEMORY, Kind.SCALAR, Kind.EVENT, Kind.FLOPS)
+KEPT = (Kind.STEP, Kind.MEMORY, Kind.SCALAR, Kind.EVENT, Kind.FLOPS, Kind.GPU)
 """Records of a rank that pages look at beside the tiles: a few a step."""
 
 

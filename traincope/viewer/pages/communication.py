@@ -1,18 +1,27 @@
-"""Communication: what was sent on which axis, how long it took, and who waited in which group."""
+"""Communication: what was sent on which axis and called from where, how long it took, and who waited in which group."""
 
 from collections.abc import Sequence
 
+from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import AxisOperation
-from traincope.figures.icicle import communication_icicle
+from traincope.analysis import Analysis, AxisOperation, Called, RankCalls, all_calls
+from traincope.figures.icicle import communication_difference, communication_icicle
+from traincope.figures.sent import without_places
 from traincope.figures.wait_matrix import wait_matrix
 from traincope.units import count, duration, gigabytes_per_second, size
-from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.components import absent, field, parameter, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 HEADS = ("axis", "operation", "count", "bytes", "transfer", "waiting", "exposed", "bus GB/s")
+OF, AGAINST, ALL_RANKS = "of", "against", "all ranks"
+MOST_RANKS = 512
+BLOCKS_MISSING = (
+    "Which block of the model called is not recorded below level 2: a call is known by its phase or pipeline action. "
+    "traincope.run(level=2) or TRAINCOPE_LEVEL=2 records blocks; a running job begins to when 2 is written to the file "
+    "level in its run directory."
+)
 SIZE_HEADS = ("axis", "operation", "up to", "count", "transfer", "mean transfer", "bus GB/s")
 
 
@@ -20,22 +29,13 @@ def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
     if not analysis.comm:
         return [absent(_why_not(asked))]
-    shown = []
-    if analysis.ledger.rank_steps:
-        icicle = communication_icicle(analysis.comm, rank_steps=analysis.ledger.rank_steps)
-        shown.append(
-            section(
-                "Of one rank in one step",
-                graph(icicle, theme=asked.theme),
-                note="axis, operation, and what of it was waiting, exposed, hidden",
-            )
-        )
+    shown = _calls(asked) if analysis.ledger.rank_steps else []
     if analysis.group_waits:
         steps = max((rank.num_counted for rank in analysis.ledger.ranks), default=0)
         shown.append(
             section(
                 "Who waited in which group",
-                graph(wait_matrix(analysis.group_waits, steps=max(steps, 1)), theme=asked.theme),
+                asked.graph(wait_matrix(analysis.group_waits, steps=max(steps, 1))),
             )
         )
     return [
@@ -47,6 +47,54 @@ def render(asked: Asked) -> Sequence[Component]:
             note="sums over all ranks and counted steps; each is as large as said, or more than half of it",
         ),
     ]
+
+
+def _calls(asked: Asked) -> list[Component]:
+    """Of all ranks or one, or of one against another."""
+    ranks = {rank.rank: rank for rank in asked.analysis.calls if rank.num_steps}
+    of, against = (ranks.get(-1 if wanted is None else wanted) for wanted in map(asked.view.whole, (OF, AGAINST)))
+    in_blocks = any(rank.in_blocks for rank in ranks.values())
+    drawn = _compared(asked, of, against) if against is not None else _alone(asked, of)
+    where = [] if in_blocks else [absent(BLOCKS_MISSING)]
+    if len(ranks) < 2:
+        return [drawn, *where]
+    choices = [
+        field("of", _choice(OF, list(ranks), of, none=ALL_RANKS)),
+        field("against", _choice(AGAINST, list(ranks), against, none="nobody")),
+    ]
+    return [html.Div(choices, className="controls"), drawn, *where]
+
+
+def _alone(asked: Asked, of: RankCalls | None) -> Component:
+    calls, rank_steps = _sums(asked.analysis, of)
+    drawn = communication_icicle(calls, rank_steps=rank_steps)
+    note = "axis, operation, where it was called, and what of it was waiting, exposed, hidden"
+    return section(f"Of {'one rank' if of is None else _name(of)} in one step", asked.graph(drawn), note=note)
+
+
+def _compared(asked: Asked, of: RankCalls | None, against: RankCalls) -> Component:
+    (calls, steps), (theirs, their_steps) = _sums(asked.analysis, of), _sums(asked.analysis, against)
+    names = _name(of), _name(against)
+    drawn = communication_difference(calls, theirs, rank_steps=(steps, their_steps), names=names)
+    note = f"as wide as the mean of both, orange where {names[0]} took longer, blue where {names[1]} did"
+    return section(f"{names[0]} against {names[1]}, in one step".capitalize(), asked.graph(drawn), note=note)
+
+
+def _choice(name: str, ranks: Sequence[int], chosen: RankCalls | None, *, none: str) -> Component:
+    options = [{"label": f"rank {rank}", "value": str(rank)} for rank in ranks[:MOST_RANKS]]
+    value = None if chosen is None else str(chosen.rank)
+    return dcc.Dropdown(id=parameter(name), options=options, value=value, placeholder=none, className="faults")
+
+
+def _sums(analysis: Analysis, of: RankCalls | None) -> tuple[Sequence[Called], int]:
+    """And how many steps of a rank they hold."""
+    if of is not None:
+        return of.calls, of.num_steps
+    return all_calls(analysis.calls) or without_places(analysis.comm), analysis.ledger.rank_steps
+
+
+def _name(of: RankCalls | None) -> str:
+    return ALL_RANKS if of is None else f"rank {of.rank}"
 
 
 def _why_not(asked: Asked) -> str:

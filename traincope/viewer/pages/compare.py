@@ -1,15 +1,18 @@
-"""Compare: two runs beside each other, a step against a step."""
+"""Compare: two runs beside each other, a step against a step, in the numbers of `traincope diff`."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import Analysis, Diff, diff
+from traincope.analysis import Analysis, Diff, Moved, diff
 from traincope.analysis.diff import Basis
 from traincope.analysis.diff_series import step_series
-from traincope.units import MISSING, count, duration, share
+from traincope.report.diff import diff_document
+from traincope.units import MISSING
 from traincope.viewer.components import absent, field, parameter, said, section, table
+from traincope.viewer.numbers import DIFF, Form, number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 OTHER = "other"
@@ -36,7 +39,7 @@ def render(asked: Asked) -> Sequence[Component]:
     found = diff(theirs, asked.analysis)
     return [
         field("with", choice),
-        section("This run against the other", html.Ul([html.Li(said(line)) for line in _answer(found)])),
+        section("This run against the other", html.Ul([html.Li(line) for line in _answer(found)])),
         section("Term by term", _terms(found), note=_basis(found)),
         *_new_findings(found),
         section("What else differs", _settings(found)),
@@ -48,61 +51,66 @@ def _comparable(analysis: Analysis) -> bool:
     return bool(analysis.ledger.rank_steps) and bool(len(step_series(analysis)))
 
 
-def _answer(found: Diff) -> Iterator[str]:
+Line = list[Component | str]
+
+
+def _answer(found: Diff) -> Iterator[Line]:
     """In words, with the evidence."""
+    told = partial(number, diff_document(found), of=DIFF)
     if found.basis is Basis.SHARE:
-        yield f"{found.judgement.value}: only the shares of a step are compared"
+        yield [f"{found.judgement.value}: only the shares of a step are compared"]
     else:
-        yield f"{found.judgement.value}: a step takes {_change(found)}"
-    if found.interval is not None and found.step.before:
-        low, high = (share(bound / found.step.before) for bound in found.interval)
-        yield f"95 % interval {low} to {high}"
+        yield [f"{found.judgement.value}: a step takes ", told("step", "change_ratio", form="more_share")]
+    if found.interval is not None:
+        low, high = (told("interval", at, form="more_duration") for at in (0, 1))
+        yield ["95 % interval ", low, " to ", high]
     yield _sizes(found)
     if found.reason:
-        yield found.reason
+        yield [said(found.reason)]
     for moved in found.movers:
-        yield f"{moved.term.replace('_', ' ')} moved by {_signed(moved.change, found)} (p {moved.p:.3f})"
+        at = found.terms.index(moved)
+        change = told("terms", at, "change", form=_forms(found)[1])
+        yield [f"{_words(moved)} moved by ", change, " (p ", told("terms", at, "p", form="probability"), ")"]
 
 
-def _change(found: Diff) -> str:
-    ratio = found.change_ratio
-    return f"{'+' if ratio > 0 else ''}{share(ratio)}"
-
-
-def _sizes(found: Diff) -> str:
-    other, own = found.num_steps
+def _sizes(found: Diff) -> Line:
+    told = partial(number, diff_document(found), of=DIFF, form="count")
     together = f", {found.block_steps} at a time taken as one, for they depend on each other" * (found.block_steps > 1)
-    return f"{count(own, 'step')} of this run and {count(other, 'step')} of the other{together}"
+    return ["steps of this run: ", told("after", "steps"), ", of the other: ", told("before", "steps"), together]
 
 
 def _basis(found: Diff) -> str:
     return f"{found.basis.value}, typical; p: of so large a change by chance, all terms considered"
 
 
-def _signed(value: float, found: Diff) -> str:
-    return f"{'+' if value > 0 else ''}{_told(value, found)}"
-
-
-def _told(value: float, found: Diff) -> str:
-    return share(value) if found.basis is Basis.SHARE else duration(value)
+def _forms(found: Diff) -> tuple[Form, Form]:
+    """Of what a term takes, and of how it differs."""
+    return ("share", "more_share") if found.basis is Basis.SHARE else ("duration", "more_duration")
 
 
 def _terms(found: Diff) -> Component:
     """The largest change first, below the step's."""
-    order = sorted(found.terms, key=lambda moved: -abs(moved.change))
+    order = sorted(range(len(found.terms)), key=lambda at: -abs(found.terms[at].change))
+    places: list[tuple[Moved, tuple[str | int, ...]]] = [(found.step, ("step",))]
+    places += [(found.terms[at], ("terms", at)) for at in order]
+    told, (plain, signed) = partial(number, diff_document(found), of=DIFF), _forms(found)
     rows = [
         [
-            moved.term.replace("_", " "),
-            _told(moved.after, found),
-            _told(moved.before, found),
-            _signed(moved.change, found),
-            "-" if moved.p is None else f"{moved.p:.3f}",
+            _words(moved),
+            told(*path, "after", form=plain),
+            told(*path, "before", form=plain),
+            told(*path, "change", form=signed),
+            told(*path, "p", form="probability"),
             "moved" if moved.evident else "no evidence",
         ]
-        for moved in (found.step, *order)
+        for moved, path in places
         if moved.before or moved.after
     ]
     return table(("term", "this run", "the other", "difference", "p", ""), rows)
+
+
+def _words(moved: Moved) -> str:
+    return said(moved.term.replace("_", " "))
 
 
 def _new_findings(found: Diff) -> list[Component]:

@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 from traincope.analysis import CriticalPath
 from traincope.figures.critical_path import critical_path_step, fits
 from traincope.units import count, duration, share
-from traincope.viewer.components import absent, graph, said, section, table
+from traincope.viewer.components import absent, said, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -20,7 +20,7 @@ def render(asked: Asked) -> Sequence[Component]:
     if path is None or not path.steps:
         return [absent(f"There is no critical path: {path.reason}." if path and path.reason else _why_not(asked))]
     shown = path.median_step
-    drawn = graph(critical_path_step(shown), theme=asked.theme) if fits(path) else absent("It is too long to be drawn.")
+    drawn = asked.graph(critical_path_step(shown)) if fits(path) else absent("It is too long to be drawn.")
     there = asked.view.on("timeline", step=shown.number)
     link = html.P(dcc.Link(f"step {shown.number} on the timeline", href=there.address))
     note = f"step {shown.number}, of median length; waiting is drawn as what was waited for"

@@ -11,7 +11,7 @@ from traincope.figures.goodput import goodput_bars
 from traincope.figures.losses import logged_curves
 from traincope.figures.time_axis import instant
 from traincope.units import numbers
-from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -25,7 +25,7 @@ def render(asked: Asked) -> Sequence[Component]:
     if analysis.faults:
         began, ended = analysis.timeline.run.info.started_wall_ns, max(fault.at_ns for fault in analysis.faults)
         end = analysis.timeline.end_ns if analysis.timeline.ranks else ended
-        drawn = graph(fault_timeline(analysis.faults, began_ns=began, end_ns=max(end, ended)), theme=asked.theme)
+        drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=max(end, ended)))
         shown.append(section("What happened", drawn, _table(asked)))
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
@@ -33,13 +33,11 @@ def render(asked: Asked) -> Sequence[Component]:
         shown.append(absent("No attempt came to a step, so that there is no goodput."))
     else:
         shown.append(
-            section(
-                "What became of the job's time", graph(goodput_bars(analysis.goodput), theme=asked.theme), _parts(asked)
-            )
+            section("What became of the job's time", asked.graph(goodput_bars(analysis.goodput)), _parts(asked))
         )
     samples = logged_samples(analysis.timeline)
     if samples:
-        shown.append(section("What the training logged", graph(logged_curves(samples), theme=asked.theme)))
+        shown.append(section("What the training logged", asked.graph(logged_curves(samples))))
     else:
         shown.append(absent("The training logged no values (run.log(loss=...))."))
     return shown

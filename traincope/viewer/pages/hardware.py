@@ -1,14 +1,16 @@
-"""Hardware: what ran where, what the GPUs' driver told, and what kernel traces say the GPUs did."""
+"""Hardware: what ran where, what the GPUs and their driver told, and what kernel traces say the GPUs did."""
 
 from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
+from traincope.analysis import gpu_samples
 from traincope.figures.gpus import gpu_shares
 from traincope.figures.hardware import hardware_events, hardware_over_time
 from traincope.figures.kernels import kernel_classes
+from traincope.figures.readings import gpu_readings
 from traincope.units import numbers
-from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -19,26 +21,34 @@ MOST_ROWS = 64
 def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
     events = hardware_events(analysis.faults)
-    shown = [section("Where it ran", _hosts(asked))]
+    shown = [section("Where it ran", _hosts(asked)), _readings(asked)]
     if events:
         began = analysis.timeline.run.info.started_wall_ns
         end = max([event.at_ns for event in events] + ([analysis.timeline.end_ns] if analysis.timeline.ranks else []))
         shown.append(
-            section(
-                "What the driver told", graph(hardware_over_time(events, began_ns=began, end_ns=end), theme=asked.theme)
-            )
+            section("What the driver told", asked.graph(hardware_over_time(events, began_ns=began, end_ns=end)))
         )
     else:
         shown.append(absent("No GPU was throttled, lost or in error, or no driver was there to tell."))
     if analysis.gpu_partition:
-        shown.append(
-            section("What the GPUs did", graph(gpu_shares(analysis.gpu_partition), theme=asked.theme), _gpus(asked))
-        )
+        shown.append(section("What the GPUs did", asked.graph(gpu_shares(analysis.gpu_partition)), _gpus(asked)))
     if analysis.kernels is not None:
-        shown.append(section("Kernels", graph(kernel_classes(analysis.kernels), theme=asked.theme)))
+        shown.append(section("Kernels", asked.graph(kernel_classes(analysis.kernels))))
     if not analysis.gpu_partition and analysis.kernels is None:
         shown.append(absent("No kernel trace was recorded (level 3) or imported."))
     return shown
+
+
+def _readings(asked: Asked) -> Component:
+    """Over the steps; else why there is none."""
+    samples = gpu_samples(asked.analysis.timeline)
+    if samples:
+        drawn = asked.graph(gpu_readings(samples))
+        return section("What the GPUs read", drawn, note="mean over the ranks, from the least to the most of them")
+    probes = asked.document["recorder"]["probes"]
+    states = dict.fromkeys(probe["state"] for probe in probes if probe["name"] == "hardware")
+    why = "; ".join(states) or "not there"
+    return absent(f"Power, clock, temperature and utilization of the GPUs are not recorded. The probe hardware: {why}.")
 
 
 def _hosts(asked: Asked) -> Component:

@@ -15,7 +15,7 @@ from traincope.report.losses import PRICE, SCOPES, cause, largest, lead
 from traincope.report.priced import costly
 from traincope.report.schema import Document
 from traincope.units import duration, milliseconds, share
-from traincope.viewer.components import absent, field, graph, linked, parameter, section, table
+from traincope.viewer.components import absent, field, linked, parameter, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -35,16 +35,16 @@ def render(asked: Asked) -> Sequence[Component]:
         html.Div([field("of", _choice(analysis, of)), field("behind", _terms(analysis, behind))], className="controls"),
         section(
             "Where a step went",
-            graph(waterfall(shares, step_ns=step_ns), theme=asked.theme, id=linked("term")),
+            asked.graph(waterfall(shares, step_ns=step_ns), id=linked("term")),
             note=f"a step is {duration(step_ns)}, mean; click a bar for the steps and ranks behind it",
         ),
         *_behind(asked, analysis, ranks, behind),
         section(
             "Step by step",
-            graph(ledger_steps(analysis.ledger), theme=asked.theme, id=linked("step")),
+            asked.graph(ledger_steps(analysis.ledger), id=linked("step")),
             note="click a bar to see that step on the timeline",
         ),
-        section("Rank by rank", graph(rank_shares(analysis.ledger, stages=_stages(analysis)), theme=asked.theme)),
+        section("Rank by rank", asked.graph(rank_shares(analysis.ledger, stages=_stages(analysis)))),
         section(
             "In numbers", _table(asked), note="sums over all ranks and counted steps, as `traincope report` has them"
         ),

@@ -6,7 +6,7 @@ from dash.development.base_component import Component
 
 from traincope.analysis import memory_samples
 from traincope.figures.memory import memory_over_steps
-from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -18,7 +18,7 @@ def render(asked: Asked) -> Sequence[Component]:
     uses = asked.document["memory"]
     if not uses:
         return [absent("No memory was recorded: the probe was off, or no step was completed.")]
-    drawn = graph(memory_over_steps(samples), theme=asked.theme) if samples else absent("No step was completed.")
+    drawn = asked.graph(memory_over_steps(samples)) if samples else absent("No step was completed.")
     return [
         section("Over the steps", drawn, note="when a step was over: the rank that held most, and the range of all"),
         section("Rank by rank", _table(asked)),

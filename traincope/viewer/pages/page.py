@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dash.development.base_component import Component
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError
+from traincope.figures.themes import Figure
 from traincope.report.schema import Document
 from traincope.store.tiles import Tiles
+from traincope.viewer.components import graph
 from traincope.viewer.library import Library, Opened
 from traincope.viewer.view import View
 
@@ -48,6 +50,11 @@ class Asked:
     @property
     def analysis(self) -> Analysis:
         return _there(self.opened.analysis, self.opened)
+
+    def graph(self, figure: Figure, *, id: str | dict[str, str] | None = None, **config: Any) -> Component:
+        """On the asked paper; while the page and the run stay, what a reader zoomed does."""
+        kept = f"{self.view.page} {self.view.run}"
+        return graph(figure, theme=self.theme, id=id, kept=kept, **config)
 
 
 def _there(found: T | None, opened: Opened) -> T:

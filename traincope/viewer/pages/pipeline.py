@@ -7,7 +7,7 @@ from dash.development.base_component import Component
 from traincope.analysis import Bubble, recorded_schedule, theoretical_schedule
 from traincope.figures.schedule import fits, pipeline_schedule
 from traincope.units import count, numbers
-from traincope.viewer.components import absent, graph, section, table
+from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -52,7 +52,7 @@ def _drawn(asked: Asked, bubble: Bubble) -> Component:
         return absent("The recorded order cannot be replayed, so that its gaps cannot be explained.")
     if not fits(ran):
         return absent("The step has more actions than a picture can show; see them on the timeline.")
-    return graph(pipeline_schedule(ran, theoretical_schedule(bubble.timetable)), theme=asked.theme)
+    return asked.graph(pipeline_schedule(ran, theoretical_schedule(bubble.timetable)))
 
 
 def _stages(asked: Asked) -> Component:

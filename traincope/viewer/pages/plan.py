@@ -1,149 +1,34 @@
 """Plan: a model on so many GPUs, laid out this way or that: memory, communication, bubble, MFU and cost, by formula."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from traincope.errors import UsageError
-from traincope.figures.plan import GIB, plan_memory, plan_step
-from traincope.plan.activations import Keeping
-from traincope.plan.flops import Recompute
-from traincope.plan.layout import ZERO_STAGES, Layout
+from traincope.figures.plan import plan_memory, plan_step
 from traincope.plan.memory import LEFT_OUT
-from traincope.plan.orders import SCHEDULES
-from traincope.plan.precision import Precision
-from traincope.plan.prediction import Machine, Prediction, predict
-from traincope.plan.transformer import Experts, Transformer
-from traincope.units import count, duration, flops, share, size
-from traincope.viewer.components import absent, field, graph, parameter, section, table
-from traincope.viewer.numbers import tile
+from traincope.units import flops
+from traincope.viewer.components import absent, field, parameter, section, table
+from traincope.viewer.numbers import PLAN, number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
+from traincope.viewer.planning import (
+    EXPERTS,
+    FIRST,
+    MACHINE,
+    MESH,
+    MODEL,
+    PRESET,
+    PRESETS,
+    Field,
+    document,
+    hours,
+    machine,
+    prediction,
+    values,
+)
 from traincope.viewer.view import View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """A number or a choice."""
-
-    name: str
-    label: str
-    choices: tuple[str, ...] = ()
-
-
-MODEL = (
-    *(Field(name=name, label=name) for name in ("layers", "hidden", "heads")),
-    Field(name="kv", label="key, value heads"),
-    Field(name="ffn", label="feed-forward"),
-    Field(name="vocabulary", label="vocabulary"),
-    Field(name="sequence", label="tokens a sequence"),
-)
-EXPERTS = (
-    Field(name="experts", label="experts, 0: none"),
-    Field(name="top", label="of them a token takes"),
-    Field(name="expert-ffn", label="feed-forward of one"),
-    Field(name="shared", label="shared experts"),
-    Field(name="dense", label="layers without experts"),
-)
-MESH = (
-    *(Field(name=name, label=name) for name in ("dp", "tp", "pp", "cp", "ep")),
-    Field(name="zero", label="ZeRO", choices=tuple(map(str, ZERO_STAGES))),
-    Field(name="microbatches", label="microbatches"),
-    Field(name="micro", label="sequences in each"),
-    Field(name="schedule", label="schedule", choices=tuple(SCHEDULES)),
-    Field(name="virtual", label="stages a rank, 0: fewest"),
-    Field(name="recompute", label="recompute", choices=tuple(one.value for one in Recompute)),
-)
-MACHINE = (
-    Field(name="peak", label="TFLOP/s of a GPU"),
-    Field(name="gib", label="GiB of a GPU"),
-    Field(name="node", label="GPUs a node"),
-    Field(name="inside", label="GB/s in a node"),
-    Field(name="outside", label="GB/s between nodes"),
-    Field(name="reached", label="% of peak reached"),
-    Field(name="price", label="price of a GPU hour"),
-    Field(name="billions", label="billion tokens"),
-)
-DENSE = {"experts": "0", "top": "2", "expert-ffn": "14336", "shared": "0", "dense": "0", "ep": "1"}
-H100 = {"peak": "989", "gib": "80", "node": "8", "inside": "450", "outside": "50", "reached": "60", "price": "2.5"}
-PRESETS: Mapping[str, Mapping[str, str]] = {
-    "70B on 64": {
-        "layers": "80",
-        "hidden": "8192",
-        "heads": "64",
-        "kv": "8",
-        "ffn": "28672",
-        "vocabulary": "128256",
-        "sequence": "8192",
-        "dp": "4",
-        "tp": "8",
-        "pp": "2",
-        "cp": "1",
-        "zero": "1",
-        "microbatches": "32",
-        "micro": "1",
-        "schedule": "1f1b",
-        "virtual": "1",
-        "recompute": "selective",
-        "billions": "1000",
-        **DENSE,
-        **H100,
-    },
-    "405B on 16,384": {
-        "layers": "126",
-        "hidden": "16384",
-        "heads": "128",
-        "kv": "8",
-        "ffn": "53248",
-        "vocabulary": "128256",
-        "sequence": "8192",
-        "dp": "128",
-        "tp": "8",
-        "pp": "16",
-        "cp": "1",
-        "zero": "1",
-        "microbatches": "16",
-        "micro": "1",
-        "schedule": "interleaved",
-        "virtual": "4",
-        "recompute": "none",
-        "billions": "15600",
-        **DENSE,
-        **H100,
-    },
-    "8x7B on 64": {
-        "layers": "32",
-        "hidden": "4096",
-        "heads": "32",
-        "kv": "8",
-        "ffn": "14336",
-        "vocabulary": "32000",
-        "sequence": "8192",
-        "dp": "16",
-        "tp": "1",
-        "pp": "4",
-        "cp": "1",
-        "zero": "1",
-        "microbatches": "32",
-        "micro": "1",
-        "schedule": "1f1b",
-        "virtual": "1",
-        "recompute": "selective",
-        "billions": "1000",
-        **DENSE,
-        "experts": "8",
-        "ep": "8",
-        **H100,
-    },
-}
-"""The second has the shapes and the mesh of Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, tables 3 and 4); its
-pipeline was interleaved, in how many stages a rank is not printed. The third has the shapes of Mixtral (Jiang et al.
-2024, arXiv:2401.04088, table 1)."""
-FIRST = next(iter(PRESETS))
-PRESET = "preset"
-MOST = 10**12
-"""A number above is a slip."""
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -160,12 +45,6 @@ def render(asked: Asked) -> Sequence[Component]:
     except UsageError as error:
         shown = [absent(f"This cannot be: {error}.")]
     return [*controls, *shown]
-
-
-def values(view: View) -> Mapping[str, str]:
-    """The preset's, and what the address says otherwise."""
-    preset = PRESETS.get(view.text(PRESET) or FIRST, PRESETS[FIRST])
-    return {name: view.text(name) or value for name, value in preset.items()}
 
 
 def _preset(view: View) -> Component:
@@ -189,106 +68,34 @@ def _control(of: Field, chosen: Mapping[str, str]) -> Component:
     return field(of.label, control)
 
 
-def prediction(chosen: Mapping[str, str]) -> Prediction:
-    """Raises UsageError for what cannot be."""
-    shape = Transformer(
-        layers=_whole(chosen, "layers"),
-        hidden=_whole(chosen, "hidden"),
-        heads=_whole(chosen, "heads"),
-        kv_heads=_whole(chosen, "kv"),
-        ffn=_whole(chosen, "ffn"),
-        vocabulary=_whole(chosen, "vocabulary"),
-        sequence=_whole(chosen, "sequence"),
-        gated_mlp=True,
-        untied=True,
-        experts=_experts(chosen),
-    )
-    layout = Layout(
-        dp=_whole(chosen, "dp"),
-        tp=_whole(chosen, "tp"),
-        pp=_whole(chosen, "pp"),
-        cp=_whole(chosen, "cp"),
-        ep=_whole(chosen, "ep"),
-        zero=_whole(chosen, "zero"),
-        microbatches=_whole(chosen, "microbatches"),
-        micro_batch=_whole(chosen, "micro"),
-        schedule=chosen["schedule"],
-        virtual=_whole(chosen, "virtual") or None,
-    )
-    recompute = next((one for one in Recompute if one == chosen["recompute"]), Recompute.NONE)
-    keeping = Keeping(recompute=recompute, flash=True, dropout=False)
-    return predict(shape, layout=layout, precision=Precision(), keeping=keeping, machine=_machine(chosen))
-
-
-def _experts(chosen: Mapping[str, str]) -> Experts | None:
-    if not _whole(chosen, "experts"):
-        return None
-    return Experts(
-        count=_whole(chosen, "experts"),
-        top_k=_whole(chosen, "top"),
-        ffn=_whole(chosen, "expert-ffn"),
-        shared=_whole(chosen, "shared"),
-        dense_layers=_whole(chosen, "dense"),
-    )
-
-
-def _machine(chosen: Mapping[str, str]) -> Machine:
-    return Machine(
-        peak_flops=_number(chosen, "peak") * 1e12,
-        memory_bytes=round(_number(chosen, "gib") * GIB),
-        ranks_per_node=_whole(chosen, "node"),
-        node_bytes_per_second=_number(chosen, "inside") * 1e9,
-        network_bytes_per_second=_number(chosen, "outside") * 1e9,
-        efficiency=_number(chosen, "reached") / 100,
-    )
-
-
-def _number(chosen: Mapping[str, str], name: str) -> float:
-    text = chosen[name].replace(",", "")
-    if not text.replace(".", "", 1).isdecimal() or not 0 <= float(text) <= MOST:
-        raise UsageError(f"{name} = {chosen[name]!r} is no number from 0 to {MOST:g}")
-    return float(text)
-
-
-def _whole(chosen: Mapping[str, str], name: str) -> int:
-    number = _number(chosen, name)
-    if number != int(number):
-        raise UsageError(f"{name} = {chosen[name]!r} is no whole number")
-    return int(number)
-
-
 def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
     found = prediction(chosen)
-    machine = _machine(chosen)
-    largest = max(rank.total for rank in found.memory)
-    hours = found.device_hours(_number(chosen, "billions") * 1e9)
-    price = _number(chosen, "price")
+    told = partial(number, document(chosen, found), of=PLAN)
     tiles = [
-        tile("GPUs", count(found.ranks)),
+        tile("GPUs", told("ranks", form="count")),
         tile(
             "MFU",
-            f"{share(found.worst_mfu)} to {share(found.best_mfu)}",
+            [told("worst_mfu", form="share"), " to ", told("best_mfu", form="share")],
             note="if nothing, or all communication is hidden",
         ),
-        tile("a step", f"{duration(found.best_seconds * 1e9)} to {duration(found.worst_seconds * 1e9)}"),
-        tile("bubble", share(found.bubble_ratio)),
-        tile("largest rank", size(largest), note="fits" if found.fits else "does not fit"),
-        tile("tokens a step", count(found.tokens_per_step)),
+        tile("a step", [told("best_seconds", form="seconds"), " to ", told("worst_seconds", form="seconds")]),
+        tile("bubble", told("bubble_ratio", form="share")),
+        tile("largest rank", told("largest_bytes", form="size"), note="fits" if found.fits else "does not fit"),
+        tile("tokens a step", told("tokens_per_step", form="count")),
         tile(
             "cost",
-            f"{hours[0] * price:,.0f} to {hours[1] * price:,.0f}",
-            note=f"{hours[0]:,.0f} to {hours[1]:,.0f} GPU hours",
+            [told("price", 0, form="count"), " to ", told("price", 1, form="count")],
+            note=" to ".join(f"{one:,.0f}" for one in hours(chosen, found)) + " GPU hours",
         ),
     ]
-    rows = [[axis, duration(seconds * 1e9)] for axis, seconds in found.axis_seconds.items()]
+    rows = [[axis, told("axis_seconds", axis, form="seconds")] for axis in found.axis_seconds]
     sent = table(("axis", "of the busiest rank, in a step"), rows) if rows else absent("Nothing is sent.")
+    memory_bytes = machine(chosen).memory_bytes
     note = f"of a GPU of {chosen['gib']} GiB; by formula, on top of it: {LEFT_OUT}"
     return [
         html.Div(tiles, className="tiles"),
-        section("Memory", graph(plan_memory(found, memory_bytes=machine.memory_bytes), theme=asked.theme), note=note),
-        section(
-            "A step", graph(plan_step(found), theme=asked.theme), sent, note=f"{flops(found.model_flops)} of model"
-        ),
+        section("Memory", asked.graph(plan_memory(found, memory_bytes=memory_bytes)), note=note),
+        section("A step", asked.graph(plan_step(found)), sent, note=f"{flops(found.model_flops)} of model"),
     ]
 
 

@@ -9,7 +9,7 @@ from traincope.analysis import own_work
 from traincope.figures.experts import expert_load
 from traincope.figures.heatmap import rank_heatmap
 from traincope.units import numbers, share
-from traincope.viewer.components import absent, graph, linked, said, section, table
+from traincope.viewer.components import absent, linked, said, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -27,16 +27,14 @@ def render(asked: Asked) -> Sequence[Component]:
         shown.append(absent("The run has one rank: there is nobody to compare it with."))
     else:
         note = "own work over the median of its peers' in that step; click a cell to see that rank's step"
-        shown.append(
-            section("Rank by step", graph(rank_heatmap(work), theme=asked.theme, id=linked("cell")), note=note)
-        )
+        shown.append(section("Rank by step", asked.graph(rank_heatmap(work), id=linked("cell")), note=note))
     missing = asked.document["run"]["missing_ranks"]
     if missing:
         shown.append(absent(f"{numbers(missing, 'rank')} left no records: nothing of them is in any picture."))
     if asked.document["stragglers"] is not None:
         shown.append(section("Stragglers", *_named(asked), _waits(asked), note="sums over the counted steps"))
     if analysis.experts is not None:
-        shown.append(section("Experts", graph(expert_load(analysis.experts), theme=asked.theme)))
+        shown.append(section("Experts", asked.graph(expert_load(analysis.experts))))
     return [*shown, section("Clocks", _clocks(asked), note="nothing finer than these bounds is told across hosts")]
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from traincope.analysis import all_calls
 from traincope.analysis.terms import exposed_transfer
 from traincope.figures.icicle import communication_icicle
+from traincope.figures.sent import without_places
 from traincope.figures.wait_matrix import wait_matrix
 from traincope.palette import colour
 from traincope.report.communication import notes as operation_notes
@@ -41,9 +43,12 @@ def communication(source: Source) -> Section:
 def _figures(source: Source) -> Iterator[Html]:
     analysis = source.analysis
     yield plot(
-        communication_icicle(analysis.comm, rank_steps=analysis.ledger.rank_steps),
+        communication_icicle(
+            all_calls(analysis.calls) or without_places(analysis.comm), rank_steps=analysis.ledger.rank_steps
+        ),
         name="icicle",
-        caption="Axis, operation, and what each was: waiting for others, exposed transfer, transfer behind compute",
+        caption="Axis, operation, where it was called, and what that was: waiting for others, exposed transfer, "
+        "transfer behind compute",
     )
     if not analysis.group_waits:
         yield tag("p", NO_WAITS, class_="nothing")
