@@ -4,9 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
+
 import traincope
 from tests.ingest.writing import complete, kineto
+from traincope.events import OPEN
 from traincope.ingest import import_traces
+from traincope.store.segments import HEADER_BYTES, read_segment
 
 HOSTILE = (
     "<script>window.stolen = 1</script>",
@@ -50,13 +54,31 @@ def with_missing_ranks(sample: Path, path: Path) -> Path:
 
 
 def crashed(sample: Path, path: Path) -> Path:
-    """The sample, as if an exception had ended rank 1, and the others been killed."""
+    """The sample, as if an exception had ended rank 1 after 12 of its 17 s, and the others been killed a bit later."""
     shutil.copytree(sample, path)
-    for file in path.glob("attempt-000/rank-*/rank.json"):
-        card = json.loads(file.read_text())
-        ended = {"ending": "RuntimeError"} if card["rank"] == 1 else {"ending": None, "ended_wall_ns": None}
-        file.write_text(json.dumps({**card, **ended}))
+    for rank in sorted(path.glob("attempt-000/rank-*")):
+        card = json.loads((rank / "rank.json").read_text())
+        failed = card["rank"] == 1
+        (segment,) = rank.glob("main-*.seg")
+        _cut(segment, after_ns=12_000_000_000 if failed else 12_100_000_000)
+        ended = {"ending": "RuntimeError" if failed else None, "ended_wall_ns": None}
+        (rank / "rank.json").write_text(json.dumps({**card, **ended}))
     return path
+
+
+def _cut(segment: Path, *, after_ns: int) -> None:
+    """What was begun later is gone, what had not ended is open."""
+    records = read_segment(segment).records.copy()
+    last_ns = records["start_ns"][0] + after_ns
+    kept = records[: np.searchsorted(records["start_ns"], last_ns)]
+    kept["end_ns"][kept["end_ns"] > last_ns] = OPEN
+    segment.write_bytes(segment.read_bytes()[:HEADER_BYTES] + kept.tobytes())
+
+
+def go_on(sample: Path, path: Path) -> None:
+    """What had crashed has the rest of the sample's records too."""
+    for segment in path.glob("attempt-000/rank-*/main-*.seg"):
+        shutil.copy(sample / segment.relative_to(path), segment)
 
 
 def imported(path: Path) -> Path:

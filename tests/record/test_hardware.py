@@ -174,7 +174,7 @@ def play(library: Path, tmp_path: Path) -> Play:
     return Play(library, tmp_path)
 
 
-def test_a_throttled_gpu_an_ecc_error_a_bad_row_and_an_xid_are_told_once_and_in_order_beside_its_readings(
+def test_what_slows_or_breaks_a_gpu_is_told_once_and_in_order_beside_its_readings(
     play: Play,
 ) -> None:
     played = play(

@@ -82,13 +82,13 @@ def _order(times: Times) -> Callable[[tuple[Called, int]], tuple[object, ...]]:
 
 
 def _few_places(times: Times) -> Callable[[Called], Path]:
-    """Of a call its place, for most of many; none where no place of its operation is known."""
+    """Of a call its place, for most of many; none where no place of any is known."""
     found: dict[Path, Path] = {}
     places = [path for path in times if len(path) == 3]
+    known = any(path[2] for path in places)
     for operation in {path[:2]: None for path in places}:
         own = sorted((path for path in places if path[:2] == operation), key=lambda path: -times[path])
         more = f"{len(own) - MOST_PLACES} places more"
-        known = any(path[2] for path in own)
         for at, path in enumerate(own):
             found[path] = (path[2] if at < MOST_PLACES else more,) if known else ()
     return lambda one: found[one[:3]]

@@ -18,10 +18,11 @@ HEADS = ("axis", "operation", "count", "bytes", "transfer", "waiting", "exposed"
 OF, AGAINST, ALL_RANKS = "of", "against", "all ranks"
 MOST_RANKS = 512
 BLOCKS_MISSING = (
-    "Which block of the model called is not recorded below level 2: a call is known by its phase or pipeline action. "
-    "traincope.run(level=2) or TRAINCOPE_LEVEL=2 records blocks; a running job begins to when 2 is written to the file "
-    "level in its run directory."
+    "Which block of the model called was not recorded, for that needs level 2: a call is known by its phase, pipeline "
+    "action or span. traincope.run(level=2) or TRAINCOPE_LEVEL=2 records blocks; a running job begins to when 2 is "
+    "written to the file level in its run directory."
 )
+NOT_IN_BLOCKS = "The model's blocks were recorded, and no collective was called within one."
 SIZE_HEADS = ("axis", "operation", "up to", "count", "transfer", "mean transfer", "bus GB/s")
 
 
@@ -53,9 +54,8 @@ def _calls(asked: Asked) -> list[Component]:
     """Of all ranks or one, or of one against another."""
     ranks = {rank.rank: rank for rank in asked.analysis.calls if rank.num_steps}
     of, against = (ranks.get(-1 if wanted is None else wanted) for wanted in map(asked.view.whole, (OF, AGAINST)))
-    in_blocks = any(rank.in_blocks for rank in ranks.values())
     drawn = _compared(asked, of, against) if against is not None else _alone(asked, of)
-    where = [] if in_blocks else [absent(BLOCKS_MISSING)]
+    where = [] if any(rank.in_blocks for rank in ranks.values()) else [absent(_no_blocks(asked))]
     if len(ranks) < 2:
         return [drawn, *where]
     choices = [
@@ -63,6 +63,13 @@ def _calls(asked: Asked) -> list[Component]:
         field("against", _choice(AGAINST, list(ranks), against, none="nobody")),
     ]
     return [html.Div(choices, className="controls"), drawn, *where]
+
+
+def _no_blocks(asked: Asked) -> str:
+    """Why no call is told of a block of the model."""
+    probes = asked.document["recorder"]["probes"]
+    recorded = any(probe["name"] == "modules" and probe["state"].startswith("on") for probe in probes)
+    return NOT_IN_BLOCKS if recorded else BLOCKS_MISSING
 
 
 def _alone(asked: Asked, of: RankCalls | None) -> Component:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dash import html
 from dash.development.base_component import Component
 
 from traincope.analysis import gpu_samples
@@ -48,7 +49,7 @@ def _readings(asked: Asked) -> Component:
     probes = asked.document["recorder"]["probes"]
     states = dict.fromkeys(probe["state"] for probe in probes if probe["name"] == "hardware")
     why = "; ".join(states) or "not there"
-    return absent(f"Power, clock, temperature and utilization of the GPUs are not recorded. The probe hardware: {why}.")
+    return absent(f"Power, clock, temperature and utilization of GPUs were not recorded: the probe hardware is {why}.")
 
 
 def _hosts(asked: Asked) -> Component:
@@ -61,10 +62,12 @@ def _hosts(asked: Asked) -> Component:
         return absent("No rank left records.")
     rows = [[host, device, numbers(own, "rank")] for (host, device), own in list(ranks.items())[:MOST_ROWS]]
     versions = sorted(asked.analysis.timeline.run.info.versions.items())
-    return section(
-        "",
-        table(("host", "device", "ranks"), rows, numbers_from=9),
-        table(("software", "version"), [list(one) for one in versions], numbers_from=9),
+    return html.Div(
+        [
+            table(("host", "device", "ranks"), rows, numbers_from=9),
+            table(("software", "version"), [list(one) for one in versions], numbers_from=9),
+        ],
+        className="beside",
     )
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
+from dash import html
 from dash.development.base_component import Component
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError
-from traincope.figures.themes import Figure
+from traincope.figures.themes import Figure, pixels
 from traincope.report.schema import Document
 from traincope.store.tiles import Tiles
 from traincope.viewer.components import graph
@@ -52,9 +53,10 @@ class Asked:
         return _there(self.opened.analysis, self.opened)
 
     def graph(self, figure: Figure, *, id: str | dict[str, str] | None = None, **config: Any) -> Component:
-        """On the asked paper; while the page and the run stay, what a reader zoomed does."""
+        """On the asked paper, its room kept until it is drawn; while page and run stay, what a reader zoomed does."""
         kept = f"{self.view.page} {self.view.run}"
-        return graph(figure, theme=self.theme, id=id, kept=kept, **config)
+        drawn = graph(figure, theme=self.theme, id=id, kept=kept, **config)
+        return html.Div(drawn, style={"minHeight": f"{pixels(figure)}px"})
 
 
 def _there(found: T | None, opened: Opened) -> T:
