@@ -40,6 +40,7 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
         "zoom": [Input("timeline", "relayoutData")],
         "click": [Input("timeline", "clickData")],
         "whole": [Input("whole", "n_clicks")],
+        "redrawn": [Input("page", "children")],
         "follow": [Input({"type": "linked", "name": dash.ALL}, "clickData")],
     }.items():
         _in_the_browser(app, name, *inputs, prevent_initial_call=True)

@@ -27,17 +27,12 @@ def absent(why: str) -> Component:
     return html.P(said(why), className="absent")
 
 
-def graph(
-    figure: Figure, *, theme: str, id: str | dict[str, str] | None = None, kept: str | None = None, **config: Any
-) -> Component:
-    """A figure on light or dark paper. Drawn anew with the same `kept`, what was zoomed stays (plotly's uirevision)."""
+def graph(figure: Figure, *, theme: str, id: str | dict[str, str] | None = None, **config: Any) -> Component:
+    """A figure on light or dark paper."""
     settings: Any = {"displaylogo": False, "responsive": True, "displayModeBar": False, **config}
     named: dict[str, Any] = {} if id is None else {"id": id}
     style = {"height": f"{pixels(figure)}px"}
-    drawn = on_paper(figure, theme)
-    if kept is not None:
-        drawn.update_layout(uirevision=kept)
-    return dcc.Graph(figure=drawn, config=settings, style=style, **named)
+    return dcc.Graph(figure=on_paper(figure, theme), config=settings, style=style, **named)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_from: int = 1) -> Component:

@@ -50,6 +50,56 @@
     settling = setTimeout(action, performance.now() - wheeled < SETTLE_MS ? SETTLE_MS : 0);
   }
 
+  // A page that is drawn anew, for its run has grown, is zoomed to where it was; the timeline's zoom is in the address.
+
+  const zooms = new Map(); // Page, run and heading -> the axes' ranges that a reader chose.
+  const TRIES = 100;
+
+  function nameOf(plot) {
+    const heading = plot.closest("section") && plot.closest("section").querySelector("h2");
+    const shown = heading && heading.firstChild ? heading.firstChild.textContent : "";
+    return [window.location.pathname, address().get("run"), shown].join("\n");
+  }
+
+  function noted(plot, changed) {
+    const ranges = Object.entries(changed).filter(([name]) => /^[xy]axis\d*\.range/.test(name));
+    if (ranges.length) {
+      zooms.set(nameOf(plot), { ...zooms.get(nameOf(plot)), ...Object.fromEntries(ranges) });
+    } else if (Object.keys(changed).some((name) => name.endsWith(".autorange"))) {
+      zooms.delete(nameOf(plot));
+    }
+  }
+
+  function zoomAgain(tried) {
+    const plots = Array.from(document.querySelectorAll("main .dash-graph")).filter((one) => one.id !== "timeline");
+    const drawn = plots.map((one) => one.querySelector(".js-plotly-plot")).filter((one) => one && one._fullLayout);
+    drawn.filter((plot) => zooms.has(nameOf(plot)) && !plot.dataset.watched).forEach(function (plot) {
+      watch(plot);
+      window.Plotly.relayout(plot, zooms.get(nameOf(plot)));
+    });
+    if (drawn.length < plots.length && tried < TRIES) {
+      setTimeout(() => zoomAgain(tried + 1), 50);
+    }
+  }
+
+  function watch(plot) {
+    if (!plot.dataset.watched) {
+      plot.dataset.watched = "yes";
+      plot.on("plotly_relayout", (changed) => noted(plot, changed));
+    }
+  }
+
+  document.addEventListener(
+    "mousedown",
+    function (event) {
+      const plot = event.target.closest && event.target.closest("main .js-plotly-plot");
+      if (plot && plot.on && !plot.closest("#timeline")) {
+        watch(plot);
+      }
+    },
+    true
+  );
+
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.viewer = {
     control: function () {
@@ -121,6 +171,12 @@
     whole: function (clicks) {
       if (clicks) {
         look(null, null);
+      }
+    },
+
+    redrawn: function () {
+      if (zooms.size) {
+        zoomAgain(0);
       }
     },
 

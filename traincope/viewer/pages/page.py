@@ -53,9 +53,8 @@ class Asked:
         return _there(self.opened.analysis, self.opened)
 
     def graph(self, figure: Figure, *, id: str | dict[str, str] | None = None, **config: Any) -> Component:
-        """On the asked paper, its room kept until it is drawn; while page and run stay, what a reader zoomed does."""
-        kept = f"{self.view.page} {self.view.run}"
-        drawn = graph(figure, theme=self.theme, id=id, kept=kept, **config)
+        """On the asked paper; its room is there before it is drawn, so that nothing below moves."""
+        drawn = graph(figure, theme=self.theme, id=id, **config)
         return html.Div(drawn, style={"minHeight": f"{pixels(figure)}px"})
 
 
