@@ -7,7 +7,7 @@ from dash.development.base_component import Component
 
 from traincope.analysis import Analysis, AxisOperation, Called, RankCalls, all_calls
 from traincope.figures.icicle import communication_difference, communication_icicle
-from traincope.figures.sent import without_places
+from traincope.figures.sent import NO_PLACE, without_places
 from traincope.figures.wait_matrix import wait_matrix
 from traincope.units import count, duration, gigabytes_per_second, size
 from traincope.viewer.components import absent, field, parameter, section, table
@@ -23,6 +23,8 @@ BLOCKS_MISSING = (
     "written to the file level in its run directory."
 )
 NOT_IN_BLOCKS = "The model's blocks were recorded, and no collective was called within one."
+SITE_HEADS = ("called from", "what", "waiting", "exposed", "transfer")
+MOST_SITES = 12
 SIZE_HEADS = ("axis", "operation", "up to", "count", "transfer", "mean transfer", "bus GB/s")
 
 
@@ -75,8 +77,24 @@ def _no_blocks(asked: Asked) -> str:
 def _alone(asked: Asked, of: RankCalls | None) -> Component:
     calls, rank_steps = _sums(asked.analysis, of)
     drawn = communication_icicle(calls, rank_steps=rank_steps)
-    note = "axis, operation, where it was called, and what of it was waiting, exposed, hidden"
-    return section(f"Of {'one rank' if of is None else _name(of)} in one step", asked.graph(drawn), note=note)
+    note = "axis, operation, where it was called, and what of it was waiting, exposed, hidden; click a box to open it"
+    longest = _call_sites(calls, rank_steps=rank_steps)
+    return section(f"Of {'one rank' if of is None else _name(of)} in one step", asked.graph(drawn), *longest, note=note)
+
+
+def _call_sites(calls: Sequence[Called], *, rank_steps: int) -> list[Component]:
+    """Those where a rank stood still longest; none where no place is known."""
+    if not any(one.place for one in calls):
+        return []
+    rows = [
+        [
+            one.place or NO_PLACE,
+            f"{one.axis} {one.operation}",
+            *(duration(ns / rank_steps) for ns in (one.wait_ns, one.exposed_ns, one.transfer_ns)),
+        ]
+        for one in sorted(calls, key=lambda one: (-one.exposed_ns, -one.transfer_ns))[:MOST_SITES]
+    ]
+    return [table(SITE_HEADS, rows, numbers_from=2)]
 
 
 def _compared(asked: Asked, of: RankCalls | None, against: RankCalls) -> Component:
