@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traincope.analysis.host import Bools, Ints, Pieces
 from traincope.analysis.stalls import StallSplit
 from traincope.analysis.transfers import Transfers
-from traincope.events import Flag, Kind, Phase
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.timeline import Instances, RankTimeline
 from traincope.timeline.instances import closed_collectives
 from traincope.timeline.numbering import UNKNOWN, Numbering
@@ -98,9 +98,11 @@ class _Places:
     @classmethod
     def of(cls, rank: RankTimeline, instances: Instances) -> "_Places":
         keys = np.concatenate([_keys(rank, records) for records in rank.threads.values()] or [np.empty(0, np.int64)])
-        distinct, of_part = np.unique(keys[keys != NOBODY], return_inverse=True)
+        known = keys != NOBODY
+        numbering = Numbering.of(keys[known])
+        distinct = numbering.values
         place = np.full(len(keys), len(distinct), dtype=np.int32)
-        place[keys != NOBODY] = of_part
+        place[known] = numbering.number(keys[known])
         of_instance = np.full(len(instances) + 1, len(distinct), dtype=np.int32)
         of_instance[instances.number[instances.parts_of[rank.rank]]] = place
         names = tuple(_named(rank, key) for key in distinct.tolist())
@@ -110,7 +112,7 @@ class _Places:
 
 def _keys(rank: RankTimeline, records: NDArray[np.void]) -> Ints:
     """What each collective of a thread was called in, as kind, phase and name in one number; NOBODY: in nothing."""
-    called_ns = closed_collectives(records)["start_ns"]
+    called_ns = records["start_ns"][closed_collectives(records)]
     found = _innermost(rank, records, called_ns)
     lost = found == NOBODY
     if lost.any() and records is not rank.main:
@@ -121,15 +123,20 @@ def _keys(rank: RankTimeline, records: NDArray[np.void]) -> Ints:
 def _innermost(rank: RankTimeline, records: NDArray[np.void], at_ns: Ints) -> Ints:
     """Of the thread's places, as `_keys`."""
     found = np.full(len(at_ns), NOBODY, dtype=np.int64)
-    inside = rank.closed(records[PLACES[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)])
+    inside = np.flatnonzero(PLACES[records["kind"]] & (records["flags"] & Flag.DEVICE == 0))
     if not len(at_ns) or not len(inside):
         return found
-    inside = inside[np.lexsort((-inside["end_ns"], inside["start_ns"]))]
-    drawn = painted(inside["start_ns"], inside["end_ns"])
+    starts, ends = records["start_ns"][inside], records["end_ns"][inside]
+    ends = np.where(ends == OPEN, rank.last_ns, ends)
+    if (starts[1:] == starts[:-1]).any():
+        order = np.lexsort((-ends, starts))
+        inside, starts, ends = inside[order], starts[order], ends[order]
+    drawn = painted(starts, ends)
     piece = np.searchsorted(drawn.start_ns, at_ns, side="right") - 1
     held = (piece >= 0) & (at_ns < np.append(drawn.end_ns, 0)[piece])
     owner = inside[drawn.owner[piece[held]]]
-    found[held] = owner["kind"].astype(np.int64) << 40 | owner["phase"].astype(np.int64) << 32 | owner["name"]
+    kind, phase, name = (records[field][owner].astype(np.int64) for field in ("kind", "phase", "name"))
+    found[held] = kind << 40 | phase << 32 | name
     return found
 
 

@@ -217,7 +217,7 @@ def _columns(
     rank: RankTimeline, numbers: dict[Channel, int], *, axes: tuple[str, ...], operations: tuple[str, ...]
 ) -> Columns:
     """A rank's fields of Parts; channels that are new get the next number in `numbers`."""
-    records = np.concatenate([closed_collectives(records) for records in rank.threads.values()])
+    records = np.concatenate([records[closed_collectives(records)] for records in rank.threads.values()])
     channels, at = channels_of(rank, records)
     channel = np.array([numbers.setdefault(channel, len(numbers)) for channel in channels], dtype=np.int32)
     group = np.minimum(records["group"], max(len(rank.groups) - 1, 0))
@@ -241,8 +241,7 @@ def _columns(
     }
 
 
-def closed_collectives(records: NDArray[np.void]) -> NDArray[np.void]:
-    """Those of a thread that have parts, in the order of `Instances.parts`, a rank's threads one after the other."""
-    closed = (records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] != OPEN)
-    chosen: NDArray[np.void] = records[closed & (records["flags"] & Flag.RAISED == 0)]
-    return chosen
+def closed_collectives(records: NDArray[np.void]) -> Bools:
+    """Which of a thread's have parts; those are in `Instances.parts` in this order, a rank's threads one by one."""
+    closed: Bools = (records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] != OPEN)
+    return closed & (records["flags"] & Flag.RAISED == 0)
