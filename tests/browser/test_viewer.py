@@ -161,7 +161,7 @@ def test_a_drag_zooms_the_address_follows_and_back_is_the_whole_again(visit: Go,
     expect(page.locator("#caption")).to_have_text(whole, timeout=QUIET)
 
 
-def test_a_bar_that_is_clicked_tells_all_and_is_linked_to_the_other_ranks_parts(visit: Go, address: str) -> None:
+def test_a_bar_tells_what_it_is_and_clicked_all_and_is_linked_to_the_other_ranks_parts(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0&step=12&lanes=comm+fsdp").page
     settled(page)
     click_wide_bar(page)
@@ -176,11 +176,15 @@ def test_a_bar_that_is_clicked_tells_all_and_is_linked_to_the_other_ranks_parts(
 
 
 def click_wide_bar(page: Page) -> None:
+    """Pointed at, it says what it is."""
     bars = page.locator("#timeline .barlayer .point path")
     for number in range(bars.count()):
         box = bars.nth(number).bounding_box()
         if box is not None and box["width"] > 20:
+            page.mouse.move(box["x"] + box["width"] / 2 - 1, box["y"] + box["height"] / 2)
             page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            told = page.locator("#timeline .hoverlayer .hovertext")
+            expect(told).to_contain_text(re.compile(r"where: rank \d, comm fsdp, step 12.*group: fsdp"), timeout=QUIET)
             page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
             return
     raise AssertionError("no bar is wide enough to be clicked")

@@ -44,19 +44,6 @@ def test_of_a_run_that_died_the_first_is_named_and_its_end_is_jumped_to(visit: G
     expect(first).to_contain_text("rank 1 went first: it left the run by RuntimeError", timeout=QUIET)
 
 
-def test_a_bar_that_is_pointed_at_says_what_it_is(visit: Go, address: str) -> None:
-    page = shown(visit, address, "/timeline?run=0&step=12&ranks=0&lanes=pipeline").page
-    settled(page)
-    box = page.locator("#timeline .barlayer .point path").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2 - 1, box["y"] + box["height"] / 2)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    told = page.locator("#timeline .hoverlayer .hovertext")
-    expect(told).to_contain_text("F0, forward", timeout=QUIET)
-    expect(told).to_contain_text("where: rank 0, pipeline, step 12")
-    expect(told).to_contain_text("pipeline: stage 0, microbatch 0")
-
-
 def test_a_page_of_a_run_that_grows_stays_where_it_is_scrolled_and_zoomed_to(
     visit: Go, address: str, library: Library
 ) -> None:

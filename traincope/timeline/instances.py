@@ -243,5 +243,6 @@ def _columns(
 
 def closed_collectives(records: NDArray[np.void]) -> Bools:
     """Which of a thread's have parts; those are in `Instances.parts` in this order, a rank's threads one by one."""
-    closed: Bools = (records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] != OPEN)
-    return closed & (records["flags"] & Flag.RAISED == 0)
+    ended = (records["end_ns"] != OPEN) & (records["flags"] & Flag.RAISED == 0)
+    closed: Bools = ended & (records["kind"] == Kind.COLLECTIVE)
+    return closed
