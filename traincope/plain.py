@@ -9,6 +9,8 @@ def plain(name: str) -> str:
     Covers control characters, ANSI sequences, line separators, bidirectional overrides and lone
     surrogates; ordinary letters of any script stay.
     """
+    if name.isprintable():
+        return name
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in name)
 
 

@@ -1,8 +1,10 @@
 """What looking at a large run costs: `python -m tests.bench.viewer`.
 
 Writes a run of 1,024 ranks and 10 million spans, lets `traincope view` read it once, and looks at it in
-Debian's Chromium: how long the first page takes, how long a zoom takes from the mouse button's release to the
-new picture, and how much memory the server takes. Budgets are judged, never asserted.
+Debian's Chromium: how long pages take that are opened first, how long a zoom takes from the mouse button's
+release to the new picture, and how much memory the server takes. Beside each wait stands the CPU time of the
+server and of the page's main thread in it: what it would take, at most, where nobody else computes. Budgets are
+judged, never asserted.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
@@ -28,11 +30,19 @@ from tests.browser.browser import ARGUMENTS
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 SIZE = Size(shards=512, repeats=4)
 FIRST_PAGE_BUDGET_S, ZOOM_BUDGET_S, MEMORY_BUDGET_GIB = 3.0, 0.3, 2.0
-ROUNDS, ZOOMS = 3, 24
+FIRSTS = ("verdict", "ledger", "timeline", "ranks")
+"""Pages that are opened first, by a browser that has none of the viewer's scripts."""
+ROUNDS, ZOOMS = 5, 24
 PATIENCE_MS = 3_600_000
 SCREEN: ViewportSize = {"width": 1280, "height": 900}
 
-DRAWN = "() => { const g = document.querySelector('#timeline .js-plotly-plot'); return g && g.data && g._fullLayout }"
+DRAWN = """slug => {
+  const page = document.querySelector(`main[data-page=${slug}]`);
+  const figures = page ? Array.from(page.querySelectorAll('.dash-graph')) : [];
+  return page && !page.querySelector('[role=status], .dash-graph--pending')
+    && figures.every((one) => (one.querySelector('.js-plotly-plot') || {})._fullLayout);
+}"""
+"""All that the page has is on it."""
 WATCH = """() => {
   const drawn = document.querySelector('#timeline .js-plotly-plot');
   window.zoomed = new Promise((done) => {
@@ -66,9 +76,9 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of itself, without the child that reads."""
+        """Of itself, and of the children that have ended."""
         used = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(used[11]) + int(used[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(map(int, used[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -87,40 +97,67 @@ def main() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Seconds of one wait."""
+
+    wall: float
+    server: float
+    """CPU."""
+    page: float
+    """CPU of the main thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A row of the table."""
 
     what: str
     wall: list[float]
-    cpu: list[float] = field(default_factory=list)
-    """Of the server and the page's main thread: what it would take where nobody else computes."""
+    server: list[float]
+    page: list[float]
     budget: float | None = None
+
+
+def _measured(what: str, costs: list[Cost], *, budget: float | None = None) -> Measured:
+    return Measured(
+        what=what,
+        wall=[one.wall for one in costs],
+        server=[one.server for one in costs],
+        page=[one.page for one in costs],
+        budget=budget,
+    )
 
 
 def _read_once(browser: Browser, run: Path, cache: Path | None) -> Measured:
     """Until the first page is there, the reading of the run included where it has not been read."""
     with _serving(run, cache) as server:
-        begun = time.perf_counter()
-        page = browser.new_page(viewport=SCREEN)
-        _open(page, server)
-        page.close()
-        return Measured(what="first page of a run that was never read, s", wall=[time.perf_counter() - begun])
+        return _measured("ledger of a run that was never read, s", [_visit(browser, server, "ledger")])
 
 
 def _looked_at(browser: Browser, run: Path, cache: Path | None) -> Iterator[Measured]:
     with _serving(run, cache) as server:
-        firsts, first_cpus = [], []
-        for _ in range(ROUNDS):
+        for slug in FIRSTS:
+            costs = [_visit(browser, server, slug) for _ in range(ROUNDS)]
+            yield _measured(f"{slug}, opened first, s", costs, budget=FIRST_PAGE_BUDGET_S)
+        for ranks in ("0-1023", "0-7"):
             page = browser.new_context(viewport=SCREEN).new_page()
-            used = _Used(page, server)
-            begun = time.perf_counter()
-            _open(page, server)
-            firsts.append(time.perf_counter() - begun)
-            first_cpus.append(used.seconds())
-        yield Measured(what="first page, s", wall=firsts, cpu=first_cpus, budget=FIRST_PAGE_BUDGET_S)
-        zooms, zoom_cpus = zip(*_zooms(page, server), strict=True)
-        yield Measured(what="zoom, s", wall=list(zooms), cpu=list(zoom_cpus), budget=ZOOM_BUDGET_S)
-        yield Measured(what="server's peak memory, GiB", wall=[server.peak_gib], budget=MEMORY_BUDGET_GIB)
+            _open(page, server, "timeline", search=f"?ranks={ranks}")
+            yield _measured(f"zoom, ranks {ranks}, s", list(_zooms(page, server)), budget=ZOOM_BUDGET_S)
+            page.context.close()
+        yield Measured(
+            what="server's peak memory, GiB", wall=[server.peak_gib], server=[], page=[], budget=MEMORY_BUDGET_GIB
+        )
+
+
+def _visit(browser: Browser, server: Server, slug: str) -> Cost:
+    """A page opened by a browser that was never there."""
+    context = browser.new_context(viewport=SCREEN)
+    page = context.new_page()
+    used, begun = _Used(page, server), time.perf_counter()
+    _open(page, server, slug)
+    cost = used.since(begun)
+    context.close()
+    return cost
 
 
 class _Used:
@@ -129,15 +166,17 @@ class _Used:
     def __init__(self, page: Page, server: Server) -> None:
         self._devtools, self._server = page.context.new_cdp_session(page), server
         self._devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
-        self._before = self._now()
+        self._before = self._page_seconds(), server.cpu_seconds
 
-    def seconds(self) -> float:
-        return self._now() - self._before
+    def since(self, begun: float, *, wall_s: float | None = None) -> Cost:
+        """`begun`: of `time.perf_counter`; `wall_s` where the page has a better clock."""
+        wall_s = time.perf_counter() - begun if wall_s is None else wall_s
+        page, server = self._before
+        return Cost(wall=wall_s, page=self._page_seconds() - page, server=self._server.cpu_seconds - server)
 
-    def _now(self) -> float:
+    def _page_seconds(self) -> float:
         metrics = self._devtools.send("Performance.getMetrics")["metrics"]
-        (page_s,) = (one["value"] for one in metrics if one["name"] == "TaskDuration")
-        return float(page_s) + self._server.cpu_seconds
+        return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
 
 
 @contextmanager
@@ -153,13 +192,13 @@ def _serving(run: Path, cache: Path | None) -> Iterator[Server]:
         process.wait()
 
 
-def _open(page: Page, server: Server) -> None:
-    page.goto(f"{server.address}timeline")
-    page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
+def _open(page: Page, server: Server, slug: str, *, search: str = "") -> None:
+    page.goto(f"{server.address}{slug}{search}")
+    page.wait_for_function(DRAWN, arg=slug, timeout=PATIENCE_MS)
 
 
-def _zooms(page: Page, server: Server) -> Iterator[tuple[float, float]]:
-    """Seconds of each, wall and CPU: a third of what is shown, dragged out; after six of them the whole run again."""
+def _zooms(page: Page, server: Server) -> Iterator[Cost]:
+    """A third of what is shown, dragged out; after six of them the whole run again."""
     for turn in range(ZOOMS):
         box = page.locator("#timeline .nsewdrag").first.bounding_box()
         assert box is not None
@@ -170,10 +209,9 @@ def _zooms(page: Page, server: Server) -> Iterator[tuple[float, float]]:
         page.mouse.move((left + right) / 2, middle)
         page.mouse.move(right, middle)
         page.evaluate(WATCH)
-        used = _Used(page, server)
+        used, begun = _Used(page, server), time.perf_counter()
         page.mouse.up()
-        wall_s = page.evaluate("() => window.zoomed") / 1000
-        yield wall_s, used.seconds()
+        yield used.since(begun, wall_s=page.evaluate("() => window.zoomed") / 1000)
         if turn % 6 == 5:
             before = page.inner_text("#caption")
             page.keyboard.press("0")
@@ -187,14 +225,14 @@ def _show(rows: list[Measured], *, records: int) -> None:
     size = f", {records:,} events" if records else ""
     title = f"traincope view, 1,024 ranks{size} ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})"
     table = Table(title=title, box=None)
-    for heading in ("what", "measured", "spread", "CPU", "budget", ""):
+    for heading in ("what", "measured", "spread", "CPU server", "CPU page", "budget", ""):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for row in rows:
         middle = statistics.median(row.wall)
         spread = f"{min(row.wall):.2f}-{max(row.wall):.2f}" if len(row.wall) > 1 else ""
-        cpu = f"{statistics.median(row.cpu):.2f}" if row.cpu else ""
+        cpus = (f"{statistics.median(one):.2f}" if one else "" for one in (row.server, row.page))
         judged = "" if row.budget is None else "within" if middle <= row.budget else "MISSED"
-        table.add_row(row.what, f"{middle:.2f}", spread, cpu, "" if row.budget is None else f"{row.budget:g}", judged)
+        table.add_row(row.what, f"{middle:.2f}", spread, *cpus, "" if row.budget is None else f"{row.budget:g}", judged)
     Console().print(table)
 
 

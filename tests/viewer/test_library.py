@@ -1,9 +1,11 @@
 """Runs as they are read: in a child process, kept on disk, again when they change."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from time import time
 
 import pytest
 
@@ -12,8 +14,10 @@ from traincope.analysis import analyze
 from traincope.errors import RunDirectoryError
 from traincope.report import to_document
 from traincope.timeline import open_run
+from traincope.viewer.keeping import kept
 from traincope.viewer.library import Library
 from traincope.viewer.preparing import Place, fingerprint, prepare
+from traincope.viewer.reading import Pending
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 
@@ -50,16 +54,33 @@ def test_a_run_is_read_by_a_child_and_then_all_of_it_is_there(library: Library) 
     assert not library.busy
 
 
-def test_a_second_look_finds_the_tiles_on_disk_before_anything_is_read(
-    library: Library, run: Path, tmp_path: Path
-) -> None:
+def test_a_second_look_reads_nothing_again(library: Library, run: Path, tmp_path: Path) -> None:
     read(library)
-    again = Library([run], cache=tmp_path / "cache")
+    again = Library([run], cache=tmp_path / "cache", begin=never)
     again.refresh()
-    opened = again[0]
-    again.close()
+    first, opened = library[0], again[0]
+    assert first.analysis is not None
+    assert opened.analysis is not None
+    assert to_document(opened.analysis) == to_document(first.analysis)
+    assert opened.document == first.document
     assert opened.tiles is not None
-    assert opened.analysis is None
+
+
+def never(run: Path, tiles: Path) -> Pending:
+    raise AssertionError(f"{run} is read into {tiles}")
+
+
+def test_what_may_go_on_is_read_at_every_look_until_it_was_quiet_for_an_hour(run: Path, tmp_path: Path) -> None:
+    for card in run.glob("attempt-*/rank-*/rank.json"):
+        card.write_text(json.dumps({**json.loads(card.read_text()), "ending": None}))
+    place = Place(run=run, cache=tmp_path / "cache")
+    prepare(run, place.tiles)
+    assert place.tiles.is_dir()
+    assert kept(place.tiles) is None
+    for file in run.rglob("*"):
+        os.utime(file, (time() - 3601,) * 2)
+    prepare(run, place.tiles)
+    assert kept(place.tiles) is not None
 
 
 def test_a_run_that_changes_is_read_again_and_its_older_tiles_go(library: Library, run: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from traincope.timeline.raster import covered
 
 Ints = NDArray[np.int64]
 
-MOST_BARS = 4000
+MOST_BARS = 1500
 """Pieces in a window from which on it is rasterised."""
 
 
@@ -65,20 +65,20 @@ def zoom(
     `waiting`: class of a transfer -> class of the waiting before it.
     """
     rows = [row for line in lines for row in line]
-    line_of = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
-    found = [_within(tiles, row, window) for row in rows]
-    if sum(last - first for first, last in found) <= most_bars and all(len(line) == 1 for line in lines):
+    level, apart = _level(tiles, window), all(len(line) == 1 for line in lines)
+    found = [_within(tiles, row, window) for row in rows] if apart or level is None else []
+    if apart and sum(last - first for first, last in found) <= most_bars:
         return _bars(tiles, rows, found, window, waiting=waiting)
     classes = tuple(sorted({of for row in rows for of in row.classes}))
-    weights = np.array([len(line) for line in lines], dtype=np.float32)[:, None, None]
-    level = _level(tiles, window)
+    line_of = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
     if level is None:
         width_ns = max(-(-(window.end_ns - window.begin_ns) // window.columns), 1)
         begin_ns, bins = window.begin_ns, max(-(-(window.end_ns - window.begin_ns) // width_ns), 1)
         sums = _from_pieces(tiles, found, line_of, classes, begin_ns=begin_ns, width_ns=width_ns, bins=bins)
+        shares = (sums.reshape(len(lines), len(classes), -1) / width_ns).astype(np.float32)
     else:
-        begin_ns, width_ns, sums = _from_level(tiles, level, rows, line_of, classes, window)
-    shares = (sums.reshape(len(lines), len(classes), -1) / width_ns).astype(np.float32) / weights
+        begin_ns, width_ns, shares = _from_level(tiles, level, rows, line_of, classes, window)
+    shares /= np.array([len(line) for line in lines], dtype=np.float32)[:, None, None]
     return Raster(begin_ns=begin_ns, width_ns=width_ns, classes=classes, shares=shares)
 
 
@@ -132,30 +132,23 @@ def _from_level(
     line_of: NDArray[np.int64],
     classes: tuple[int, ...],
     window: Window,
-) -> tuple[int, int, NDArray[np.float64]]:
-    """Begin, bin width and sums (ns); several bins of the level in each where they are narrow."""
+) -> tuple[int, int, NDArray[np.float32]]:
+    """Begin, bin width and the rows' shares added up; several bins of the level in each where they are narrow."""
     level = tiles.header.levels[at]
     merged = max(-(-(window.end_ns - window.begin_ns) // (level.width_ns * window.columns)), 1)
     first = min(max(window.begin_ns // level.width_ns, 0), level.bins - 1)
     last = min(max(-(-window.end_ns // level.width_ns), first + 1), level.bins)
     bins = -(-(last - first) // merged)
-    channels = np.concatenate([np.arange(row.first_channel, row.first_channel + len(row.classes)) for row in rows])
     number = {of: position for position, of in enumerate(classes)}
-    target = np.array(
-        [
-            line * len(classes) + number[of]
-            for line, row in zip(line_of.tolist(), rows, strict=True)
-            for of in row.classes
-        ]
-    )
-    order = np.argsort(target, kind="stable")
-    borders = np.flatnonzero(np.diff(target[order], prepend=-1))
-    block = tiles.levels[at][channels[order], first:last]
-    folded = np.add.reduceat(block, borders, axis=0, dtype=np.uint32) if len(borders) else block
-    sums = np.zeros(((int(line_of[-1]) + 1) * len(classes), bins * merged))
-    sums[target[order][borders], : last - first] = folded
-    sums = sums.reshape(len(sums), bins, merged).sum(axis=2) if merged > 1 else sums
-    return first * level.width_ns, merged * level.width_ns, sums * (level.width_ns / WHOLE)
+    sums = np.zeros((int(line_of[-1]) + 1, len(classes), bins * merged), dtype=np.float32)
+    for line, row in zip(line_of.tolist(), rows, strict=True):
+        channels = tiles.levels[at][row.first_channel : row.first_channel + len(row.classes), first:last]
+        sums[line, [number[of] for of in row.classes], : last - first] += channels
+    sums *= 1 / (WHOLE * merged)
+    shares = sums[:, :, ::merged].copy()
+    for begin in range(1, merged):
+        shares += sums[:, :, begin::merged]
+    return first * level.width_ns, merged * level.width_ns, shares
 
 
 def _bars(

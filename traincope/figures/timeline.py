@@ -148,8 +148,8 @@ def _bars(picture: Picture, bars: Bars) -> list[BaseTraceType]:
                 y=middle[own],
                 width=thickness[own],
                 marker={"color": fill, "line": {"width": 0.5, "color": shade(fill, 0.25)}},
-                customdata=[[picture.picks[at], _lines(picture.hovers[at])] for at in own.tolist()],
-                text=[label(picture.labels[at], most=40) if tall[bars.line[at]] else "" for at in own.tolist()],
+                customdata=_texts([(picture.picks[at], _lines(picture.hovers[at])) for at in own.tolist()]),
+                text=_texts([label(picture.labels[at], most=40) if tall[bars.line[at]] else "" for at in own.tolist()]),
                 textposition="inside",
                 insidetextanchor="start",
                 textangle=0,
@@ -161,6 +161,11 @@ def _bars(picture: Picture, bars: Bars) -> list[BaseTraceType]:
             )
         )
     return traces
+
+
+def _texts(values: Sequence[object]) -> NDArray[np.object_]:
+    """As an array: plotly looks into every element of a list, several times."""
+    return np.array(values, dtype=object)
 
 
 def _nothing(picture: Picture) -> BaseTraceType:

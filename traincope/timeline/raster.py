@@ -1,5 +1,7 @@
 """Spans on a grid, true to area: each bin holds exactly how long it was covered, however short the spans."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,16 +24,22 @@ def covered(
     Intervals of one channel that overlap count each. What lies before the first bin or after the last
     is left out. Exact: sums of whole ns below 2^53.
     """
-    size = num_channels * (bins + 1)
     until = bins * width_ns
     starts, ends = np.clip(starts - begin_ns, 0, until), np.clip(ends - begin_ns, 0, until)
     kept = np.flatnonzero(ends > starts)
-    starts, ends, row = starts[kept], ends[kept], channel[kept].astype(np.int64) * (bins + 1)
+    starts, ends, row = starts[kept], ends[kept], channel[kept].astype(np.int64) * bins
     first, last = starts // width_ns, (ends - 1) // width_ns
-    # From its first bin on an interval covers all, less what lies before its start; from the bin after its
-    # last on nothing; and of its last bin not what lies after its end.
-    steps = np.bincount(row + first, minlength=size) - np.bincount(row + last + 1, minlength=size)
-    sums = np.cumsum(steps.reshape(num_channels, bins + 1), axis=1)[:, :bins] * float(width_ns)
-    cut = np.bincount(row + first, weights=starts - first * width_ns, minlength=size)
-    cut += np.bincount(row + last, weights=(last + 1) * width_ns - ends, minlength=size)
-    return np.asarray(sums - cut.reshape(num_channels, bins + 1)[:, :bins])
+    # Its first and its last bin an interval covers in part; all of those between, counted up from where they begin.
+    wide = np.flatnonzero(last > first)
+    parts = np.minimum((first + 1) * width_ns, ends) - starts, ends[wide] - last[wide] * width_ns
+    sums = _summed([row + first, (row + last)[wide]], parts, size=num_channels * bins)
+    wide = wide[last[wide] > first[wide] + 1]
+    if len(wide):
+        ones, borders = np.ones(len(wide)), [(row + first)[wide] + 1, (row + last)[wide]]
+        sums += np.cumsum(_summed(borders, (ones, -ones), size=num_channels * bins)) * width_ns
+    return sums.reshape(num_channels, bins)
+
+
+def _summed(places: Sequence[Ints], values: Sequence[NDArray[np.number]], *, size: int) -> Floats:
+    sums: Floats = np.bincount(np.concatenate(places), weights=np.concatenate(values), minlength=size)
+    return sums

@@ -211,6 +211,7 @@ def _follow(app: dash.Dash, library: Library) -> None:
         Input("interval", "n_intervals"),
         State("generation", "data"),
         State("interval", "interval"),
+        prevent_initial_call=True,
     )
     def follow(_passed: int | None, known: int, every_ms: int) -> tuple[Any, Any]:
         library.refresh()

@@ -14,7 +14,7 @@ from traincope.report.schema import Document
 from traincope.store.tiles import Header, Tiles
 from traincope.units import duration, numbers, share
 from traincope.viewer.library import Opened
-from traincope.viewer.picking import Picked, find, parts_of, pick
+from traincope.viewer.picking import Picked, find, parts_of, pick, spans_of
 from traincope.viewer.telling import class_name, hover, title
 from traincope.viewer.view import View
 
@@ -25,6 +25,8 @@ AROUND = 0.02
 """Of the run's length, shown around an instant."""
 LETTER = 7 / 1000
 """Of the window's width, that a letter takes."""
+SHORTEST = 2.0
+"""Letters that a bar has to have room for before it is worth a look what it is called."""
 MOST_MARKS = 500
 
 
@@ -105,14 +107,14 @@ def marks(document: Document | None, header: Header) -> tuple[Mark, ...]:
 
 def _told(opened: Opened, tiles: Tiles, bars: Bars, *, length_ns: int) -> dict[str, list[str]]:
     """Of each bar: what the address calls it, what is known of it, what is written in it."""
-    spans, owners = tiles.spans[bars.span], [opened.row_of(at) for at in bars.span.tolist()]
+    spans, owners = spans_of(tiles.spans[bars.span]), [opened.row_of(at) for at in bars.span.tolist()]
     hovers = [hover(tiles, span, row, of) for span, row, of in zip(spans, owners, bars.of.tolist(), strict=True)]
-    letters = (bars.end_ns - bars.start_ns) / length_ns / LETTER
-    titles = [title(tiles, span) for span in spans]
+    letters = ((bars.end_ns - bars.start_ns) / length_ns / LETTER).tolist()
+    titles = [title(tiles, span) if room > SHORTEST else "" for span, room in zip(spans, letters, strict=True)]
     return {
         "picks": [pick(span, row) for span, row in zip(spans, owners, strict=True)],
         "hovers": hovers,
-        "labels": [one if len(one) + 1 < room else "" for one, room in zip(titles, letters.tolist(), strict=True)],
+        "labels": [one if len(one) + 1 < room else "" for one, room in zip(titles, letters, strict=True)],
     }
 
 

@@ -16,7 +16,8 @@ from traincope.report.priced import priced
 from traincope.report.schema import Document
 from traincope.store.tiles import DOCUMENT_FILE, Row, Tiles, open_tiles
 from traincope.viewer.adopting import adopt
-from traincope.viewer.preparing import Place
+from traincope.viewer.keeping import kept
+from traincope.viewer.preparing import Place, growing
 from traincope.viewer.reading import Pending, Reading
 
 
@@ -40,8 +41,7 @@ class Opened:
     @property
     def growing(self) -> bool:
         """Whether a rank may go on recording: nothing says that it has ended."""
-        faults = self.document["faults"] if self.document else []
-        return any(fault["kind"] == "no_end" for fault in faults)
+        return self.document is not None and growing(self.document)
 
     @cached_property
     def _rows(self) -> tuple[tuple[Row, ...], tuple[int, ...]]:
@@ -113,6 +113,10 @@ class Library:
             return
         if self._read.get(position) == tiles:
             return
+        analysis = kept(tiles)
+        if analysis is not None and self._show(position, tiles, analysis=analysis):
+            self._read[position] = tiles
+            return
         shown = self._opened[position].tiles
         if shown is None or shown.path != tiles:
             self._show(position, tiles, analysis=None)
@@ -129,15 +133,17 @@ class Library:
         except TraincopeError as error:
             self._change(position, problem=str(error))
 
-    def _show(self, position: int, tiles: Path, *, analysis: Analysis | None) -> None:
-        """What is on disk already, at once."""
+    def _show(self, position: int, tiles: Path, *, analysis: Analysis | None) -> bool:
+        """What is on disk already, at once; False where it is not, or is damaged."""
         if not tiles.is_dir():
-            return
+            return False
         try:
             document = self._priced(json.loads((tiles / DOCUMENT_FILE).read_text(encoding="utf-8")))
             self._change(position, tiles=open_tiles(tiles), document=document, analysis=analysis, problem=None)
         except (RunDirectoryError, OSError, ValueError):
             shutil.rmtree(tiles, ignore_errors=True)  # A cache that is damaged is made anew.
+            return False
+        return True
 
     def _priced(self, read: object) -> Document:
         document = cast(Document, read)

@@ -8,7 +8,7 @@ from traincope.figures.time_axis import instant
 from traincope.store.tiles import Row, Tiles
 from traincope.units import count, duration
 from traincope.viewer.components import said
-from traincope.viewer.picking import pick
+from traincope.viewer.picking import Span, pick, spans_of
 from traincope.viewer.telling import title
 from traincope.viewer.view import View
 
@@ -38,13 +38,13 @@ def search(view: View, tiles: Tiles) -> list[Component]:
         ((int(tiles.spans["start_ns"][at]), at, row) for row, own in found for at in own[:MOST_FOUND].tolist()),
         key=lambda hit: hit[:2],
     )
-    links = [_link(view, tiles, tiles.spans[at], row) for _, at, row in first[:MOST_FOUND]]
+    links = [_link(view, tiles, *spans_of(tiles.spans[at : at + 1]), row) for _, at, row in first[:MOST_FOUND]]
     told = f"{count(total, 'span')} named so" + (f", the first {MOST_FOUND}:" if total > MOST_FOUND else "")
     return [html.P(told if total else said(f"nothing is named {words}")), html.Ul(links)]
 
 
-def _link(view: View, tiles: Tiles, span: np.void, row: Row) -> Component:
-    start, end = int(span["start_ns"]), int(span["end_ns"])
+def _link(view: View, tiles: Tiles, span: Span, row: Row) -> Component:
+    start, end = span["start_ns"], span["end_ns"]
     beside = max((end - start) * AROUND, LEAST_NS)
     there = view.but(from_=start - beside, to=end + beside, step=None, at=None, pick=pick(span, row))
     text = f"{title(tiles, span)}, rank {row.rank}, {instant(start, step_ns=1)}, {duration(end - start)}"

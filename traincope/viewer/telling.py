@@ -1,16 +1,16 @@
 """What is known of a span, in words."""
 
 from collections.abc import Iterator, Sequence
-
-import numpy as np
+from functools import lru_cache
 
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind
 from traincope.figures.time_axis import instant
 from traincope.store.tiles import NOTHING, Row, Tiles
 from traincope.units import duration, numbers, size
-from traincope.viewer.picking import RankPart
+from traincope.viewer.picking import RankPart, Span
 
 MOST_RANKS = 24
+_STEP, _ACTION, _STALL, _COLLECTIVE = (int(kind) for kind in (Kind.STEP, Kind.ACTION, Kind.STALL, Kind.COLLECTIVE))
 _MEANINGS = {
     "exposed_transfer": "the thread stood still for the transfer",
     "exposed_wait": "the thread waited for other ranks",
@@ -38,52 +38,62 @@ def class_name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def title(tiles: Tiles, span: np.void) -> str:
+def title(tiles: Tiles, span: Span) -> str:
     """What it is called."""
-    name = tiles.header.names[span["name"]] if 0 <= span["name"] < len(tiles.header.names) else "?"
-    if span["kind"] == Kind.STEP:
+    kind, number = span["kind"], span["name"]
+    if kind == _STEP:
         return f"step {span['step']}"
-    if span["kind"] == Kind.ACTION:
+    name = tiles.header.names[number] if 0 <= number < len(tiles.header.names) else "?"
+    if kind == _ACTION:
         return f"{name}{span['sequence']}"
-    return f"{name} (the wait for it)" if span["kind"] == Kind.STALL else name
+    return f"{name} (the wait for it)" if kind == _STALL else name
 
 
-def told(tiles: Tiles, span: np.void, row: Row) -> Iterator[tuple[str, str]]:
+def told(tiles: Tiles, span: Span, row: Row) -> Iterator[tuple[str, str]]:
     """Names and values of all that is known."""
-    start, end = int(span["start_ns"]), int(span["end_ns"])
-    of = class_name(tiles.header.classes[span["of"]])
-    yield "what", f"{title(tiles, span)}" + (f", {of}" if of not in (title(tiles, span), "unattributed") else "")
+    name, of = title(tiles, span), class_name(tiles.header.classes[span["of"]])
+    yield "what", name + (f", {of}" if of not in (name, "unattributed") else "")
+    yield from _details(tiles, span, row)
+
+
+def hover(tiles: Tiles, span: Span, row: Row, of: int) -> str:
+    """The same in a few lines; `of` is the class of the part that is pointed at."""
+    first = f"{title(tiles, span)}, {class_name(tiles.header.classes[of])}"
+    return "\n".join([first, *(f"{name}: {value}" for name, value in _details(tiles, span, row))])
+
+
+def _details(tiles: Tiles, span: Span, row: Row) -> Iterator[tuple[str, str]]:
+    start, end, kind = span["start_ns"], span["end_ns"], span["kind"]
     yield "where", f"rank {row.rank}, {row.lane}" + (f", step {span['step']}" if span["step"] != NO_STEP else "")
     yield "took", f"{duration(end - start)}{' so far: its end was not recorded' if span['open'] else ''}"
     yield "from", f"{instant(start, step_ns=1)} to {instant(end, step_ns=1)}"
-    if span["kind"] == Kind.ACTION:
+    if kind == _ACTION:
         yield "pipeline", f"stage {span['peer']}, microbatch {span['sequence']}"
-    if span["kind"] in (Kind.COLLECTIVE, Kind.STALL):
+    if kind in (_COLLECTIVE, _STALL):
         yield from _collective(tiles, span)
-    flags = ", ".join(_flags(int(span["flags"])))
-    if flags:
-        yield "noted", flags
+    noted = ", ".join(_flags(span["flags"])) if span["flags"] else ""
+    if noted:
+        yield "noted", noted
 
 
-def hover(tiles: Tiles, span: np.void, row: Row, of: int) -> str:
-    """The same in a few lines; `of` is the class of the part that is pointed at."""
-    lines = [f"{name}: {value}" for name, value in told(tiles, span, row)][1:]
-    return "\n".join([f"{title(tiles, span)}, {class_name(tiles.header.classes[of])}", *lines])
-
-
-def _collective(tiles: Tiles, span: np.void) -> Iterator[tuple[str, str]]:
+def _collective(tiles: Tiles, span: Span) -> Iterator[tuple[str, str]]:
     if 0 <= span["group"] < len(tiles.header.groups):
         group = tiles.header.groups[span["group"]]
-        ranks = numbers(group.ranks[:MOST_RANKS], "rank") + (" ..." if len(group.ranks) > MOST_RANKS else "")
-        yield "group", f"{group.axis} ({ranks}), number {span['sequence']} on it"
+        yield "group", f"{group.axis} ({_members(group.ranks[: MOST_RANKS + 1])}), number {span['sequence']} on it"
     if span["peer"] != NO_PEER:
         side = _SIDES.get(tiles.header.names[span["name"]], "root")
         yield side, f"{span['peer']}"
-    yield "moved", size(int(span["value"]))
+    yield "moved", size(span["value"])
     if span["wait_ns"] != NOTHING:
-        yield "of that", f"{duration(int(span['wait_ns']))} waiting for other ranks"
+        yield "of that", f"{duration(span['wait_ns'])} waiting for other ranks"
     elif span["instance"] == NOTHING:
         yield "of that", "no other rank's part is known"
+
+
+@lru_cache(maxsize=4096)
+def _members(ranks: tuple[int, ...]) -> str:
+    """The first of them."""
+    return numbers(ranks[:MOST_RANKS], "rank") + (" ..." if len(ranks) > MOST_RANKS else "")
 
 
 def _flags(flags: int) -> Iterator[str]:
