@@ -39,7 +39,8 @@ SCREEN: ViewportSize = {"width": 1280, "height": 900}
 DRAWN = """slug => {
   const page = document.querySelector(`main[data-page=${slug}]`);
   const figures = page ? Array.from(page.querySelectorAll('.dash-graph')) : [];
-  return page && !page.querySelector('[role=status], .dash-graph--pending')
+  return (figures.length || slug === 'verdict') && page.querySelector('h2, #caption')
+    && !page.querySelector('[role=status], .dash-graph--pending')
     && figures.every((one) => (one.querySelector('.js-plotly-plot') || {})._fullLayout);
 }"""
 """All that the page has is on it."""

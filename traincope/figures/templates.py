@@ -10,6 +10,8 @@ from traincope.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE, VERMI
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 CLEAR = "rgba(0,0,0,0)"
 """Paper is the page's own."""
+UPRIGHT = {"ticklabeloverflow": "allow"}
+"""Beside an upright axis margins hold all labels; to look for others plotly measures each as often as there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ def _template(ink: _Ink) -> go.layout.Template:
             "plot_bgcolor": CLEAR,
             "colorway": [BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY_BLUE, YELLOW, GREY],
             "xaxis": axis,
-            "yaxis": axis,
+            "yaxis": axis | UPRIGHT,
             "legend": {"font": {"color": ink.text}},
             "hoverlabel": {
                 "bgcolor": ink.paper,

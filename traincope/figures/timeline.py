@@ -22,8 +22,8 @@ FILLED = 0.86
 MOST_SHAPES = 80
 FINEST = 10.0
 """Rows of a raster that a line has at most; they are stretched to its pixels."""
-LETTERS = 10
-"""Pixels that a line of letters needs."""
+LETTERS, APART = 10, 18
+"""Pixels that a line of letters needs; from one to the next where not all lines are named."""
 ABOVE = 1.3
 """Room for marks above the first line, in lines."""
 
@@ -116,7 +116,8 @@ def timeline(picture: Picture, *, theme: str = "light") -> go.Figure:
 
 def _names(arrangement: Arrangement) -> Mapping[str, object]:
     lines = arrangement.lines
-    every = -(-len(lines) * LETTERS // max(arrangement.pixels, 1))
+    pixels = max(arrangement.pixels, 1)
+    every = 1 if len(lines) * LETTERS <= pixels else -(-len(lines) * APART // pixels)
     named = range(0, len(lines), every)
     tell = arrangement.beside if every == 1 else lambda at: arrangement.name(lines[at])
     return {

@@ -18,7 +18,7 @@ from traincope.viewer.picking import Picked, find, parts_of, pick, spans_of
 from traincope.viewer.telling import class_name, hover, title
 from traincope.viewer.view import View
 
-COLUMNS = 1000
+COLUMNS = 1024
 BESIDE = 0.05
 """Of a step's length, shown before and after it."""
 AROUND = 0.02

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from traincope.events import Kind
 from traincope.store.tiles import NOTHING, Row, Tiles
 
-
 Span = Mapping[str, int]
 """One of `store.tiles.SPAN_DTYPE`."""
 
