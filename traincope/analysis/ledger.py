@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class RankLedger:
         return int(self.counted.sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ledger:
     """All ranks that completed a step."""
 
@@ -77,7 +78,7 @@ class Ledger:
     dropped_steps: tuple[int, ...] = ()
     """Left out of every sum, for some rank dropped its records."""
 
-    @property
+    @cached_property
     def wall_ns(self) -> int:
         return sum(rank.total_wall_ns for rank in self.ranks)
 

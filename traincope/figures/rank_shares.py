@@ -22,12 +22,13 @@ def rank_shares(ledger: Ledger, *, stages: Mapping[int, int | None]) -> go.Figur
     """Shares of the counted steps' time; ranks in order of their stage, which is named beside them."""
     ranks = sorted(ledger.ranks, key=lambda rank: (stages.get(rank.rank) or 0, rank.rank))
     rows = list(_rows(ranks, stages))
+    walls_ns = [sum(rank.total_wall_ns for rank in group) for _, group in rows]
     traces = [
         go.Bar(
             name=label(term),
             orientation="h",
             y=list(range(len(rows))),
-            x=(values := [_share(group, term) for _, group in rows]),
+            x=(values := [_share(group, term, of_ns=wall) for (_, group), wall in zip(rows, walls_ns, strict=True)]),
             marker={"color": colour(term), "line": {"width": 0}},
             customdata=[[name, share(value)] for (name, _), value in zip(rows, values, strict=True)],
             hovertemplate="%{customdata[0]}<br>%{fullData.name} %{customdata[1]}<extra></extra>",
@@ -56,7 +57,6 @@ def _rows(ranks: Sequence[RankLedger], stages: Mapping[int, int | None]) -> Iter
         yield beside + which, ranks[first : last + 1]
 
 
-def _share(ranks: Sequence[RankLedger], term: str) -> float | None:
+def _share(ranks: Sequence[RankLedger], term: str, *, of_ns: int) -> float | None:
     known = [ns for rank in ranks if (ns := rank.total(term)) is not None]
-    wall_ns = sum(rank.total_wall_ns for rank in ranks)
-    return sum(known) / wall_ns if known and wall_ns else None
+    return sum(known) / of_ns if known and of_ns else None
