@@ -39,7 +39,7 @@ SCREEN: ViewportSize = {"width": 1280, "height": 900}
 DRAWN = """slug => {
   const page = document.querySelector(`main[data-page=${slug}]`);
   const figures = page ? Array.from(page.querySelectorAll('.dash-graph')) : [];
-  return (figures.length || slug === 'verdict') && page.querySelector('h2, #caption')
+  return page && page.querySelector('h2, #caption') && (figures.length || slug === 'verdict')
     && !page.querySelector('[role=status], .dash-graph--pending')
     && figures.every((one) => (one.querySelector('.js-plotly-plot') || {})._fullLayout);
 }"""
