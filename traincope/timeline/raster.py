@@ -41,5 +41,5 @@ def covered(
 
 
 def _summed(places: Sequence[Ints], values: Sequence[NDArray[np.number]], *, size: int) -> Floats:
-    sums: Floats = np.bincount(np.concatenate(places), weights=np.concatenate(values), minlength=size)
-    return sums
+    weights = np.concatenate(values).astype(np.float64)
+    return np.asarray(np.bincount(np.concatenate(places), weights=weights, minlength=size), dtype=np.float64)

@@ -19,7 +19,8 @@ from traincope.viewer.view import RUN, View
 
 LOOK_AGAIN_MS, BUSY_MS = 10_000, 1_000
 """How often it is looked whether a run has changed; and while one is being read."""
-PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
+PLOTLY_FIRST = '<link rel="preload" as="script" href="/_dash-component-suites/plotly/package_data/plotly.min.js">'
+"""The largest script by far is asked for first; assets/plotly.js runs it."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -27,14 +28,6 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 """Nothing comes from elsewhere, or goes there. Dash itself needs inline scripts, plotly's templates eval."""
-
-
-class _App(dash.Dash):
-    """Dash; its page asks for plotly's script first, which is the largest by far (assets/plotly.js runs it)."""
-
-    def interpolate_index(self, **parts: Any) -> str:
-        parts["css"] += f'<link rel="preload" as="script" href="{PLOTLY}">'
-        return super().interpolate_index(**parts)
 
 
 def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
@@ -58,7 +51,7 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
 
 def empty_app(hosts: Sequence[str]) -> dash.Dash:
     """The viewer's looks, and who may ask; a button `light` changes what the store `theme` holds."""
-    app = _App(
+    app = dash.Dash(
         "traincope.viewer",
         assets_folder=str(Path(__file__).parent / "assets"),
         title="traincope",
@@ -66,6 +59,7 @@ def empty_app(hosts: Sequence[str]) -> dash.Dash:
         suppress_callback_exceptions=True,
         serve_locally=True,
     )
+    app.index_string = app.index_string.replace("{%css%}", f"{PLOTLY_FIRST}{{%css%}}")
     _guard(app, hosts)
     _in_the_browser(app, "theme", Output("theme", "data"), Input("light", "n_clicks"), State("theme", "data"))
     return app

@@ -38,7 +38,7 @@ def search(view: View, tiles: Tiles) -> list[Component]:
         ((int(tiles.spans["start_ns"][at]), at, row) for row, own in found for at in own[:MOST_FOUND].tolist()),
         key=lambda hit: hit[:2],
     )
-    links = [_link(view, tiles, *spans_of(tiles.spans[at : at + 1]), row) for _, at, row in first[:MOST_FOUND]]
+    links = [_link(view, tiles, spans_of(tiles.spans[at : at + 1])[0], row) for _, at, row in first[:MOST_FOUND]]
     told = f"{count(total, 'span')} named so" + (f", the first {MOST_FOUND}:" if total > MOST_FOUND else "")
     return [html.P(told if total else said(f"nothing is named {words}")), html.Ul(links)]
 
