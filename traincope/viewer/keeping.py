@@ -29,7 +29,12 @@ PLAIN = {
     "pathlib._local": ("PosixPath", "PurePosixPath"),
 }
 """Module -> what of it a value may be made with."""
-OWN = "traincope."
+OWN = tuple(f"traincope.{package}" for package in ("analysis", "events", "plan", "store", "timeline", "topology"))
+DAMAGED = (
+    *(ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError, OSError),
+    *(RuntimeError, TypeError, ValueError, pickle.PickleError),
+)
+"""What reading bytes at random raises."""
 
 
 class _Reader(pickle.Unpickler):
@@ -58,7 +63,7 @@ def kept(tiles: Path) -> Analysis | None:
     try:
         with (tiles / ANALYSIS_FILE).open("rb") as file, _uncollected():
             found = _Reader(file).load()
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ImportError, pickle.PickleError):
+    except DAMAGED:
         return None
     return found if isinstance(found, Analysis) else None
 
