@@ -12,7 +12,7 @@ from traincope.analysis.tiling import levels, write_tiles
 from traincope.analysis.zoom import Bars, Raster, Window, zoom
 from traincope.errors import RunDirectoryError
 from traincope.events import OPEN, Phase
-from traincope.store.tiles import HEADER_FILE, Row, Tiles, TilesWriter, open_tiles
+from traincope.store.tiles import HEADER_FILE, VERSION, Row, Tiles, TilesWriter, open_tiles
 from traincope.timeline import Timeline, match_instances
 from traincope.viewer.drawing import waiting
 
@@ -146,7 +146,7 @@ def test_small_runs_need_no_pyramid_and_large_ones_levels_until_windows_are_smal
 
 def test_damaged_tiles_are_refused_in_words(tmp_path: Path) -> None:
     tiles_of(two_ranks(), tmp_path / "t")
-    (tmp_path / "t" / HEADER_FILE).write_text('{"version": 1, "rows": 3}')
+    (tmp_path / "t" / HEADER_FILE).write_text(f'{{"version": {VERSION}, "rows": 3}}')
     with pytest.raises(RunDirectoryError, match="is damaged"):
         open_tiles(tmp_path / "t")
     with pytest.raises(RunDirectoryError, match="is missing"):
