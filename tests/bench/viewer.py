@@ -132,22 +132,20 @@ def _measured(what: str, costs: list[Cost], *, budget: float | None = None) -> M
 def _read_once(browser: Browser, run: Path, cache: Path | None) -> Measured:
     """Until the first page is there, the reading of the run included where it has not been read."""
     with _serving(run, cache) as server:
-        return _measured("ledger of a run that was never read, s", [_visit(browser, server, "ledger")])
+        return _measured("ledger, run never read", [_visit(browser, server, "ledger")])
 
 
 def _looked_at(browser: Browser, run: Path, cache: Path | None) -> Iterator[Measured]:
     with _serving(run, cache) as server:
         for slug in FIRSTS:
             costs = [_visit(browser, server, slug) for _ in range(ROUNDS)]
-            yield _measured(f"{slug}, opened first, s", costs, budget=FIRST_PAGE_BUDGET_S)
+            yield _measured(f"{slug}, first", costs, budget=FIRST_PAGE_BUDGET_S)
         for ranks in ("0-1023", "0-7"):
             page = browser.new_context(viewport=SCREEN).new_page()
             _open(page, server, "timeline", search=f"?ranks={ranks}")
-            yield _measured(f"zoom, ranks {ranks}, s", list(_zooms(page, server)), budget=ZOOM_BUDGET_S)
+            yield _measured(f"zoom, ranks {ranks}", list(_zooms(page, server)), budget=ZOOM_BUDGET_S)
             page.context.close()
-        yield Measured(
-            what="server's peak memory, GiB", wall=[server.peak_gib], server=[], page=[], budget=MEMORY_BUDGET_GIB
-        )
+        yield Measured(what="server's peak, GiB", wall=[server.peak_gib], server=[], page=[], budget=MEMORY_BUDGET_GIB)
 
 
 def _visit(browser: Browser, server: Server, slug: str) -> Cost:
@@ -224,7 +222,8 @@ def _zooms(page: Page, server: Server) -> Iterator[Cost]:
 def _show(rows: list[Measured], *, records: int) -> None:
     """The middle of each; CPU beside it, for a machine that others use makes every wait longer."""
     size = f", {records:,} events" if records else ""
-    title = f"traincope view, 1,024 ranks{size} ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})"
+    on = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    title = f"traincope view, 1,024 ranks{size} ({on}): seconds"
     table = Table(title=title, box=None)
     for heading in ("what", "measured", "spread", "CPU server", "CPU page", "budget", ""):
         table.add_column(heading, justify="left" if heading == "what" else "right")
