@@ -132,7 +132,7 @@ def _measured(what: str, costs: list[Cost], *, budget: float | None = None) -> M
 def _read_once(browser: Browser, run: Path, cache: Path | None) -> Measured:
     """Until the first page is there, the reading of the run included where it has not been read."""
     with _serving(run, cache) as server:
-        return _measured("ledger, run never read", [_visit(browser, server, "ledger")])
+        return _measured("ledger, never read", [_visit(browser, server, "ledger")])
 
 
 def _looked_at(browser: Browser, run: Path, cache: Path | None) -> Iterator[Measured]:

@@ -13,7 +13,7 @@ from traincope.timeline.raster import covered
 
 Ints = NDArray[np.int64]
 
-MOST_BARS = 1500
+MOST_BARS = 2600
 """Pieces in a window from which on it is rasterised."""
 
 
