@@ -270,7 +270,8 @@ def test_the_waterfall_of_a_stage_or_a_rank_ends_at_its_mfu(visit: Go, address: 
 def test_a_cell_of_the_ranks_leads_to_the_step_and_rank_that_it_names(visit: Go, address: str) -> None:
     page = shown(visit, address, "/ranks?run=0").page
     plot = page.locator("[id*='\"cell\"'] .nsewdrag").first
-    page.wait_for_selector("[id*='\"cell\"'] .hm image", state="attached", timeout=QUIET)
+    settled = "[id*='\"cell\"'] .js-plotly-plot:not(.dash-graph--pending) .hm image"
+    page.wait_for_selector(settled, state="attached", timeout=QUIET)
     box = plot.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
