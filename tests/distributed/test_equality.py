@@ -45,7 +45,6 @@ FOUR_RANKS = {
     "fsdp x cp": ParallelConfig(fsdp=2, cp=2),
     "fsdp x cp ulysses": ParallelConfig(fsdp=2, cp=2, cp_method="ulysses"),
     "dp x cp": ParallelConfig(dp=2, cp=2),
-    "dp x cp ulysses": ParallelConfig(dp=2, cp=2, cp_method="ulysses"),
     "hsdp over cp": ParallelConfig(dp_replicate=2, cp=2),
     "cp x tp": ParallelConfig(cp=2, tp=2),
     "pp x cp": ParallelConfig(pp=2, cp=2, schedule="1f1b", microbatches=4),

@@ -44,7 +44,7 @@ EXPERTS = (
     "pp zb-v x ep that drops",
     "fsdp x tp that drops",
     "cp x tp",
-    "ep x tp",
+    "ep x tp that drops",
     "ep over cp that drops",
 )
 
