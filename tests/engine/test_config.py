@@ -186,6 +186,18 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(experts=ExpertsConfig(number=6), parallel=ParallelConfig(fsdp=4, ep=4)),
         "experts.number = 6 does not split over parallel.ep = 4 ranks; use a multiple of 4, or fewer ranks",
     ),
+    "experts whose rows torch does not multiply": (
+        lambda: Config(experts=ExpertsConfig(ffn=18)),
+        "experts.ffn = 18 makes rows that are no multiple of 16 bytes in fp32, which torch's product of all experts "
+        "needs; use a multiple of 4",
+    ),
+    "cut experts whose rows torch does not multiply": (
+        lambda: Config(
+            experts=ExpertsConfig(ffn=24), parallel=ParallelConfig(tp=2), train=TrainConfig(precision="bf16")
+        ),
+        "experts.ffn = 24 makes rows over parallel.tp = 2 ranks that are no multiple of 16 bytes in bf16, which "
+        "torch's product of all experts needs; use a multiple of 16",
+    ),
     "unevenly cut experts": (
         lambda: Config(experts=ExpertsConfig(ffn=99), parallel=ParallelConfig(tp=2)),
         "experts.ffn = 99 does not split over parallel.tp = 2 ranks; use a multiple of 2",

@@ -7,6 +7,9 @@ from traincope.engine.checks import not_negative, positive, require
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import FSDPConfig
 
+ROW_BYTES = 16
+NUMBER_BYTES = {"fp32": 4, "bf16": 2}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsConfig:
@@ -43,7 +46,7 @@ class ExpertsConfig:
             f"experts.hot_expert = {self.hot_expert} is none of the {self.number} experts, which are counted from 0",
         )
 
-    def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int) -> None:
+    def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int, precision: str) -> None:
         """Raise ConfigError if the experts of a model so wide do not lie on these ranks."""
         require(
             self.ffn % parallel.tp == 0,
@@ -55,8 +58,20 @@ class ExpertsConfig:
             f"experts.number = {self.number} does not split over parallel.ep = {parallel.ep} ranks; use a multiple of "
             f"{parallel.ep}, or fewer ranks",
         )
+        self._check_rows("model.hidden", hidden, ranks=1, precision=precision)
+        self._check_rows("experts.ffn", self.ffn, ranks=parallel.tp, precision=precision)
         if parallel.ep > 1:
             self._check_shards(fsdp, ranks=parallel.shards // parallel.ep, hidden=hidden)
+
+    def _check_rows(self, name: str, width: int, *, ranks: int, precision: str) -> None:
+        """Torch's grouped product takes rows of whole 16 bytes only."""
+        numbers = ranks * ROW_BYTES // NUMBER_BYTES[precision]
+        over = f" over parallel.tp = {ranks} ranks" if ranks > 1 else ""
+        require(
+            width % numbers == 0,
+            f"{name} = {width} makes rows{over} that are no multiple of {ROW_BYTES} bytes in {precision}, which "
+            f"torch's product of all experts needs; use a multiple of {numbers}",
+        )
 
     def _check_shards(self, fsdp: FSDPConfig, *, ranks: int, hidden: int) -> None:
         require(

@@ -82,7 +82,7 @@ class Config:
             f"parallel.ep = {self.parallel.ep} needs experts to spread; add a table [experts]",
         )
         if self.experts is not None:
-            self.experts.check(self.parallel, self.fsdp, hidden=self.model.hidden)
+            self.experts.check(self.parallel, self.fsdp, hidden=self.model.hidden, precision=self.train.precision)
 
     def _check_recompute(self) -> None:
         """A checkpoint computes a block again for every call of autograd; a split backward calls it for each weight."""
