@@ -4,6 +4,7 @@ import mmap
 import os
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic_ns
 
 from traincope.events import Kind, Phase
@@ -24,12 +25,12 @@ class Memory:
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
-        self._statm = -1
         self._used = False
         """Whether the training has used its GPU."""
         self._numbers: tuple[int, ...] = ()
-        """Names of what `_read` returns; none while nothing is read."""
-        self._read: Callable[[], tuple[int, ...]] = tuple
+        """Names of what `_read` returns."""
+        self._read: Callable[[], tuple[int, ...]] | None = None
+        """None while nothing is read; a thread that still reads has it for itself."""
 
     def install(self, recorder: Recorder) -> None:
         """Raises OSError where there is no /proc."""
@@ -42,17 +43,13 @@ class Memory:
             self._numbers = tuple(names.intern(name) for name in ("allocated", "reserved", "peak allocated"))
             self._read = self._read_cuda
         else:
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
             self._numbers = tuple(names.intern(name) for name in ("resident", "peak resident"))
-            self._read = self._read_process
+            self._read = _Process().read
         self._phases.after_phase(self._after_phase)
         recorder.between_steps(self._between_steps)
 
     def remove(self) -> None:
-        if self._statm >= 0:
-            os.close(self._statm)
-            self._statm = -1
-        self._numbers = ()
+        self._read = None
 
     def _after_phase(self, phase: Phase) -> None:
         step = self._recorder.shared.step
@@ -63,15 +60,12 @@ class Memory:
         self._write(Phase.NONE)
 
     def _write(self, phase: Phase) -> None:
-        if not self._numbers:
+        read = self._read
+        if read is None:
             return
         now, writer = monotonic_ns(), self._recorder.writer()
-        for number, num_bytes in zip(self._numbers, self._read(), strict=True):
+        for number, num_bytes in zip(self._numbers, read(), strict=True):
             writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
-
-    def _read_process(self) -> tuple[int, ...]:
-        pages = int(os.pread(self._statm, 64, 0).split()[1])
-        return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
 
     def _read_cuda(self) -> tuple[int, ...]:
         if not self._used and self._cuda.is_initialized():
@@ -82,3 +76,19 @@ class Memory:
             stats.get(key, 0)
             for key in ("allocated_bytes.all.current", "reserved_bytes.all.current", "allocated_bytes.all.peak")
         )
+
+
+class _Process:
+    """What the kernel counts of this process. Its file is closed when no thread reads it any more."""
+
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was never opened
+            os.close(self._statm)
+
+    def read(self) -> tuple[int, ...]:
+        """Resident and peak resident bytes."""
+        pages = int(os.pread(self._statm, 64, 0).split()[1])
+        return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
