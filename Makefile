@@ -26,6 +26,7 @@ test: setup programs
 	@$(BIN)/python -m pytest -q tests
 
 test-engine: setup
+	@$(BIN)/python -m pytest -q -m sweep tests
 	@$(BIN)/python -m tests.distributed.sweep
 
 # BIN=/path/to/venv/bin takes that environment as it is: nothing is installed.

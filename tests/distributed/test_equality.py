@@ -12,6 +12,7 @@ import pytest
 
 from tests.distributed.layouts import Outcome, small_config, train
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from traincope.engine.config import ParallelConfig
 
 FP32 = 5e-6
@@ -110,7 +111,20 @@ def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: Outcome, layo
     assert_same_weights(outcomes, alone)
 
 
-@pytest.mark.parametrize("layout", FOUR_RANKS)
+USUAL = (
+    "hsdp",
+    "pp 1f1b",
+    "pp x fsdp",
+    "pp x ddp",
+    "fsdp x tp",
+    "fsdp x cp ulysses",
+    "dp x cp",
+    "cp x tp",
+    "pp zb-v x cp",
+)
+
+
+@pytest.mark.parametrize("layout", swept(FOUR_RANKS, but=USUAL))
 def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout]))
     assert_equal(outcomes, alone, tolerance=FP32)
@@ -125,7 +139,7 @@ def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, a
     assert_equal(two_ranks.run(train, config), alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["hsdp", "pp x fsdp", "pp x ddp", "dp x tp", "cp x tp"])
+@pytest.mark.parametrize("layout", swept(["hsdp", "pp x fsdp", "pp x ddp", "dp x tp", "cp x tp"], but=["pp x fsdp"]))
 def test_accumulation_changes_nothing_on_four_ranks(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     config = small_config(text, FOUR_RANKS[layout], accumulation=2)
     assert_equal(four_ranks.run(train, config), alone, tolerance=FP32)
@@ -135,7 +149,12 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
     assert_equal([train(small_config(text, ParallelConfig(), accumulation=4))], alone, tolerance=FP32)
 
 
-@pytest.mark.parametrize("layout", ["ddp", "hsdp", "dp x tp", "dp x cp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"])
+@pytest.mark.parametrize(
+    "layout",
+    swept(
+        ["ddp", "hsdp", "dp x tp", "dp x cp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"], but=["hsdp", "pp x tp"]
+    ),
+)
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], precision="bf16"))
     assert_equal(outcomes, alone_in_bf16, tolerance=BF16)
@@ -161,10 +180,10 @@ def test_every_rank_knows_the_same_loss(four_ranks: Pool, text: str) -> None:
 @pytest.mark.parametrize(
     ("layout", "mode"),
     [
-        ("cp x tp", "pointwise"),
-        ("cp x tp", "selective"),
+        pytest.param("cp x tp", "pointwise", marks=pytest.mark.sweep),
+        pytest.param("cp x tp", "selective", marks=pytest.mark.sweep),
         ("fsdp x cp ulysses", "selective"),
-        ("fsdp x tp", "full"),
+        pytest.param("fsdp x tp", "full", marks=pytest.mark.sweep),
         ("pp x fsdp", "full"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 
 from tests.distributed.layouts import Outcome, small_config, train
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from tests.distributed.test_equality import BF16, FP32, assert_equal, assert_same_weights
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.expert_load import ExpertLoad
@@ -69,7 +70,10 @@ def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: dict[ExpertsC
     assert_same_weights(outcomes, alone[experts])
 
 
-@pytest.mark.parametrize("layout", FOUR_RANKS)
+USUAL = ("ep x efsdp that drops", "ep over cp that drops", "ep x tp that drops", "pp 1f1b x ep")
+
+
+@pytest.mark.parametrize("layout", swept(FOUR_RANKS, but=USUAL))
 def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: dict[ExpertsConfig, Outcome], layout: str) -> None:
     parallel, experts = FOUR_RANKS[layout]
     outcomes = four_ranks.run(train, config_of(text, parallel, experts))

@@ -13,6 +13,7 @@ from torch.utils import checkpoint
 
 import traincope
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from tests.distributed.sweep import configuration
 from tests.truth.flops import EVERY, attention_of, measure, recomputed, rows, scores_again, squared_lengths
 from traincope.analysis.counted import CountedFlops, counted_flops
@@ -62,7 +63,7 @@ def test_two_ranks_together_execute_what_the_formulas_say(
     assert_truth(two_ranks, text, tmp_path / "run", name)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", swept(FOUR, but=["pp 2 1f1b x fsdp 2, ep 2, with a capacity"]))
 def test_four_ranks_together_execute_what_the_formulas_say(
     four_ranks: Pool, text: str, tmp_path: Path, name: str
 ) -> None:

@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from tests.distributed import test_equality, test_expert_parallel, test_schedules, test_sharing
 from tests.distributed.layouts import small_config
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.trainer import Trainer
 
@@ -110,31 +111,31 @@ def test_the_reference_is_a_gradient_of_all_parameters_and_clipped(alone: Gradie
     assert np.sqrt(sum(np.square(gradient).sum() for gradient in alone.values())) == pytest.approx(0.25, rel=1e-4)
 
 
-@pytest.mark.parametrize("layout", test_equality.FOUR_RANKS)
+@pytest.mark.parametrize("layout", swept(test_equality.FOUR_RANKS, but=["fsdp x tp", "pp zb-v x cp"]))
 def test_of_every_axis(four_ranks: Pool, text: str, alone: Gradients, layout: str) -> None:
     assert_same(four_ranks.run(gradients, config_of(text, test_equality.FOUR_RANKS[layout])), alone)
 
 
-@pytest.mark.parametrize("schedule", test_schedules.FOUR_RANKS)
+@pytest.mark.parametrize("schedule", swept(test_schedules.FOUR_RANKS, but=["zb-v x fsdp"]))
 def test_of_every_schedule(four_ranks: Pool, text: str, schedule: str) -> None:
     reference = gradients(test_schedules.deep(text, ParallelConfig()))
     ranks = four_ranks.run(gradients, test_schedules.deep(text, test_schedules.FOUR_RANKS[schedule]))
     assert_same(ranks, reference)
 
 
-@pytest.mark.parametrize("name", test_sharing.EXACT)
+@pytest.mark.parametrize("name", swept(test_sharing.EXACT, but=["zero-2 of hsdp"]))
 def test_of_what_replicas_and_shards_share(four_ranks: Pool, text: str, alone: Gradients, name: str) -> None:
     config = test_sharing.settings(text, *test_sharing.EXACT[name], accumulation=2)
     assert_same(four_ranks.run(gradients, config), alone)
 
 
-@pytest.mark.parametrize("recompute", ["selective", "full"])
+@pytest.mark.parametrize("recompute", swept(["selective", "full"], but=["full"]))
 def test_of_what_is_computed_again(four_ranks: Pool, text: str, alone: Gradients, recompute: str) -> None:
     parallel = test_equality.FOUR_RANKS["fsdp x tp"]
     assert_same(four_ranks.run(gradients, small_config(text, parallel, recompute=recompute)), alone)
 
 
-@pytest.mark.parametrize("name", DRIFT)
+@pytest.mark.parametrize("name", swept(DRIFT, but=["zero++"]))
 def test_of_what_is_compressed_but_for_its_rounding(four_ranks: Pool, text: str, alone: Gradients, name: str) -> None:
     parallel, tables, _ = test_sharing.DRIFTING[name]
     ranks = four_ranks.run(gradients, test_sharing.settings(text, parallel, tables))
@@ -145,14 +146,14 @@ def test_of_what_is_compressed_but_for_its_rounding(four_ranks: Pool, text: str,
     assert FP32 < np.sqrt(apart / whole) < DRIFT[name]
 
 
-@pytest.mark.parametrize("layout", EXPERTS)
+@pytest.mark.parametrize("layout", swept(EXPERTS, but=["ep x tp that drops"]))
 def test_of_experts(four_ranks: Pool, text: str, layout: str) -> None:
     parallel, experts = test_expert_parallel.FOUR_RANKS[layout]
     reference = gradients(config_of(text, ParallelConfig(), experts=experts))
     assert_same(four_ranks.run(gradients, config_of(text, parallel, experts=experts)), reference)
 
 
-@pytest.mark.parametrize("layout", ["fsdp x tp", "pp x tp", "cp x tp"])
+@pytest.mark.parametrize("layout", swept(["fsdp x tp", "pp x tp", "cp x tp"], but=["pp x tp"]))
 def test_in_bf16_but_for_its_rounding(four_ranks: Pool, text: str, alone_in_bf16: Gradients, layout: str) -> None:
     config = config_of(text, test_equality.FOUR_RANKS[layout], precision="bf16")
     for rank in four_ranks.run(gradients, config):

@@ -23,8 +23,6 @@ EQUAL = [
     Case(schedule="naive", shape=TWO),
     Case(schedule="gpipe", shape=TWO, clips=True),
     Case(schedule="interleaved", shape=TWO_TWICE),
-    Case(schedule="zb-1p", shape=TWO),
-    Case(schedule="1f1b", shape=FOUR),
     Case(schedule="zb-v", shape=FOUR_TWICE, clips=True),
     Case(schedule="1f1b", shape=TWO, ring=2),
 ]
@@ -36,7 +34,6 @@ SLOW = [
 LATE = [
     Case(schedule="1f1b", shape=TWO, late=2.0),
     Case(schedule="gpipe", shape=TWO, slow_stage=1, late=2.0),
-    Case(schedule="zb-v", shape=FOUR_TWICE, late=2.0),
 ]
 
 

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from tests.distributed.layouts import Outcome, small_config, train
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from tests.distributed.test_equality import BF16, FP32, assert_equal, assert_same_weights, differences
 from tests.distributed.test_recorded_axes import BLOCK, NORMS, H, L
 from tests.engine.test_mapped import file_of
@@ -72,7 +73,17 @@ def alone(text: str) -> Outcome:
     return train(small_config(text, ParallelConfig()))
 
 
-@pytest.mark.parametrize("name", EXACT)
+USUAL = (
+    "zero-1",
+    "zero-2",
+    "zero-3 by three blocks",
+    "zero-3, a copy in each node",
+    "offload to files",
+    "optimizer on the host",
+)
+
+
+@pytest.mark.parametrize("name", swept(EXACT, but=USUAL))
 def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, name: str) -> None:
     outcomes = four_ranks.run(train, settings(text, *EXACT[name], accumulation=2))
     assert_equal(outcomes, alone, tolerance=FP32)
