@@ -16,8 +16,8 @@ from tests.report.example import analysis, without_steps
 from tests.test_sample_runs import SAMPLES
 from traincope.analysis import Fault, FaultKind
 from traincope.report import to_document, to_json
+from traincope.report.forms import FORMS
 from traincope.report.html import to_html
-from traincope.report.html.source import FORMS
 
 Go = Callable[..., Visit]
 DEMO = next(path for path in SAMPLES if path.name == "demo")

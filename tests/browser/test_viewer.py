@@ -14,8 +14,9 @@ from tests.browser.conftest import RUNS
 from tests.viewer.reading import reread
 from traincope.analysis import diff
 from traincope.report.diff import diff_document
+from traincope.report.forms import FORMS
 from traincope.viewer.library import Library
-from traincope.viewer.numbers import DIFF, FORMS, PLAN, REPORT
+from traincope.viewer.numbers import DIFF, PLAN, REPORT
 from traincope.viewer.pages import PAGES
 from traincope.viewer.planning import document, prediction, values
 from traincope.viewer.view import View

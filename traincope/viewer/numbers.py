@@ -1,67 +1,15 @@
 """Numbers on a page: each carries its exact value, and where in the JSON of a command it stands."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.units import (
-    MISSING,
-    count,
-    duration,
-    flops,
-    gigabytes_per_second,
-    milliseconds,
-    money,
-    rank_hours,
-    share,
-    size,
-)
+from traincope.report.forms import FORMS, Form
+from traincope.units import MISSING
 
-Form = Literal[
-    "share",
-    "milliseconds",
-    "duration",
-    "seconds",
-    "size",
-    "count",
-    "gigabytes",
-    "mean",
-    "hours",
-    "money",
-    "ppm",
-    "flops",
-    "probability",
-    "more_share",
-    "more_duration",
-]
 REPORT, DIFF, PLAN = "report", "diff", "plan"
-
-
-def _more(written: Callable[[float], str]) -> Callable[[float], str]:
-    """A difference."""
-    return lambda value: f"{'+' if value > 0 else ''}{written(value)}"
-
-
-FORMS: Mapping[str, Callable[[float], str]] = {
-    "share": share,
-    "milliseconds": milliseconds,
-    "duration": duration,
-    "seconds": lambda value: duration(value * 1e9),
-    "size": size,
-    "count": lambda value: count(round(value)),
-    "gigabytes": gigabytes_per_second,
-    "mean": lambda value: f"{value:,.1f}",
-    "hours": rank_hours,
-    "money": money,
-    "ppm": lambda value: f"{value:.2f}",
-    "flops": flops,
-    "probability": lambda value: f"{value:.3f}",
-    "more_share": _more(share),
-    "more_duration": _more(duration),
-}
-"""How a number is written."""
 
 
 def number(document: Mapping[str, object], *path: str | int, form: Form, of: str = REPORT) -> Component:

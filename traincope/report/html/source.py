@@ -1,43 +1,15 @@
 """What the sections are made of: results for their figures, and the document for every number."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from traincope.analysis import Analysis
+from traincope.report.forms import FORMS, Form
 from traincope.report.html.markup import Html, tag
 from traincope.report.schema import Document
-from traincope.units import (
-    MISSING,
-    count,
-    duration,
-    gigabytes_per_second,
-    milliseconds,
-    money,
-    rank_hours,
-    share,
-    size,
-)
+from traincope.units import MISSING
 
 Path = tuple[str | int, ...]
 """Keys and positions from the document down to a number."""
-Form = Literal[
-    "share", "milliseconds", "duration", "size", "count", "mean", "gigabytes", "ratio", "hours", "money", "growth"
-]
-FORMS: Mapping[str, Callable[[float], str]] = {
-    "share": share,
-    "milliseconds": milliseconds,
-    "duration": duration,
-    "size": size,
-    "count": lambda value: count(round(value)),
-    "mean": lambda value: f"{value:,.1f}",
-    "ratio": lambda value: f"{value:.2f}",
-    "gigabytes": gigabytes_per_second,
-    "hours": rank_hours,
-    "money": money,
-    "growth": lambda value: f"-{size(-value)}" if value < 0 else size(value),
-}
-"""How a number is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from traincope.analysis import Analysis, Diff, Moved, diff
 from traincope.analysis.diff import Basis
 from traincope.analysis.diff_series import step_series
 from traincope.report.diff import diff_document
+from traincope.report.forms import Form
 from traincope.units import MISSING
 from traincope.viewer.components import absent, field, parameter, said, section, table
-from traincope.viewer.numbers import DIFF, Form, number
+from traincope.viewer.numbers import DIFF, number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 OTHER = "other"
