@@ -316,6 +316,9 @@ def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str)
     page.locator("input[id*='\"ep\"']").fill("8")
     page.locator("input[id*='\"ep\"']").press("Enter")
     expect(main).to_contain_text("This cannot be: ep = 8 must divide the 7 experts", timeout=QUIET)
+    page.go_back()
+    expect(page.locator("input[id*='\"ep\"']")).to_have_value("1", timeout=QUIET)
+    expect(page.locator("input[id*='\"experts\"']")).to_have_value("7")
 
 
 def test_a_run_that_grows_is_drawn_again_where_it_is_looked_at(visit: Go, address: str, library: Library) -> None:

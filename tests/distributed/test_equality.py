@@ -131,7 +131,7 @@ def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, la
     assert_same_weights(outcomes, alone)
 
 
-@pytest.mark.parametrize("layout", TWO_RANKS)
+@pytest.mark.parametrize("layout", swept(TWO_RANKS, but=["fsdp", "tp", "cp ring", "pp 1f1b"]))
 def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     parallel = TWO_RANKS[layout]
     accumulation = 4 if parallel.pp == 1 else 2

@@ -109,7 +109,7 @@ def same(pool: Pool, tmp_path: Path, train: Callable[..., Bits], *arguments: obj
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.sweep), 2])
 def test_the_layouts(two_ranks: Pool, tmp_path: Path, text: str, layout: str, accumulation: int) -> None:
     config = small_config(text, LAYOUTS[layout], accumulation=accumulation, steps=STEPS)
     same(two_ranks, tmp_path, train_engine, config)

@@ -127,9 +127,17 @@ def _show(app: dash.Dash, library: Library) -> None:
         Input("theme", "data"),
         Input("generation", "data"),
         State("shown", "data"),
+        State(parameter_of_any(), "id"),
+        State(parameter_of_any(), "value"),
     )
     def show(
-        pathname: str | None, search: str | None, theme: str | None, _generation: int, shown: dict[str, Any] | None
+        pathname: str | None,
+        search: str | None,
+        theme: str | None,
+        _generation: int,
+        shown: dict[str, Any] | None,
+        fields: Sequence[dict[str, str]],
+        typed: Sequence[object],
     ) -> tuple[Any, ...]:
         """The page anew; or what of it has to change, where it is there already."""
         if theme is None:
@@ -137,12 +145,14 @@ def _show(app: dash.Dash, library: Library) -> None:
         view = View.of(pathname, search)
         page = next((one for one in PAGES if one.slug == view.page), PAGES[0])
         opened = library[view.run]
-        asked = Asked(view=view, opened=opened, library=library, theme=theme)
+        there = {one["name"]: value for one, value in zip(fields, typed, strict=True)}
+        asked = Asked(view=view, opened=opened, library=library, theme=theme, fields=there)
         lacking = _lacking(page, opened)
         now = {"page": page.slug, "run": view.run, "theme": theme, "whole": lacking is None}
         of_no_run = page.needs is Needs.NOTHING and dash.ctx.triggered_id == "generation"
-        if now == shown and lacking is None and (page.update is not None or of_no_run):
-            for name, properties in (page.update(asked) if page.update else {}).items():
+        changed = page.update(asked) if page.update and now == shown and lacking is None else None
+        if changed is not None or (now == shown and lacking is None and of_no_run):
+            for name, properties in (changed or {}).items():
                 dash.set_props(name, dict(properties))
             return dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
         return _content(page, asked, lacking), page.slug, _tabs(page, view), _runs(library, view), now

@@ -1,7 +1,7 @@
 """What a page is."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -38,6 +38,8 @@ class Asked:
     library: Library
     theme: str
     """`light` or `dark`."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """Parameter -> what its field on the page holds, as far as it was entered."""
 
     @property
     def tiles(self) -> Tiles:
@@ -72,5 +74,5 @@ class Page:
     title: str
     needs: Needs
     render: Callable[[Asked], Sequence[Component]]
-    update: Callable[[Asked], Mapping[str, Mapping[str, object]]] | None = None
+    update: Callable[[Asked], Mapping[str, Mapping[str, object]] | None] | None = None
     """Id of a component -> properties to change when the view does; None: the page is rendered anew."""

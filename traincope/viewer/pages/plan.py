@@ -30,6 +30,8 @@ from traincope.viewer.planning import (
 )
 from traincope.viewer.view import View
 
+PREDICTED = "predicted"
+
 
 def render(asked: Asked) -> Sequence[Component]:
     chosen = values(asked.view)
@@ -40,11 +42,22 @@ def render(asked: Asked) -> Sequence[Component]:
             for group in (MODEL, EXPERTS, MESH, MACHINE)
         ),
     ]
+    return [*controls, html.Div(_shown(asked, chosen), id=PREDICTED)]
+
+
+def update(asked: Asked) -> Mapping[str, Mapping[str, object]] | None:
+    """The fields stay, and what is being typed into one; all anew where they do not say what the address says."""
+    chosen = values(asked.view)
+    if any(asked.fields.get(name) != value for name, value in chosen.items()):
+        return None
+    return {PREDICTED: {"children": _shown(asked, chosen)}}
+
+
+def _shown(asked: Asked, chosen: Mapping[str, str]) -> Sequence[Component]:
     try:
-        shown = _predicted(asked, chosen)
+        return _predicted(asked, chosen)
     except UsageError as error:
-        shown = [absent(f"This cannot be: {error}.")]
-    return [*controls, *shown]
+        return [absent(f"This cannot be: {error}.")]
 
 
 def _preset(view: View) -> Component:
@@ -99,4 +112,4 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
     ]
 
 
-PAGE = Page(slug="plan", title="Plan", needs=Needs.NOTHING, render=render)
+PAGE = Page(slug="plan", title="Plan", needs=Needs.NOTHING, render=render, update=update)
