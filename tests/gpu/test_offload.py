@@ -114,3 +114,17 @@ def test_the_state_of_shards_is_off_the_gpu_and_is_what_they_are_updated_by(
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@pytest.mark.usefixtures("nccl")
+def test_parameters_that_are_loaded_before_the_state_are_those_that_are_updated() -> None:
+    model = nn.Linear(8, 8, bias=False, device="cuda")
+    optimizer = on_host(model)
+    state = optimizer.state_dict()
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    optimizer.load_state_dict(state)
+    model.weight.grad = torch.ones_like(model.weight)
+    optimizer.step()
+    expected = 3.0 * (1 - SETTINGS["lr"] * 0.1) - SETTINGS["lr"]
+    torch.testing.assert_close(model.weight.detach(), torch.full_like(model.weight, expected))

@@ -13,7 +13,7 @@ from tests.truth.workloads import MS, Workload
 LATE = NAMED["ddp: slow link, rank 0 late"]
 NORMAL = question(LATE, "rank0.unattributed=0", late_ns=(0,))
 REBUILT = 1
-"""The step in whose forward DDP sorts its buckets anew: both ranks meet there, and after it either may be on the path."""
+"""The step in whose forward DDP sorts its buckets anew: both ranks meet there; after it the path may be on either."""
 STEPS = 4
 ON_THE_PATH = {(0, "unattributed"): 80 * MS, (0, "forward"): 200 * MS, (0, "backward"): 300 * MS}
 

@@ -20,15 +20,16 @@ from traincope.engine.local import local_part
 class HostAdamW(torch.optim.Optimizer):
     """torch.optim.AdamW to the bit, as the CPU computes it; `state` has the same entries, in the host's memory.
 
-    The host's parameters are those of when it is made: whoever changes the device's otherwise makes another one.
+    The host's parameters are those of when it is made, or when a state was last loaded: whoever loads parameters too
+    loads them first.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float]) -> None:
         super().__init__(groups, defaults(lr=lr, betas=betas))
-        self._copies: dict[nn.Parameter, _Pair] = {}
+        self.copies: dict[nn.Parameter, _Pair] = {}
         for parameter in (each for group in self.param_groups for each in group["params"]):
             if parameter.device.type != "cpu":
-                self._copies[parameter] = _Pair.like(local_part(parameter))
+                self.copies[parameter] = _Pair.like(local_part(parameter))
             moments = {name: like(parameter, _zeros(local_part(parameter))) for name in MOMENTS}
             self.state[parameter] = {"step": torch.zeros(())} | moments
         self.register_load_state_dict_post_hook(_to_host)
@@ -44,20 +45,20 @@ class HostAdamW(torch.optim.Optimizer):
             if parameter.grad is not None
         }
         pairs = {parameter: self._fetch(parameter) for parameter in settings}
-        if self._copies:
+        if self.copies:
             torch.cuda.current_stream().synchronize()
         for parameter, pair in pairs.items():
             state = self.state[parameter]
             moments = local_part(state["exp_avg"]), local_part(state["exp_avg_sq"])
             update(pair.parameter, pair.gradient, moments, step=state["step"], settings=settings[parameter])
-            if parameter in self._copies:
+            if parameter in self.copies:
                 local_part(parameter).copy_(pair.parameter, non_blocking=True)
 
     def _fetch(self, parameter: nn.Parameter) -> "_Pair":
         """On its way, where it is not here."""
         assert parameter.grad is not None
         gradient = local_part(parameter.grad)
-        pair = self._copies.get(parameter)
+        pair = self.copies.get(parameter)
         if pair is None:
             return _Pair(parameter=local_part(parameter), gradient=gradient)
         pair.gradient.copy_(gradient, non_blocking=True)
@@ -84,7 +85,10 @@ def _zeros(like: Tensor) -> Tensor:
 
 
 def _to_host(optimizer: torch.optim.Optimizer) -> None:
-    """Loading a state takes its tensors to the parameters' device."""
+    """Loading a state takes its tensors to the parameters' device, where new parameters may lie already."""
+    assert isinstance(optimizer, HostAdamW)
     for parameter, state in optimizer.state.items():
         for name in MOMENTS:
             state[name] = like(parameter, local_part(state[name]).cpu())
+    for parameter, pair in optimizer.copies.items():
+        pair.parameter.copy_(local_part(parameter).detach())

@@ -4,7 +4,6 @@ import mmap
 import os
 import resource
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic_ns
 
 from traincope.events import Kind, Phase
@@ -44,7 +43,8 @@ class Memory:
             self._read = self._read_cuda
         else:
             self._numbers = tuple(names.intern(name) for name in ("resident", "peak resident"))
-            self._read = _Process().read
+            self._read = _of_process
+            self._read()
         self._phases.after_phase(self._after_phase)
         recorder.between_steps(self._between_steps)
 
@@ -78,17 +78,11 @@ class Memory:
         )
 
 
-class _Process:
-    """What the kernel counts of this process. Its file is closed when no thread reads it any more."""
-
-    def __init__(self) -> None:
-        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # it was never opened
-            os.close(self._statm)
-
-    def read(self) -> tuple[int, ...]:
-        """Resident and peak resident bytes."""
-        pages = int(os.pread(self._statm, 64, 0).split()[1])
-        return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
+def _of_process() -> tuple[int, ...]:
+    """Resident and peak resident bytes, by the kernel. No file stays open, which the training might close."""
+    statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pages = int(os.read(statm, 64).split()[1])
+    finally:
+        os.close(statm)
+    return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
