@@ -55,6 +55,21 @@ def wait_for_search(page: Page, part: str) -> None:
     page.wait_for_function("part => window.location.search.includes(part)", arg=part, timeout=QUIET)
 
 
+MISSING = {
+    ("no-steps", "ledger"): "No complete step was recorded",
+    ("no-steps", "communication"): "one rank, which communicates with nobody",
+    ("no-steps", "pipeline"): "There is no pipeline in this run",
+    ("no-steps", "critical-path"): "There is no critical path",
+    ("no-steps", "compare"): "no step counts that all its ranks completed",
+    ("imported", "ledger"): "made of kernel traces alone",
+    ("imported", "ranks"): "No complete step was recorded",
+    ("missing", "ranks"): "ranks 2, 3 left no records",
+    ("missing", "pipeline"): "No step of a whole pipeline",
+    ("missing", "timeline"): "ranks 2, 3 left no records",
+}
+"""(Run, page) -> what it says instead of an empty plot."""
+
+
 @pytest.mark.parametrize("run", range(len(RUNS)), ids=RUNS)
 def test_every_page_of_a_run_loads_without_a_complaint_and_its_numbers_are_the_reports(
     visit: Go, address: str, library: Library, run: int
@@ -74,6 +89,7 @@ def test_every_page_of_a_run_loads_without_a_complaint_and_its_numbers_are_the_r
             assert (float(told["value"]), told["text"]) == (value, FORMS[told["as"]](value))
             numbers[told["of"]] += 1
         assert seen.page.evaluate(CUT_OFF) == [], slug
+        expect(seen.page.locator("main")).to_contain_text(MISSING.get((RUNS[run], slug), ""), timeout=QUIET)
         if run in (RUNS.index("demo"), RUNS.index("crashed")):
             seen.page.wait_for_function(WHOLE, timeout=QUIET)
     assert numbers[REPORT] > (100 if run < 3 else 1)
@@ -110,26 +126,6 @@ def test_names_of_a_hostile_run_are_on_the_page_as_text(visit: Go, address: str)
     assert seen.page.locator("main script, main img, main a[href^=javascript]").count() == 0
     shown(visit, address, f"/faults?run={RUNS.index('hostile')}")
     assert seen.complaints == []
-
-
-@pytest.mark.parametrize(
-    ("run", "page", "said"),
-    [
-        ("no-steps", "ledger", "No complete step was recorded"),
-        ("no-steps", "communication", "one rank, which communicates with nobody"),
-        ("no-steps", "pipeline", "There is no pipeline in this run"),
-        ("no-steps", "critical-path", "There is no critical path"),
-        ("no-steps", "compare", "no step counts that all its ranks completed"),
-        ("imported", "ledger", "made of kernel traces alone"),
-        ("imported", "ranks", "No complete step was recorded"),
-        ("missing", "ranks", "ranks 2, 3 left no records"),
-        ("missing", "pipeline", "No step of a whole pipeline"),
-        ("missing", "timeline", "ranks 2, 3 left no records"),
-    ],
-)
-def test_a_page_says_what_is_missing(visit: Go, address: str, run: str, page: str, said: str) -> None:
-    seen = shown(visit, address, f"/{page}?run={RUNS.index(run)}")
-    expect(seen.page.locator("main")).to_contain_text(said, timeout=QUIET)
 
 
 def test_kernels_of_an_imported_trace_are_on_the_timeline(visit: Go, address: str) -> None:
@@ -259,7 +255,7 @@ def click_bar(page: Page, name: str) -> None:
     page.locator(f"{plot} .point path").nth(names.index(name)).click(force=True)
 
 
-@pytest.mark.parametrize("of", ["stage 1", "rank 3"])
+@pytest.mark.parametrize("of", ["stage 1", pytest.param("rank 3", marks=pytest.mark.sweep)])
 def test_the_waterfall_of_a_stage_or_a_rank_ends_at_its_mfu(visit: Go, address: str, of: str) -> None:
     page = shown(visit, address, f"/ledger?run=0&of={of.replace(' ', '+')}").page
     plot = "[id*='\"term\"'] .js-plotly-plot"

@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 import traincope
 from tests.distributed.layouts import small_config
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.trainer import Trainer
 from traincope.events import Kind
@@ -108,7 +109,7 @@ def same(pool: Pool, tmp_path: Path, train: Callable[..., Bits], *arguments: obj
         assert rank.info.probes["collectives"] == "on", "and torch's flight recorder has counted as many"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", swept(LAYOUTS, but=["ddp", "fsdp", "cp ring", "pp 1f1b"]))
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.sweep), 2])
 def test_the_layouts(two_ranks: Pool, tmp_path: Path, text: str, layout: str, accumulation: int) -> None:
     config = small_config(text, LAYOUTS[layout], accumulation=accumulation, steps=STEPS)
@@ -196,7 +197,7 @@ def train_with(directory: str, wrap: Callable[[nn.Module], nn.Module], extra: st
 
 
 @pytest.mark.parametrize("extra", ["recomputation", "compile"])
-@pytest.mark.parametrize("wrap", [replicated, sharded])
+@pytest.mark.parametrize("wrap", [replicated, pytest.param(sharded, marks=pytest.mark.sweep)])
 def test_what_people_add(two_ranks: Pool, tmp_path: Path, wrap: Callable[[nn.Module], nn.Module], extra: str) -> None:
     same(two_ranks, tmp_path, train_with, wrap, extra)
 

@@ -75,8 +75,13 @@ def test_the_command_line_is_torchruns() -> None:
             TrainingError,
             "rank 1 was killed by SIGKILL; unless that was by hand, see dmesg for the out-of-memory killer",
         ),
-        (("0", "exit", "9"), TrainingError, "rank 0 exited with code 9; its last words are above"),
-        (("1", "exit", "3"), ConfigError, "the training was refused; the reason is above"),
+        pytest.param(
+            *(("0", "exit", "9"), TrainingError, "rank 0 exited with code 9; its last words are above"),
+            marks=pytest.mark.sweep,
+        ),
+        pytest.param(
+            *(("1", "exit", "3"), ConfigError, "the training was refused; the reason is above"), marks=pytest.mark.sweep
+        ),
         (("0", "exit", "6"), DataError, "the training was refused; the reason is above"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -88,6 +93,7 @@ def test_a_failed_rank_is_named(ending: tuple[str, ...], kind: type[TraincopeErr
     assert str(failed.value) == sentence
 
 
+@pytest.mark.sweep
 def test_a_worker_refuses_a_layout_of_another_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "training.toml"
     config.write_text(SMALL)

@@ -36,6 +36,9 @@ LATE = [
     Case(schedule="gpipe", shape=TWO, slow_stage=1, late=2.0),
 ]
 
+LONG = EQUAL[3]
+"""`tests.truth.bubble` has it, and more."""
+
 
 def named(case: Case) -> str:
     ring, late = f"-ring-{case.ring}" if case.ring > 1 else "", "-late" if case.late else ""
@@ -94,7 +97,11 @@ def test_a_sleeper_counts_what_is_later_than_half_a_millisecond() -> None:
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("case", EQUAL + SLOW + LATE, ids=named)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(one, marks=[pytest.mark.sweep] if one is LONG else []) for one in EQUAL + SLOW + LATE],
+    ids=named,
+)
 def test_schedule_imbalance_and_jitter_are_measured_within_a_point(
     case: Case, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
