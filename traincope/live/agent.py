@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns, process_time
@@ -46,6 +46,8 @@ class Options:
     """How many the node has: no step is reduced before all are there. None: not told, it may have the whole world."""
     interval_seconds: float = DEFAULT_INTERVAL_SECONDS
     share_of_a_core: float = SHARE_OF_A_CORE
+    spent_seconds: Callable[[], float] = process_time
+    """CPU time that counts as its own: of an agent all of the process, for answering those that ask is its work too."""
     writes: bool = True
     """False: it only looks, beside the agent whose matter rows and segments are."""
 
@@ -77,8 +79,7 @@ class Agent:
                 close()
 
     def _watch(self) -> None:
-        """What those cost that ask for its numbers while it rests is its own too."""
-        before_seconds = process_time()
+        before_seconds = self._options.spent_seconds()
         while True:
             window = self.look()
             for observed in self._observers:
@@ -87,7 +88,7 @@ class Agent:
             self._tidy()
             if window.last:
                 return
-            now_seconds = process_time()
+            now_seconds = self._options.spent_seconds()
             spent_seconds, before_seconds = now_seconds - before_seconds, now_seconds
             self._rest(rest_seconds(spent_seconds, self._options))
 

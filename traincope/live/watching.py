@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import thread_time
 
 from traincope.analysis.faults import Fault, FaultKind
 from traincope.errors import RunDirectoryError, TraincopeError
@@ -19,7 +20,7 @@ from traincope.store.rows import Row
 
 INTERVAL_SECONDS = 1.0
 SHARE_OF_A_CORE = 0.05
-"""More than the agent's: somebody is looking."""
+"""More than the agent's: somebody is looking. What the page costs that shows it is not counted."""
 MOST_STEPS = 240
 MOST_FAULTS = 50
 MOST_SLOW = 10
@@ -74,6 +75,7 @@ class Watcher:
             disk_budget_bytes=0,
             interval_seconds=interval_seconds,
             share_of_a_core=SHARE_OF_A_CORE,
+            spent_seconds=thread_time,
             writes=False,
         )
         self._agent = Agent(options, observers=(self,))
