@@ -53,6 +53,7 @@ def pool() -> Iterator[Pool]:
     pool.stop()
 
 
+@pytest.mark.sweep
 def test_a_layout_trains_as_one_process_and_is_recorded_right(pool: Pool, tmp_path: Path) -> None:
     text = write_text(tmp_path)
     config = configuration(text, FOUR_RANKS["pp 2 zb-v x cp 2"])
@@ -63,6 +64,7 @@ def test_a_layout_trains_as_one_process_and_is_recorded_right(pool: Pool, tmp_pa
     assert verdict.passed, verdict
 
 
+@pytest.mark.sweep
 def test_another_training_is_told_apart(pool: Pool, tmp_path: Path) -> None:
     """One of another seed."""
     text = write_text(tmp_path)
