@@ -1,6 +1,7 @@
 """A running job to an OpenTelemetry collector, every few seconds: for where nothing can scrape.
 
-Its numbers go there as metrics, the newest step as spans, faults and marks as logs.
+Its numbers go there as metrics, the newest step as spans, faults and marks as logs; when it is over, the spans above
+steps, of the run, its attempts and ranks, which make one trace of it.
 
     TRAINCOPE_OTLP=http://collector:4317   or `on`: where the OTEL_EXPORTER_OTLP_* variables say
 
@@ -9,12 +10,14 @@ everywhere.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from traincope.analysis import Analysis
 from traincope.errors import ConfigError, MissingDependencyError
 from traincope.metrics import Sample
+from traincope.timeline import Timeline
 from traincope_exporters.exports import Address
 from traincope_exporters.live import Origin
 
@@ -61,21 +64,44 @@ def start(source: Callable[[], Sequence[Sample]], *, origin: Origin, environment
     Raises ConfigError for a number that is none, UsageError for what is no URL, MissingDependencyError where
     OpenTelemetry is not installed.
     """
+    address = _address(environment)
+    if address is None:
+        return None
+    every_ms = _positive(environment, INTERVAL_VARIABLE, INTERVAL_MS)
+    with _explained():
+        from traincope_exporters.otlp.push import OtlpPush
+    push = OtlpPush(address, run=origin.run, host=origin.host, start_ns=origin.began_ns)
+    return Pushing(source, push, every_seconds=every_ms / 1000)
+
+
+def finish(environment: Mapping[str, str]) -> Callable[[Timeline], None] | None:
+    """What makes one trace of a run that is over; None where `environment` does not ask for it. Raises as `start`."""
+    address = _address(environment)
+    if address is None:
+        return None
+    with _explained():
+        from traincope_exporters.otlp import send_outline
+    return lambda timeline: send_outline(timeline, address)
+
+
+def _address(environment: Mapping[str, str]) -> Address | None:
+    """None where it is not asked for."""
     told = environment.get(VARIABLE, "").strip()
     if told.lower() in OFF:
         return None
-    every_ms = _positive(environment, INTERVAL_VARIABLE, INTERVAL_MS)
     timeout_seconds = _positive(environment, TIMEOUT_VARIABLE, TIMEOUT_SECONDS)
     endpoint = None if told.lower() in ON else told
+    return Address(endpoint=endpoint, protocol=None, timeout_seconds=timeout_seconds)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
     try:
-        from traincope_exporters.otlp.push import OtlpPush
+        yield
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             f"{VARIABLE} needs {error.name}, which is not installed: pip install 'traincope[otel]'"
         ) from error
-    address = Address(endpoint=endpoint, protocol=None, timeout_seconds=timeout_seconds)
-    push = OtlpPush(address, run=origin.run, host=origin.host, start_ns=origin.began_ns)
-    return Pushing(source, push, every_seconds=every_ms / 1000)
 
 
 def _positive(environment: Mapping[str, str], variable: str, missing: float) -> float:

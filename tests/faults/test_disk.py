@@ -5,6 +5,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -175,6 +176,40 @@ def test_a_quota_costs_records_while_it_holds(victims: Victims, bare: Outcome, t
 
 def segments(out: str) -> list[Path]:
     return sorted(Path(out).rglob("*.seg"))
+
+
+def train_as_nobody_while_its_segments_are_cut(out: str) -> Outcome:
+    """All that its user may do to a file, which is what a slip of the hand in a shell does."""
+    os.chmod(".", 0o777)
+    Path(out).parent.chmod(0o777)
+    os.setuid(NOBODY)
+    refused = []
+
+    def fault() -> None:
+        written_to = segments(out)[-1]
+        for cut in (
+            lambda path: os.truncate(path, 0),
+            lambda path: path.write_bytes(b""),
+            lambda path: path.open("r+b"),
+        ):
+            try:
+                cut(written_to)
+            except PermissionError:
+                refused.append(cut)
+
+    outcome = train_observed(out, before_the_fault_step(fault))
+    assert len(refused) == 3
+    return outcome
+
+
+def test_segments_that_are_written_to_are_not_cut_by_who_is_not_root(victims: Victims, bare: Outcome) -> None:
+    with tempfile.TemporaryDirectory() as reached_by_all:
+        run = Path(reached_by_all) / "run"
+        ended = victims.train(train_as_nobody_while_its_segments_are_cut, run)
+        assert (ended.code, ended.result, ended.err) == (0, bare, "")
+        rank, modes = only_rank(run), {path.stat().st_mode & 0o222 for path in segments(str(run))}
+    assert (len(spans(rank)), rank.dropped, rank.problems) == (STEPS, 0, ())
+    assert modes == {0o200}, "whoever may remove them need not ask"
 
 
 def train_while_its_segments_are_deleted(out: str) -> Outcome:

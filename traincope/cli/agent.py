@@ -12,6 +12,7 @@ from types import FrameType
 
 from traincope.errors import RunDirectoryError, TraincopeError, UsageError
 from traincope.live.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
+from traincope.live.finishing import finish
 from traincope.live.leaving import leave_tiles
 from traincope.live.observers import Node, make_observers
 from traincope.live.window import Window
@@ -69,7 +70,7 @@ class AgentCommand:
             agent = _agent(arguments, Node(run=run, attempt=attempt, job=job))
             agent.run()
             print(f"{agent.num_rows:,} ledger rows written to {attempt_directory(run, attempt)}", flush=True)
-            tiles = None if agent.stopping else _leave_tiles(run, attempt, disk_budget_bytes=arguments.disk_budget)
+            tiles = None if agent.stopping else _afterwards(run, attempt, disk_budget_bytes=arguments.disk_budget)
         finally:
             remove_lock(lock_path(job), lock)
         if tiles is not None:
@@ -112,10 +113,11 @@ class Settled:
         """What is frozen stays so; the process ends."""
 
 
-def _leave_tiles(run: Path, attempt: int, *, disk_budget_bytes: int) -> Path | None:
-    """The training is over: whoever ends the agent now need not wait for it."""
+def _afterwards(run: Path, attempt: int, *, disk_budget_bytes: int) -> Path | None:
+    """The training is over: whoever ends the agent now need not wait for it. Returns the tiles that are left."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
+    finish(run, attempt=attempt)
     return leave_tiles(run, attempt=attempt, disk_budget_bytes=disk_budget_bytes)
 
 

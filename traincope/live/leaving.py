@@ -40,7 +40,7 @@ def leave_tiles(
     try:
         if not _is_worth_it(run, attempt, disk_budget_bytes=disk_budget_bytes):
             return None
-        if not _will_be_over(run, attempt, within_seconds=patience_seconds):
+        if not will_be_over(run, attempt, within_seconds=patience_seconds):
             return None
         from traincope.viewer.adopting import leave, left_tiles  # an agent that only watches needs none of it
 
@@ -53,8 +53,11 @@ def leave_tiles(
     return tiles
 
 
-def _will_be_over(run: Path, attempt: int, *, within_seconds: float) -> bool:
-    """Not for an agent of another host than rank 0's: many would do the same."""
+def will_be_over(run: Path, attempt: int, *, within_seconds: float) -> bool:
+    """Whether the job is over, or so within this time; not for an agent of another host than rank 0's.
+
+    Many would do the same. Raises RunDirectoryError where the run cannot be read.
+    """
     if read_rank_info(rank_directory(run, attempt=attempt, rank=0)).host != this_host():
         return False
     until = time.monotonic() + within_seconds
@@ -88,13 +91,19 @@ def _is_gone(info: RankInfo) -> bool:
 
 
 def _is_worth_it(run: Path, attempt: int, *, disk_budget_bytes: int) -> bool:
-    ranks = [path for path in attempt_directory(run, attempt).glob("rank-*") if path.is_dir()]
-    num_records = sum(_num_records(path) for rank in ranks for path in records_of(rank))
-    needed = num_records * BYTES_OF_TILES
-    allowed = min(disk_budget_bytes * len(ranks), shutil.disk_usage(run).free // 2)
-    return FEWEST_RECORDS <= num_records <= MOST_RECORDS and needed <= allowed
+    found = num_records(run, attempt)
+    allowed = min(disk_budget_bytes * len(_ranks(run, attempt)), shutil.disk_usage(run).free // 2)
+    return FEWEST_RECORDS <= found <= MOST_RECORDS and found * BYTES_OF_TILES <= allowed
 
 
-def _num_records(path: Path) -> int:
-    """By its size."""
+def num_records(run: Path, attempt: int) -> int:
+    """Of all ranks, about: by the sizes of their files."""
+    return sum(_records_in(path) for rank in _ranks(run, attempt) for path in records_of(rank))
+
+
+def _ranks(run: Path, attempt: int) -> list[Path]:
+    return [path for path in attempt_directory(run, attempt).glob("rank-*") if path.is_dir()]
+
+
+def _records_in(path: Path) -> int:
     return path.stat().st_size // (RECORD_BYTES if path.suffix == SEGMENT else BYTES_COMPACTED)

@@ -8,6 +8,7 @@ kill training with SIGBUS. Nothing counts the records; the first whose `kind` is
 import json
 import mmap
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from traincope.store.lines import parse
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
 HEADER_WORDS = HEADER_BYTES // 8
+PERMISSIONS, WRITE = 0o777, 0o222
+"""Bits of a file's mode."""
 LARGEST = 1 << 61
 """Times (ns) and values are below; sums of two of them are still numbers of 64 bits."""
 
@@ -46,7 +49,11 @@ class SegmentRecords:
 
 
 class SegmentFile:
-    """A new segment, reserved, mapped and empty; `words` is its memory as native int64."""
+    """A new segment, reserved, mapped and empty; `words` is its memory as native int64.
+
+    Until it is sealed nobody else may open it to write, or cut it short, which would kill who writes to the map; but
+    root may.
+    """
 
     def __init__(self, path: Path, *, capacity: int) -> None:
         """Under its name only once it has its header: a kill in between leaves no segment without.
@@ -57,6 +64,8 @@ class SegmentFile:
         size, unborn = HEADER_BYTES + capacity * RECORD_BYTES, path.with_suffix(".new")
         self._descriptor = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
+            self._mode = os.fstat(self._descriptor).st_mode & PERMISSIONS
+            self._permit(self._mode & ~WRITE)
             os.posix_fallocate(self._descriptor, 0, size)
             self.map = mmap.mmap(self._descriptor, size)
             header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
@@ -78,9 +87,14 @@ class SegmentFile:
         """
         try:
             os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
+            self._permit(self._mode)
             return os.fstat(self._descriptor).st_nlink > 0
         finally:
             os.close(self._descriptor)
+
+    def _permit(self, mode: int) -> None:
+        with suppress(OSError):  # not every file system knows modes
+            os.fchmod(self._descriptor, mode)
 
 
 def read_segment(path: Path) -> SegmentRecords:

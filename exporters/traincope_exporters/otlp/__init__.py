@@ -17,9 +17,9 @@ from traincope_exporters.otlp.identity import Ids, job_resource
 from traincope_exporters.otlp.logs import logs
 from traincope_exporters.otlp.metrics import metrics_data
 from traincope_exporters.otlp.push import OtlpPush
-from traincope_exporters.otlp.spans import spans
+from traincope_exporters.otlp.spans import outer_spans, spans
 
-__all__ = ["EXPORT", "OtlpPush", "send"]
+__all__ = ["EXPORT", "OtlpPush", "send", "send_outline"]
 
 
 def send(timeline: Timeline, address: Address) -> str:
@@ -45,6 +45,16 @@ def send(timeline: Timeline, address: Address) -> str:
         collector.close()
     sent = f"{num_spans:,} spans, {num_logs:,} logs and {num_points:,} metric points"
     return f"sent {sent} to {target.url}; the trace is {Ids(timeline.run.info).trace:032x}"
+
+
+def send_outline(timeline: Timeline, address: Address) -> None:
+    """The spans above steps, which those of steps that were pushed while the job ran are in. Raises ServerError."""
+    collector = Collector(Target.of(address))
+    try:
+        for batch in batched(outer_spans(timeline)):
+            collector.send_spans(batch)
+    finally:
+        collector.close()
 
 
 def _at_end(timeline: Timeline, samples: list[Sample]) -> MetricsData:

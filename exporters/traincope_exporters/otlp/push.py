@@ -1,7 +1,7 @@
 """A running job to a collector, for where nothing can scrape: samples, its newest step as spans, faults as logs.
 
-A dead collector costs nothing. Spans have the ids that those of the finished run have, whose trace alone
-(`traincope export --to otlp`) has the spans above steps: they end with the run.
+A dead collector costs nothing. Spans have the ids that those of the finished run have. Those above steps end with the
+run, and are sent when it is over (`send_outline`).
 """
 
 import logging

@@ -26,26 +26,31 @@ NS = 1e9
 
 def spans(analysis: Analysis) -> Iterator[ReadableSpan]:
     """Parents before their children."""
-    timeline = analysis.timeline
-    ids, job = Ids(timeline.run.info), job_resource(timeline.run.info)
-    attempts, sampled = all_attempts(timeline), sampled_steps(analysis)
-    yield _run(timeline, attempts, ids, job, sampled=len(sampled))
-    yield from (_attempt(attempt, ids, job) for attempt in attempts)
-    for maker in _makers(analysis, sampled):
-        yield maker.whole()
+    sampled = sampled_steps(analysis)
+    yield from outer_spans(analysis.timeline, sampled=len(sampled))
     yield from step_spans(analysis, sampled=sampled)
+
+
+def outer_spans(timeline: Timeline, *, sampled: int | None = None) -> Iterator[ReadableSpan]:
+    """The run, its attempts and ranks; `sampled`: of how many steps there are spans too, where that is known."""
+    ids, job = Ids(timeline.run.info), job_resource(timeline.run.info)
+    attempts = all_attempts(timeline)
+    yield _run(timeline, attempts, ids, job, sampled=sampled)
+    yield from (_attempt(attempt, ids, job) for attempt in attempts)
+    for maker in _makers(timeline, frozenset()):
+        yield maker.whole()
 
 
 def step_spans(analysis: Analysis, *, sampled: frozenset[int]) -> Iterator[ReadableSpan]:
     """These steps on all ranks and what was in them, parents before their children; ranks are not among them."""
     ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
-    for maker in _makers(analysis, sampled):
+    for maker in _makers(analysis.timeline, sampled):
         yield from maker.steps(ledgers.get(maker.rank))
         yield from maker.details()
 
 
 def _run(
-    timeline: Timeline, attempts: tuple[Attempt, ...], ids: Ids, resource: Resource, *, sampled: int
+    timeline: Timeline, attempts: tuple[Attempt, ...], ids: Ids, resource: Resource, *, sampled: int | None
 ) -> ReadableSpan:
     done = len({step.number for rank in timeline.ranks for step in rank.steps})
     return _span(
@@ -58,7 +63,7 @@ def _run(
         attributes={
             "traincope.attempts": timeline.run.attempts,
             "traincope.steps": done,
-            "traincope.steps.sampled": sampled,
+            **({} if sampled is None else {"traincope.steps.sampled": sampled}),
             **{f"traincope.mesh.{axis}": size for axis, size in timeline.run.info.mesh.items()},
         },
         error=None if all(rank.ending == CLEAN for rank in timeline.ranks) else "not all ranks came to a clean end",
@@ -78,10 +83,10 @@ def _attempt(attempt: Attempt, ids: Ids, resource: Resource) -> ReadableSpan:
     )
 
 
-def _makers(analysis: Analysis, sampled: frozenset[int]) -> "Iterator[_RankSpans]":
-    run = analysis.timeline.run
+def _makers(timeline: Timeline, sampled: frozenset[int]) -> "Iterator[_RankSpans]":
+    run = timeline.run
     ids, resources = Ids(run.info), {rank.rank: rank_resource(run.info, rank) for rank in run.ranks}
-    for rank in analysis.timeline.ranks:
+    for rank in timeline.ranks:
         yield _RankSpans(rank, run.last_attempt, ids, resources[rank.rank], sampled)
 
 
