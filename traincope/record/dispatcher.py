@@ -9,7 +9,7 @@ is then what it was, also where somebody has replaced a backend's kernel meanwhi
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from traincope.record.guard import trial_ns
@@ -40,7 +40,8 @@ class Interposed:
 
     def __init__(self) -> None:
         self._destroyers: list[Callable[[], None]] = []
-        self._operators: list[str] = []
+        self.operators: list[str] = []
+        """By their full names."""
 
     def put(self, namespace: str, operator: str, around: Callable[[Kernel, Any], Kernel]) -> None:
         """Let `around(proceed, below)` answer every call.
@@ -59,15 +60,16 @@ class Interposed:
         library = Library(namespace, "IMPL")
         self._destroyers.append(destroyer(library))
         library.impl(operator, ours, KEY, with_keyset=True)
-        self._operators.append(f"{namespace}::{operator}")
+        self.operators.append(f"{namespace}::{operator}")
 
-    def hidden(self) -> tuple[str, ...]:
-        """Operators in front of which somebody else has put a kernel since: ours is not called."""
-        return tuple(operator for operator in self._operators if not _is_ours(live_kernel(operator, KEY)))
+    @staticmethod
+    def hidden(operators: Iterable[str]) -> tuple[str, ...]:
+        """Those of `operators` in front of which somebody else has put a kernel since: ours is not called."""
+        return tuple(operator for operator in operators if not _is_ours(live_kernel(operator, KEY)))
 
     def remove(self) -> None:
         """Theirs, put there before or after ours, stays and works."""
-        self._operators.clear()
+        self.operators.clear()
         while self._destroyers:
             self._destroyers.pop()()
 
