@@ -107,12 +107,28 @@ def test_the_document_holds_the_same_in_integers() -> None:
         "rated_ns": 10 * MS,
         "ideal_ns": 2.0 * MS,
         "inefficiency_ns": 8 * MS,
+        "inefficiency_rank_hours": pytest.approx(8e-3 / 3600),
+        "inefficiency_money": None,
     }
     kept = ("source", "ranks", "steps", "traces", "unknown_ratio", "compared_ns", "overlap_slowdown_ns")
     assert [found["kernels"][key] for key in kept] == [  # type: ignore[literal-required]
         *("device", [0], [], 1, 0.0, 10 * MS, -15 * MS),
     ]
     assert found["run"]["imported"]
+
+
+def test_what_lies_below_peak_is_told_in_rank_hours_and_money_where_there_is_a_price() -> None:
+    """8 ms of an hour, and 15 ms that were gained, at 3,600 a second."""
+    assert section(shown(imported(), price=3600 * 3600), "KERNELS") == [
+        "KERNELS  1 trace of rank 0",
+        "    class   count     ms   share   rated  of peak  rank-hours below it  price",
+        "    gemm        3  60.00  60.0 %  16.7 %   20.0 %              2.2e-06  28.80",
+        "    nccl        1  30.00  30.0 %       -        -                    -      -",
+        "    memory      1  10.00  10.0 %       -        -                    -      -",
+        "    beside communication kernels ran -15.0 ms (-60.0 %, -4.2e-06 rank-hours,",
+        "    -54.00) longer than the same ones alone; of their time 100.0 % is compared",
+        "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 30.00; Memcpy HtoD 10.00",
+    ]
 
 
 def test_operators_stand_in_a_recorded_run_where_no_kernel_was_traced() -> None:

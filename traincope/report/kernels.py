@@ -10,11 +10,12 @@ from traincope.plain import plain
 from traincope.report.plain import text
 from traincope.report.schema import GpuPartition, KernelClass, Kernels
 from traincope.report.tables import indented, table
-from traincope.units import MISSING, count, duration, milliseconds, numbers, share
+from traincope.units import MISSING, count, duration, milliseconds, money, numbers, rank_hours, share
 
 MOST_GPUS = 16
 """More are cut to those that computed least; JSON has them all."""
 NAMED = 3
+BELOW_PEAK, PRICE = "rank-hours below it", "price"
 LONGEST_NAME = 60
 
 
@@ -46,9 +47,11 @@ def kernels(found: Kernels) -> Iterator[RenderableType]:
     """One row a class; what is known of peak and of overlap below."""
     head = Text("KERNELS" if found["source"] == Source.DEVICE else "OPERATORS", style="bold")
     yield head.append(f"  {scope(found)}", style="not bold dim")
-    rows = table("class", "count", "ms", "share", "rated", "of peak")
+    heads = cost_heads(found)
+    rows = table("class", "count", "ms", "share", "rated", "of peak", *heads)
     for one in found["classes"]:
-        rows.add_row(f"    {one['kind']}", count(one["count"]), milliseconds(one["total_ns"]), *_rating(one))
+        told = (count(one["count"]), milliseconds(one["total_ns"]), *_rating(one), *_costs(one)[: len(heads)])
+        rows.add_row(f"    {one['kind']}", *told)
     yield rows
     yield indented(text(line, style="dim") for line in notes(found))
 
@@ -75,6 +78,17 @@ def _rating(one: KernelClass) -> Iterator[str]:
         yield share(ideal / rated)
 
 
+def cost_heads(found: Kernels) -> tuple[str, ...]:
+    """Of what lies below peak, where that is worth a column: a price is known, or it is an hour."""
+    if any(one["inefficiency_money"] is not None for one in found["classes"]):
+        return BELOW_PEAK, PRICE
+    return (BELOW_PEAK,) if sum(one["inefficiency_rank_hours"] or 0 for one in found["classes"]) >= 1 else ()
+
+
+def _costs(one: KernelClass) -> tuple[str, str]:
+    return rank_hours(one["inefficiency_rank_hours"]), money(one["inefficiency_money"])
+
+
 def notes(found: Kernels) -> Iterator[str]:
     """What a table of classes does not tell."""
     if found["unknown_ratio"]:
@@ -96,8 +110,10 @@ def _overlap(found: Kernels) -> Iterator[str]:
         yield f"kernels ran {duration(beside)} beside communication; none of them also ran alone, to compare"
         return
     longer = share(slower / (compared - slower) if compared > slower else None)
+    price = found["overlap_slowdown_money"]
+    cost = "" if price is None else f", {rank_hours(found['overlap_slowdown_rank_hours'])} rank-hours, {money(price)}"
     yield (
-        f"beside communication kernels ran {duration(slower)} ({longer}) longer than the same ones alone; "
+        f"beside communication kernels ran {duration(slower)} ({longer}{cost}) longer than the same ones alone; "
         f"of their time {share(compared / beside)} is compared"
     )
 

@@ -27,19 +27,34 @@ def costs(analysis: Analysis) -> schema.Cost:
     )
 
 
+def hours_of(ns: int | None) -> float | None:
+    """Rank-hours, where it is known."""
+    return None if ns is None else rank_hours(ns)
+
+
 def priced(document: schema.Document, *, price_per_gpu_hour: float) -> schema.Document:
     """The same document with a price, in any currency, on every rank-hour that it tells."""
-    ledger = document["ledger"]
+    ledger, kernels = document["ledger"], document["kernels"]
     return {
         **document,
         "verdict": [_finding(finding, price_per_gpu_hour) for finding in document["verdict"]],
         "ledger": None if ledger is None else {**ledger, "cost": _cost(ledger["cost"], price_per_gpu_hour)},
+        "kernels": None if kernels is None else _kernels(kernels, price_per_gpu_hour),
     }
 
 
 def _finding(finding: schema.Finding, price: float) -> schema.Finding:
     gain = price_of(finding["estimated_gain_rank_hours"], price_per_gpu_hour=price)
     return {**finding, "estimated_gain_money": gain}
+
+
+def _kernels(told: schema.Kernels, price: float) -> schema.Kernels:
+    classes: list[schema.KernelClass] = [
+        {**one, "inefficiency_money": price_of(one["inefficiency_rank_hours"], price_per_gpu_hour=price)}
+        for one in told["classes"]
+    ]
+    slowdown = price_of(told["overlap_slowdown_rank_hours"], price_per_gpu_hour=price)
+    return {**told, "classes": classes, "overlap_slowdown_money": slowdown}
 
 
 def _cost(told: schema.Cost, price: float) -> schema.Cost:

@@ -3,6 +3,7 @@
 from traincope.analysis import ClassTime, GpuPartition, Kernels
 from traincope.analysis.kernel_classes import VERSION
 from traincope.report import schema
+from traincope.report.priced import hours_of
 
 
 def kernels(found: Kernels) -> schema.Kernels:
@@ -23,6 +24,8 @@ def kernels(found: Kernels) -> schema.Kernels:
         beside_communication_ns=None if overlap is None else overlap.beside_ns,
         compared_ns=None if overlap is None else overlap.compared_ns,
         overlap_slowdown_ns=None if overlap is None else overlap.slowdown_ns,
+        overlap_slowdown_rank_hours=None if overlap is None else hours_of(overlap.slowdown_ns),
+        overlap_slowdown_money=None,
     )
 
 
@@ -37,6 +40,8 @@ def _class(one: ClassTime, *, total_ns: int) -> schema.KernelClass:
         rated_ns=None if one.rated is None else one.rated.took_ns,
         ideal_ns=None if one.rated is None else one.rated.ideal_ns,
         inefficiency_ns=one.inefficiency_ns,
+        inefficiency_rank_hours=hours_of(one.inefficiency_ns),
+        inefficiency_money=None,
     )
 
 

@@ -20,6 +20,10 @@ class KernelClass(TypedDict):
     """What that part takes at peak."""
     inefficiency_ns: int | None
     """rated less ideal."""
+    inefficiency_rank_hours: float | None
+    """Likewise; a rank has one GPU."""
+    inefficiency_money: float | None
+    """In the price's currency; null without a price."""
 
 
 class Kernel(TypedDict):
@@ -51,6 +55,8 @@ class Kernels(TypedDict):
     """Part of it whose like also ran alone."""
     overlap_slowdown_ns: int | None
     """Sum over those of duration less the median of the same kernel alone; part of kernel inefficiency."""
+    overlap_slowdown_rank_hours: float | None
+    overlap_slowdown_money: float | None
 
 
 class GpuEvents(TypedDict):

@@ -9,8 +9,8 @@ from traincope.report.html.markup import Html, joined
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
+from traincope.report.kernels import cost_heads, scope
 from traincope.report.kernels import notes as kernel_notes
-from traincope.report.kernels import scope
 from traincope.report.schema import GpuPartition, KernelClass, Kernels
 
 TITLE = "GPUs and kernels"
@@ -56,9 +56,11 @@ def _classes(source: Source, found: Kernels) -> Iterator[Html]:
     if source.analysis.kernels is not None and found["classes"]:
         what = "Kernels" if found["source"] == Traced.DEVICE else "Operators"
         yield plot(kernel_classes(source.analysis.kernels), name="classes", caption=f"{what} by class")
-        yield table(
-            f"{what} by class", CLASS_HEADS, [_class(source, at, one) for at, one in enumerate(found["classes"])]
-        )
+        heads = cost_heads(found)
+        rows = [
+            [*_class(source, at, one), *_costs(source, at)[: len(heads)]] for at, one in enumerate(found["classes"])
+        ]
+        yield table(f"{what} by class", (*CLASS_HEADS, *heads), rows)
     yield notes(kernel_notes(found))
 
 
@@ -72,3 +74,11 @@ def _class(source: Source, at: int, one: KernelClass) -> list[Html]:
         source.number(*own, "rated_ns", form="share", per=(*own, "total_ns")),
         source.number(*own, "ideal_ns", form="share", per=(*own, "rated_ns")),
     ]
+
+
+def _costs(source: Source, at: int) -> tuple[Html, Html]:
+    own = ("kernels", "classes", at)
+    return (
+        source.number(*own, "inefficiency_rank_hours", form="hours"),
+        source.number(*own, "inefficiency_money", form="money"),
+    )
