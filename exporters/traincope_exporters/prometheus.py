@@ -6,7 +6,6 @@ import logging
 import ssl
 import threading
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hmac import compare_digest
@@ -141,7 +140,7 @@ def _known(header: str, users: Mapping[str, str]) -> bool:
     scheme, _, encoded = header.partition(" ")
     try:
         user, _, password = b64decode(encoded, validate=True).partition(b":")
-    except NotBase64:
+    except ValueError:  # no base64, or not even ASCII
         return False
     expected = users.get(user.decode(errors="replace"), "")
     return scheme.lower() == "basic" and bool(expected) and compare_digest(expected.encode(), password)

@@ -102,7 +102,7 @@ def test_who_is_not_known_is_sent_away(samples: Sequence[Sample], tmp_path: Path
     assert "traincope_" not in text
     for wrong in ("grafana:wrong", "nobody:", "nobody:x", "grafana"):
         assert ask(connect(running), Authorization=basic(wrong))[0].status == 401
-    for nonsense in ("Basic !", "Bearer grafana", "Basic"):
+    for nonsense in ("Basic !", "Basic \xe4", "Bearer grafana", "Basic"):
         assert ask(connect(running), Authorization=nonsense)[0].status == 401
     assert "job-7" in ask(connect(running), Authorization=basic("grafana:correct horse: staple"))[1]
     running.stop()
