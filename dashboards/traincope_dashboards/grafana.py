@@ -37,8 +37,7 @@ class Grafana:
     """Raises ServerError from every method where it cannot be done, and UsageError for what is no URL."""
 
     def __init__(self, url: str, *, token: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_url(url):
             raise UsageError(f"{url!r} is not the URL of a Grafana: write e.g. http://127.0.0.1:3000")
         self.url = url.rstrip("/")
         # Without the slash the client would ask for /grafanaapi where Grafana is below a path.
@@ -101,6 +100,14 @@ class Grafana:
         if error.status_code in CONFLICTS:
             return f"{self.url} has something else there ({said}); rename or remove it in Grafana, or push --overwrite"
         return f"{self.url} refuses ({error.status_code}: {said})"
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is not closed, a port that is none
+        return False
 
 
 def _said(error: GrafanaClientError) -> str:

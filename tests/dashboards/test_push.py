@@ -107,7 +107,19 @@ def test_a_server_that_fails_is_said_to_have_failed() -> None:
         Grafana(url, token=TOKEN).version()
 
 
-@pytest.mark.parametrize("url", ["grafana:3000", "127.0.0.1:3000", "", "ftp://grafana", "http://"])
+NO_URLS = [
+    "grafana:3000",
+    "127.0.0.1:3000",
+    "",
+    "ftp://grafana",
+    "http://",
+    "http://[::1",
+    "http://a:b",
+    "http://a:70000",
+]
+
+
+@pytest.mark.parametrize("url", NO_URLS)
 def test_what_is_no_url_is_said_to_be_none(url: str) -> None:
     with pytest.raises(UsageError, match="is not the URL of a Grafana"):
         Grafana(url, token=TOKEN)

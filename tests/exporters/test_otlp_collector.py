@@ -10,11 +10,11 @@ import pytest
 from tests.exporters.runs import two_ranks
 from tests.timeline.build import timeline
 from traincope import metrics
-from traincope.errors import RunDirectoryError, ServerError, UsageError
+from traincope.errors import ConfigError, RunDirectoryError, ServerError, UsageError
 from traincope.metrics import Sample
 from traincope_exporters.exports import Address
 from traincope_exporters.otlp import OtlpPush, send
-from traincope_exporters.otlp.collector import Target
+from traincope_exporters.otlp.collector import Collector, Target
 
 SAMPLES = [Sample(metric=metrics.LAST_STEP, labels=("r", "h", "0"), value=1)]
 
@@ -130,10 +130,19 @@ def test_the_environment_says_where_as_for_every_opentelemetry_program(monkeypat
     assert target("http://here:1", "grpc") == ("http://here:1", "grpc")
 
 
-@pytest.mark.parametrize("endpoint", ["collector:4317", "ftp://collector", "http://", "/tmp/socket"])
+@pytest.mark.parametrize(
+    "endpoint",
+    ["collector:4317", "ftp://collector", "http://", "/tmp/socket", "http://[::1", "http://a:b", "http://a:70000"],
+)
 def test_what_is_no_url_is_refused(endpoint: str) -> None:
     with pytest.raises(UsageError, match="is no URL of a collector"):
         target(endpoint)
+
+
+def test_a_compression_that_there_is_not_is_said_in_a_sentence(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "middle-out")
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_COMPRESSION: say gzip, or nothing"):
+        Collector(Target(url=nobody, protocol="grpc", timeout_seconds=0.3)).send_spans([])
 
 
 def test_a_run_without_records_is_refused_before_anything_is_sent(nobody: str) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 
-from traincope.errors import ServerError, UsageError
+from traincope.errors import ConfigError, ServerError, UsageError
 from traincope_exporters.exports import Address
 
 GRPC, HTTP = "grpc", "http"
@@ -43,9 +43,17 @@ class Target:
         if protocol is None:
             protocol = HTTP if told and told.rstrip("/").endswith(f":{HTTP_PORT}") else GRPC
         url = told or f"http://127.0.0.1:{HTTP_PORT if protocol == HTTP else GRPC_PORT}"
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        if not _is_url(url):
             raise UsageError(f"{url!r} is no URL of a collector; give one as http://127.0.0.1:{GRPC_PORT}")
         return cls(url=url.rstrip("/"), protocol=protocol, timeout_seconds=address.timeout_seconds)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is not closed, a port that is none
+        return False
 
 
 def batched(all_: Iterable[T]) -> Iterator[list[T]]:
@@ -72,7 +80,7 @@ class Collector:
         self._exporters: dict[str, _Exporter] = {}
 
     def send_spans(self, batch: Sequence[ReadableSpan]) -> None:
-        """Raises ServerError where it was not taken in time."""
+        """Raises ServerError where it was not taken in time, ConfigError for what the environment says and none can."""
         self._send("spans", batch)
 
     def send_logs(self, batch: Sequence[ReadableLogRecord]) -> None:
@@ -88,9 +96,9 @@ class Collector:
             exporter.shutdown()
 
     def _send(self, signal: str, batch: object) -> None:
-        if signal not in self._exporters:
-            self._exporters[signal] = _exporter(signal, self.target)
         with _overheard() as said:
+            if signal not in self._exporters:
+                self._exporters[signal] = _exporter(signal, self.target)
             result = self._exporters[signal].export(batch)
         if result.name != "SUCCESS":
             why = said[0] if said else "no answer"
@@ -105,11 +113,16 @@ def _exporter(signal: str, target: Target) -> _Exporter:
     if target.protocol == HTTP:
         return _http(signal, f"{target.url}/v1/{'traces' if signal == 'spans' else signal}", target.timeout_seconds)
     from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.grpc.exporter import InvalidCompressionValueException
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     makers: Makers = {"spans": OTLPSpanExporter, "logs": OTLPLogExporter, "metrics": OTLPMetricExporter}
-    return makers[signal](endpoint=target.url, insecure=target.url.startswith("http:"), timeout=target.timeout_seconds)
+    plain = target.url.startswith("http:")
+    try:
+        return makers[signal](endpoint=target.url, insecure=plain, timeout=target.timeout_seconds)
+    except InvalidCompressionValueException as error:
+        raise ConfigError(f"{error}: say gzip, or nothing") from error
 
 
 def _http(signal: str, url: str, timeout_seconds: float) -> _Exporter:

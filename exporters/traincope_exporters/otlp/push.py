@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from traincope.analysis import Analysis
-from traincope.errors import ServerError
+from traincope.errors import ConfigError, ServerError
 from traincope.metrics import Sample
 from traincope_exporters.exports import Address
 from traincope_exporters.otlp.collector import Collector, Target, batched
@@ -91,7 +91,7 @@ class OtlpPush:
         try:
             self._collector.send_metrics(data)
             self._send_found(looks)
-        except ServerError as error:
+        except (ServerError, ConfigError) as error:
             self.dropped += 1
             if self.problem is None:
                 _logger.warning("%s; samples are dropped until it is there", error)
