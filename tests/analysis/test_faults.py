@@ -366,6 +366,17 @@ def test_checkpoints_evaluations_and_events_are_marks_in_the_order_of_time() -> 
     assert [fault.is_fault for fault in stream] == [False, False, False, True]
 
 
+def test_of_events_of_one_name_64_are_told_but_of_checkpoints_that_were_saved_all() -> None:
+    """From these is known how old the last one is."""
+    events = [event(name, 10 * at, at=at) for at in range(70) for name in ("batch size", "checkpoint saved")]
+    stream = faults(timeline(rank(0, step(0, 0, 1_000), *events)), marks=True)
+    last = {name: [mark for mark in stream if mark.what == name][-1] for name in ("batch size", "checkpoint saved")}
+    assert {name: (mark.at_ns, mark.evidence) for name, mark in last.items()} == {
+        "batch size": (630, "events of this name are told up to the 64th"),
+        "checkpoint saved": (690, ""),
+    }
+
+
 def test_a_checkpoint_that_was_never_finished_is_told_so() -> None:
     rows = (step(0, 0, 100), step(1, 100, OPEN), phase(Phase.CHECKPOINT_STALL, 110, OPEN, at=1))
     (mark,) = (fault for fault in faults(timeline(rank(0, *rows, ending="OSError")), marks=True) if fault.is_mark)

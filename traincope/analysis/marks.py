@@ -13,12 +13,13 @@ from traincope.analysis.faults import Fault, FaultKind
 from traincope.analysis.findings import HIGH
 from traincope.analysis.hardware import HARDWARE_EVENTS
 from traincope.events import NO_STEP, OPEN, Flag, Kind, Phase
+from traincope.store.attempts import SAVED
 from traincope.timeline import RankTimeline, Timeline
 
 APART_NS = 1_000_000_000
 """Outside of steps, pieces of one checkpoint or evaluation lie no further apart."""
 MOST_EVENTS = 64
-"""Of one name; those after are counted."""
+"""Of one name; those after are not told, but for checkpoints that were saved, which the job's time is counted by."""
 EXCEPTION = "exception"
 """An event that is told as the end of its rank."""
 RECORDER_LEVEL = "recorder level"
@@ -126,9 +127,9 @@ def _events(timeline: Timeline) -> Iterator[Fault]:
     counts: dict[str, int] = defaultdict(int)
     for (name, step, text, given), there in sorted(same.items(), key=lambda item: min(item[1])):
         counts[name] += 1
-        if counts[name] <= MOST_EVENTS:
+        if counts[name] <= MOST_EVENTS or name == SAVED:
             kind = FaultKind.EVENT if given else KINDS.get(name, FaultKind.EVENT)
-            yield _event(kind, step, text, there, last=counts[name] == MOST_EVENTS)
+            yield _event(kind, step, text, there, last=counts[name] == MOST_EVENTS and name != SAVED)
 
 
 def _event(kind: FaultKind, step: int, text: str, there: list[tuple[int, int]], *, last: bool) -> Fault:
