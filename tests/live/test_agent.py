@@ -7,15 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import traincope
 from tests.live.recorded import rank_of, record
+from traincope import metrics
 from traincope.analysis import analyze
 from traincope.analysis.faults import FaultKind
 from traincope.errors import RunDirectoryError
+from traincope.events import Kind
 from traincope.live.agent import Agent, Options, rest_seconds
+from traincope.live.keeping import compact
 from traincope.live.rank import MAIN, RankTail
+from traincope.live.samples import Moment
+from traincope.live.watching import Watcher, key_of
 from traincope.live.window import RankState, Window
 from traincope.record.identity import this_host
 from traincope.store import read_run
@@ -204,6 +210,37 @@ def test_a_restart_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+def test_an_agent_begun_anew_and_a_page_know_what_happened_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint in a segment that was compacted since, and a NaN in one that was not."""
+    monkeypatch.setattr("traincope.live.ready.SETTLING_NS", 0)
+    monkeypatch.setattr("traincope.record.writer.CAPACITY", 40)
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        first, faults = Agent(options(tmp_path / "run")), []
+        for step in range(30):
+            if step == 2:
+                traincope.event("checkpoint saved")
+            if step == 29:
+                run.log(loss=float("nan"))
+            run.step()
+            faults += first.look().faults
+            first._tidy()
+        told = [(fault.kind, fault.at_ns) for fault in faults if fault.kind is not FaultKind.SLOW_STEP]
+        assert [kind for kind, _ in told] == [FaultKind.EVENT, FaultKind.NOT_FINITE]
+        assert (rank_of(tmp_path / "run") / "main-00000.parquet").exists()
+        window = Agent(options(tmp_path / "run")).look()
+        assert [(fault.kind, fault.at_ns) for fault in window.earlier] == told
+        assert window.faults == ()
+        page = Watcher(tmp_path / "run", attempt=0)
+        page.start()
+        page.stop()
+        assert page.seen is not None
+        assert [fault.kind for fault in page.seen.faults] == [FaultKind.NOT_FINITE]
+        numbers = page.seen.numbers(Moment.now())
+        assert numbers[key_of(metrics.CHECKPOINTS)] == numbers[key_of(metrics.FAULTS, "0", "not_finite")] == 1
+
+
 def test_what_was_reduced_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traincope.live.ready.SETTLING_NS", 0)
     with traincope.run(tmp_path / "run", throttle=None) as run:
@@ -325,6 +362,21 @@ def test_without_pyarrow_segments_stay_and_it_is_said_once(
         assert list(agent._tails[0].segments) == [(MAIN, 2), (MAIN, 3)]  # the others are read no more
     assert caplog.text.count("pip install") == 1
     assert len(list(rank_of(tmp_path / "run").glob("*.seg"))) == 4
+
+
+def test_flops_in_a_segment_that_an_agent_before_compacted_are_known(tmp_path: Path) -> None:
+    run = here("demo", tmp_path / "run")
+    whole = read_run(run).ranks[0]
+    for path in rank_of(run).glob("*.seg"):
+        compact(path)
+    tail = RankTail(rank_of(run), attempt=0)
+    tail.read(now_ns=1 << 60)
+    for _ in range(2):
+        kept = np.concatenate([segment.records for segment in tail.records().segments])
+        for kind in (Kind.FLOPS, Kind.CLOCK):
+            written = np.concatenate([one.records[one.records["kind"] == kind] for one in whole.segments])
+            assert kept[kept["kind"] == kind].tolist() == (written[:1] if kind is Kind.CLOCK else written).tolist()
+        tail.release(1 << 60)
 
 
 def test_flops_counted_long_ago_are_in_every_window(tmp_path: Path) -> None:

@@ -127,10 +127,11 @@ def window(
         warm_up=warm_up,
         analysis=analysis,
         faults=tuple(faults),
+        earlier=(),
         last=False,
     )
 
 
 def quiet(before: Window, **changes: Any) -> Window:
     """Nothing happened since."""
-    return replace(before, **{"rows": (), "analysis": None, "faults": (), **changes})
+    return replace(before, **{"rows": (), "analysis": None, "faults": (), "earlier": (), **changes})

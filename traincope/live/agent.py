@@ -103,7 +103,7 @@ class Agent:
         steps = [progress(tail, rank) for tail, rank in zip(tails, ranks, strict=True)]
         until = last_ready(steps, expected=self._expected(info, now_ns=now_ns), now_ns=now_ns)
         reduced = None
-        if self._ended(ranks) or any(step <= until for one in steps for step in one.ends_ns):
+        if self._ended(ranks) or reducer.takes_over or any(step <= until for one in steps for step in one.ends_ns):
             reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks))
         return Window(
             run=self._options.run,
@@ -117,6 +117,7 @@ class Agent:
             warm_up=reducer.warm_up,
             analysis=None if reduced is None else reduced.analysis,
             faults=() if reduced is None else reduced.faults,
+            earlier=() if reduced is None else reduced.earlier,
             last=ending or over(ranks),
         )
 

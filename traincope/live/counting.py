@@ -79,9 +79,10 @@ def _of_rows(finished: Finished) -> Pairs:
 
 
 def _of_faults(window: Window) -> Pairs:
-    for rank, kind, _ in counted_faults(window.faults):
+    faults = (*window.earlier, *window.faults)
+    for rank, kind, _ in counted_faults(faults):
         yield series(metrics.FAULTS, rank, kind), 1
-    told = {(fault.at_ns, fault.ranks) for fault in window.faults if fault.kind == FaultKind.XID}
+    told = {(fault.at_ns, fault.ranks) for fault in faults if fault.kind == FaultKind.XID}
     if window.analysis is not None and told:
         for xid in xids(window.analysis.timeline):
             if (xid.at_ns, (xid.rank,)) in told:

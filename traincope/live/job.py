@@ -67,7 +67,7 @@ def further(job: Job, window: Window, *, restored: tuple[Row, ...]) -> Job:
     if job.began_ns is None:
         job = replace(job, began_ns=next((one.began_wall_ns for one in window.ranks if one.rank == job.rank), None))
     job = _with_rows(job, tuple(row for row in (*restored, *window.rows) if row.rank == job.rank))
-    for fault in window.faults:
+    for fault in (*window.earlier, *window.faults):
         job = _with_mark(job, fault)
     return job
 

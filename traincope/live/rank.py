@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
 from traincope.events import NO_STEP, OPEN, Flag, Kind
+from traincope.live.before import needed_of_compacted
 from traincope.live.processes import is_running
 from traincope.live.tail import SegmentTail
 from traincope.live.window import RankState, RankStatus
@@ -45,9 +46,11 @@ class RankTail:
         self.num_records = self.num_dropped = self.last_record_ns = 0
         self._finished: set[tuple[str, int]] = set()
         """Segments that were read to their end and released."""
-        self._clock = np.empty(0, dtype=RECORD_DTYPE)
+        before = needed_of_compacted(directory)
+        self._clock = before[before["kind"] == Kind.CLOCK][:1]
         """The first reading of both clocks: all windows have it, so that an instant is the same in all of them."""
-        self._pinned = np.empty(0, dtype=RECORD_DTYPE)
+        self._pinned = before[before["kind"] != Kind.CLOCK]
+        """Also what happened before, until something is released."""
         self._names: tuple[str, ...] = ()
         self._groups: tuple[Group, ...] = ()
         self._details: dict[int, dict[str, Any]] = {}

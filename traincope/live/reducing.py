@@ -30,6 +30,8 @@ class Reduced:
     analysis: Analysis
     rows: tuple[Row, ...]
     faults: tuple[Fault, ...]
+    earlier: tuple[Fault, ...]
+    """The first time, what an agent before this one has told."""
     since_ns: int
     until_ns: int
     """What lies outside of steps is new where it began in between; on the timeline's axis."""
@@ -51,6 +53,8 @@ class Reducer:
         self._told: set[tuple[object, ...]] = set()
         self.until_ns = self._told_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
         """What an agent before this one was there for, it has told."""
+        self.takes_over = bool(before)
+        """Whether it is still to be heard what that was."""
 
     def reduce(
         self, tails: Sequence[RankTail], ranks: Sequence[RankStatus], *, info: RunInfo, until: int, last: bool
@@ -77,6 +81,7 @@ class Reducer:
             analysis=analysis,
             rows=tuple(replace(row, anomalous=row.step in odd) for row in rows),
             faults=tuple(sorted(faults, key=lambda fault: fault.at_ns)),
+            earlier=self._earlier_faults(analysis.faults),
             since_ns=since_ns,
             until_ns=self.until_ns,
         )
@@ -126,6 +131,17 @@ class Reducer:
             if chosen and key not in self._told:
                 self._told.add(key)
                 yield _gone(fault) if end and states.get(fault.ranks[0]) is RankState.GONE else fault
+
+    def _earlier_faults(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+        """Those of slow steps are judged by rows that are gone, and how ranks ended is told anew."""
+        if not self.takes_over:
+            return ()
+        self.takes_over = False
+        return tuple(
+            fault
+            for fault in faults
+            if fault.at_ns <= self._told_ns and fault.kind is not FaultKind.SLOW_STEP and fault.kind not in ENDS
+        )
 
     def _is_due(self, fault: Fault, *, until: int) -> bool:
         ended_ns = fault.at_ns + (fault.lasted_ns or 0)

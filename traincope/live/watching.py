@@ -144,7 +144,7 @@ def _with(seen: Seen, window: Window, *, restored: tuple[Row, ...]) -> Seen:
     mfu = None if window.analysis is None else window.analysis.utilization.ratios.mfu
     reduced = {} if mfu is None else {row.step: mfu for row in window.rows if row.step != window.warm_up}
     shares = {step: share for step, share in {**seen.utilization, **reduced}.items() if step >= first}
-    faults = [fault for fault in window.faults if fault.is_fault]
+    faults = [fault for fault in (*window.earlier, *window.faults) if fault.is_fault]
     return Seen(
         state=seen.state,
         rows=tuple(by_place[place] for place in sorted(by_place) if place[0] >= first),

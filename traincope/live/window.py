@@ -63,6 +63,8 @@ class Window:
     job (goodput, verdict) means nothing in it. None: nothing new."""
     faults: tuple[Fault, ...]
     """Each once; marks are among them."""
+    earlier: tuple[Fault, ...]
+    """In the first window what an agent before this one has told, without slow steps and ends of ranks."""
     last: bool
     """The agent ends after it."""
 

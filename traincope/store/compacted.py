@@ -7,6 +7,7 @@ the same name, should a kill have left both.
 
 import json
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -84,6 +85,17 @@ def is_thinned(path: Path) -> bool:
         return _check(path, parquet.read_schema(path).metadata).get("thinned") is True
     except (OSError, arrow.ArrowException) as error:
         raise RunDirectoryError(f"{path} is damaged ({error}); the other ranks still open") from error
+
+
+def holds(path: Path, *, kinds: Sequence[int], phases: Sequence[int]) -> bool:
+    """Whether any of its records is of one of these kinds or phases, by two small columns. Raises likewise."""
+    arrow, parquet = _pyarrow(f"read {path}")
+    try:
+        table = parquet.read_table(path, columns=["kind", "phase"])
+        found = np.isin(table.column("kind").to_numpy(), kinds) | np.isin(table.column("phase").to_numpy(), phases)
+    except (OSError, LookupError, TypeError, ValueError, arrow.ArrowException) as error:
+        raise RunDirectoryError(f"{path} is damaged ({error}); the other ranks still open") from error
+    return bool(found.any())
 
 
 def _check(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
