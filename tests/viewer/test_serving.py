@@ -4,11 +4,12 @@ import socket
 from pathlib import Path
 
 import pytest
+from dash import Dash
 
 from traincope.errors import UsageError
 from traincope.viewer.app import make_app
 from traincope.viewer.library import Library
-from traincope.viewer.serving import bound
+from traincope.viewer.serving import bound, listening
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 
@@ -20,6 +21,20 @@ def test_a_port_that_is_taken_is_refused_in_words(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 cannot be had"):
             bound(Library([SAMPLE], cache=tmp_path), port=port)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "said"),
+    [
+        ("127.0.0.1", 70_000, "70000 is no port"),
+        ("127.0.0.1", -1, "-1 is no port"),
+        ("192.0.2.1", None, "cannot listen on 192.0.2.1: Cannot assign requested address"),
+    ],
+)
+def test_what_cannot_be_listened_on_is_said_in_a_sentence(host: str, port: int | None, said: str) -> None:
+    """192.0.2.1 is nobody's address (RFC 5737)."""
+    with pytest.raises(UsageError, match=said):
+        listening(Dash(), port=port, host=host)
 
 
 def test_where_none_is_asked_for_the_next_free_port_is_taken(tmp_path: Path) -> None:

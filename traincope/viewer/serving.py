@@ -1,5 +1,6 @@
 """The server: on the loopback device unless told otherwise, quiet, stopped by Ctrl-C."""
 
+import errno
 import socket
 from collections.abc import Callable, Sequence
 
@@ -13,6 +14,8 @@ from traincope.viewer.library import Library
 LOCALHOST = "127.0.0.1"
 PORT, MOST_PORTS = 8050, 20
 """The first that is tried where none is asked for, and how many."""
+REFUSED = (errno.EADDRINUSE, errno.EACCES)
+"""Another port may be had."""
 
 
 class _Quiet(WSGIRequestHandler):
@@ -57,7 +60,7 @@ def listening(app: dash.Dash, *, port: int | None = None, host: str = LOCALHOST)
         number = _port(host, port)
         return make_server(host, number, app.server, threaded=True, request_handler=_Quiet)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host}, port {port or PORT}: {error.strerror}") from error
+        raise UsageError(f"cannot listen on {host}: {error.strerror}; give an address of this machine") from error
 
 
 def _port(host: str, wanted: int | None) -> int:
@@ -68,7 +71,11 @@ def _port(host: str, wanted: int | None) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, number))
-            except OSError:
+            except OverflowError as error:
+                raise UsageError(f"{number} is no port: they go from 0, any that is free, to 65535") from error
+            except OSError as error:
+                if error.errno not in REFUSED:
+                    raise
                 continue
             return number
     if wanted is None:
