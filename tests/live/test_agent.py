@@ -301,6 +301,18 @@ def test_rows_that_cannot_be_written_are_shown_all_the_same(
     assert "could not be written" in caplog.text
 
 
+def test_a_damaged_segment_is_said_once_and_costs_itself_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = here("demo", tmp_path / "run")
+    (rank_of(run) / "main-00007.seg").write_bytes(b"something else")
+    agent = Agent(options(run))
+    assert len(agent.look().rows) == len(offline_rows(run))
+    agent.look()
+    assert [line for line in caplog.messages if "main-00007.seg is no traincope segment" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
 def test_a_rank_whose_process_is_gone_is_a_fault(tmp_path: Path) -> None:
     run = here("demo", tmp_path / "run")
     path = rank_of(run, 2) / RANK_FILE

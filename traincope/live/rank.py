@@ -1,5 +1,6 @@
 """One rank, as the agent knows it: its records as they come, and whether it is still there."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMEN
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.rows import Row, read_rows
 from traincope.topology import Group
+
+logger = logging.getLogger(__name__)
 
 MAIN = "main"
 COUNTED_STEPS = 2
@@ -61,15 +64,21 @@ class RankTail:
         return self.info.coord.rank
 
     def read(self, *, now_ns: int) -> None:
-        """What has come since. A segment that is gone keeps what was read of it. Raises OSError, RunDirectoryError."""
+        """What has come since. A segment that is gone keeps what was read of it, one that is damaged is left alone.
+
+        Raises OSError, RunDirectoryError.
+        """
         self.info = read_rank_info(self.directory)
         self._state = self._look()  # before its records are read: of a rank that is over all of them are there
         self._find_segments()
-        for tail in self.segments.values():
+        for tail in list(self.segments.values()):
             try:
                 self._count(tail.read(now_ns=now_ns))
             except FileNotFoundError:
                 continue
+            except RunDirectoryError as damage:
+                logger.warning("%s", damage)
+                self.forget(tail)
         if self._began_wall_ns is None:
             self._began_wall_ns = began_wall_ns(self.directory)
         self._read_words()  # after the records, for a word is written down before the first record that has it
