@@ -71,8 +71,12 @@ def _file(environment: Mapping[str, str], variable: str) -> Path | None:
 
 
 def _users(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8; write lines user:password into it") from error
     users = {}
-    for line in path.read_text().splitlines():
+    for line in lines:
         user, colon, password = line.partition(":")
         if line.strip() and not (user and colon and password):
             raise ConfigError(f"{path} has a line that is not user:password; mend it")

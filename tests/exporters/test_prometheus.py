@@ -160,6 +160,7 @@ def test_with_a_certificate_it_speaks_https_and_a_silent_caller_keeps_nobody_wai
         ({"TRAINCOPE_METRICS_PASSWORD_FILE": "/no/such/file"}, "/no/such/file cannot be read"),
         ({"TRAINCOPE_METRICS_PASSWORD_FILE": __file__}, "has a line that is not user:password"),
         ({"TRAINCOPE_METRICS_PASSWORD_FILE": "/dev/null"}, "/dev/null cannot be read"),
+        ({"TRAINCOPE_METRICS_PASSWORD_FILE": sys.executable}, "is no text in UTF-8"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_sentence(environment: dict[str, str], sentence: str) -> None:
