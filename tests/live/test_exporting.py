@@ -75,7 +75,7 @@ def test_it_serves_from_the_first_window_to_the_end_and_leaves_nothing(
     second = window(records(ranks(2)))
     observer.observed(quiet(first, rows=second.rows, analysis=second.analysis))
     assert steps(urlopen(where, timeout=30).read().decode()) == ["3.0", "3.0"]
-    (entry,) = json.loads((tmp_path / "targets" / f"{JOB}.json").read_text())
+    (entry,) = json.loads((tmp_path / "targets" / f"{JOB}-node-3.json").read_text())
     assert [f"http://{target}/metrics" for target in entry["targets"]] == [where]
     observer.close()
     assert list((tmp_path / "targets").iterdir()) == []

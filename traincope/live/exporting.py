@@ -91,8 +91,8 @@ class Exporting:
         if SERVED in urls:
             told = self._environment.get(discovery.DIRECTORY_VARIABLE)
             directory = Path(told) if told else lock_path(self._job).parent
-            discovery.sweep(directory)
-            self._notes.append(discovery.target(directory, job=self._job, where=urls[SERVED]))
+            discovery.sweep(directory, host=self._host)
+            self._notes.append(discovery.target(directory, job=self._job, host=self._host, where=urls[SERVED]))
         for note in self._notes:
             _write(note)
 
