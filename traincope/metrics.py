@@ -51,8 +51,8 @@ LEDGER = Metric(
     name="ledger",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Wall time of training steps by ledger term, and axis where the term has one; terms without any are left out. "
-    + OTHER_NODES,
+    help="Wall time of training steps by ledger term, and axis where the term has one (other: groups that nothing "
+    "names); terms without any are left out. " + OTHER_NODES,
     labels=(*RANK_LABELS, "term", "axis"),
 )
 WALL = Metric(

@@ -21,6 +21,8 @@ INTERNAL = "["
 MOST_MODULES = 96
 """Of one rank; the time of those that come later is counted together."""
 OTHER_MODULES = "other"
+UNNAMED, OTHER_AXES = "group:", "other"
+"""What the axis of a group begins with of which nothing tells the axis; and what all of those are called."""
 BUBBLE = "bubble"
 """Its parts are differences and may be negative; their sum is time."""
 JOB = ""
@@ -48,7 +50,12 @@ def about_rank(info: RankInfo) -> tuple[str, ...]:
 def term_and_axis(term: str) -> tuple[str, str]:
     """ "exposed_wait[fsdp]" -> ("exposed_wait", "fsdp"); the parts of the bubble are one term."""
     name, _, axis = term.partition("[")
-    return name.partition(".")[0] if name.startswith(f"{BUBBLE}.") else name, axis.rstrip("]")
+    return name.partition(".")[0] if name.startswith(f"{BUBBLE}.") else name, axis_of(axis.rstrip("]"))
+
+
+def axis_of(axis: str) -> str:
+    """As a label: a job may have any number of groups that have no name, and each would be a series of each rank."""
+    return OTHER_AXES if axis.startswith(UNNAMED) else axis
 
 
 def parts_of_time(goodput: Goodput) -> Mapping[str, int]:

@@ -32,6 +32,7 @@ def test_on_a_run_that_is_over_it_writes_its_rows(
         (["nowhere"], 4, "nowhere does not exist; give the directory"),
         (["run", "--attempt", "7"], 4, "no rank of this host"),
         (["run", "--interval", "0"], 2, "0 is no interval: give seconds above 0, as 5"),
+        (["run", "--disk-budget", "-5"], 2, "-5 is no budget: give bytes, as 268435456"),
         (["run", "--interval", "soon"], 2, "invalid _seconds value: 'soon'"),
         (["run", "--share", "2"], 2, "2 is no share of a core"),
     ],

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.exporters.runs import memory, two_ranks
-from tests.timeline.build import Row, action, phase
+from tests.timeline.build import Row, action, collective, group, phase, rank, stall, step, timeline
 from traincope import analyze, metrics, open_run
 from traincope.events import OPEN, Kind, Phase
 from traincope.metrics import Metric
@@ -53,6 +53,25 @@ def test_terms_are_told_by_axis_and_those_without_time_are_left_out() -> None:
     assert sum(all_[-1][1] for all_ in found.values()) == 4000
 
 
+def test_groups_that_have_no_name_are_one_axis_however_many_they_are() -> None:
+    """Two of them in a step of 1000 s, each 100 s on the wire; of which links their bandwidth is, nobody knows."""
+    pairs = [group("group:0,1", 0, 1, key=key) for key in "ab"]
+    first, second = (
+        collective(start_s * SECOND, (start_s + 100) * SECOND, group=number, at=1, num_bytes=64)
+        for number, start_s in enumerate((1000, 1200))
+    )
+    waits = stall(first, 1000 * SECOND, 1050 * SECOND), stall(second, 1200 * SECOND, 1300 * SECOND)
+    steps = [step(number, number * 1000 * SECOND, (number + 1) * 1000 * SECOND) for number in range(2)]
+    found = timeline(*(rank(at, *steps, first, second, *waits, groups=pairs) for at in (0, 1)))
+    assert sorted(labels for labels in told(metrics.LEDGER, found) if labels[0] == "0") == [
+        ("0", "exposed_transfer", "other"),
+        ("0", "unattributed", ""),
+    ]
+    assert told(metrics.LEDGER, found)["0", "exposed_transfer", "other"][-1] == (2000, 150)
+    assert told(metrics.COLLECTIVE_BYTES, found) == {("other", "all_gather"): [(0, 0), (2000, 4 * 64)]}
+    assert told(metrics.BUS_BANDWIDTH, found) == {}
+
+
 def test_collectives_are_told_over_the_ranks_of_a_host() -> None:
     assert told(metrics.COLLECTIVE_WAIT, run())["tp", "all_gather"][-1] == (3000, 400)
     assert told(metrics.COLLECTIVE_TRANSFER, run())["tp", "all_gather"][-1] == (3000, 400)
@@ -66,9 +85,9 @@ def test_whom_the_others_waited_for_is_told_step_by_step_and_sums_to_the_report(
     }
     demo = analyze(open_run("sample_runs/demo"))
     found = {series.labels[-1]: series for series in MAKERS["caused.wait"](Finished(demo), metrics.CAUSED_WAIT)}
-    for rank in demo.stragglers.ranks:
-        assert round(found[str(rank.rank)].values[-1] * 1e9) == rank.caused_wait_ns
-        assert len(found[str(rank.rank)].values) == 1 + 29
+    for one in demo.stragglers.ranks:
+        assert round(found[str(one.rank)].values[-1] * 1e9) == one.caused_wait_ns
+        assert len(found[str(one.rank)].values) == 1 + 29
 
 
 def test_memory_and_logged_values_stand_where_they_were_recorded() -> None:

@@ -18,6 +18,8 @@ from traincope.store.rows import Row
 
 AXES = ("pp", "dp_replicate", "fsdp", "cp", "tp", "ep")
 SEEN_BY_A_HOST = ("data_wait", "checkpoint_stall", "gc", "compile", "sync", UNATTRIBUTED)
+PAIRS = tuple(f"group:{other},9" for other in range(9))
+"""Groups that have no name."""
 TERMS = (
     *COMPUTE,
     *(term(axis) for axis in AXES for term in (exposed_transfer, exposed_wait) if (term, axis) != (exposed_wait, "pp")),
@@ -64,6 +66,18 @@ def test_a_rank_on_six_axes_and_a_gpu_has_at_most_40_series() -> None:
     terms = {labels[1:] for labels in found.of(metrics.LEDGER) if labels[0] == "0"}
     assert len(terms) == 4 + 11 + 1 + 6
     assert counted(found) == MAX_SERIES_PER_RANK[1] == 40
+
+
+def test_groups_that_have_no_name_add_two_series_however_many_they_are() -> None:
+    found = widest()
+    (row,) = found.rows
+    terms = {**row.terms, **{term(pair): MS for pair in PAIRS for term in (exposed_transfer, exposed_wait)}}
+    wall_ns = MS * len(terms)
+    named, more = (
+        told(begin(replace(found, rows=(one,)))) for one in (row, replace(row, terms=terms, wall_ns=wall_ns))
+    )
+    assert counted(more) - counted(named) == 2
+    assert more.of(metrics.LEDGER)["0", "exposed_wait", "other"] == len(PAIRS) * MS / 1e9
 
 
 def test_at_level_2_it_has_at_most_150_however_many_modules_there_are() -> None:

@@ -45,7 +45,7 @@ class AgentCommand:
         )
         parser.add_argument(
             "--disk-budget",
-            type=int,
+            type=_bytes,
             default=DEFAULT_DISK_BUDGET,
             metavar="BYTES",
             help="what a writing thread of a rank may keep (default: %(default)s)",
@@ -151,6 +151,13 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text} is no interval: give seconds above 0, as 5")
     return seconds
+
+
+def _bytes(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no budget: give bytes, as {DEFAULT_DISK_BUDGET}")
+    return number
 
 
 def _share(text: str) -> float:

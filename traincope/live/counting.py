@@ -19,7 +19,7 @@ from traincope.live.series import Series, series
 from traincope.live.window import Window
 from traincope.store.rows import Row
 from traincope.timeline import RankTimeline
-from traincope_exporters.telling import MOST_MODULES, OTHER_MODULES, counted_faults, term_and_axis
+from traincope_exporters.telling import MOST_MODULES, OTHER_MODULES, axis_of, counted_faults, term_and_axis
 
 LEVEL_2_PROBE = "modules"
 
@@ -93,7 +93,7 @@ def _of_analysis(analysis: Analysis) -> Pairs:
     for rank in analysis.stragglers.ranks:
         yield series(metrics.CAUSED_WAIT, rank.rank), rank.caused_wait_ns
     for row in analysis.comm:
-        labels = (row.axis, row.operation)
+        labels = (axis_of(row.axis), row.operation)
         yield series(metrics.COLLECTIVE_BYTES, *labels), row.num_bytes
         yield series(metrics.COLLECTIVE_TRANSFER, *labels), row.transfer_ns
         yield series(metrics.COLLECTIVE_WAIT, *labels), row.wait_ns

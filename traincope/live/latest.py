@@ -11,7 +11,7 @@ from traincope.live.series import Series, series
 from traincope.live.window import Window
 from traincope.store.rows import Row
 from traincope.timeline import RankTimeline
-from traincope_exporters.telling import INTERNAL, MOST_LOGGED, expected_bubble
+from traincope_exporters.telling import INTERNAL, MOST_LOGGED, axis_of, expected_bubble
 
 Pairs = Iterator[tuple[Series, float]]
 
@@ -39,7 +39,7 @@ def _of_analysis(analysis: Analysis) -> Pairs:
             yield series(metric), share
     yield from _bubble(analysis)
     for row in analysis.comm:
-        if row.bus_bandwidth is not None:
+        if row.bus_bandwidth is not None and axis_of(row.axis) == row.axis:  # else it is of one of several groups
             yield series(metrics.BUS_BANDWIDTH, row.axis, row.operation), row.bus_bandwidth
     for use in analysis.memory:
         yield series(metrics.MEMORY, use.rank, use.measure), use.last_bytes

@@ -15,6 +15,7 @@ from traincope.live.window import Window
 from traincope.metrics import Exemplar
 from traincope.store.rows import Row
 from traincope.timeline import RankTimeline
+from traincope_exporters.telling import axis_of
 
 
 def histograms(window: Window, *, restored: Sequence[Row]) -> dict[Series, Histogram]:
@@ -62,7 +63,7 @@ def _collectives(rank: RankTimeline, records: NDArray[np.void]) -> Iterator[tupl
     lengths_ns = chosen["end_ns"] - chosen["start_ns"]
     sums: dict[Series, Histogram] = {}
     for number, (group, name) in enumerate(kinds.tolist()):
-        key = series(metrics.COLLECTIVE_TIMES, rank.axis(group), rank.name(name))
+        key = series(metrics.COLLECTIVE_TIMES, axis_of(rank.axis(group)), rank.name(name))
         counted = histogram(lengths_ns[of == number], bounds=metrics.COLLECTIVE_TIMES.buckets)
         sums[key] = sums[key].plus(counted) if key in sums else counted
     yield from sums.items()

@@ -11,6 +11,7 @@ from traincope.analysis.transfers import transfers
 from traincope.metrics import Metric
 from traincope_exporters.history.finished import NS, Finished, Rank
 from traincope_exporters.history.series import Ints, Series, counter, gauge, histogram
+from traincope_exporters.telling import axis_of
 
 Made = Iterator[Series]
 
@@ -59,7 +60,11 @@ def _waits(run: Finished, rank: Rank) -> Iterator[tuple[tuple[str, str], Ints, I
     for kind in np.unique(kinds[inside]).tolist():
         chosen = inside & (kinds == kind)
         axis, operation = divmod(kind, len(split.operations))
-        yield (split.axes[axis], split.operations[operation]), rank.ends_ns[step[chosen]], split.wait_ns[chosen]
+        yield (
+            (axis_of(split.axes[axis]), split.operations[operation]),
+            rank.ends_ns[step[chosen]],
+            split.wait_ns[chosen],
+        )
 
 
 def bus_bandwidths(run: Finished, metric: Metric) -> Made:
@@ -78,10 +83,13 @@ def _by_operation(run: Finished, metric: Metric) -> Iterator[tuple[tuple[str, ..
     kinds = instances.parts.axis_code.astype(np.int64) * len(instances.operations) + instances.parts.operation_code
     for labels, ranks in run.groups(metric.labels):
         parts, ends = _counted(run, ranks)
+        names: dict[tuple[str, str], list[int]] = {}
         for kind in np.unique(kinds[parts]).tolist():
             axis, operation = divmod(kind, len(instances.operations))
-            own = kinds[parts] == kind
-            yield (*labels, instances.axes[axis], instances.operations[operation]), parts[own], ends[own]
+            names.setdefault((axis_of(instances.axes[axis]), instances.operations[operation]), []).append(kind)
+        for name, alike in names.items():
+            own = np.isin(kinds[parts], alike)
+            yield (*labels, *name), parts[own], ends[own]
 
 
 def _counted(run: Finished, ranks: list[Rank]) -> tuple[NDArray[np.intp], Ints]:
