@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
-from urllib.parse import urlsplit
 
 from grafana_client.api import GrafanaApi
 from grafana_client.client import GrafanaClientError, GrafanaException, GrafanaTimeoutError
 from niquests.exceptions import JSONDecodeError, RequestException
 
 from traincope.errors import ServerError, UsageError
+from traincope.urls import is_url
 
 Json = Mapping[str, object]
 TIMEOUT_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Grafana:
     """Raises ServerError from every method where it cannot be done, and UsageError for what is no URL."""
 
     def __init__(self, url: str, *, token: str) -> None:
-        if not _is_url(url):
+        if not is_url(url):
             raise UsageError(f"{url!r} is not the URL of a Grafana: write e.g. http://127.0.0.1:3000")
         self.url = url.rstrip("/")
         # Without the slash the client would ask for /grafanaapi where Grafana is below a path.
@@ -100,14 +100,6 @@ class Grafana:
         if error.status_code in CONFLICTS:
             return f"{self.url} has something else there ({said}); rename or remove it in Grafana, or push --overwrite"
         return f"{self.url} refuses ({error.status_code}: {said})"
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bracket that is not closed, a port that is none
-        return False
 
 
 def _said(error: GrafanaClientError) -> str:

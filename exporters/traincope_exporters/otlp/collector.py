@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 
 from traincope.errors import ConfigError, ServerError, UsageError
+from traincope.urls import is_url
 from traincope_exporters.exports import Address
 
 GRPC, HTTP = "grpc", "http"
@@ -43,17 +43,9 @@ class Target:
         if protocol is None:
             protocol = HTTP if told and told.rstrip("/").endswith(f":{HTTP_PORT}") else GRPC
         url = told or f"http://127.0.0.1:{HTTP_PORT if protocol == HTTP else GRPC_PORT}"
-        if not _is_url(url):
+        if not is_url(url):
             raise UsageError(f"{url!r} is no URL of a collector; give one as http://127.0.0.1:{GRPC_PORT}")
         return cls(url=url.rstrip("/"), protocol=protocol, timeout_seconds=address.timeout_seconds)
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bracket that is not closed, a port that is none
-        return False
 
 
 def batched(all_: Iterable[T]) -> Iterator[list[T]]:
