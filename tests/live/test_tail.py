@@ -6,7 +6,8 @@ import numpy as np
 
 from traincope.events import OPEN, Kind
 from traincope.live.tail import SETTLING_NS, SegmentTail
-from traincope.record.writer import Shared, ThreadWriter, add_flag, end
+from traincope.record.slots import add_flag, end
+from traincope.record.writer import Shared, ThreadWriter
 from traincope.store.segments import read_segment
 
 

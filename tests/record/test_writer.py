@@ -12,7 +12,8 @@ import pytest
 
 from traincope.events import OPEN, RECORD_BYTES, Flag, Kind, Phase
 from traincope.record import writer as writing
-from traincope.record.writer import CAPACITY, Shared, ThreadWriter, add_flag, end, end_at
+from traincope.record.slots import add_flag, end, end_at
+from traincope.record.writer import CAPACITY, Shared, ThreadWriter
 from traincope.store.segments import read_segment
 
 
@@ -99,7 +100,8 @@ import resource, sys
 from pathlib import Path
 from traincope.events import Kind
 from traincope.record import writer as writing
-from traincope.record.writer import Shared, ThreadWriter, end
+from traincope.record.slots import end
+from traincope.record.writer import Shared, ThreadWriter
 
 writing.RETRY_NS = 0
 directory = Path(sys.argv[1])
@@ -177,6 +179,31 @@ def test_a_handler_that_fills_the_segment_under_a_record_being_begun_moves_no_en
     assert len(spans) + shared.dropped >= begun > 8_000  # clocks between them may be dropped as well
     assert len(spans) > 1_000
     assert (spans["end_ns"] >= spans["start_ns"]).all()
+
+
+def test_what_the_collector_writes_between_two_segments_is_in_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, collected = writing.SegmentFile, iter([0, 3, 5])
+
+    def collect(path: Path, *, capacity: int) -> writing.SegmentFile:
+        for _ in range(next(collected)):
+            end(writer.begin(Kind.PHASE, Phase.GC, 2))
+        if path.name == "main-00002.seg":
+            raise OSError(28, "No space left on device")
+        return make(path, capacity=capacity)
+
+    monkeypatch.setattr(writing, "CAPACITY", 8)
+    monkeypatch.setattr(writing, "SegmentFile", collect)
+    shared, writer = make_writer(tmp_path)
+    for _ in range(7 + 4):
+        end(writer.begin(Kind.SPAN, 0, 1))
+    second = read_segment(tmp_path / "main-00001.seg").records
+    assert second["kind"].tolist() == [Kind.CLOCK, *3 * [Kind.PHASE], *4 * [Kind.SPAN]]
+    assert ((second["start_ns"] > 0) & (second["end_ns"] >= second["start_ns"])).all()
+    assert shared.dropped == 0
+    end(writer.begin(Kind.SPAN, 0, 1))
+    assert shared.dropped == 5 + 1
 
 
 def test_a_thread_whose_writer_is_closed_under_it_goes_on(tmp_path: Path) -> None:

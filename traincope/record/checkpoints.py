@@ -11,7 +11,7 @@ from traincope.record.guard import guard
 from traincope.record.late import WhenImported
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, end
+from traincope.record.slots import Slot, end
 from traincope.store.attempts import SAVED
 
 FAILED = "checkpoint failed"

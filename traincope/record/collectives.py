@@ -18,10 +18,10 @@ from traincope.record.meshes import Meshes
 from traincope.record.operations import OPERATIONS, Operation, Output
 from traincope.record.pending import Issued, Pending, is_fake
 from traincope.record.recorder import Recorder
+from traincope.record.slots import add_flag, end
 from traincope.record.tally import Tally
 from traincope.record.torch_private import async_position
 from traincope.record.unseen import Unseen
-from traincope.record.writer import add_flag, end
 
 COLLECTIVE = int(Kind.COLLECTIVE)
 ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)

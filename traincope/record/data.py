@@ -7,8 +7,8 @@ from traincope.events import Kind, Phase
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.slots import Slot, end
 from traincope.record.torch_private import data_loader_iterator
-from traincope.record.writer import Slot, end
 
 
 class DataLoading:

@@ -19,9 +19,9 @@ from traincope.record.patching import Patches
 from traincope.record.pending import Issued
 from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
+from traincope.record.slots import add_flag, end_at, is_open
 from traincope.record.torch_private import ddp_pre_forward
 from traincope.record.waits import Waits
-from traincope.record.writer import add_flag, end_at, is_open
 
 
 class DistributedDataParallelStall:

@@ -5,7 +5,7 @@ import gc
 from traincope.events import Kind, Phase
 from traincope.record.guard import SAMPLED, guard
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, end
+from traincope.record.slots import Slot, end
 
 
 class GarbageCollection:

@@ -15,7 +15,7 @@ from traincope.record.guard import SAMPLED, guard
 from traincope.record.patching import Patches
 from traincope.record.phases import Phases
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, end
+from traincope.record.slots import Slot, end
 
 FEWEST = 2
 """Modules of one class that make a container's children blocks."""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from traincope.record.groups import KnownGroup
-from traincope.record.writer import Slot, ThreadWriter, end_bounded, is_open
+from traincope.record.slots import Slot, end_bounded, is_open
+from traincope.record.writer import ThreadWriter
 
 MAX_PENDING = 512
 """How many unfinished collectives are remembered; older ones that nobody waited for are forgotten, and counted, for

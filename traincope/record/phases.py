@@ -14,8 +14,8 @@ from traincope.events import Kind, Phase
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.slots import Slot, end
 from traincope.record.torch_private import graph_task_reader
-from traincope.record.writer import Slot, end
 
 GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
 """Functions of `torch.nn.utils` that belong to the optimizer's part of a step."""

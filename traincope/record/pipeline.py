@@ -15,8 +15,8 @@ from traincope.record.guard import SAMPLED, guard
 from traincope.record.late import WhenImported
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.slots import Slot, end
 from traincope.record.torch_private import pipeline_schedule, pipeline_stage
-from traincope.record.writer import Slot, end
 
 ACTION, NO_PHASE, EVALUATION = int(Kind.ACTION), int(Phase.NONE), int(Phase.EVALUATION)
 

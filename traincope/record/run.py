@@ -34,8 +34,9 @@ from traincope.record.options import (
 from traincope.record.probes import Probes
 from traincope.record.recorder import Recorder
 from traincope.record.scalars import Scalars
+from traincope.record.slots import Slot
 from traincope.record.throttle import DEFAULT_RATIO, Throttle
-from traincope.record.writer import Slot, ThreadWriter
+from traincope.record.writer import ThreadWriter
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from time import monotonic_ns
 
 from traincope.events import NO_STEP, Flag, Kind
 from traincope.record.guard import guard, meter
-from traincope.record.writer import Shared, Slot, ThreadWriter, add_flag, end_at, set_value
+from traincope.record.slots import Slot, add_flag, end_at, set_value
+from traincope.record.writer import Shared, ThreadWriter
 
 NO_OPTIMIZER_AFTER = 16
 """Backward calls without a step after which it is asked whether there is an optimizer at all."""

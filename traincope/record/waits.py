@@ -15,7 +15,7 @@ from traincope.record.guard import SAMPLED, guard
 from traincope.record.patching import Patches
 from traincope.record.pending import Issued, Pending
 from traincope.record.recorder import Recorder
-from traincope.record.writer import Slot, add_flag
+from traincope.record.slots import Slot, add_flag
 
 STALL = int(Kind.STALL)
 

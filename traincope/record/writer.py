@@ -16,21 +16,9 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import (
-    END_WORD,
-    FLAGS_SHIFT,
-    FLAGS_WORD,
-    LAYOUT,
-    NO_PEER,
-    NO_STEP,
-    OPEN,
-    RECORD_BYTES,
-    SPAN_LAYOUT,
-    VALUE_WORD,
-    Flag,
-    Kind,
-)
+from traincope.events import END_WORD, LAYOUT, NO_PEER, NO_STEP, OPEN, RECORD_BYTES, SPAN_LAYOUT, Kind
 from traincope.record.guard import SAMPLED, guard, meter
+from traincope.record.slots import Slot
 from traincope.store.layout import segment_path
 from traincope.store.segments import HEADER_BYTES, SegmentFile
 
@@ -40,9 +28,6 @@ RETRY_NS = 1_000_000_000
 """How long to write nothing after a segment could not be had, before asking again."""
 NEVER = 1 << 62
 """As a time to ask again: this writer is closed."""
-
-Slot = tuple[memoryview, int]
-"""The words of a segment and the index of a record's `end_ns` among them."""
 
 Place = tuple[mmap.mmap | bytearray, memoryview, Callable[[], int], int]
 """Where records go: memory, its words, what takes the next record's offset, and where there is no room any more.
@@ -56,7 +41,6 @@ TRIAL_RECORDS = 2
 COUNTED_BYTES = SAMPLED * RECORD_BYTES
 COUNTED_AT = HEADER_BYTES % COUNTED_BYTES
 SPAN = int(Kind.SPAN)
-DONE_BEFORE_WAIT = int(Flag.DONE_BEFORE_WAIT) << FLAGS_SHIFT
 _pack_into = LAYOUT.pack_into
 _pack_span_into = SPAN_LAYOUT.pack_into
 
@@ -83,6 +67,7 @@ class ThreadWriter:
         "_current",
         "_index",
         "_lost",
+        "_meanwhile",
         "_names",
         "_owner_pid",
         "_place",
@@ -102,7 +87,9 @@ class ThreadWriter:
         self._thread = thread
         self._index = 0
         self._rolling = False
-        """Whether one segment is being exchanged for the next: a signal's handler that writes meanwhile finds none."""
+        """Whether one segment is being exchanged for the next: whoever writes meanwhile finds none."""
+        self._meanwhile: deque[bytearray] = deque()
+        """What the collector or a signal's handler has written in such a moment, for the next segment."""
         self._names: deque[str] = deque()
         """Files written so far, oldest first; only the current one is mapped."""
         self._lost = 0
@@ -183,6 +170,7 @@ class ThreadWriter:
 
     def close(self) -> None:
         """Give back the unused space; later writes go nowhere and are not counted."""
+        self._take_in()
         if self._lost:
             self._note_drops()
         self._retry_at_ns = NEVER
@@ -210,18 +198,39 @@ class ThreadWriter:
         segment, words, reserve, limit = self._place
         offset = reserve()
         if offset >= limit:
-            self._lost += 1
-            self._shared.dropped += 1
             segment, words, offset = _scratch()
+            if self._rolling:
+                self._meanwhile.append(segment)
+            else:
+                self._lose_one()
         return segment, words, offset
+
+    def _lose_one(self) -> None:
+        self._lost += 1
+        self._shared.dropped += 1
 
     def _roll(self) -> None:
         self._seal()
         if monotonic_ns() >= self._retry_at_ns:
             self._retry_at_ns = monotonic_ns() + RETRY_NS
             _try_open(self)
+        self._take_in()
         if self._lost and self._current is not None:
             self._note_drops()
+
+    def _take_in(self) -> None:
+        """Copy what was written meanwhile: those who did were called in between, and are through with it.
+
+        What a handler adds while this goes on waits for the next time: it may come again and again.
+        """
+        for _ in range(len(self._meanwhile)):
+            record = LAYOUT.unpack(self._meanwhile.popleft())
+            segment, _, reserve, limit = self._place
+            offset = reserve()
+            if offset < limit:
+                _pack_into(segment, offset, *record)
+            else:
+                self._lose_one()
 
     def _open_segment(self) -> None:
         self._make_room()
@@ -290,36 +299,3 @@ def _try_open(writer: ThreadWriter) -> None:
     """Full, read-only, over a quota: records are counted as dropped, and it is tried again."""
     with suppress(OSError):
         writer._open_segment()
-
-
-def end(slot: Slot) -> None:
-    """Close a record in place: one aligned 64-bit store."""
-    words, index = slot
-    words[index] = monotonic_ns()
-
-
-def end_at(slot: Slot, end_ns: int) -> None:
-    words, index = slot
-    words[index] = end_ns
-
-
-def end_bounded(slot: Slot) -> None:
-    """Close a collective that is found complete: it ended now or before."""
-    words, index = slot
-    words[index] = monotonic_ns()
-    words[index + FLAGS_WORD - END_WORD] |= DONE_BEFORE_WAIT
-
-
-def set_value(slot: Slot, value: int) -> None:
-    words, index = slot
-    words[index + VALUE_WORD - END_WORD] = value
-
-
-def is_open(slot: Slot) -> bool:
-    words, index = slot
-    return words[index] == OPEN
-
-
-def add_flag(slot: Slot, flag: int) -> None:
-    words, index = slot
-    words[index + FLAGS_WORD - END_WORD] |= flag << FLAGS_SHIFT
