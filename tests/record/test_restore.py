@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import pickle
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -125,3 +126,16 @@ def train_after_leaving(directory: str) -> list[float]:
 
 def test_collectives_go_on_after_it(two_ranks: Pool, tmp_path: Path) -> None:
     assert two_ranks.run(train_after_leaving, str(tmp_path / "run")) == [[6.0] * 4] * 2
+
+
+def test_functions_of_torch_that_are_replaced_are_pickled_as_ever(tmp_path: Path) -> None:
+    """A pool of processes that is told to call `torch.save` finds its own there."""
+    modules = (torch, torch.nn.utils, clip_grad, autograd, checkpoint, state_dict_saver, state_dict_loader)
+    before = {id(module): dict(vars(module)) for module in modules}
+    pickled = []
+    with traincope.run(tmp_path / "run", level=2):
+        for module in modules:
+            replaced = [(k, v) for k, v in vars(module).items() if before[id(module)].get(k) is not v]
+            pickled += [(module, name, pickle.dumps(value)) for name, value in replaced]
+    assert {"save", "load", "clip_grad_norm_", "backward", "async_save"} <= {name for _, name, _ in pickled}
+    assert all(pickle.loads(text) is getattr(module, name) for module, name, text in pickled)

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from types import FunctionType, ModuleType
 from typing import Any
 
 from traincope.record.torch_private import hide_from_compiler
@@ -32,6 +33,8 @@ class Patches:
         original = vars(owner).get(name, _ABSENT)
         if sys.modules.get("torch") is not None:  # without torch nothing compiles
             hide_from_compiler(ours, calls_too=False)
+        if isinstance(owner, ModuleType) and isinstance(ours, FunctionType):
+            _call_it(ours, module=owner.__name__, name=name)
         setattr(owner, name, ours)
         self._patches.append(_Patch(owner, name, original, ours))
 
@@ -48,3 +51,8 @@ class Patches:
                 delattr(patch.owner, patch.name)
             else:
                 setattr(patch.owner, patch.name, patch.original)
+
+
+def _call_it(ours: FunctionType, *, module: str, name: str) -> None:
+    """Pickle finds a function by where it says it lies: a pool that is told to call it finds what is there then."""
+    ours.__module__, ours.__qualname__ = module, name
