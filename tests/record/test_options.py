@@ -13,7 +13,7 @@ from torch import nn
 import traincope
 from traincope.events import Kind, Phase
 from traincope.record.modules import find_at
-from traincope.record.options import Options, told_axes
+from traincope.record.options import Options, told_axes, told_level
 from traincope.store import read_run
 
 Pairs = list[tuple[str, str]]
@@ -118,6 +118,12 @@ def test_runs_of_one_id_are_attempts_of_one_run(tmp_path: Path, monkeypatch: pyt
         ({"module_depth": True}, "module_depth is True, no whole number from 1 on: the model's blocks get spans"),
         ({"axes": ["tp"]}, "axes is no mapping of a process group's name or description to its axis: it is left out"),
         ({"axes": {"a": "tp", "b": 1, 2: "pp", "c": ""}}, "axes of process groups need words, which 3 of 4 are not"),
+        ({"disk_budget": "1 GB"}, "disk_budget is '1 GB', no number of bytes: it is 268435456"),
+        ({"disk_budget": float("inf")}, "disk_budget is inf, no number of bytes: it is 268435456"),
+        ({"flops": "many"}, "flops is 'many', no number of operations: it is left out"),
+        ({"flops": float("nan")}, "flops is nan, no number of operations: it is left out"),
+        ({"throttle": "1 %"}, "throttle is '1 %', no share of the step: it is 0.005"),
+        ({"throttle": True}, "throttle is True, no share of the step: it is 0.005"),
         ({"run_id": "../up"}, "'../up' is no run id (up to 128 letters, digits and _.+:@=-, no sign first): it is "),
         ({"run_id": 7}, "7 is no run id (up to 128 letters, digits and _.+:@=-, no sign first): it is left out"),
         ({"run_id": ""}, "'' is no run id (up to 128 letters, digits and _.+:@=-, no sign first): it is left out"),
@@ -126,11 +132,18 @@ def test_runs_of_one_id_are_attempts_of_one_run(tmp_path: Path, monkeypatch: pyt
 def test_what_cannot_be_told_is_said_in_one_line_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, told: dict[str, Any], said: str
 ) -> None:
-    with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run", level=2, throttle=None, **told):
+    options = {"level": 2, "throttle": None} | told
+    with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run", **options):
         Model()(torch.ones(2, 4)).sum().backward()
     (message,) = caplog.messages
     assert message.startswith(said)
     assert recorded_spans(tmp_path / "run", Phase.FORWARD) == ["layers.0 (Sequential)", "layers.1 (Sequential)"]
+
+
+@pytest.mark.parametrize("level", ["2", None, -1, 1.5, True])
+def test_a_level_that_is_none_is_the_default(level: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert told_level(Options(level=level)) == 1
+    assert caplog.messages == [f"level is {level!r}, no whole number from 0 on: it is 1"]
 
 
 def test_axes_that_are_words_are_kept_beside_those_that_are_not() -> None:

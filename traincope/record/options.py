@@ -4,9 +4,11 @@ A value that cannot be is said once, in one line, and left out: the run goes on 
 """
 
 import logging
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 from traincope.record.throttle import DEFAULT_RATIO
 
@@ -52,7 +54,36 @@ def told_agent(options: Options) -> bool:
 def told_level(options: Options) -> int:
     """The environment wins: a job is started again with less, or more, without a change of its code."""
     wish = os.environ.get(LEVEL_VARIABLE, "")
-    return int(wish) if wish.isdecimal() else options.level
+    if wish.isdecimal():
+        return int(wish)
+    if type(options.level) is int and options.level >= 0:
+        return options.level
+    logger.warning("level is %r, no whole number from 0 on: it is %d", options.level, DEFAULT_LEVEL)
+    return DEFAULT_LEVEL
+
+
+def told_disk_budget(options: Options) -> int:
+    """Bytes."""
+    if _is_amount(options.disk_budget):
+        return int(options.disk_budget)
+    logger.warning("disk_budget is %r, no number of bytes: it is %d", options.disk_budget, DEFAULT_DISK_BUDGET)
+    return DEFAULT_DISK_BUDGET
+
+
+def told_throttle(options: Options) -> float | None:
+    """A share of the step; None: never too expensive."""
+    if options.throttle is None or _is_amount(options.throttle):
+        return options.throttle
+    logger.warning("throttle is %r, no share of the step: it is %g", options.throttle, DEFAULT_RATIO)
+    return DEFAULT_RATIO
+
+
+def told_flops(options: Options) -> float | None:
+    """Of one step of the whole job; None: not told."""
+    if options.flops is None or (_is_amount(options.flops) and options.flops > 0):
+        return options.flops
+    logger.warning("flops is %r, no number of operations: it is left out", options.flops)
+    return None
 
 
 def told_depth(options: Options) -> int | None:
@@ -80,3 +111,7 @@ def told_axes(options: Options) -> dict[str, str]:
 
 def _is_word(value: object) -> bool:
     return isinstance(value, str) and value.strip() == value != ""
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf

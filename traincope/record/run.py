@@ -29,7 +29,10 @@ from traincope.record.options import (
     told_agent,
     told_axes,
     told_depth,
+    told_disk_budget,
+    told_flops,
     told_level,
+    told_throttle,
 )
 from traincope.record.probes import Probes
 from traincope.record.recorder import Recorder
@@ -139,20 +142,21 @@ class Run:
             return
         guarding.begin_run()
         out = self._options.out or os.environ.get(OUT_VARIABLE)
+        self._disk_budget, flops = told_disk_budget(self._options), told_flops(self._options)
         recorder = Recorder(
             Path(out).absolute() if out else None,
             root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
             identity=identify(os.environ, run_id=self._options.run_id),
-            disk_budget_bytes=self._options.disk_budget,
+            disk_budget_bytes=self._disk_budget,
             settled=self._start_agent if told_agent(self._options) else None,
         )
         recorder.module_depth, recorder.told_axes = told_depth(self._options), told_axes(self._options)
-        if self._options.flops is not None:
-            recorder.settings["model_flops_per_step"] = float(self._options.flops)
+        if flops is not None:
+            recorder.settings["model_flops_per_step"] = float(flops)
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
-        throttle = Throttle(self._options.throttle)
+        throttle = Throttle(told_throttle(self._options))
         self._probes = Probes(recorder, make_hooks(), level=told_level(self._options), throttle=throttle)
         self._probes.install()
         if "torch" in sys.modules:
@@ -160,7 +164,7 @@ class Run:
         recorder.note()
 
     def _start_agent(self, place: Place) -> None:
-        guard(start_agent)(place, self._options.disk_budget)
+        guard(start_agent)(place, self._disk_budget)
 
     def _stop(self, kind: type[BaseException] | None, error: BaseException | None, with_process: bool) -> None:
         global _active, _recording
