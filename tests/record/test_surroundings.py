@@ -10,6 +10,7 @@ TOKEN = "hf_planted0123456789"
 
 def test_only_what_changes_how_a_training_runs_is_told() -> None:
     variables = {"NCCL_ALGO": "Ring", "HOME": "/root", "HF_TOKEN": TOKEN, "NCCL_AUTH_KEY": TOKEN, "WORLD_SIZE": "8"}
+    variables["TORCH_STORE"] = f"s3://me:{TOKEN}@store/x"
     assert environment(variables) == {"NCCL_ALGO": "Ring", "WORLD_SIZE": "8"}
 
 

@@ -29,6 +29,8 @@ ALLOWED = re.compile(
     r"|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MALLOC_CONF|LD_PRELOAD"
 )
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CRED|AUTH|COOKIE|COMMENT|URL", re.IGNORECASE)
+CREDENTIALS = re.compile(r"://[^/@\s]*@")
+"""In a value: an address that tells whose it is, and mostly the password."""
 LONGEST = 200
 """Characters of one value."""
 
@@ -38,7 +40,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value[:LONGEST]
         for name, value in sorted(variables.items())
-        if ALLOWED.fullmatch(name) and not SECRET.search(name)
+        if ALLOWED.fullmatch(name) and not SECRET.search(name) and not CREDENTIALS.search(value)
     }
 
 
