@@ -17,6 +17,8 @@ from traincope.timeline import RankTimeline, Timeline
 TOKENS, SQUARED_LENGTHS = "tokens", "squared_lengths"
 LOGGED = "step_{}"
 """How an amount is called in the log: what is called `tokens` there is often the sum since the beginning."""
+MOST = 1e50
+"""No amount reaches it, and beyond it products of what was told are no numbers any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,4 +78,4 @@ def _logged(rank: RankTimeline, name: str) -> list[tuple[int, float]]:
     chosen = records[np.isin(records["name"], numbers)]
     values = np.ascontiguousarray(chosen["value"]).view(np.float64)
     pairs = zip(chosen["step"].tolist(), values.tolist(), strict=True)
-    return [(step, value) for step, value in pairs if np.isfinite(value)]
+    return [(step, value) for step, value in pairs if abs(value) < MOST]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from traincope.analysis.amounts import LOGGED, SQUARED_LENGTHS, TOKENS, mean_amount, whole_job
+from traincope.analysis.amounts import LOGGED, MOST, SQUARED_LENGTHS, TOKENS, mean_amount, whole_job
 from traincope.analysis.experts import expert_loads
 from traincope.plan.rates import Amounts, Rates
 from traincope.timeline import Timeline
@@ -36,8 +36,10 @@ def told_flops(timeline: Timeline, *, steps: Collection[int]) -> ToldFlops | str
 
 
 def positive(value: object) -> float | None:
-    """A setting as a number, if it is a positive one."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    """A setting as a number, if it is a positive one by which others can be multiplied and divided."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 1 / MOST < value < MOST else None
 
 
 def _rates(token: float, settings: Mapping[str, object]) -> Rates:
