@@ -144,6 +144,18 @@ def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatc
     assert spans(rank, Phase.BACKWARD).count("layers.0 (Block)") == 4
 
 
+def test_a_level_file_that_holds_no_level_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    with traincope.run(tmp_path / "run", throttle=None) as run:
+        for text in (b"", b"high", b"-1", b"\xff\xfe2"):
+            run.step()
+            (tmp_path / "run" / "level").write_bytes(text)
+            run.step()
+            assert run._probes is not None
+            assert run._probes.level == 1
+    assert "probes.Probes.look" not in only_rank(tmp_path / "run").info.probes
+
+
 @given(first=st.integers(-1, 10**6), other=st.integers(-1, 10**6))
 def test_ranks_that_see_another_level_in_whatever_steps_count_from_a_common_one(first: int, other: int) -> None:
     """From the first power of two after both at the latest."""

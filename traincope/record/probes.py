@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_NS = 1_000_000_000
 AGREED_STEPS = 32
+LONGEST_WISH = 16
+"""Characters of the file that are read: it is anybody's."""
 FAILED = "absent: it failed to install"
 ASKED = f"asked for by the file {LEVEL_FILE}"
 UNABLE = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
@@ -108,7 +110,8 @@ class Probes:
         if self._recorder.place is None:
             return
         try:
-            text = (self._recorder.place.run / LEVEL_FILE).read_text().strip()
+            with (self._recorder.place.run / LEVEL_FILE).open(errors="replace") as file:
+                text = file.read(LONGEST_WISH).strip()
         except OSError:
             return
         if text.isdecimal() and int(text) != self._asked:
