@@ -14,6 +14,7 @@ from traincope.analysis.slowness import skipped_steps, slow_steps
 from traincope.events import CLEAN
 from traincope.store import Attempt, LauncherNote
 from traincope.timeline import Timeline
+from traincope.units import count
 
 
 def fault_stream(timeline: Timeline, ledger: Ledger, ends: Sequence[Fault]) -> tuple[Fault, ...]:
@@ -69,4 +70,4 @@ def _reason(before: Attempt, notes: Sequence[LauncherNote]) -> str:
         return f"rank {first} raised {before.endings[first]}"
     for note in blamed:
         return f"rank {note.rank} exited with code {note.exit_code}"
-    return f"{sum(ending is None for ending in before.endings.values())} ranks ended without a word"
+    return f"{count(sum(ending is None for ending in before.endings.values()), 'rank')} ended without a word"
