@@ -199,7 +199,7 @@ class ThreadWriter:
         offset = reserve()
         if offset >= limit:
             segment, words, offset = _scratch()
-            if self._rolling:
+            if self._rolling and self._retry_at_ns != NEVER:
                 self._meanwhile.append(segment)
             else:
                 self._lose_one()
@@ -223,14 +223,15 @@ class ThreadWriter:
 
         What a handler adds while this goes on waits for the next time: it may come again and again.
         """
-        for _ in range(len(self._meanwhile)):
-            record = LAYOUT.unpack(self._meanwhile.popleft())
-            segment, _, reserve, limit = self._place
-            offset = reserve()
-            if offset < limit:
-                _pack_into(segment, offset, *record)
-            else:
-                self._lose_one()
+        with suppress(IndexError):  # another thread closes this writer just now, and takes them in as well
+            for _ in range(len(self._meanwhile)):
+                record = LAYOUT.unpack(self._meanwhile.popleft())
+                segment, _, reserve, limit = self._place
+                offset = reserve()
+                if offset < limit:
+                    _pack_into(segment, offset, *record)
+                else:
+                    self._lose_one()
 
     def _open_segment(self) -> None:
         self._make_room()
