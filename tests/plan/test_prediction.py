@@ -44,6 +44,14 @@ def test_ranks_beyond_a_node_talk_over_the_network() -> None:
     assert far.axis_seconds["dp"] == pytest.approx(near.axis_seconds["dp"] * 5, rel=0.01)
 
 
+def test_of_a_million_million_layers_none_is_counted_by_itself() -> None:
+    """Each has 12 x 64 x 64 elements; a stage has half of them, and one matrix of 64 x 1000 at its end."""
+    shape = Transformer(layers=10**12, hidden=64, heads=4, vocabulary=1000, sequence=128, untied=True)
+    layout = Layout(pp=2, microbatches=2)
+    found = predict(shape, layout=layout, precision=Precision(), keeping=Keeping(), machine=MACHINE)
+    assert [rank.parameters for rank in found.memory] == [10**12 // 2 * 12 * 64 * 64 + 64 * 1000] * 2
+
+
 def test_what_it_costs_is_its_time_on_all_ranks() -> None:
     found = predict(SMALL, layout=Layout(dp=2), precision=Precision(), keeping=Keeping(), machine=MACHINE)
     best, worst = found.device_hours(found.tokens_per_step * 3600)

@@ -63,7 +63,7 @@ def ends_bytes(shape: Transformer, *, layout: Layout, keeping: Keeping, stage: i
 def stage_bytes(shape: Transformer, *, layout: Layout, keeping: Keeping, stage: int) -> int:
     """Of one microbatch on a stage."""
     blocks = layout.blocks(stage, shape)
-    routed = sum(shape.is_routed(block) for block in blocks)
+    routed = shape.num_routed(blocks)
     kept = (len(blocks) - routed) * block_bytes(shape, layout=layout, keeping=keeping)
     if routed:
         kept += routed * block_bytes(shape, layout=layout, keeping=keeping, routed=True)

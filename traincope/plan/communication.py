@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from traincope.plan.bus import bus_factor
 from traincope.plan.flops import Recompute
 from traincope.plan.layout import ULYSSES, Layout
-from traincope.plan.memory import elements
+from traincope.plan.memory import elements, held_blocks
 from traincope.plan.precision import DTYPES, Precision
 from traincope.plan.transformer import Transformer
 
@@ -74,8 +74,7 @@ class Traffic:
 
     def blocks(self, rank: int) -> tuple[int, int]:
         """On a rank of the pipeline: (all, those with experts)."""
-        blocks = [block for stage in self.layout.stages(rank) for block in self.layout.blocks(stage, self.shape)]
-        return len(blocks), sum(self.shape.is_routed(block) for block in blocks)
+        return held_blocks(self.shape, layout=self.layout, rank=rank)
 
 
 def volumes(traffic: Traffic, *, rank: int = 0) -> tuple[Volume, ...]:

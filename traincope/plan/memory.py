@@ -80,12 +80,16 @@ def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
 
     Blocks are cut by tp, routed experts by ep too.
     """
-    stages = layout.stages(rank)
-    blocks = [block for stage in stages for block in layout.blocks(stage, shape)]
-    routed = sum(shape.is_routed(block) for block in blocks)
-    common = (len(blocks) - routed) * shape.block_weights + routed * shape.unrouted_weights
+    blocks, routed = held_blocks(shape, layout=layout, rank=rank)
+    common = (blocks - routed) * shape.block_weights + routed * shape.unrouted_weights
     common += embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights
     return Elements(common=common // layout.tp, experts=routed * shape.routed_weights // (layout.tp * layout.ep))
+
+
+def held_blocks(shape: Transformer, *, layout: Layout, rank: int) -> tuple[int, int]:
+    """On a rank of the pipeline: (all, those with experts)."""
+    blocks = [layout.blocks(stage, shape) for stage in layout.stages(rank)]
+    return sum(map(len, blocks)), sum(map(shape.num_routed, blocks))
 
 
 def embeddings(shape: Transformer, *, layout: Layout, rank: int) -> int:

@@ -91,9 +91,9 @@ class Transformer:
         """Blocks whose feed-forward is routed."""
         return 0 if self.experts is None else self.layers - self.experts.dense_layers
 
-    def is_routed(self, block: int) -> bool:
-        """Whether the feed-forward of this block is experts; dense ones come first."""
-        return self.experts is not None and block >= self.experts.dense_layers
+    def num_routed(self, blocks: range) -> int:
+        """Of these consecutive blocks those whose feed-forward is experts; dense ones come first."""
+        return 0 if self.experts is None else len(range(max(blocks.start, self.experts.dense_layers), blocks.stop))
 
     @property
     def attention_weights(self) -> int:
