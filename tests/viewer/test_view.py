@@ -34,7 +34,15 @@ def test_a_parameter_is_changed_or_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("3", (3,)), ("0-2, 7", (0, 1, 2, 7)), ("5-3", None), ("", None), ("1-", None), ("0-99999999999", None)],
+    [
+        ("3", (3,)),
+        ("0-2, 7", (0, 1, 2, 7)),
+        ("5-3", None),
+        ("", None),
+        ("1-", None),
+        ("0-99999999999", None),
+        ("9" * 5000, None),
+    ],
 )
 def test_lists_of_ranks(text: str, expected: tuple[int, ...] | None) -> None:
     assert whole_numbers(text) == expected

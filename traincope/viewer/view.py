@@ -6,6 +6,8 @@ from urllib.parse import parse_qs, urlencode
 
 RUN = "run"
 MOST_RANKS = 1 << 20
+MOST_DIGITS = 18
+"""Of a number in an address: such a one fits into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class View:
     def whole(self, name: str) -> int | None:
         """A whole number; None where there is none."""
         text = self.text(name) or ""
-        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
+        return int(text) if _short_number(text.removeprefix("-")) else None
 
     def ranks(self, name: str = "ranks") -> tuple[int, ...] | None:
         """`0-3,8` as numbers; None where nothing is said, or nothing that can be read."""
@@ -62,13 +64,18 @@ def whole_numbers(text: str) -> tuple[int, ...] | None:
     found: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not _short_number(first) or (dash and not _short_number(last)):
             return None
         begin, end = int(first), int(last or first)
         if end >= MOST_RANKS or len(found) + end - begin > MOST_RANKS:
             return None
         found.update(range(begin, end + 1))
     return tuple(sorted(found)) or None
+
+
+def _short_number(text: str) -> bool:
+    """Longer ones are no rank, and Python reads none of 5,000 digits."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _texts(value: object) -> tuple[str, ...]:
