@@ -6,8 +6,9 @@ the wire is that times the ring's factor, `plan.bus`. Left out: the loss's and t
 numbers, norms' gradients over tp.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from traincope.plan.bus import bus_factor
 from traincope.plan.flops import Recompute
@@ -226,6 +227,12 @@ def _expert(traffic: Traffic, rank: int) -> Iterator[Volume]:
     )
 
 
+@lru_cache(maxsize=4)
+def _ranks_of_stages(layout: Layout) -> Mapping[int, int]:
+    """Stage -> rank of the pipeline; every rank of a layout asks for the same."""
+    return {stage: rank for rank in range(layout.pp) for stage in layout.stages(rank)}
+
+
 def _pipeline(traffic: Traffic, rank: int) -> Iterator[Volume]:
     """A stream a microbatch to the next stage, and its gradient to the stage before: Narayanan et al. 2021,
     arXiv:2104.04473, section 4.1; cut along the sequence each tp rank sends its part, else all of it.
@@ -233,7 +240,7 @@ def _pipeline(traffic: Traffic, rank: int) -> Iterator[Volume]:
     Where a tied embedding lies at both ends, its gradients are summed over them.
     """
     layout = traffic.layout
-    at = {stage: other for other in range(layout.pp) for stage in layout.stages(other)}
+    at = _ranks_of_stages(layout)
     hops = sum(at.get(stage + way, rank) != rank for stage in layout.stages(rank) for way in (1, -1))
     yield Volume(
         axis="pp",
