@@ -58,6 +58,15 @@ def test_bars_lie_where_their_spans_do_in_the_colour_of_their_term() -> None:
     assert list(forward.customdata[0]) == ["a", "x<br>y"]
 
 
+def test_a_bar_that_began_before_the_window_begins_there_and_so_does_what_is_written_in_it() -> None:
+    told = {"picks": ["a", "b"], "hovers": ["", ""], "labels": ["forward", "F"]}
+    drawn = bars((0, 0, 90, 1), (1, 60, 90, 1))
+    (forward,) = timeline(
+        Picture(arrangement=arrangement(), drawn=drawn, begin_ns=50, end_ns=80, classes=CLASSES, **told)
+    ).data
+    assert (forward.base.tolist(), forward.x.tolist()) == ([50, 60], [40, 30])
+
+
 def test_names_from_a_run_are_text_in_every_place() -> None:
     hostile = "<img src=x onerror=alert(1)>"
     shown = Picture(

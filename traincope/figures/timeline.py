@@ -137,6 +137,7 @@ def _bars(picture: Picture, bars: Bars) -> list[BaseTraceType]:
     thickness = thick[bars.line]
     tall = thick * picture.arrangement.pixels / picture.arrangement.height >= LETTERS
     middle = tops[bars.line] + (bars.depth + 0.5) * thickness
+    begins = np.maximum(bars.start_ns, picture.begin_ns)  # What is written at a bar's begin is to be seen.
     traces = []
     for of in np.unique(bars.of).tolist():
         own = np.flatnonzero(bars.of == of)
@@ -144,8 +145,8 @@ def _bars(picture: Picture, bars: Bars) -> list[BaseTraceType]:
         traces.append(
             go.Bar(
                 orientation="h",
-                base=bars.start_ns[own],
-                x=bars.end_ns[own] - bars.start_ns[own],
+                base=begins[own],
+                x=bars.end_ns[own] - begins[own],
                 y=middle[own],
                 width=thickness[own],
                 marker={"color": fill, "line": {"width": 0.5, "color": shade(fill, 0.25)}},

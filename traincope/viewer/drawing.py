@@ -73,7 +73,7 @@ def picture(view: View, opened: Opened, tiles: Tiles) -> Picture:
         steps=header.steps,
         marks=marks(opened.document, header),
         parts=_parts(tiles, arrangement, picked) if picked else (),
-        **(_told(opened, tiles, drawn, length_ns=end - begin) if isinstance(drawn, Bars) else {}),
+        **(_told(opened, tiles, drawn, begin_ns=begin, end_ns=end) if isinstance(drawn, Bars) else {}),
     )
 
 
@@ -105,11 +105,12 @@ def marks(document: Document | None, header: Header) -> tuple[Mark, ...]:
     )
 
 
-def _told(opened: Opened, tiles: Tiles, bars: Bars, *, length_ns: int) -> dict[str, list[str]]:
+def _told(opened: Opened, tiles: Tiles, bars: Bars, *, begin_ns: int, end_ns: int) -> dict[str, list[str]]:
     """Of each bar: what the address calls it, what is known of it, what is written in it."""
     spans, owners = spans_of(tiles.spans[bars.span]), [opened.row_of(at) for at in bars.span.tolist()]
     hovers = [hover(tiles, span, row, of) for span, row, of in zip(spans, owners, bars.of.tolist(), strict=True)]
-    letters = ((bars.end_ns - bars.start_ns) / length_ns / LETTER).tolist()
+    seen_ns = np.minimum(bars.end_ns, end_ns) - np.maximum(bars.start_ns, begin_ns)
+    letters = (seen_ns / (end_ns - begin_ns) / LETTER).tolist()
     titles = [title(tiles, span) if room > SHORTEST else "" for span, room in zip(spans, letters, strict=True)]
     return {
         "picks": [pick(span, row) for span, row in zip(spans, owners, strict=True)],
