@@ -110,6 +110,7 @@ def test_a_run_without_a_step_cannot_be_compared(runs: Path, tmp_path: Path) -> 
         pass
     ended = run("diff", str(runs / "1-quick"), str(tmp_path / "none"))
     assert ended.returncode == 4
+    assert ended.stderr.startswith("traincope diff: ")
     assert "has no step that counts" in ended.stderr
 
 

@@ -48,7 +48,7 @@ def step_series(analysis: Analysis) -> StepSeries:
         for rank in ranks
     }
     walls = [by_number(numbers, rank.numbers, rank.wall_ns, missing=0) for rank in ranks]
-    seen = [term for term in ledger.order if all(term in of for of in own.values())]
+    seen = [term for term in ledger.order if own and all(term in of for of in own.values())]
     return StepSeries(
         numbers=numbers,
         wall_ns=np.mean(walls, axis=0) if walls else np.empty(0),
