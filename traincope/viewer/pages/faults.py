@@ -23,7 +23,7 @@ def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
     shown: list[Component] = []
     if analysis.faults:
-        began, ended = analysis.timeline.run.info.started_wall_ns, max(fault.at_ns for fault in analysis.faults)
+        began, ended = asked.tiles.header.origin_ns, max(fault.at_ns for fault in analysis.faults)
         end = analysis.timeline.end_ns if analysis.timeline.ranks else ended
         drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=max(end, ended)))
         shown.append(section("What happened", drawn, _table(asked)))

@@ -24,7 +24,7 @@ def render(asked: Asked) -> Sequence[Component]:
     events = hardware_events(analysis.faults)
     shown = [section("Where it ran", _hosts(asked)), _readings(asked)]
     if events:
-        began = analysis.timeline.run.info.started_wall_ns
+        began = asked.tiles.header.origin_ns
         end = max([event.at_ns for event in events] + ([analysis.timeline.end_ns] if analysis.timeline.ranks else []))
         shown.append(
             section("What the driver told", asked.graph(hardware_over_time(events, began_ns=began, end_ns=end)))
@@ -61,11 +61,11 @@ def _hosts(asked: Asked) -> Component:
     if not ranks:
         return absent("No rank left records.")
     rows = [[host, device, numbers(own, "rank")] for (host, device), own in list(ranks.items())[:MOST_ROWS]]
-    versions = sorted(asked.analysis.timeline.run.info.versions.items())
+    versions = [list(one) for one in sorted(asked.analysis.timeline.run.info.versions.items())]
     return html.Div(
         [
             table(("host", "device", "ranks"), rows, numbers_from=9),
-            table(("software", "version"), [list(one) for one in versions], numbers_from=9),
+            *([table(("software", "version"), versions, numbers_from=9)] if versions else []),
         ],
         className="beside",
     )
