@@ -1,6 +1,7 @@
 """The path of one step, drawn: a box where the step was waiting for a rank, and the way from rank to rank."""
 
 from traincope.analysis import CriticalPath, Segment, StepPath
+from traincope.figures.canvas import height_of
 from traincope.figures.critical_path import critical_path_step, fits
 from traincope.palette import colour
 
@@ -22,6 +23,11 @@ def test_boxes_lie_on_the_ranks_of_the_path_from_the_steps_begin() -> None:
     assert (list(backward.base), list(backward.x), list(backward.y)) == ([2], [3], [1])
     assert (forward.marker.color, backward.marker.color) == (colour("forward"), colour("backward"))
     assert (list(course.x), list(course.y)) == ([0, 2, 5], [0, 1, 0])
+
+
+def test_one_row_of_one_term_leaves_room_for_the_axis_title_below_its_numbers() -> None:
+    alone = StepPath(number=3, segments=STEP.segments[:1], untold_ns=0)
+    assert critical_path_step(alone).layout.height == height_of(1, beside=2) == 130
 
 
 def test_a_path_of_no_step_is_not_drawn() -> None:

@@ -52,8 +52,11 @@ def _axis(letter: str, number: int) -> str:
 
 
 def height_of(rows: int, *, beside: int = 2) -> int:
-    """Pixels that so many rows of bars need, and so many lines of a legend beside them; many rows are thin."""
-    return max(rows * (ROW if rows <= MANY else THIN), beside * LINE) + AROUND
+    """Pixels that so many rows of bars need, and so many lines of a legend beside them; many rows are thin.
+
+    In less than two lines an axis's title would lie on its numbers.
+    """
+    return max(rows * (ROW if rows <= MANY else THIN), max(beside, 2) * LINE) + AROUND
 
 
 def named_rows(names: Sequence[str]) -> dict[str, object]:
