@@ -167,6 +167,7 @@ def test_a_size_that_a_schedule_cannot_have_is_said_in_its_place(capsys: pytest.
         ("plan schedule gpipe --pp 2 --microbatches 4 --virtual 2", "gpipe needs 1 stage a rank, not 2"),
         ("plan schedule 1f1b --pp 0 --microbatches 4", "ranks = 0 must be at least 1"),
         ("plan bubble --pp 2 --microbatches 4 --forward 0", "forward = 0 must be greater than 0"),
+        ("plan bubble --pp 2 --microbatches 4 --virtual 0", "chunks = 0 must be at least 1"),
     ],
 )
 def test_a_pipeline_that_cannot_be_is_one_sentence(

@@ -47,7 +47,8 @@ class PlanBubble:
         add_size(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=arguments.virtual or 1)
+        chunks = 1 if arguments.virtual is None else arguments.virtual
+        size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=chunks)
         durations = times(arguments)
         answers = [_answer(name, size, durations, arguments.transfer) for name in SCHEDULES]
         answers += [_planned(name, size, durations, arguments.transfer) for name in PLANNED]
