@@ -53,6 +53,21 @@ def test_what_ran_is_left_out_where_it_was_not_counted() -> None:
     assert " ran, " not in shown(told)
 
 
+def test_what_was_told_beyond_what_was_counted_is_said_and_is_no_redundancy_below_zero() -> None:
+    told = KNOWN | {"executed_flops_per_step": 0.9e12, "redundant_flops_per_step": None}
+    assert (
+        "    1.23 TFLOP a step as counted, causal attention halved\n"
+        "    only 900 GFLOP of it was counted, and makes the HFU: what was told is too\n"
+        "    much, or kernels ran that are not counted\n"
+    ) in shown(told)
+
+
+def test_an_mfu_beyond_the_peak_is_said_to_be_wrong() -> None:
+    wrong = "which is more than the peak allows"
+    assert wrong in shown(KNOWN | {"mfu": 1.02})
+    assert wrong not in shown(KNOWN | {"mfu": 1.0})
+
+
 def test_what_is_not_known_of_the_whole_run_alone_says_why() -> None:
     restarted = KNOWN | {"mfu_job": None, "mfu_job_reason": "attempt 1 loaded nothing"}
     assert "    not halved: 42.0 %; over the whole run: unknown, attempt 1 loaded nothing\n" in shown(restarted)

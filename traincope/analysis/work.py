@@ -44,14 +44,17 @@ class RankWork:
 
         And, where the training told its model's FLOPs, or how they follow from its tokens, padding and products that
         several ranks repeat. Where it told neither, counts take what ran for what was needed, but for what it logs as
-        redundant (`run.log(redundant_flops=...)`).
+        redundant (`run.log(redundant_flops=...)`). None also where the model was told to need more than was counted:
+        then the counts miss kernels, or what was told is wrong, and nothing tells what was in vain.
         """
         if self.executed is None or self.recomputed is None:
             return None
-        return {
+        beyond = {
             dtype: self.executed.get(dtype, 0.0) - self.recomputed.get(dtype, 0.0) - self.model.get(dtype, 0.0)
             for dtype in sorted({*self.executed, *self.model})
         }
+        missed = -sum(beyond.values())
+        return None if missed > (1 - ENOUGH_COVERAGE) * sum(self.model.values()) else beyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ def evidence(found: Utilization) -> Iterator[str]:
     peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (found["peak_flops"] or {}).items())
     yield f"of {peaks} a rank, {found['peak_source']}"
     yield f"{flops(found['model_flops_per_step'])} a step {found['flops_convention']}"
+    if found["mfu"] is not None and found["mfu"] > 1:
+        yield "which is more than the peak allows: the FLOPs of a step, or the peak, are not what they were told to be"
     yield from _ran(found)
     if found["waterfall"] is not None:
         yield _kernels(found["waterfall"])
@@ -41,7 +43,12 @@ def _ran(found: Utilization) -> Iterator[str]:
     """What ran beyond the model; redundant is padding, what several ranks repeat, and what a kernel computes again."""
     ran, again = found["executed_flops_per_step"], found["recomputed_flops_per_step"]
     redundant = found["redundant_flops_per_step"]
-    if ran and again is not None and redundant is not None:
+    if ran and again is not None and redundant is None:
+        yield (
+            f"only {flops(ran)} of it was counted, and makes the HFU: what was told is too much, or kernels ran that "
+            "are not counted"
+        )
+    elif ran and again is not None and redundant is not None:
         yield f"{flops(ran)} ran, {share(again / ran)} of it recomputed and {share(redundant / ran)} redundant"
 
 
