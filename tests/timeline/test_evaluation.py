@@ -1,14 +1,15 @@
 """When a rank evaluated, whatever lies inside."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.timeline.build import action, phase, rank, step, timeline
+from tests.timeline.build import Row, action, phase, rank, step, timeline
 from traincope.events import OPEN, Phase
 from traincope.timeline import evaluations
 
-spans = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda drawn: (drawn[0], sum(drawn)))
+spans = st.tuples(st.integers(1, 60), st.integers(0, 20)).map(lambda drawn: (drawn[0], sum(drawn)))
 
 
 def test_overlapping_evaluations_are_one() -> None:
@@ -33,8 +34,45 @@ def test_other_threads_evaluate_nothing() -> None:
     assert found.cover(np.array([3])).tolist() == [False]
 
 
-@given(drawn=st.lists(spans, max_size=6))
-def test_an_instant_is_covered_when_any_of_them_is_open(drawn: list[tuple[int, int]]) -> None:
-    rows = [phase(Phase.EVALUATION, *span) for span in sorted(drawn)]
+def found_with(*rows: Row) -> list[tuple[int, int]]:
+    """Of two forwards without gradients, from 10 to 20 and from 40 to 50, and these."""
+    forwards = phase(Phase.EVALUATION, 10, 20), phase(Phase.EVALUATION, 40, 50)
+    of = evaluations(timeline(rank(0, *sorted((*forwards, *rows), key=lambda row: row.start_ns))).ranks[0])
+    return list(zip(of.starts_ns.tolist(), of.ends_ns.tolist(), strict=True))
+
+
+def test_what_lies_between_two_forwards_of_an_evaluation_is_evaluation() -> None:
+    fetched, cleaned = phase(Phase.DATA_WAIT, 22, 35), phase(Phase.GC, 36, 37)
+    assert found_with(step(0, 0, 90), fetched, cleaned) == [(10, 50)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        phase(Phase.FORWARD, 25, 30),
+        phase(Phase.BACKWARD, 5, 60),
+        phase(Phase.OPTIMIZER, 15, 22),
+        phase(Phase.CHECKPOINT_STALL, 30, OPEN),
+        action("F", 25, 30, stage=0, microbatch=0),
+        step(0, 0, 30),
+        step(1, 30, 90),
+    ],
+)
+def test_two_forwards_with_training_or_a_steps_border_between_them_are_two_evaluations(row: Row) -> None:
+    assert found_with(row) == [(10, 20), (40, 50)]
+
+
+@given(drawn=st.lists(spans, max_size=6), trained=st.lists(spans, max_size=3))
+def test_an_instant_is_covered_when_one_is_open_or_no_training_is_near_between_two(
+    drawn: list[tuple[int, int]], trained: list[tuple[int, int]]
+) -> None:
+    rows = [phase(Phase.EVALUATION, *span) for span in drawn] + [phase(Phase.FORWARD, *span) for span in trained]
+    rows.sort(key=lambda row: row.start_ns)
     covered = evaluations(timeline(rank(0, step(0, 0, 99), *rows)).ranks[0]).cover(np.arange(99))
-    assert covered.tolist() == [any(start <= ns < end for start, end in drawn) for ns in range(99)]
+
+    def between(ns: int) -> bool:
+        before, after = [end for _, end in drawn if end <= ns], [start for start, _ in drawn if start > ns]
+        return bool(before and after) and not any(start <= min(after) and end >= max(before) for start, end in trained)
+
+    expected = [any(start <= ns < end for start, end in drawn) or between(ns) for ns in range(99)]
+    assert covered.tolist() == expected

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
 from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
+from traincope.store.evaluating import evaluated
 from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, rank_number, records_of
 from traincope.store.lines import dense_names, parse, read_numbered
 from traincope.store.records import read_records
@@ -106,8 +107,9 @@ def summarise(
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
     saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
     kept = done[done["end_ns"] <= saved_ns.max(initial=0)]
-    layers = [_evaluated(main), stalls]
-    evaluation_ns, checkpoint_stall_ns, kept_ns, rest_ns = _layers_ns(*layers, kept, done, since=began, main=main)
+    ended = _last_ns(main)
+    layers = [evaluated(main, last_ns=ended), *(_spans(layer, ended) for layer in (stalls, kept, done))]
+    evaluation_ns, checkpoint_stall_ns, kept_ns, rest_ns = _layers_ns(*layers, since=began)
     return Attempt(
         number=number,
         began_ns=int(main["start_ns"].min()) + offset,
@@ -164,22 +166,18 @@ def _done(whole: NDArray[np.void]) -> NDArray[np.void]:
     return done
 
 
-def _evaluated(main: NDArray[np.void]) -> NDArray[np.void]:
-    marked: NDArray[np.bool_] = (main["phase"] == Phase.EVALUATION) & (main["flags"] & Flag.DEVICE == 0)
-    evaluated: NDArray[np.void] = main[marked & np.isin(main["kind"], (Kind.PHASE, Kind.ACTION))]
-    return evaluated
+def _spans(records: NDArray[np.void], last_ns: int) -> NDArray[np.int64]:
+    """(start, end) of each; what was under way when the records ended lasted until then."""
+    ends = np.where(records["end_ns"] == OPEN, last_ns, records["end_ns"])
+    return np.stack([records["start_ns"], ends], axis=1)
 
 
-def _layers_ns(*layers: NDArray[np.void], since: int, main: NDArray[np.void]) -> list[int]:
-    """Time of each layer since an instant that no layer before it has: so they sum to what they cover together.
-
-    What was under way when the records ended lasted until then.
-    """
+def _layers_ns(*layers: NDArray[np.int64], since: int) -> list[int]:
+    """Time of each layer since an instant that no layer before it has: so they sum to what they cover together."""
     spans = np.empty((0, 2), dtype=np.int64)
     covered = [0]
     for layer in layers:
-        ends = np.where(layer["end_ns"] == OPEN, _last_ns(main), layer["end_ns"])
-        spans = np.concatenate([spans, np.stack([layer["start_ns"], ends], axis=1).clip(min=since)])
+        spans = np.concatenate([spans, layer.clip(min=since)])
         covered.append(_covered_ns(spans))
     return np.diff(covered).tolist()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.store.evaluating import evaluated
 from traincope.timeline.timeline import RankTimeline
 
 Ints = NDArray[np.int64]
@@ -26,14 +26,6 @@ class Evaluations:
 
 
 def evaluations(rank: RankTimeline) -> Evaluations:
-    """The training thread's records of evaluation, those that overlap as one."""
-    records = rank.main
-    marked = (records["phase"] == Phase.EVALUATION) & (records["flags"] & Flag.DEVICE == 0)
-    chosen = records[marked & np.isin(records["kind"], (Kind.PHASE, Kind.ACTION))]
-    ends = np.where(chosen["end_ns"] == OPEN, rank.last_ns, chosen["end_ns"])
-    starts, reach = chosen["start_ns"], np.maximum.accumulate(ends)
-    begins = np.ones(len(chosen), dtype=bool)
-    begins[1:] = starts[1:] > reach[:-1]
-    finishes = np.ones(len(chosen), dtype=bool)
-    finishes[:-1] = begins[1:]
-    return Evaluations(starts_ns=starts[begins], ends_ns=reach[finishes])
+    """Of the training thread, as `store.evaluating` finds them."""
+    starts, ends = evaluated(rank.main, last_ns=rank.last_ns).T
+    return Evaluations(starts_ns=starts, ends_ns=ends)
