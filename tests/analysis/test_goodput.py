@@ -81,6 +81,15 @@ def test_steps_after_the_last_checkpoint_are_lost_at_a_restart_that_loads_it() -
     assert [one.number for one in whole.attempts] == [0, 1]
 
 
+def test_a_step_that_saved_behind_its_optimizer_is_kept_and_one_that_saved_before_is_lost() -> None:
+    """4 steps, saved at 28 s in the third, whose optimizer took a second."""
+    for optimized_s, lost in ((26, 1), (28, 2)):
+        optimizer = phase(Phase.OPTIMIZER, optimized_s * S, (optimized_s + 1) * S, at=2)
+        first = attempt(0, started(0), *steps(0, 4), optimizer, save(28, step_number=2))
+        whole = job(first, last=[started(50), load(50), *steps(52, 1)])
+        assert (whole.steps_done, whole.steps_lost) == (5, lost)
+
+
 def test_one_that_loads_what_an_earlier_attempt_saved_loses_all_steps_of_those_that_saved_nothing() -> None:
     """Attempt 0 saves after 2 of 4 steps, attempt 1 goes on from there and saves nothing, so does attempt 2."""
     first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))

@@ -39,7 +39,8 @@ class Attempt:
     steps_ns: int
     """What they took, without the checkpoint stalls and evaluations in them."""
     kept_steps: int | None
-    """Those before the last checkpoint that was saved whole; None: no save was seen."""
+    """Whose result the last checkpoint has that was saved whole, the step of the save too if its optimizer was done;
+    None: no save was seen."""
     kept_ns: int
     loaded: bool
     """Whether a checkpoint was loaded."""
@@ -106,7 +107,7 @@ def summarise(
     stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
     saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
-    kept = done[done["end_ns"] <= saved_ns.max(initial=0)]
+    kept = done[_settled_ns(done, main) <= saved_ns.max(initial=0)]
     ended = _last_ns(main)
     layers = [evaluated(main, last_ns=ended), *(_spans(layer, ended) for layer in (stalls, kept, done))]
     evaluation_ns, checkpoint_stall_ns, kept_ns, rest_ns = _layers_ns(*layers, since=began)
@@ -164,6 +165,15 @@ def _done(whole: NDArray[np.void]) -> NDArray[np.void]:
     done["end_ns"] = np.append(whole["end_ns"], whole["start_ns"][dropped + 1])
     done["count"] = np.append(np.ones(len(whole)), np.diff(whole["step"])[dropped] - 1)
     return done
+
+
+def _settled_ns(done: NDArray[np.void], main: NDArray[np.void]) -> NDArray[np.int64]:
+    """When each step's result stood: at the end of its last optimizer's step, or at its own where none was seen."""
+    optimizers = main[(main["kind"] == Kind.PHASE) & (main["phase"] == Phase.OPTIMIZER) & (main["end_ns"] != OPEN)]
+    ends = np.sort(optimizers["end_ns"])
+    at = np.searchsorted(ends, done["end_ns"], side="right") - 1
+    last = np.append(ends, 0)[at]
+    return np.where((at >= 0) & (last > done["start_ns"]) & (done["count"] == 1), last, done["end_ns"])
 
 
 def _spans(records: NDArray[np.void], last_ns: int) -> NDArray[np.int64]:
