@@ -198,6 +198,8 @@ def test_pointing_at_a_raster_tells_the_shares_of_the_pixel(visit: Go, address: 
 
 
 def test_keys_move_zoom_search_and_go_back_to_the_whole(visit: Go, address: str) -> None:
+    page = shown(visit, address, "/timeline?run=0&step=999").page
+    expect(page.locator("#caption")).to_contain_text("; no step 999 was recorded", timeout=QUIET)
     page = shown(visit, address, "/timeline?run=0&from=1000000000&to=9000000000").page
     settled(page)
     page.keyboard.press("+")

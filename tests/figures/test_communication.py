@@ -6,7 +6,8 @@ import plotly.graph_objects as go
 from tests.report.example import MS, analysis
 from traincope.analysis import Called, GroupWait
 from traincope.figures.icicle import communication_difference, communication_icicle
-from traincope.figures.sent import without_places
+from traincope.figures.sent import boxes, without_places
+from traincope.figures.timeline import class_colour
 from traincope.figures.wait_matrix import wait_matrix
 from traincope.palette import colour
 
@@ -117,3 +118,8 @@ def test_of_ranks_that_share_a_column_the_one_that_waited_longest_shows() -> Non
     assert (len(cells.x), cells.x[50]) == (128, "100-101")
     assert cells.z[0, 50] == 7.0
     assert cells.z[0].sum() == 127 + 7
+
+
+def test_waiting_for_another_stage_has_the_colour_of_the_bubble_as_on_the_timeline() -> None:
+    (wait,) = (box for box in boxes([Called("pp", "recv", "", 0, 6, 6)], rank_steps=[1]) if box.name == "wait")
+    assert wait.colour == class_colour("exposed_wait[pp]") == colour("bubble.schedule")

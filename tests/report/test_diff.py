@@ -53,7 +53,7 @@ def test_the_answer_comes_first_then_what_moved_then_what_else_differs() -> None
         "    by chance as large a difference comes with p 0.0005; it counts up to 0.01\n"
         "    compared are 40 and 30 steps, 2 at a time, for they depend on each other\n"
         "\n"
-        "WHAT MOVED  means over ranks; * with evidence\n"
+        "WHAT MOVED  means over ranks, odd steps pulled in; * with evidence\n"
         "    term           A        B    change  of a step      path  most on rank\n"
         "  * forward  40.0 ms  60.0 ms  +20.0 ms     20.0 %  +40.0 ms   3: +39.0 ms\n"
         "    step      100 ms   120 ms  +20.0 ms     20.0 %  +20.5 ms\n"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from traincope.analysis import AxisOperation, Called
 from traincope.analysis.terms import exposed_transfer, exposed_wait
 from traincope.figures.labels import label
+from traincope.figures.timeline import class_colour
 from traincope.palette import GREY, colour, tint
 from traincope.topology import axis_order
 
@@ -111,4 +112,4 @@ def _colour(path: Path) -> str:
 
 def _part_colour(path: Path) -> str:
     sent = colour(exposed_transfer(path[1]))
-    return {WAIT: colour(exposed_wait(path[1])), EXPOSED: sent, HIDDEN: tint(sent, 0.6)}[path[-1]]
+    return {WAIT: class_colour(exposed_wait(path[1])), EXPOSED: sent, HIDDEN: tint(sent, 0.6)}[path[-1]]

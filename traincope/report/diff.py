@@ -129,7 +129,7 @@ def _evidence(diff: Diff) -> Iterator[str]:
 
 
 def _terms(diff: Diff) -> Iterator[RenderableType]:
-    unit = "shares of a step" if diff.basis is Basis.SHARE else "means over ranks"
+    unit = "shares of a step" if diff.basis is Basis.SHARE else "means over ranks, odd steps pulled in"
     yield Text("WHAT MOVED", style="bold").append_text(text(f"  {unit}; * with evidence", style="not bold dim"))
     rows = table("term", "A", "B", "change", "of a step", "path", "most on rank")
     for term in diff.terms:

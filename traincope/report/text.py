@@ -23,7 +23,7 @@ from traincope.report.plain import text
 from traincope.report.priced import costly
 from traincope.report.ranks import ranks
 from traincope.report.recording import recording
-from traincope.report.schema import Document, Kernels, Ledger, Run
+from traincope.report.schema import Document, Ledger
 from traincope.report.trimmed import Trimmed
 from traincope.report.utilization import utilization
 from traincope.report.verdict import verdict
@@ -46,7 +46,7 @@ def render_document(document: Document, console: Console) -> None:
 
 
 def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
-    yield _head(document["run"], document["kernels"])
+    yield _head(document)
     happened = faults(document)
     if happened is not None:
         yield happened
@@ -83,17 +83,18 @@ def _shares(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableT
     yield ranks(ledger, document["stragglers"])
 
 
-def _head(run: Run, kernels: Kernels | None) -> Iterator[RenderableType]:
-    yield text(run["id"], style="bold")
+def _head(document: Document) -> Iterator[RenderableType]:
+    yield text(document["run"]["id"], style="bold")
+    yield text(", ".join(facts(document)))
+
+
+def facts(document: Document) -> Iterator[str]:
+    """How large the run is, and how long its steps; of which ranks there are traces, where it was imported."""
+    run, kernels = document["run"], document["kernels"]
     if run["imported"]:
         of = 0 if kernels is None else len(kernels["ranks"])
-        yield text(f"kernel traces of {of} of {count(run['world_size'], 'rank')}, imported")
-    else:
-        yield text(", ".join(facts(run)))
-
-
-def facts(run: Run) -> Iterator[str]:
-    """How large the run is, and how long its steps."""
+        yield from (f"kernel traces of {of} of {count(run['world_size'], 'rank')}", "imported")
+        return
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
     yield count(run["steps"], "step")

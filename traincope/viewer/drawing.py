@@ -31,10 +31,16 @@ MOST_MARKS = 500
 
 
 def window_of(view: View, header: Header) -> tuple[int, int]:
-    """[begin, end), ns since the run began: what the address says, else the step, else around the instant, else all."""
+    """[begin, end), ns since the run began: what the address says, else the step, else around the instant, else all.
+
+    Not more than its length before and behind the run, where nothing is.
+    """
+    whole = max(header.length_ns, 1)
     begin, end = view.whole("from"), view.whole("to")
-    if begin is not None and end is not None and end > begin:
-        return begin, end
+    if begin is not None and end is not None:
+        begin, end = max(begin, -whole), min(end, 2 * whole)
+        if end > begin:
+            return begin, end
     number = view.whole("step")
     for step, start, stop in header.steps:
         if step == number:
@@ -44,7 +50,7 @@ def window_of(view: View, header: Header) -> tuple[int, int]:
     if at is not None:
         around = round(header.length_ns * AROUND)
         return at - around, at + around
-    return 0, max(header.length_ns, 1)
+    return 0, whole
 
 
 def arrangement_of(view: View, tiles: Tiles) -> Arrangement:

@@ -5,16 +5,13 @@ from collections.abc import Iterator
 from traincope.report.html.markup import Html, tag
 from traincope.report.html.source import Source
 from traincope.report.text import facts
-from traincope.units import count
 
 
 def head(source: Source) -> Html:
-    run = source.document["run"]
-    said = [f"kernel traces, imported, of {count(run['world_size'], 'rank')}"] if run["imported"] else facts(run)
     return tag(
         "header",
-        tag("h1", run["id"]),
-        tag("p", ", ".join(said), class_="where"),
+        tag("h1", source.document["run"]["id"]),
+        tag("p", ", ".join(facts(source.document)), class_="where"),
         tag("dl", *_numbers(source), class_="numbers"),
     )
 

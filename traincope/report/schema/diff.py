@@ -53,7 +53,8 @@ class Diff(TypedDict):
     interval: list[float] | None
     """95 % of the step's change, [least, most]."""
     terms: list[Moved]
-    """In ledger order; means over the ranks."""
+    """In ledger order; means over the ranks. Of each its own odd steps are pulled in, so that they may not sum to the
+    step's."""
     movers: list[str]
     """Those for whose change there is evidence, the largest first."""
     unseen: list[str]

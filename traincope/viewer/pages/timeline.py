@@ -19,6 +19,7 @@ from traincope.viewer.pages.page import Asked, Needs, Page
 from traincope.viewer.picking import Picked, RankPart, find, parts_of
 from traincope.viewer.searching import search
 from traincope.viewer.telling import class_name, told, who_came_last
+from traincope.viewer.view import View
 
 GRAPH, INSPECTOR, LEGEND, FOUND, CAPTION = "timeline", "inspector", "legend", "found", "caption"
 MOST_PARTS = 64
@@ -55,7 +56,7 @@ def _shown(asked: Asked) -> Shown:
     drawn = picture(asked.view, asked.opened, tiles)
     picked = find(tiles, asked.view.text("pick") or "")
     around: dict[str, Sequence[Component] | str] = {
-        CAPTION: _caption(tiles, drawn),
+        CAPTION: _caption(asked.view, tiles, drawn),
         FOUND: search(asked.view, tiles),
         LEGEND: _legend(tiles, drawn),
         INSPECTOR: _inspector(tiles, picked),
@@ -111,12 +112,15 @@ def _entry(name: str, value: str | None, *, placeholder: str) -> Component:
     return dcc.Input(id=parameter(name), value=value or "", debounce=True, placeholder=placeholder, type="text")
 
 
-def _caption(tiles: Tiles, drawn: Picture) -> str:
+def _caption(view: View, tiles: Tiles, drawn: Picture) -> str:
     if isinstance(drawn.drawn, Bars):
         how = f"{count(len(drawn.drawn.span), 'bar')}"
     else:
         how = f"a pixel is {duration(drawn.drawn.width_ns)}, its classes by their share; zoom in for spans"
     missing = f"; {numbers(tiles.header.missing, 'rank')} left no records" if tiles.header.missing else ""
+    step = view.whole("step")
+    if step is not None and step not in [number for number, _, _ in tiles.header.steps]:
+        missing += f"; no step {step} was recorded"
     ranks = {rank for line in drawn.arrangement.lines for rank in line.ranks}
     shown = f"{count(len(ranks), 'rank')}, {duration(drawn.end_ns - drawn.begin_ns)}"
     folded = max((len(line.rows) for line in drawn.arrangement.lines), default=1)

@@ -7,6 +7,7 @@ from dash.development.base_component import Component
 
 from traincope.report.priced import costly
 from traincope.report.schema import Document, Finding
+from traincope.report.text import facts
 from traincope.report.verdict import where
 from traincope.units import count, numbers, share
 from traincope.viewer.components import absent, said, section
@@ -47,13 +48,13 @@ def _finding(asked: Asked, finding: Finding, at: int) -> Component:
     told = [where(finding), f"confidence {finding['confidence']}"]
     if gain is not None:
         told.append("saves ")
-    facts: list[Component | str] = [said("; ".join(told))]
+    beside: list[Component | str] = [said("; ".join(told))]
     if gain is not None:
-        facts.append(number(asked.document, "verdict", at, "estimated_gain_ratio", form="share"))
-        facts.extend(_worth(asked.document, at))
+        beside.append(number(asked.document, "verdict", at, "estimated_gain_ratio", form="share"))
+        beside.extend(_worth(asked.document, at))
     parts: list[Component] = [
         html.H3(f"{at + 1}. {said(finding['kind'].replace('_', ' '))}"),
-        html.P(facts, className="facts"),
+        html.P(beside, className="facts"),
         html.P(said(finding["evidence"], most=2000)),
     ]
     if finding["advice"]:
@@ -85,7 +86,10 @@ def _links(asked: Asked, finding: Finding) -> list[Component | str]:
 def _trust(asked: Asked) -> list[str]:
     document = asked.document
     recorder, run = document["recorder"], document["run"]
-    lines = [f"{count(recorder['events'], 'event')} recorded, {recorder['dropped']:,} dropped"]
+    if run["imported"]:
+        lines = [f"{', '.join(facts(document))}: all that is known of it"]
+    else:
+        lines = [f"{count(recorder['events'], 'event')} recorded, {recorder['dropped']:,} dropped"]
     if recorder["overhead_ratio"] is not None:
         lines.append(f"the recorder itself took {share(recorder['overhead_ratio'])} of the steps")
     if run["missing_ranks"]:
