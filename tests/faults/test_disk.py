@@ -1,26 +1,32 @@
 """What may happen to the files under us: training never notices, and what is lost is counted and told."""
 
+import faulthandler
+import mmap
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 import traincope
 from tests.faults.trainings import FAULT_STEP, SMALL_SEGMENT, STEPS, Outcome, train, train_observed
-from tests.faults.victims import Victims
+from tests.faults.victims import TIMEOUT_SECONDS, Victims
 from traincope.events import RECORD_BYTES, Kind
 from traincope.record import guard as guarding
 from traincope.record import writer
 from traincope.record.writer import SEGMENT_BYTES
 from traincope.store import RankRecords, read_run
+from traincope.store.gaps import count_dropped
+from traincope.store.segments import HEADER_BYTES
 
 NOBODY = 65534
 
@@ -103,7 +109,7 @@ def test_once_there_is_room_again_it_goes_on_and_says_how_much_is_missing(
     assert victims.train(train_while_the_disk_is_full_for_a_step, small_disk).result == bare
     rank = only_rank(small_disk / "run")
     assert STEPS - 2 <= len(spans(rank)) <= STEPS
-    assert rank.dropped == rank.info.recorder["dropped"] > 20
+    assert count_dropped(rank.segments) == rank.dropped > 20
     assert rank.problems == ()
 
 
@@ -170,7 +176,7 @@ def test_a_quota_costs_records_while_it_holds(victims: Victims, bare: Outcome, t
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
     assert FAULT_STEP + 1 <= len(spans(rank)) < STEPS
-    assert rank.dropped == rank.info.recorder["dropped"] > 100
+    assert count_dropped(rank.segments) == rank.dropped > 100
     assert rank.problems == ()
 
 
@@ -227,7 +233,7 @@ def test_deleted_segments_cost_themselves_and_the_one_being_written_is_counted(
     assert (ended.code, ended.result, ended.err) == (0, bare, "")
     rank = only_rank(tmp_path / "run")
     assert STEPS - FAULT_STEP - 1 <= len(spans(rank)) <= STEPS - FAULT_STEP
-    assert rank.dropped == rank.info.recorder["dropped"] == 40
+    assert count_dropped(rank.segments) == rank.dropped == 40
     (problem,) = rank.problems
     assert "main-00000.seg" in problem
     assert "is gone" in problem
@@ -262,25 +268,102 @@ def test_a_run_directory_that_is_removed_before_the_first_step_is_not_made_anew_
     assert not (tmp_path / "run").exists()
 
 
-def train_while_a_segment_is_cut(out: str) -> Outcome:
-    def fault() -> None:
-        os.truncate(segments(out)[-1], 0)
+CUTS: dict[str, Callable[[Path], object]] = {
+    "to nothing": lambda path: os.truncate(path, 0),
+    "in its header": lambda path: os.truncate(path, 100),
+    "after its first record": lambda path: os.truncate(path, HEADER_BYTES + RECORD_BYTES),
+    "by writing another over it": lambda path: path.write_bytes(b"something else"),
+}
 
-    return train_observed(out, before_the_fault_step(fault))
+
+def train_while_a_segment_is_cut(out: str, how: str) -> Outcome:
+    return train_observed(out, before_the_fault_step(lambda: CUTS[how](segments(out)[-1])))
 
 
-def test_only_somebody_who_cuts_a_segment_under_us_kills_the_training_and_the_stacks_tell(
-    victims: Victims, tmp_path: Path
+@pytest.mark.parametrize("how", CUTS)
+def test_a_segment_that_is_cut_under_us_costs_what_it_lacks(
+    victims: Victims, bare: Outcome, tmp_path: Path, how: str
 ) -> None:
-    """No mapped file is safe from that. Nothing of ours does it, and nobody else may: it takes the owner, or root."""
-    ended = victims.train(train_while_a_segment_is_cut, tmp_path / "run")
-    assert ended.code == -signal.SIGBUS
+    """By root, whom no mode binds: a write to a mapped page beyond a file's end is SIGBUS."""
+    ended = victims.train(train_while_a_segment_is_cut, tmp_path / "run", how)
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
     rank = only_rank(tmp_path / "run")
-    assert len(spans(rank)) == FAULT_STEP
-    assert rank.info.signals["fatal"].startswith("Fatal Python error: Bus error")
-    assert "main-" in rank.problems[0]
-    (mode,) = {path.stat().st_mode & 0o022 for path in segments(str(tmp_path / "run"))}
-    assert mode == 0
+    assert STEPS - 2 <= len(spans(rank)) <= STEPS
+    assert 0 < count_dropped(rank.segments) == rank.dropped < SMALL_SEGMENT
+    assert rank.info.signals == {}
+    told = "header" if how != "after its first record" else ""
+    assert [told in problem for problem in rank.problems] == ([True] if told else [])
+
+
+def train_on_two_threads_while_segments_of_many_pages_are_cut(out: str) -> Outcome:
+    """Slots that lie in them are closed later, on one of their pages or another, by either thread."""
+    opened: list[Any] = []
+
+    def open_some() -> None:
+        for number in range(600):
+            span = traincope.span(f"a thread's {number % 10}")
+            span.__enter__()
+            opened.append(span)
+
+    def at(step: int) -> None:
+        writer.CAPACITY = 1_000
+        if step in (2, FAULT_STEP):
+            thread = Thread(target=open_some)
+            thread.start()
+            thread.join()
+        if step == FAULT_STEP:
+            for path in segments(out):
+                os.truncate(path, 0)
+        for span in opened if step > FAULT_STEP else ():
+            span.__exit__(None, None, None)
+        del opened[: len(opened) if step > FAULT_STEP else 0]
+
+    return train_observed(out, at)
+
+
+def test_segments_of_many_pages_that_are_cut_under_two_threads(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    ended = victims.train(train_on_two_threads_while_segments_of_many_pages_are_cut, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
+    rank = only_rank(tmp_path / "run")
+    assert len(spans(rank)) == STEPS - FAULT_STEP - 1
+    assert rank.dropped > 100
+
+
+def write_to_a_cut_file() -> None:
+    """A file of the training's own, which somebody has cut."""
+    Path("mine").write_bytes(bytes(mmap.PAGESIZE))
+    with open("mine", "r+b") as file:
+        mine = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+    os.truncate("mine", 0)
+    mine[0] = 1
+
+
+def fault_elsewhere(out: str) -> None:
+    with traincope.run(out):
+        write_to_a_cut_file()
+
+
+def be_sent_a_bus_error(out: str) -> None:
+    with traincope.run(out):
+        os.kill(os.getpid(), signal.SIGBUS)
+        time.sleep(TIMEOUT_SECONDS)
+
+
+def fault_elsewhere_with_stacks_of_its_own(out: str) -> None:
+    with traincope.run(out):
+        faulthandler.enable()
+        write_to_a_cut_file()
+
+
+@pytest.mark.parametrize("die", [fault_elsewhere, be_sent_a_bus_error, fault_elsewhere_with_stacks_of_its_own])
+def test_a_bus_error_that_is_not_ours_ends_the_training_as_ever(
+    victims: Victims, tmp_path: Path, die: Callable[[str], None]
+) -> None:
+    ended = victims.run(die, tmp_path / "run")
+    assert ended.code == -signal.SIGBUS
+    stacks = ended.err if "own" in die.__name__ else only_rank(tmp_path / "run").info.signals["fatal"]
+    assert stacks.startswith("Fatal Python error: Bus error")
+    assert f"in {die.__name__}" in stacks
 
 
 def train_while_segments_that_are_full_are_cut(out: str) -> Outcome:
@@ -316,7 +399,7 @@ def test_without_file_descriptors_records_are_dropped_and_counted(
     ended = victims.train(train_without_descriptors, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
-    assert rank.dropped == rank.info.recorder["dropped"] > 100
+    assert count_dropped(rank.segments) == rank.dropped > 100
     assert (rank.info.ending, rank.problems) == ("clean", ())
 
 
@@ -340,7 +423,7 @@ def test_without_memory_for_a_segment_records_are_dropped_and_counted(
     ended = victims.train(train_without_memory_to_map, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
-    assert rank.dropped == rank.info.recorder["dropped"] > 100
+    assert count_dropped(rank.segments) == rank.dropped > 100
     assert (rank.info.ending, rank.problems) == ("clean", ())
 
 

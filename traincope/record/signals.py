@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from traincope.record.guard import guard
 from traincope.record.patching import Patches
 from traincope.record.recorder import Recorder
+from traincope.record.rescue import aside
 from traincope.store.layout import FATAL_FILE, signal_file
 
 WATCHED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -50,7 +51,8 @@ class Signals:
                 file = self._open(recorder.directory, signal_file(number.name))
                 faulthandler.register(number, file=file, all_threads=True, chain=True)
         if not faulthandler.is_enabled():
-            faulthandler.enable(self._open(recorder.directory, FATAL_FILE), all_threads=True)
+            with aside():
+                faulthandler.enable(self._open(recorder.directory, FATAL_FILE), all_threads=True)
             self._enabled = True
         self._leave_theirs()
         _installed.add(self)
@@ -73,7 +75,8 @@ class Signals:
                 faulthandler.unregister(number)
         self._registered.clear()
         if self._enabled:
-            faulthandler.disable()
+            with aside():
+                faulthandler.disable()
             self._enabled = False
 
     def _leave_theirs(self) -> None:
@@ -87,7 +90,8 @@ class Signals:
 
         @functools.wraps(enable)
         def enabling(*args: Any, **kwargs: Any) -> None:
-            enable(*args, **kwargs)
+            with aside():
+                enable(*args, **kwargs)
             self._enabled = False
 
         self._patches.replace(faulthandler, "register", registering)

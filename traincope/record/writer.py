@@ -18,6 +18,7 @@ from typing import Any
 
 from traincope.events import END_WORD, LAYOUT, NO_PEER, NO_STEP, OPEN, RECORD_BYTES, SPAN_LAYOUT, Kind
 from traincope.record.guard import SAMPLED, guard, meter
+from traincope.record.rescue import protect
 from traincope.record.slots import Slot
 from traincope.store.layout import segment_path
 from traincope.store.segments import HEADER_BYTES, SegmentFile
@@ -66,6 +67,7 @@ class ThreadWriter:
         "__weakref__",
         "_current",
         "_index",
+        "_left",
         "_lost",
         "_meanwhile",
         "_names",
@@ -80,6 +82,8 @@ class ThreadWriter:
 
     def __init__(self, shared: Shared, *, thread: str) -> None:
         self._current: SegmentFile | None = None
+        self._left: deque[tuple[SegmentFile, int]] = deque()
+        """Segments that are written to no more but not yet sealed, and how many records each got."""
         self.latest: Any = None
         """What a hook keeps for this thread: here it costs no thread-local look-up of its own."""
         self._shared = shared
@@ -183,8 +187,8 @@ class ThreadWriter:
 
     def abandon(self) -> None:
         """Forget the files without touching them: they belong to the process we were forked from."""
-        self._current = None
-        self._use_scratch()
+        self._leave()
+        self._left.clear()
         self._retry_at_ns = NEVER
 
     def _next_segment(self) -> tuple[mmap.mmap | bytearray, memoryview, int]:
@@ -245,6 +249,8 @@ class ThreadWriter:
         self._current = segment
         self._place = segment.map, segment.words, reserve, HEADER_BYTES + CAPACITY * RECORD_BYTES
         self._retry_at_ns = 0
+        if segment.may_be_cut:
+            protect(segment.map, self._leave)
         now = monotonic_ns()
         self.write(Kind.CLOCK, now, now, value=time.time_ns())
 
@@ -254,16 +260,22 @@ class ThreadWriter:
         A forked child drops its copies of other threads' writers: cutting the file there would send
         the parent's next write beyond its end, and SIGBUS.
         """
+        self._leave()
+        with suppress(IndexError):  # another thread, which closes this writer just now, was quicker
+            while os.getpid() == self._owner_pid:
+                segment, used = self._left.popleft()
+                kept = segment.seal(used)
+                self._shared.written += kept
+                self._lost += used - kept
+                self._shared.dropped += used - kept
+
+    def _leave(self) -> None:
+        """Begin no record in the current segment any more."""
         segment, (_, _, reserve, _) = self._current, self._place
         self._current = None
         self._use_scratch()
-        if segment is not None and os.getpid() == self._owner_pid:
-            used = min((reserve() - HEADER_BYTES) // RECORD_BYTES, CAPACITY)
-            if segment.seal(used):
-                self._shared.written += used
-            else:
-                self._lost += used
-                self._shared.dropped += used
+        if segment is not None:
+            self._left.append((segment, min((reserve() - HEADER_BYTES) // RECORD_BYTES, CAPACITY)))
 
     def _make_room(self) -> None:
         """Keep within the disk budget: the second oldest segment goes, the first tells how it began."""

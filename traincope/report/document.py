@@ -284,7 +284,7 @@ def _recorder(timeline: Timeline) -> schema.Recorder:
     ranks, own = timeline.run.ranks, own_time(timeline)
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
-        dropped=sum(_dropped(rank) for rank in ranks),
+        dropped=sum(rank.dropped for rank in ranks),
         lost=lost(ranks),
         dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
         overhead_seconds=None if own is None else own.total_ns / 1e9,
@@ -293,11 +293,6 @@ def _recorder(timeline: Timeline) -> schema.Recorder:
         probes=_probes(ranks),
         problems=[*timeline.run.problems, *(p for rank in ranks for p in rank.problems), *timeline.traces.problems],
     )
-
-
-def _dropped(rank: RankRecords) -> int:
-    """The records' own count lacks drops after the last of them, `rank.json` has none before a clean end."""
-    return max(rank.dropped, int(rank.info.recorder.get("dropped", 0)))
 
 
 def _probes(ranks: tuple[RankRecords, ...]) -> list[schema.Probe]:

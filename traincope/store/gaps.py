@@ -1,8 +1,10 @@
 """What a rank's records say of those that are not there."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from traincope.events import Kind
+from traincope.store.layout import thread_and_index
 from traincope.store.segments import SegmentRecords
 
 
@@ -11,14 +13,16 @@ def count_dropped(segments: Iterable[SegmentRecords]) -> int:
     return sum(int(segment.records["value"][segment.records["kind"] == Kind.DROPPED].sum()) for segment in segments)
 
 
-def missing_segments(found: Iterable[SegmentRecords], *, dropped: int) -> tuple[int, str]:
-    """How many segments somebody has removed, and the name of the first: those after them show they were there.
+def missing_segments(found: Iterable[Path], *, dropped: int) -> tuple[int, str]:
+    """How many segments somebody has removed, and the name of the first: those `found` after them, in whatever state,
+    show they were there.
 
     The disk budget takes those that follow a thread's first, and counts their records as `dropped`.
     """
     threads: dict[str, set[int]] = {}
-    for segment in found:
-        threads.setdefault(segment.thread, set()).add(segment.index)
+    for path in found:
+        thread, index = thread_and_index(path)
+        threads.setdefault(thread, set()).add(index)
     gaps = [(f"{name}-{at:05d}.seg", n) for name in sorted(threads) for at, n in _gaps(threads[name], dropped=dropped)]
     return sum(length for _, length in gaps), gaps[0][0] if gaps else ""
 

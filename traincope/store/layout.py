@@ -52,10 +52,11 @@ def records_of(rank: Path, *, thread: str | None = None) -> list[Path]:
 
 def in_order(segments: Iterable[Path]) -> list[Path]:
     """Thread by thread, as they were begun: the one after 99999 has a digit more. What is no segment comes first."""
-    return sorted(segments, key=_thread_and_index)
+    return sorted(segments, key=thread_and_index)
 
 
-def _thread_and_index(path: Path) -> tuple[str, int]:
+def thread_and_index(path: Path) -> tuple[str, int]:
+    """Of a segment, by its name; -1 for what is none."""
     thread, _, index = path.stem.rpartition("-")
     return thread, int(index) if index.isdecimal() else -1
 

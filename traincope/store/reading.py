@@ -71,8 +71,10 @@ class RankRecords:
 
     @property
     def dropped(self) -> int:
-        """Records the recorder could not keep, by its own count."""
-        return count_dropped(self.segments)
+        """What the recorder could not keep: the records' own count lacks drops after the last of them, `rank.json` has
+        none before a clean end.
+        """
+        return max(count_dropped(self.segments), int(self.info.recorder.get("dropped", 0)))
 
     def name(self, number: int) -> str:
         """The interned string, or a stand-in where the names file lost it."""
@@ -193,8 +195,8 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         raise RunDirectoryError(
             f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
         )
-    segments = []
-    for path in records_of(directory):
+    segments, files = [], records_of(directory)
+    for path in files:
         try:
             segment = read_records(path)
         except VersionError:
@@ -213,7 +215,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     unnamed = sum(_count_unnamed(segment.records, known=known) for segment in segments)
     if unnamed:
         problems.append(f"{directory / NAMES_FILE} lacks the names of {unnamed:,} records; was the disk full?")
-    gone, first = missing_segments(segments, dropped=count_dropped(segments))
+    gone, first = missing_segments(files, dropped=count_dropped(segments))
     if gone:
         problems.append(f"{directory / first} is gone{f' and {gone - 1} more' * (gone > 1)}: somebody removed it")
     return RankRecords(

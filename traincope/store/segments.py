@@ -51,8 +51,8 @@ class SegmentRecords:
 class SegmentFile:
     """A new segment, reserved, mapped and empty; `words` is its memory as native int64.
 
-    Until it is sealed nobody else may open it to write, or cut it short, which would kill who writes to the map; but
-    root may.
+    Until it is sealed its mode lets nobody open it to write, or cut it short, which is SIGBUS for who writes to the
+    map; but root may.
     """
 
     def __init__(self, path: Path, *, capacity: int) -> None:
@@ -66,6 +66,7 @@ class SegmentFile:
         try:
             self._mode = os.fstat(self._descriptor).st_mode & PERMISSIONS
             self._permit(self._mode & ~WRITE)
+            self.may_be_cut = os.access(unborn, os.W_OK)
             os.posix_fallocate(self._descriptor, 0, size)
             self.map = mmap.mmap(self._descriptor, size)
             header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
@@ -78,17 +79,20 @@ class SegmentFile:
             raise
         self.words = memoryview(self.map).cast("q")
 
-    def seal(self, used: int) -> bool:
-        """Give back the space after `used` records: none is begun in it any more.
+    def seal(self, used: int) -> int:
+        """Give back the space after `used` records: none is begun in it any more. Returns how many of them are there.
 
         Open records before that may still be closed in place. Works by descriptor, for the
-        directory may have been renamed since. Returns whether the file is still there: written to it
-        goes well also after somebody has deleted it.
+        directory may have been renamed since. A file that somebody has deleted keeps none, though
+        writing to it went well; one that somebody has cut short keeps what it has.
         """
         try:
-            os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
+            there = os.fstat(self._descriptor)
+            kept = min(max(there.st_size - HEADER_BYTES, 0) // RECORD_BYTES, used)
+            if kept == used:
+                os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
             self._permit(self._mode)
-            return os.fstat(self._descriptor).st_nlink > 0
+            return kept if there.st_nlink else 0
         finally:
             os.close(self._descriptor)
 
@@ -106,11 +110,13 @@ def read_segment(path: Path) -> SegmentRecords:
     thread, index = named(path)
     raw = path.read_bytes()
     capacity = read_header(raw, path)
+    if len(raw) < HEADER_BYTES:
+        raise RunDirectoryError(f"{path} is cut off in its header, and has no record left; the other ranks still open")
     usable = (len(raw) - HEADER_BYTES) // RECORD_BYTES
-    records = np.frombuffer(raw, dtype=RECORD_DTYPE, count=max(usable, 0), offset=min(HEADER_BYTES, len(raw)))
+    records = np.frombuffer(raw, dtype=RECORD_DTYPE, count=usable, offset=HEADER_BYTES)
     ends = np.flatnonzero(records["kind"] == 0)
     used = int(ends[0]) if len(ends) else len(records)
-    torn = max((len(raw) - HEADER_BYTES) % RECORD_BYTES, 0) if usable < capacity else 0
+    torn = (len(raw) - HEADER_BYTES) % RECORD_BYTES if usable < capacity else 0
     begun = records[:used]
     sound = make_sense(begun)
     return SegmentRecords(
