@@ -80,6 +80,7 @@ def test_help_lists_the_commands() -> None:
         ),
         (["demo", "--steps", "1"], 2, "leaves nothing to report after the warm-up step; give 2 or more"),
         (["demo", "--out", "{repo}/examples"], 2, "already exists and is not empty"),
+        (["demo", "--out", "{repo}/README.md"], 2, "README.md is not a directory; give another with --out"),
         (["unknown"], 2, "invalid choice"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.live.told import told
 from tests.live.windows import MS, quiet, ranks, records, statuses, window
 from traincope import metrics
@@ -49,6 +51,14 @@ def test_the_parts_sum_to_the_time_from_the_first_record_to_the_last() -> None:
         ("other",): 0.4,
     }
     assert found[metrics.GOODPUT] == 0.2
+
+
+@pytest.mark.parametrize("jump_seconds", [-3_600, 3_600])
+def test_setting_the_hosts_clock_makes_the_job_no_older(jump_seconds: int) -> None:
+    state = advance(begin(FIRST), quiet(with_last_record(FIRST, 1.0)))
+    jumped = replace(at(9), wall_ns=round((9 + jump_seconds) * SECOND_NS))
+    assert told(state, moment=jumped).of(metrics.JOB_TIME) == told(state, moment=at(9)).of(metrics.JOB_TIME)
+    assert sum(told(state, moment=jumped).of(metrics.JOB_TIME).values()) == 1.0
 
 
 def test_a_checkpoint_within_a_step_is_none_of_its_productive_time() -> None:

@@ -98,6 +98,7 @@ def statuses(own: Sequence[RankRecords], *, state: RankState = RankState.ALIVE, 
             state=state,
             began_wall_ns=0,
             last_record_ns=last_ns,
+            last_record_wall_ns=last_ns,
             num_records=100 + one.rank,
             num_dropped=2,
         )

@@ -36,8 +36,10 @@ def check_out(out: Path) -> None:
 
     Raises UsageError.
     """
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+    if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"{out} already exists and is not empty; give another directory with --out, or remove it")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is not a directory; give another with --out")
 
 
 def train(job: Job, *, console: Console) -> None:

@@ -16,7 +16,7 @@ from traincope.live.processes import is_running
 from traincope.live.tail import SegmentTail
 from traincope.live.window import RankState, RankStatus
 from traincope.store import RECORD_DTYPE, RankRecords, SegmentRecords
-from traincope.store.attempts import began_wall_ns
+from traincope.store.attempts import began_wall_ns, wall_offset_ns
 from traincope.store.cards import RankInfo, read_rank_info
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT
 from traincope.store.lines import dense_groups, dense_names, read_numbered
@@ -90,6 +90,7 @@ class RankTail:
             state=self._state,
             began_wall_ns=self._began_wall_ns,
             last_record_ns=self.last_record_ns,
+            last_record_wall_ns=self.last_record_ns + wall_offset_ns(self._clock),
             num_records=self.num_records,
             num_dropped=self.num_dropped,
         )

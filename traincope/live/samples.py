@@ -86,7 +86,7 @@ def _of_agent(state: State, moment: Moment) -> Iterator[tuple[Series, float]]:
 def _of_job(state: State, moment: Moment) -> Iterator[tuple[Series, float]]:
     """A job that has ended grows no older."""
     job = state.job
-    last_ns = moment.wall_ns - moment.monotonic_ns + max((rank.last_record_ns for rank in state.ranks), default=0)
+    last_ns = max((rank.last_record_wall_ns for rank in state.ranks), default=0)
     yield series(metrics.CHECKPOINTS), job.num_saved
     since = job.began_ns if job.saved_ns is None else job.saved_ns
     if since is not None and any(rank.state == RankState.ALIVE for rank in state.ranks):

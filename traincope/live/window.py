@@ -30,6 +30,8 @@ class RankStatus:
     """When its first record began, wall time; None: there is none yet."""
     last_record_ns: int
     """On the host's monotonic clock, as `time.monotonic_ns()` gives it."""
+    last_record_wall_ns: int
+    """The same as wall time, by the clocks as they were when the rank began: as all times of its timeline."""
     num_records: int
     """Since the attempt began, as far as they were seen."""
     num_dropped: int

@@ -56,7 +56,7 @@ class Hardware:
         self._find_gpu = find_gpu
         self._watch: _Watch | None = None
         self._nvml: ModuleType | None = None
-        self._asked_ns = 0
+        self._asked_ns: int | None = None
         """When it was last asked which GPU is in use."""
         self._said = ""
 
@@ -96,7 +96,7 @@ class Hardware:
 
     def _begin(self, nvml: ModuleType) -> None:
         now = monotonic_ns()
-        if now - self._asked_ns < LOOK_SECONDS * 1e9:
+        if self._asked_ns is not None and now - self._asked_ns < LOOK_SECONDS * 1e9:
             return
         self._asked_ns = now
         uuid = self._find_gpu()
