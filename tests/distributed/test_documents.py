@@ -6,6 +6,7 @@ import pytest
 
 from tests.distributed.layouts import Outcome, small_config, train
 from tests.distributed.pool import Pool
+from tests.distributed.selection import swept
 from tests.distributed.test_equality import FP32, assert_equal, assert_same_weights, differences
 from tests.distributed.test_gradients import Gradients, assert_same, gradients
 from traincope.engine.config import Config, DataConfig, ExpertsConfig, ParallelConfig
@@ -48,7 +49,7 @@ def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: Outcome, layo
     assert_same_weights(outcomes, alone)
 
 
-@pytest.mark.parametrize("layout", FOUR_RANKS)
+@pytest.mark.parametrize("layout", swept(FOUR_RANKS, but=["pp zb-v x fsdp"]))
 def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     parallel, settings = FOUR_RANKS[layout]
     outcomes = four_ranks.run(train, packed(text, parallel, **settings))

@@ -130,7 +130,7 @@ def test_four_ranks_train_as_one(four_ranks: Pool, text: str, alone: Outcome, la
     assert_same_weights(outcomes, alone)
 
 
-@pytest.mark.parametrize("layout", swept(TWO_RANKS, but=["fsdp", "tp", "cp ring", "pp 1f1b"]))
+@pytest.mark.parametrize("layout", swept(TWO_RANKS, but=["fsdp", "cp ring", "pp 1f1b"]))
 def test_accumulation_changes_nothing_on_two_ranks(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     parallel = TWO_RANKS[layout]
     accumulation = 4 if parallel.pp == 1 else 2
@@ -150,9 +150,7 @@ def test_accumulation_changes_nothing_in_one_process(text: str, alone: Outcome) 
 
 @pytest.mark.parametrize(
     "layout",
-    swept(
-        ["ddp", "hsdp", "dp x tp", "dp x cp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"], but=["hsdp", "pp x tp"]
-    ),
+    swept(["ddp", "hsdp", "dp x tp", "dp x cp", "pp gpipe", "pp x fsdp", "pp x tp", "pp x cp"], but=["hsdp"]),
 )
 def test_bf16_layouts_agree(four_ranks: Pool, text: str, alone_in_bf16: Outcome, layout: str) -> None:
     outcomes = four_ranks.run(train, small_config(text, FOUR_RANKS[layout], precision="bf16"))

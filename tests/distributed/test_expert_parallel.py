@@ -70,7 +70,7 @@ def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: dict[ExpertsC
     assert_same_weights(outcomes, alone[experts])
 
 
-USUAL = ("ep x efsdp that drops", "ep x tp that drops", "pp 1f1b x ep")
+USUAL = ("ep x efsdp that drops", "pp 1f1b x ep")
 
 
 @pytest.mark.parametrize("layout", swept(FOUR_RANKS, but=USUAL))
