@@ -56,6 +56,20 @@ def test_more_records_than_are_read_at_once_are_all_read(tmp_path: Path) -> None
     writer.close()
 
 
+def test_one_that_was_begun_and_never_written_hides_none_behind_it(tmp_path: Path) -> None:
+    """A signal's handler may raise between the two."""
+    writer = writer_in(tmp_path)
+    tail = SegmentTail(tmp_path / "main-00000.seg")
+    end(writer.begin(Kind.SPAN))
+    writer._place[2]()  # the next place is taken
+    for value in range(3000):
+        writer.write(Kind.MEMORY, value, value, value=value)
+    assert tail.read(now_ns=0)["value"][2:].tolist() == list(range(3000))
+    writer.close()
+    segment = read_segment(tail.path)
+    assert (len(segment.records), segment.garbled) == (3002, 1)
+
+
 def test_what_ended_before_is_released_and_what_is_open_is_not(tmp_path: Path) -> None:
     writer = writer_in(tmp_path)
     for start, stop in ((10, 20), (10, OPEN), (10, 50), (40, 50)):

@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.events import OPEN, RECORD_BYTES
-from traincope.store.segments import HEADER_BYTES, RECORD_DTYPE, SegmentRecords, make_sense, named, read_header
+from traincope.store.segments import (
+    HEADER_BYTES,
+    RECORD_DTYPE,
+    SegmentRecords,
+    begun_of,
+    make_sense,
+    named,
+    read_header,
+)
 
 CHUNK = 1024
 """Records read at once: of the space that is reserved most is still empty."""
@@ -72,13 +80,13 @@ class SegmentTail:
         fresh = _records(descriptor, int(rows[0]), int(rows[-1] - rows[0]) + 1)
         there = rows - rows[0] < len(fresh)
         changed = fresh[(rows - rows[0])[there]]
-        sound = make_sense(changed) & (changed["kind"] > 0)
+        sound = make_sense(changed)
         self.records[changing[there][sound]] = changed[sound]
 
     def _extend(self, descriptor: int) -> NDArray[np.void]:
         parts = [np.empty(0, dtype=RECORD_DTYPE)]
         first = self.num_read
-        while len(part := _begun(_records(descriptor, self.num_read, CHUNK))):
+        while len(part := begun_of(_records(descriptor, self.num_read, CHUNK))):
             parts.append(part)
             self.num_read += len(part)
             if len(part) < CHUNK:
@@ -94,9 +102,3 @@ def _records(descriptor: int, first: int, count: int) -> NDArray[np.void]:
     """Up to `count` whole records from the file."""
     raw = os.pread(descriptor, count * RECORD_BYTES, HEADER_BYTES + first * RECORD_BYTES)
     return np.frombuffer(raw, dtype=RECORD_DTYPE, count=len(raw) // RECORD_BYTES)
-
-
-def _begun(records: NDArray[np.void]) -> NDArray[np.void]:
-    """Those before the first that was not begun."""
-    ends = np.flatnonzero(records["kind"] == 0)
-    return records[: int(ends[0])] if len(ends) else records

@@ -2,7 +2,7 @@
 
 A segment is a 4 KiB header followed by `capacity` records of `events.RECORD_BYTES`. Its space is
 reserved by `posix_fallocate` before it is mapped: writing into a sparse file on a full disk would
-kill training with SIGBUS. Nothing counts the records; the first whose `kind` is 0 ends them.
+kill training with SIGBUS. Nothing counts the records; the last whose `kind` is not 0 ends them.
 """
 
 import json
@@ -114,17 +114,15 @@ def read_segment(path: Path) -> SegmentRecords:
         raise RunDirectoryError(f"{path} is cut off in its header, and has no record left; the other ranks still open")
     usable = (len(raw) - HEADER_BYTES) // RECORD_BYTES
     records = np.frombuffer(raw, dtype=RECORD_DTYPE, count=usable, offset=HEADER_BYTES)
-    ends = np.flatnonzero(records["kind"] == 0)
-    used = int(ends[0]) if len(ends) else len(records)
+    begun = begun_of(records)
     torn = (len(raw) - HEADER_BYTES) % RECORD_BYTES if usable < capacity else 0
-    begun = records[:used]
     sound = make_sense(begun)
     return SegmentRecords(
         thread=thread,
         index=index,
         records=begun if sound.all() else begun[sound],
         lost_bytes=torn,
-        garbled=used - int(np.count_nonzero(sound)),
+        garbled=len(begun) - int(np.count_nonzero(sound)),
     )
 
 
@@ -147,11 +145,19 @@ def own_events(records: NDArray[np.void]) -> NDArray[np.void]:
 def make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which records the recorder can have written; one absurd time would spoil every sum."""
     start, end, value, kind = (records[name] for name in ("start_ns", "end_ns", "value", "kind"))
-    sound = (kind <= max(Kind)) & (records["phase"] <= max(Phase)) & (start >= 0) & (end < LARGEST)
+    sound = (kind > 0) & (kind <= max(Kind)) & (records["phase"] <= max(Phase)) & (start >= 0) & (end < LARGEST)
     sound &= (end >= start) | (end == OPEN)
     sound &= (value >= 0) & (value < LARGEST) | (kind == Kind.SCALAR)
     sound &= (kind != Kind.FLOPS) | np.isin(records["tag"], list(Work))
     return np.asarray(sound & (start < LARGEST))
+
+
+def begun_of(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Those up to the last that was begun. Empty ones between are what a file lacks that was cut and has grown again,
+    or one whose writing a signal's handler ended by an exception.
+    """
+    begun = np.flatnonzero(records["kind"])
+    return records[: int(begun[-1]) + 1] if len(begun) else records[:0]
 
 
 def read_header(raw: bytes, path: Path) -> int:
