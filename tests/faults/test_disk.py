@@ -23,6 +23,7 @@ from tests.faults.victims import TIMEOUT_SECONDS, Victims
 from traincope.events import RECORD_BYTES, Kind
 from traincope.record import guard as guarding
 from traincope.record import writer
+from traincope.record.signals import _caught
 from traincope.record.writer import SEGMENT_BYTES
 from traincope.store import RankRecords, read_run
 from traincope.store.gaps import count_dropped
@@ -218,6 +219,45 @@ def test_segments_that_are_written_to_are_not_cut_by_who_is_not_root(victims: Vi
     assert modes == {0o200}, "whoever may remove them need not ask"
 
 
+def write_spans(number: int = 3 * SMALL_SEGMENT) -> None:
+    for _ in range(number):
+        with traincope.span("short"):
+            pass
+
+
+def close_a_span_in_a_segment_that_is_sealed(out: str) -> list[Any]:
+    """The step that is open when its segment is full lies there too."""
+    os.chmod(".", 0o777)
+    Path(out).parent.chmod(0o777)
+    os.setuid(NOBODY)
+    writer.CAPACITY = SMALL_SEGMENT
+    outlasting, refused = traincope.span("longer than its segment, and the run"), 0
+    with traincope.run(out, throttle=None):
+        outlasting.__enter__()
+        for _ in range(2):
+            write_spans()
+            child = os.fork()  # forgets what it has of it
+            if not child:
+                del outlasting
+                os._exit(0)
+            os.waitpid(child, 0)
+            try:
+                os.truncate(segments(out)[0], 0)
+            except PermissionError:
+                refused += 1
+    held = [path.stat().st_mode & 0o222 for path in segments(out)]
+    outlasting.__exit__(None, None, None)
+    return [refused, held[0], {*held[1:]} == {0o200}, segments(out)[0].stat().st_mode & 0o222]
+
+
+def test_a_segment_is_not_cut_either_while_a_record_in_it_is_still_to_be_closed(victims: Victims) -> None:
+    with tempfile.TemporaryDirectory() as reached_by_all:
+        run = Path(reached_by_all) / "run"
+        ended = victims.train(close_a_span_in_a_segment_that_is_sealed, run)
+        assert (ended.code, ended.result) == (0, [2, 0, True, 0o200]), ended.err
+        assert only_rank(run).problems == ()
+
+
 def train_while_its_segments_are_deleted(out: str) -> Outcome:
     def fault() -> None:
         for path in segments(out):
@@ -327,6 +367,93 @@ def test_segments_of_many_pages_that_are_cut_under_two_threads(victims: Victims,
     rank = only_rank(tmp_path / "run")
     assert len(spans(rank)) == STEPS - FAULT_STEP - 1
     assert rank.dropped > 100
+
+
+def close_a_span_after_the_run_in_a_segment_that_was_cut(out: str) -> list[bool]:
+    """Whether the signal is handled before the run, before the span is closed, and after."""
+
+    def is_handled() -> bool:
+        return bool(_caught() >> (signal.SIGBUS - 1) & 1)
+
+    outlasting, handled = traincope.span("longer than the run"), [is_handled()]
+    with traincope.run(out):
+        outlasting.__enter__()
+    handled.append(is_handled())
+    os.truncate(segments(out)[0], 0)
+    outlasting.__exit__(None, None, None)
+    return [*handled, is_handled()]
+
+
+def test_a_segment_may_be_cut_as_long_as_a_record_in_it_is_still_to_be_closed(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(close_a_span_after_the_run_in_a_segment_that_was_cut, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, [False, True, False])
+
+
+def be_cut_after_a_signal_that_was_survived(out: str) -> int:
+    came: list[int] = []
+    signal.signal(signal.SIGBUS, lambda number, _: came.append(number))
+    with traincope.run(out):
+        write_spans(2)
+        os.kill(os.getpid(), signal.SIGBUS)
+        os.truncate(segments(out)[0], 0)
+        write_spans(2)
+    os.kill(os.getpid(), signal.SIGBUS)
+    return len(came)
+
+
+def be_cut_after_a_signal_that_is_ignored(out: str) -> int:
+    signal.signal(signal.SIGBUS, signal.SIG_IGN)
+    with traincope.run(out):
+        write_spans(2)
+        os.kill(os.getpid(), signal.SIGBUS)
+        os.truncate(segments(out)[0], 0)
+        write_spans(2)
+    return 2
+
+
+def be_cut_after_stacks_are_forgone(out: str) -> int:
+    with traincope.run(out):
+        write_spans(2)
+        faulthandler.disable()
+        os.truncate(segments(out)[0], 0)
+        write_spans(2)
+    return 2
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        be_cut_after_a_signal_that_was_survived,
+        be_cut_after_a_signal_that_is_ignored,
+        be_cut_after_stacks_are_forgone,
+    ],
+)
+def test_who_else_handles_the_signal_or_gives_it_up_takes_nothing_from_us(
+    victims: Victims, tmp_path: Path, run: Callable[[str], int]
+) -> None:
+    ended = victims.train(run, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, 2)
+    assert only_rank(tmp_path / "run").dropped > 0
+
+
+def write_while_a_segment_is_cut_and_grows_again(out: str) -> None:
+    writer.CAPACITY = SMALL_SEGMENT
+    with traincope.run(out, level=0):
+        write_spans(20)
+        path = segments(out)[0]
+        size = path.stat().st_size
+        os.truncate(path, HEADER_BYTES + 5 * RECORD_BYTES)
+        os.truncate(path, size)
+        write_spans(10)
+
+
+def test_what_a_segment_lacks_that_was_cut_and_has_grown_again_is_told(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(write_while_a_segment_is_cut_and_grows_again, tmp_path / "run")
+    assert (ended.code, ended.err) == (0, "")
+    rank = only_rank(tmp_path / "run")
+    assert rank.info.recorder["events"] == len(rank.thread("main")) + 16, "one clock and 20 spans were there, 5 are"
+    (problem,) = rank.problems
+    assert "main-00000.seg is damaged: 16 records of it" in problem
 
 
 def write_to_a_cut_file() -> None:

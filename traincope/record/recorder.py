@@ -14,7 +14,6 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
-from traincope.record import rescue
 from traincope.record.guard import guard
 from traincope.record.identity import Identity, this_host
 from traincope.record.meeting import Meeting, Place
@@ -239,7 +238,6 @@ class Recorder:
         for writer in list(self._writers):
             writer.close()
             writer.latest = None
-        rescue.release()
         for file in self._side_files:
             file.close()
         self.note(ending=ending, with_process=with_process, ended_wall_ns=time.time_ns(), recorder=self._counts())

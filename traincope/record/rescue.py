@@ -39,7 +39,10 @@ class _Action(ctypes.Structure):
 
 
 class _Rescue:
-    """The process's one handler of SIGBUS, and the memory it looks after."""
+    """The process's one handler of SIGBUS, and the memory it looks after: it stands there while there is any.
+
+    A run's last slots may outlive the run. A handler that was put over ours stays.
+    """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -60,6 +63,10 @@ class _Rescue:
         def gone(reference: weakref.ref[mmap.mmap]) -> None:
             if start in self._maps and self._maps[start][1] is reference:
                 del self._maps[start]
+            if not self._maps:
+                self.step_aside()
+            if self._maps:  # another thread's has come meanwhile
+                self.stand()
 
         self._maps[start] = len(memory), weakref.ref(memory, gone), weakref.WeakMethod(cut)
         self.stand()
@@ -67,8 +74,10 @@ class _Rescue:
     def stand(self) -> None:
         """In front of whoever handles the signal now."""
         if self._handler() != self._address:
-            action = _Action(handler=self._address, flags=SA_SIGINFO | SA_NODEFER)
-            self._act(action, self._before)
+            before = _Action()
+            self._act(_Action(handler=self._address, flags=SA_SIGINFO | SA_NODEFER), before)
+            if before.handler != self._address:  # else another thread was quicker
+                self._before = before
 
     def step_aside(self) -> bool:
         """Whether we stood there."""
@@ -101,6 +110,7 @@ class _Rescue:
         self._before = _Action()  # should theirs come back to us, the process ends
         if was_sent:
             signal.raise_signal(number)
+            self.stand()  # they have outlived it
 
     def _give_page(self, faulted: int) -> bool:
         page = faulted & -mmap.PAGESIZE
@@ -132,9 +142,3 @@ def aside() -> Iterator[None]:
     finally:
         if stood and _rescue is not None:
             _rescue.stand()
-
-
-def release() -> None:
-    """The run is over; a handler that was put over ours stays."""
-    if _rescue is not None:
-        _rescue.step_aside()

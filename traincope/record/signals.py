@@ -13,6 +13,7 @@ import faulthandler
 import functools
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -81,7 +82,9 @@ class Signals:
 
     def _leave_theirs(self) -> None:
         """What the training registers from now on is its own, and stays when the run ends."""
-        register, enable, leave = faulthandler.register, faulthandler.enable, guard(self._leave)
+        register, leave = faulthandler.register, guard(self._leave)
+        enable = faulthandler.enable
+        disable: Callable[[], Any] = faulthandler.disable
 
         @functools.wraps(register)
         def registering(*args: Any, **kwargs: Any) -> None:
@@ -94,8 +97,14 @@ class Signals:
                 enable(*args, **kwargs)
             self._enabled = False
 
+        @functools.wraps(disable)
+        def disabling() -> Any:
+            with aside():
+                return disable()
+
         self._patches.replace(faulthandler, "register", registering)
         self._patches.replace(faulthandler, "enable", enabling)
+        self._patches.replace(faulthandler, "disable", disabling)
 
     def _leave(self, number: Any) -> None:
         self._registered.pop(number, None)

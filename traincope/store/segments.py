@@ -8,6 +8,7 @@ kill training with SIGBUS. Nothing counts the records; the last whose `kind` is 
 import json
 import mmap
 import os
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,8 @@ class SegmentRecords:
 class SegmentFile:
     """A new segment, reserved, mapped and empty; `words` is its memory as native int64.
 
-    Until it is sealed its mode lets nobody open it to write, or cut it short, which is SIGBUS for who writes to the
-    map; but root may.
+    Until it is sealed and nobody has its words any more, its mode lets nobody open it to write, or cut it short, which
+    is SIGBUS for who writes to the map; but root may.
     """
 
     def __init__(self, path: Path, *, capacity: int) -> None:
@@ -65,7 +66,7 @@ class SegmentFile:
         self._descriptor = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             self._mode = os.fstat(self._descriptor).st_mode & PERMISSIONS
-            self._permit(self._mode & ~WRITE)
+            _permit(self._descriptor, self._mode & ~WRITE)
             self.may_be_cut = os.access(unborn, os.W_OK)
             os.posix_fallocate(self._descriptor, 0, size)
             self.map = mmap.mmap(self._descriptor, size)
@@ -91,14 +92,22 @@ class SegmentFile:
             kept = min(max(there.st_size - HEADER_BYTES, 0) // RECORD_BYTES, used)
             if kept == used:
                 os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
-            self._permit(self._mode)
             return kept if there.st_nlink else 0
         finally:
-            os.close(self._descriptor)
+            weakref.finalize(self.map, _let_go, self._descriptor, self._mode, os.getpid())
 
-    def _permit(self, mode: int) -> None:
-        with suppress(OSError):  # not every file system knows modes
-            os.fchmod(self._descriptor, mode)
+
+def _let_go(descriptor: int, mode: int, owner_pid: int) -> None:
+    """The last slot in it is gone: who is to remove the file may write to it. A forked child's slots say nothing."""
+    if os.getpid() == owner_pid:
+        _permit(descriptor, mode)
+    with suppress(OSError):
+        os.close(descriptor)
+
+
+def _permit(descriptor: int, mode: int) -> None:
+    with suppress(OSError):  # not every file system knows modes
+        os.fchmod(descriptor, mode)
 
 
 def read_segment(path: Path) -> SegmentRecords:
@@ -142,6 +151,14 @@ def own_events(records: NDArray[np.void]) -> NDArray[np.void]:
     return own
 
 
+def begun_of(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Those up to the last that was begun. Empty ones between are what a file lacks that was cut and has grown again,
+    or one whose writing a signal's handler ended by an exception.
+    """
+    begun = np.flatnonzero(records["kind"])
+    return records[: int(begun[-1]) + 1] if len(begun) else records[:0]
+
+
 def make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which records the recorder can have written; one absurd time would spoil every sum."""
     start, end, value, kind = (records[name] for name in ("start_ns", "end_ns", "value", "kind"))
@@ -150,14 +167,6 @@ def make_sense(records: NDArray[np.void]) -> NDArray[np.bool_]:
     sound &= (value >= 0) & (value < LARGEST) | (kind == Kind.SCALAR)
     sound &= (kind != Kind.FLOPS) | np.isin(records["tag"], list(Work))
     return np.asarray(sound & (start < LARGEST))
-
-
-def begun_of(records: NDArray[np.void]) -> NDArray[np.void]:
-    """Those up to the last that was begun. Empty ones between are what a file lacks that was cut and has grown again,
-    or one whose writing a signal's handler ended by an exception.
-    """
-    begun = np.flatnonzero(records["kind"])
-    return records[: int(begun[-1]) + 1] if len(begun) else records[:0]
 
 
 def read_header(raw: bytes, path: Path) -> int:
