@@ -212,6 +212,19 @@ def test_one_iteration_is_one_step(tmp_path: Path, way: Callable[[], Iterator[No
     assert steps == [(number, Flag.GUESSED) for number in range(5)]
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("way", [plain, partial(compiled, "end")])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_training_after_another_has_steps_too(tmp_path: Path, way: Callable[[], Iterator[None]]) -> None:
+    """Folds, trials, or stages: the first optimizer is still there. The second's first step is not told apart yet."""
+    trainings = [way(), way()]
+    with traincope.run(tmp_path / "run", throttle=None):
+        for iterations in trainings:
+            for _ in range(5):
+                next(iterations)
+    assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(5 + 4)]
+
+
 def recorded_steps(path: Path) -> list[tuple[int, Flag]]:
     (rank,) = read_run(path).ranks
     records = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]

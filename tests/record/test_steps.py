@@ -10,6 +10,13 @@ from traincope.record.writer import Shared, ThreadWriter
 from traincope.store.segments import read_segment
 
 
+class Optimizer:
+    """One, or a model, as far as steps know it."""
+
+
+FIRST, SECOND = Optimizer(), Optimizer()
+
+
 class Training:
     """A training as the hooks would tell it, and the steps that came of it."""
 
@@ -18,7 +25,7 @@ class Training:
         shared = Shared(directory, segments_per_thread=2)
         self.steps = Steps(ThreadWriter(shared, thread="main"), shared)
 
-    def iteration(self, *, accumulate: int = 1, optimizer: int = 1) -> None:
+    def iteration(self, *, accumulate: int = 1, optimizer: Optimizer = FIRST) -> None:
         for _ in range(accumulate):
             self.steps.before_work()  # data
             self.steps.before_work()  # forward
@@ -50,7 +57,7 @@ def test_marks_at_the_top_of_each_iteration_after_the_batch_was_fetched(tmp_path
         training.steps.before_work()
         training.steps.mark()
         training.steps.trained()
-        training.steps.stepped(1)
+        training.steps.stepped(FIRST)
     training.steps.finish()
     assert training.recorded() == [(0, True, NONE), (1, True, NONE)]
 
@@ -66,10 +73,52 @@ def test_without_marks_the_first_optimizer_is_the_anchor(tmp_path: Path) -> None
 def test_a_second_optimizer_begins_no_step(tmp_path: Path) -> None:
     training = Training(tmp_path)
     for _ in range(2):
-        training.iteration(optimizer=1)
-        training.steps.stepped(2)
+        training.iteration(optimizer=FIRST)
+        training.steps.stepped(SECOND)
     training.steps.finish()
     assert [step for step, _, _ in training.recorded()] == [0, 1]
+
+
+def test_one_that_begins_later_and_steps_without_the_first_takes_its_place(tmp_path: Path) -> None:
+    """Its first step may have been beside the first one's, so it belongs to the step before."""
+    training = Training(tmp_path)
+    for optimizer in (FIRST, SECOND, FIRST):
+        for _ in range(4):
+            training.iteration(optimizer=optimizer)
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == list(range(4 + 3 + 3))
+
+
+def test_one_that_steps_more_often_from_the_beginning_takes_nobodys_place(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for _ in range(2):
+        training.iteration(optimizer=FIRST)
+        for _ in range(5):
+            training.iteration(optimizer=SECOND)
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == [0, 1, 2]
+
+
+def test_one_that_begins_where_the_first_is_gone_takes_its_place_at_once(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for _ in range(3):
+        one = Optimizer()
+        for _ in range(4):
+            training.iteration(optimizer=one)
+        del one
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == list(range(12))
+
+
+def test_who_is_zeroed_later_and_without_the_first_takes_its_place(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for owner in (FIRST, SECOND):
+        for _ in range(4):
+            training.steps.before_work()
+            training.steps.trained()
+            training.steps.zeroed(owner)
+    training.steps.finish()
+    assert [step for step, _, _ in training.recorded()] == list(range(4 + 3))
 
 
 def test_marks_win_over_guesses(tmp_path: Path) -> None:
@@ -111,7 +160,7 @@ def test_gradients_zeroed_between_forward_and_backward_tell_of_the_step_before(t
     training = Training(tmp_path)
     for _ in range(4):
         training.steps.before_work()
-        training.steps.zeroed(1)
+        training.steps.zeroed(FIRST)
         training.steps.trained()
     training.steps.finish()
     assert [step for step, _, _ in training.recorded()] == [0, 1, 2]
@@ -120,7 +169,7 @@ def test_gradients_zeroed_between_forward_and_backward_tell_of_the_step_before(t
 def test_who_was_zeroed_first_after_a_backward_tells_and_nobody_else(tmp_path: Path) -> None:
     training = Training(tmp_path)
     for _ in range(3):
-        for owner in (1, 2):
+        for owner in (FIRST, SECOND):
             training.steps.before_work()
             training.steps.trained()
             training.steps.zeroed(owner)
@@ -135,7 +184,7 @@ def test_once_an_optimizer_steps_zeroed_gradients_begin_no_step(tmp_path: Path) 
             training.steps.before_work()
             training.steps.trained()
             training.steps.stepping()
-            training.steps.zeroed(1)
-        training.steps.stepped(1)
+            training.steps.zeroed(FIRST)
+        training.steps.stepped(FIRST)
     training.steps.finish()
     assert [step for step, _, _ in training.recorded()] == [0, 1, 2]

@@ -201,7 +201,7 @@ class Phases:
         def zero_grad(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
             result = phased(owner, *args, **kwargs)
             if recorder.active and not is_compiling():
-                zeroed(id(owner))
+                zeroed(owner)
             return result
 
         return zero_grad
@@ -217,7 +217,7 @@ class Phases:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
             end(slot)
-            self._recorder.steps.stepped(id(optimizer))
+            self._recorder.steps.stepped(optimizer)
             self._ended(Phase.OPTIMIZER)
 
     def _patch_gradient_functions(self) -> None:

@@ -1,10 +1,10 @@
 """Where one training step ends and the next begins.
 
-`run.step()` decides. Without it the first optimizer that steps is the anchor: once it has stepped,
-the next data fetch or root forward begins the next step. Where none is seen to step, for torch.compile has compiled
-its step, or it is none of torch's, gradients that are zeroed after a backward say that it has. Where they are not
-zeroed either, whole backward calls count, from the seventeenth on; where an optimizer of torch's lives that may
-be accumulating, only after as many as nobody accumulates.
+`run.step()` decides. Without it the first optimizer that steps is the anchor, until another takes its place: once it
+has stepped, the next data fetch or root forward begins the next step. Where none is seen to step, for torch.compile
+has compiled its step, or it is none of torch's, gradients that are zeroed after a backward say that it has. Where they
+are not zeroed either, whole backward calls count, from the seventeenth on; where an optimizer of torch's lives that
+may be accumulating, only after as many as nobody accumulates.
 """
 
 import gc
@@ -12,6 +12,7 @@ import sys
 from time import monotonic_ns
 
 from traincope.events import NO_STEP, Flag, Kind
+from traincope.record.anchor import Anchor
 from traincope.record.guard import guard, meter
 from traincope.record.slots import Slot, add_flag, end_at, set_value
 from traincope.record.writer import Shared, ThreadWriter
@@ -37,11 +38,11 @@ class Steps:
         """Whether a backward or an optimizer ran in the open step."""
         self.latest: tuple[int, int] | None = None
         """Own ns and wall ns of the step that ended last; None before there is one."""
-        self._anchor: int | None = None
+        self._anchor = Anchor()
         self._anchor_stepped = self._any_stepped = False
         self._optimizer_begun = False
         """Whether one was ever seen to begin a step: then what else might tell of it is not listened to."""
-        self._zeroed: int | None = None
+        self._zeroed = Anchor()
         """Whose gradients tell of steps: the first that were zeroed after a backward."""
         self._backwards = 0
         """Backward calls since the last word of an optimizer, while none has been seen to step."""
@@ -97,25 +98,22 @@ class Steps:
         if self._schedule_trained:
             self.trained()
 
-    def zeroed(self, owner: int) -> None:
+    def zeroed(self, owner: object) -> None:
         """The gradients of that optimizer or module were set to zero: what they were for has been done."""
         if self._optimizer_begun or not self._backwards:
             return
-        if self._zeroed is None:
-            self._zeroed, self._patience = owner, LONGEST_ACCUMULATION
-        if owner == self._zeroed:
+        self._patience = LONGEST_ACCUMULATION
+        if self._zeroed.takes(owner):
             self._anchor_stepped, self._backwards = True, 0
 
     def stepping(self) -> None:
         """An optimizer begins to step, and may call backward itself, as LBFGS does."""
         self._optimizer_begun = True
 
-    def stepped(self, optimizer: int) -> None:
-        """The optimizer of that identity has stepped."""
-        if self._anchor is None:
-            self._anchor = optimizer
+    def stepped(self, optimizer: object) -> None:
+        """It has stepped."""
         self._trained = self._any_stepped = True
-        if optimizer == self._anchor:
+        if self._anchor.takes(optimizer):
             self._anchor_stepped = True
 
     def skipped(self) -> None:
