@@ -97,6 +97,15 @@ def test_an_exception_that_says_so_is_out_of_memory(kind: str) -> None:
     assert fault.kind == FaultKind.OUT_OF_MEMORY
 
 
+def test_an_exception_whose_message_said_so_is_out_of_memory_too() -> None:
+    left = ended(0, last_ns=150 * MS, ending="RuntimeError", raised="model.py:41")
+    details = {1: {"type": "RuntimeError", "at": "model.py:41", "out_of_memory": True}}
+    known = timeline(replace(left, details=details))
+    (fault,) = faults(known)
+    assert (fault.kind, fault.what) == (FaultKind.OUT_OF_MEMORY, "RuntimeError at model.py:41, out of memory")
+    assert "left the run by RuntimeError, out of memory; it was in" in analyze(known).verdict[0].evidence
+
+
 def test_sigterm_is_the_launchers_answer_to_another_ranks_end_even_if_its_records_stop_earlier() -> None:
     """Rank 0 waited for rank 1, so its last record is the older one; when it was ended nobody wrote down."""
     first, second = faults(

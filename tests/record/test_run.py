@@ -233,6 +233,25 @@ def test_an_exception_passes_and_is_recorded_with_the_open_step(tmp_path: Path) 
     assert details["at"].startswith("test_run.py:")
 
 
+def test_an_allocation_that_fails_is_said_to_be_one_whatever_its_type(tmp_path: Path) -> None:
+    """torch's on a CPU is a RuntimeError, whose message stays with it."""
+
+    def train(out: Path, *, leave: bool) -> None:
+        with traincope.run(out):
+            try:
+                torch.empty(1 << 50)
+            except RuntimeError:
+                sys.exit(1) if leave else None
+                raise
+
+    for leave, error in ((False, RuntimeError), (True, SystemExit)):
+        with pytest.raises(error):
+            train(tmp_path / error.__name__, leave=leave)
+        (details,) = only_rank(tmp_path / error.__name__).details.values()
+        assert details["out_of_memory"] is True
+        assert "allocate" not in str(details)
+
+
 def test_a_run_inside_a_run_records_nothing_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with traincope.run(tmp_path / "outer"), caplog.at_level(logging.WARNING):
         with traincope.run(tmp_path / "inner") as inner:

@@ -101,7 +101,7 @@ def _how(first: Fault, mine: RankTimeline | None) -> str:
     if first.kind == FaultKind.EXIT:
         return f"it {first.what}"
     if mine is not None and mine.ending not in (None, CLEAN):
-        return f"it left the run by {mine.ending}"
+        return f"it left the run by {mine.ending}{', out of memory' if 'out of memory' in first.what else ''}"
     if first.kind == FaultKind.SIGNAL:
         return f"by {first.what}"
     return f"it {first.what}" if first.confidence == HIGH or mine is None else "its records just stop"

@@ -23,7 +23,7 @@ from traincope.timeline import RankTimeline, Timeline
 CLEARLY_EARLIER_NS = 10_000_000
 """By how much one rank's records must end before all others' to call it the first."""
 OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
-"""Exceptions of torch and of Python."""
+"""Exceptions of torch and of Python whose type says it; of others the rank wrote down whether they do."""
 MEMORY_FULL = 0.8
 """Share of the host's memory from which its killer of processes is thought of; children of ranks are not counted."""
 OWN_FAILURES = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT})
@@ -113,13 +113,16 @@ def _after_the_run(seen: _Witness, note: LauncherNote) -> Fault | None:
 def _exception(seen: _Witness, name: str) -> Fault:
     at_ns, details = _written(seen, name)
     kinds = {name, str(details.get("handling", ""))}
-    kind = FaultKind.OUT_OF_MEMORY if kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
+    short = bool(details.get("out_of_memory"))
+    kind = FaultKind.OUT_OF_MEMORY if short or kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
     what = _raised(name, details.get("at"))
     if "code" in details:
         kind = FaultKind.EXIT if kind is FaultKind.EXCEPTION else kind
         what = _raised(f"exited with code {details['code']}", details.get("at"))
     if "handling" in details:
         what += f", while handling {_raised(str(details['handling']), details.get('handling_at'))}"
+    if short:
+        what += ", out of memory"
     return replace(_fault(seen, kind, what), at_ns=at_ns)
 
 

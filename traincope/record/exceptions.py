@@ -9,6 +9,10 @@ from traincope.events import CLEAN
 
 OWN_FILES = os.path.dirname(__file__)
 
+NO_MEMORY = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAILED")
+"""Words of torch, CUDA's libraries and the kernel where their exception's type tells nothing: on a CPU, too, an
+allocation that fails is a RuntimeError."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
@@ -17,7 +21,9 @@ class Ending:
     name: str
     """`clean`, or the exception's."""
     details: Mapping[str, str | int] = field(default_factory=dict)
-    """`type` and `at`; of a SystemExit also its `code`, and what was being handled: `handling`, `handling_at`."""
+    """`type` and `at`, `out_of_memory` where its message says so; of a SystemExit also its `code`, and what was being
+    handled: `handling`, `handling_at`.
+    """
 
 
 def ending_of(kind: type[BaseException] | None, error: BaseException | None) -> Ending:
@@ -26,7 +32,7 @@ def ending_of(kind: type[BaseException] | None, error: BaseException | None) -> 
         return Ending(name=CLEAN)
     details: dict[str, str | int] = {"type": kind.__name__}
     if error is not None:
-        details["at"] = place_of(error.__traceback__)
+        details |= {"at": place_of(error.__traceback__), **_shortage(error)}
     if isinstance(error, SystemExit):
         details |= {"code": exit_code(error), **_handled(error.__context__)}
     return Ending(name=kind.__name__, details=details)
@@ -43,7 +49,15 @@ def _handled(error: BaseException | None) -> dict[str, str | int]:
     """`sys.exit(1)` in an `except` mostly says of the error that was caught there that it is the end."""
     if error is None:
         return {}
-    return {"handling": type(error).__name__, "handling_at": place_of(error.__traceback__)}
+    return {"handling": type(error).__name__, "handling_at": place_of(error.__traceback__), **_shortage(error)}
+
+
+def _shortage(error: BaseException) -> dict[str, bool]:
+    """Only what they were made of is looked at: to ask for its message is to call the training's code."""
+    if not isinstance(error, RuntimeError | OSError):
+        return {}
+    told = any(words in part for part in error.args if type(part) is str for words in NO_MEMORY)
+    return {"out_of_memory": True} if told else {}
 
 
 def place_of(traceback: TracebackType | None) -> str:
