@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from traincope.analysis.endings import CLEARLY_EARLIER_NS, first_end, lead
 from traincope.analysis.faults import ENDS, Fault, FaultKind
 from traincope.analysis.findings import HIGH, MEDIUM, UNKNOWN, Finding, FindingKind
+from traincope.analysis.leavers import beside_leavers
 from traincope.events import CLEAN
 from traincope.timeline import RankTimeline, Timeline
 
@@ -19,10 +20,9 @@ def deaths(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
     firsts = [end for end in ends if end.is_fault and not end.follows]
     if len(firsts) > 1:
         yield _undecided(firsts)
-    elif first is not None and first.kind == FaultKind.STOPPED:
-        yield _stopped(first)
     elif first is not None:
-        yield _first_gone(timeline, first)
+        found = _stopped(first) if first.kind == FaultKind.STOPPED else _first_gone(timeline, first)
+        yield beside_leavers(found, timeline, failed=[rank for end in ends for rank in end.ranks])
     elif ends:
         yield _no_end([end.ranks[0] for end in ends])
     untold = tuple(rank for rank in timeline.run.missing if first is None or rank not in first.ranks)
@@ -40,7 +40,7 @@ def _stopped(first: Fault) -> Finding:
     return Finding(
         kind=FindingKind.STOPPED_JOB,
         confidence=MEDIUM,
-        evidence=f"no rank is to blame: {first.what}{f'; {first.evidence}' if first.evidence else ''}",
+        evidence=f"no rank failed by itself: {first.what}{f'; {first.evidence}' if first.evidence else ''}",
         advice="look into the scheduler's log for a limit of time, a preemption, or who cancelled it",
     )
 
