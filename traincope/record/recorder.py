@@ -224,9 +224,7 @@ class Recorder:
     # -- the end ------------------------------------------------------------------------------
 
     def close(self, *, ending: str, with_process: bool = False) -> None:
-        """Close every segment and say how it ended, and whether with the process. After an exception the open step
-        stays open.
-        """
+        """Close every segment, say how it ended and whether with the process. An exception leaves its step open."""
         if os.getpid() != self._owner_pid:
             return
         self._settled = None
