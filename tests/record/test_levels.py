@@ -188,6 +188,7 @@ def test_a_recorder_too_expensive_for_the_training_lowers_itself_and_says_so(
     rank = only_rank(tmp_path / "run")
     assert "traincope records level 0 from now on: its own time was above 0.5 % of the step" in caplog.text
     assert rank.info.probes["collectives"].startswith("off: level 0, its own time")
+    assert rank.info.probes["collectives_fallback"].startswith("off: nothing to watch"), "a reason of its own stays"
     steps = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]
     assert steps["value"].sum() > 0
 

@@ -30,6 +30,7 @@ LOOK_INTERVAL_NS = 1_000_000_000
 AGREED_STEPS = 32
 LONGEST_WISH = 16
 """Characters of the file that are read: it is anybody's."""
+ON = "on"
 FAILED = "absent: it failed to install"
 ASKED = f"asked for by the file {LEVEL_FILE}"
 UNABLE = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
@@ -141,7 +142,8 @@ class Probes:
         for hook in reversed([hook for hook in self.on if hook.level > level]):
             self.on.remove(hook)
             guard(hook.remove)()
-            self._recorder.probes[hook.name] = f"off: level {level}, {why}"
+            if self._recorder.probes[hook.name].startswith(ON):  # else it has told a reason of its own
+                self._recorder.probes[hook.name] = f"off: level {level}, {why}"
         for hook in self._hooks:
             if hook.level <= level and hook not in self.on:
                 guard(self._install)(hook)
@@ -163,5 +165,5 @@ class Probes:
             if not done:
                 guard(hook.remove)()
         if done:
-            states[hook.name] = "on" if states[hook.name] == FAILED else states[hook.name]
+            states[hook.name] = ON if states[hook.name] == FAILED else states[hook.name]
             self.on.append(hook)
