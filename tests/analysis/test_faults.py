@@ -246,6 +246,19 @@ def test_a_rank_that_exited_is_the_first_where_the_launcher_ended_all_others() -
     assert (second.ranks, second.follows) == ((0,), True)
 
 
+def test_who_left_without_a_word_that_the_launcher_would_have_noted_was_first() -> None:
+    """An `os._exit(0)`: its peer's error, the only end that is noted, came of it."""
+    first, second = faults(
+        noted(
+            ended(0, last_ns=180 * MS, ending="RuntimeError", raised="ddp.py:7"),
+            ended(1, last_ns=120 * MS),
+            notes=(note(0, 1, first=True),),
+        )
+    )
+    assert (first.ranks, first.what) == ((1,), "ended without a word")
+    assert (second.ranks, second.follows) == ((0,), True)
+
+
 def test_once_its_launcher_has_ended_a_silent_rank_has_too() -> None:
     (gone,) = faults(noted(ended(0, last_ns=150 * MS), notes=(note(None, 7),)))
     assert (gone.kind, gone.what) == (FaultKind.KILLED, "ended without a word")

@@ -271,7 +271,11 @@ def _first(
     told = [end for end in ends if end.is_fault]
     of_ranks = [note for note in notes.values() if note.rank is not None]
     unasked = [note for note in of_ranks if note.exit_code != -signal.SIGTERM]
-    sure = {note.rank for note in of_ranks if note.first and (note.exit_code < 0 or unasked == [note])}
+    sure = {
+        note.rank
+        for note in of_ranks
+        if note.first and (note.exit_code < 0 or (unasked == [note] and not _left_unnoted(timeline, told, notes, note)))
+    }
     noted = [end for end in told if end.ranks[0] in sure]
     own = [end for end in told if not _from_outside(end) and not _unseen_by_us(end)]
     first = min(noted or own or told, key=lambda end: end.at_ns, default=None)
@@ -279,6 +283,15 @@ def _first(
         return first, []
     others = [end for end in own or told if end is not first]
     return first, [end for end in others if end.at_ns - first.at_ns < doubt_ns(timeline, first.ranks[0], end.ranks[0])]
+
+
+def _left_unnoted(
+    timeline: Timeline, told: Iterable[Fault], notes: Mapping[int | None, LauncherNote], beside: LauncherNote
+) -> bool:
+    """Whether a rank of the same host ended without a word and without a note, as after `os._exit(0)`."""
+    hosts = {rank.rank: rank.info.host for rank in timeline.run.ranks}
+    silent = [end.ranks[0] for end in told if end.kind == FaultKind.KILLED and end.ranks[0] not in notes]
+    return any(hosts[rank] == hosts.get(beside.rank or 0) for rank in silent)
 
 
 def _undecided(end: Fault) -> Fault:
