@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincope.units import count, duration, gigabytes_per_second, milliseconds, numbers, share, size
+from traincope.units import count, duration, gigabytes_per_second, milliseconds, numbers, ranges, share, size
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,9 @@ def test_rank_lists_are_drawn_together() -> None:
     assert numbers((3, 2)) == "2, 3"
     assert numbers((9, 2, 3, 4, 5, 0)) == "0, 2-5, 9"
     assert numbers(()) == ""
+
+
+def test_rows_of_steps_are_told_by_their_ends() -> None:
+    assert ranges([[7, 7]], "step", most=2) == "step 7"
+    assert ranges([[61, 1_361], [1_400, 1_400]], "step", most=2) == "steps 61-1361, 1400"
+    assert ranges([[0, 2], [5, 5], [9, 9]], "step", most=2) == "steps 0-2, 5, ..."

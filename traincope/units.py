@@ -96,6 +96,12 @@ def numbers(values: Sequence[int], noun: str = "") -> str:
     return f"{noun}{'' if len(set(values)) == 1 else 's'} {drawn}" if noun else drawn
 
 
+def ranges(ends: Sequence[Sequence[int]], noun: str, *, most: int) -> str:
+    """[first, last] of rows of steps, up to so many: "step 7", "steps 61-1361, 1400", "steps 0-2, 5, ..."."""
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends[:most])
+    return f"{noun}{'' if shown.isdecimal() else 's'} {shown}{', ...' if len(ends) > most else ''}"
+
+
 def _run(run: list[int]) -> str:
     return f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
 

@@ -10,6 +10,7 @@ from tests.timeline.build import Row, action, collective, group, message, phase,
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.terms import PHASE_TERMS
 from traincope.events import Kind, Phase
+from traincope.store.evaluating import TRAINING
 from traincope.timeline import Timeline
 
 GROUPS = (group("fsdp", 0, 1), group("pp", 0, 1), group("tp", 0, 1))
@@ -193,6 +194,8 @@ def labels(made: Made, *, number: int) -> list[Counter[str]]:
 
 
 def _label(made: Made, ns: int, *, number: int) -> str | None:
+    if _between_evaluations(made.rows[number], ns):
+        return None
     kinds = (Kind.PHASE, Kind.STALL)
     is_open = [row for row in made.rows[number] if row.kind in kinds and row.start_ns <= ns < row.end_ns]
     if not is_open:
@@ -202,6 +205,16 @@ def _label(made: Made, ns: int, *, number: int) -> str | None:
     latest = max(row.start_ns for row in is_open)
     inner = [row for row in is_open if row.start_ns == latest][-1]
     return PHASE_TERMS[inner.phase] if inner.kind == Kind.PHASE else _stall_label(made, inner, ns, number=number)
+
+
+def _between_evaluations(rows: list[Row], ns: int) -> bool:
+    """Whether an evaluation was before and one comes after, and nothing of the training touches what is between."""
+    forwards = [row for row in rows if row.phase == Phase.EVALUATION]
+    before = max((row.end_ns for row in forwards if row.start_ns <= ns), default=LAST + 1)
+    after = min((row.start_ns for row in forwards if row.start_ns > ns), default=0)
+    work = [(row.start_ns, row.end_ns) for row in rows if row.kind == Kind.PHASE and row.phase in TRAINING]
+    work += [(border, border) for row in rows if row.kind == Kind.STEP for border in (row.start_ns, row.end_ns)]
+    return before <= ns < after and not any(start <= after and end >= before for start, end in work)
 
 
 def _stall_label(made: Made, of: Row, ns: int, *, number: int) -> str:

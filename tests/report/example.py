@@ -400,6 +400,7 @@ def document() -> schema.Document:
             "dropped": 0,
             "lost": dict.fromkeys(LOSSES),
             "dropped_steps": [],
+            "unwatched_steps": [],
             "overhead_seconds": None,
             "overhead_seconds_per_step": None,
             "overhead_ratio": None,

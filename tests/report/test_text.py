@@ -226,7 +226,10 @@ def test_communication_of_some_steps_alone_is_said_to_be_less_than_it_was() -> N
     assert said in shown(lowered, width=300)
     lowered["faults"] = [fault("recorder_level", step=20, what="recorder level 2 -> 1: why")]
     assert said not in shown(lowered, width=300)
-    lowered["faults"], lowered["comm"] = [fault("recorder_level", step=20, what=why)], []
+    lowered["faults"] = [fault("recorder_level", step=20, what=why)]
+    lowered["recorder"]["unwatched_steps"] = [[20, 79]]
+    assert said not in shown(lowered, width=300), "they are in no share"
+    lowered["recorder"]["unwatched_steps"], lowered["comm"] = [], []
     assert said not in shown(lowered, width=300)
 
 
@@ -295,6 +298,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "dropped": 3,
         "lost": {"names_refused": 1_200, "details_refused": 0, "stalls_unmeasured": 2, "lost_lines": None},
         "dropped_steps": [[61, 1_361], [1_400, 1_400]],
+        "unwatched_steps": [[20, 60]],
         "overhead_seconds": None,
         "overhead_seconds_per_step": None,
         "overhead_ratio": None,
@@ -315,6 +319,8 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    lost: 1,200 names, 2 stalls of the compute stream (traincope doctor RUN says\n"
         "    why)\n"
         "    left out of all shares, for some rank dropped them: steps 61-1361, 1400\n"
+        "    left out of all shares, for no collectives were recorded in them (level 0):\n"
+        "    steps 20-60\n"
         "    segment 0 is damaged\n"
         "    segment 1 is damaged\n"
         "    segment 2 is damaged\n"

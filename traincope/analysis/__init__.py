@@ -23,7 +23,7 @@ from traincope.analysis.call_sites import Called, RankCalls, all_calls
 from traincope.analysis.comm import AxisOperation, MessageSize
 from traincope.analysis.contention import Contention
 from traincope.analysis.cost import Cost, cost, price_of, rank_hours
-from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, own_time
+from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, in_a_row, own_time
 from traincope.analysis.critical_path import CriticalPath, Segment, StepPath
 from traincope.analysis.diff import Basis, Diff, Judgement, Moved, diff
 from traincope.analysis.diff_settings import Difference
@@ -102,6 +102,7 @@ __all__ = [
     "finer_losses",
     "gpu_samples",
     "guessed_steps",
+    "in_a_row",
     "logged_samples",
     "memory_samples",
     "own_time",

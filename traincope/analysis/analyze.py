@@ -153,7 +153,7 @@ def _analysis(
     wire: Transfers,
 ) -> Analysis:
     comm = communication(instances, stood_still, wire=wire, ledger=ledger)
-    excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps))
+    excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps, *ledger.unwatched_steps))
     counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
     bubble = _bubble(timeline, ledger, counted)
     late = stragglers(timeline, ledger, stood_still)

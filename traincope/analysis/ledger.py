@@ -77,6 +77,8 @@ class Ledger:
     """Left out of every sum: the first step of a run warms up."""
     dropped_steps: tuple[int, ...] = ()
     """Left out of every sum, for some rank dropped its records."""
+    unwatched_steps: tuple[int, ...] = ()
+    """Left out of every sum, for some rank recorded no communication in them."""
 
     @cached_property
     def wall_ns(self) -> int:
@@ -184,6 +186,7 @@ def assemble(ranks: tuple[RankLedger, ...], *, left_out: LeftOut) -> Ledger:
         order=order,
         excluded_steps=tuple(sorted(left_out.warm_up)),
         dropped_steps=tuple(sorted(left_out.dropped)),
+        unwatched_steps=tuple(sorted(left_out.unwatched)),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from traincope.analysis import (
     Analysis,
@@ -17,6 +17,7 @@ from traincope.analysis import (
     Utilization,
     dropped_steps,
     guessed_steps,
+    in_a_row,
     own_time,
 )
 from traincope.report import schema
@@ -79,7 +80,7 @@ def _document(analysis: Analysis) -> schema.Document:
             )
             for clock in timeline.clocks
         ],
-        recorder=_recorder(timeline),
+        recorder=_recorder(timeline, unwatched=analysis.ledger.unwatched_steps),
     )
 
 
@@ -280,13 +281,14 @@ def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
     )
 
 
-def _recorder(timeline: Timeline) -> schema.Recorder:
+def _recorder(timeline: Timeline, *, unwatched: Sequence[int]) -> schema.Recorder:
     ranks, own = timeline.run.ranks, own_time(timeline)
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
         dropped=sum(rank.dropped for rank in ranks),
         lost=lost(ranks),
         dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
+        unwatched_steps=[list(ends) for ends in in_a_row(unwatched)],
         overhead_seconds=None if own is None else own.total_ns / 1e9,
         overhead_seconds_per_step=None if own is None else own.per_step_ns / 1e9,
         overhead_ratio=None if own is None else own.ratio,

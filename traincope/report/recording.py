@@ -12,7 +12,7 @@ from traincope.report.plain import text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
 from traincope.report.tables import indented
 from traincope.timeline.watching import PROBE, watched
-from traincope.units import count, duration, numbers, share
+from traincope.units import count, duration, numbers, ranges, share
 
 WORTH_A_LINE_PPM = 0.1
 """Of a clock's drift."""
@@ -41,7 +41,8 @@ def lines(document: Document) -> Iterator[Text]:
         return
     yield _counts(recorder)
     yield from _lost(recorder["lost"])
-    yield from _dropped_steps(recorder["dropped_steps"])
+    yield from _left_out(recorder["dropped_steps"], "some rank dropped them")
+    yield from _left_out(recorder["unwatched_steps"], "no collectives were recorded in them (level 0)")
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _as_asked(probe)])
     yield from _partly_watched(document)
@@ -105,12 +106,9 @@ def _own_cost(recorder: Recorder) -> str:
     return f"own cost {duration(seconds * 1e9)} a step ({share(ratio)})"
 
 
-def _dropped_steps(ranges: list[list[int]]) -> Iterator[Text]:
-    if ranges:
-        shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_LINES])
-        more = ", ..." if len(ranges) > MOST_LINES else ""
-        noun = "step" if shown.isdecimal() else "steps"
-        yield text(f"left out of all shares, for some rank dropped them: {noun} {shown}{more}")
+def _left_out(steps: list[list[int]], why: str) -> Iterator[Text]:
+    if steps:
+        yield text(f"left out of all shares, for {why}: {ranges(steps, 'step', most=MOST_LINES)}")
 
 
 def _problems(problems: list[str]) -> Iterator[Text]:
@@ -139,10 +137,10 @@ def _probes(probes: list[Probe]) -> Iterator[Text]:
 
 
 def _partly_watched(document: Document) -> Iterator[Text]:
-    """Shares are of all steps, also of those in which nothing of communication was recorded."""
+    """Where too few steps were watched to tell of them alone, shares are of all, also of those that were not."""
     lowered = [fault for fault in document["faults"] if fault["kind"] == FaultKind.RECORDER_LEVEL]
     steps = [fault["step"] for fault in lowered if WITHOUT_COLLECTIVES in fault["what"] and fault["step"] is not None]
-    if steps and document["comm"]:
+    if steps and document["comm"] and not document["recorder"]["unwatched_steps"]:
         yield text(
             f"at level 0, from step {min(steps)} on, no collectives were recorded: what they took is in forward, "
             "backward and optimizer there, and communication above, a mean over all steps, is less than it was"

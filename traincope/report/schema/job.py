@@ -139,6 +139,8 @@ class Recorder(TypedDict):
     """What else was lost, by the recorders' own counters (`traincope.report.lost`); null: no rank told it."""
     dropped_steps: list[list[int]]
     """[first, last] of steps that some rank lost between others that it has; they are left out of every sum."""
+    unwatched_steps: list[list[int]]
+    """[first, last] of steps in which some rank recorded no collectives, for its level was lowered; likewise."""
     overhead_seconds: float | None
     """What the recorder itself spent in the complete steps, of all ranks together; null: not measured."""
     overhead_seconds_per_step: float | None

@@ -9,13 +9,15 @@ from traincope.report.priced import costly
 from traincope.report.schema import Document, Finding
 from traincope.report.text import facts
 from traincope.report.verdict import where
-from traincope.units import count, numbers, share
+from traincope.units import count, numbers, ranges, share
 from traincope.viewer.components import absent, said, section
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 MOST_RANKS = 8
 """Of a finding, that a link shows."""
+MOST_ROWS = 5
+"""Of steps, told by their first and last."""
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -98,6 +100,9 @@ def _trust(asked: Asked) -> list[str]:
         lines.append(f"the borders of {count(run['guessed_steps'], 'step')} were found from what the training did")
     if run["excluded_steps"]:
         lines.append(f"left out of every sum: {numbers(run['excluded_steps'], 'step')}")
+    if recorder["unwatched_steps"]:
+        unwatched = ranges(recorder["unwatched_steps"], "step", most=MOST_ROWS)
+        lines.append(f"left out of every sum, for no collectives were recorded in them: {unwatched}")
     reason = document["utilization"]["reason"]
     if reason:
         lines.append(f"no MFU: {reason}")
