@@ -1,9 +1,11 @@
 """What the recorder sees of real trainings, held to what was done to them."""
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +84,32 @@ def test_a_late_rank_makes_the_others_wait_on_its_axis_and_itself_not(
     assert a_step(prompt, f"exposed_transfer[{axis}]") < 0.3 * LATE_NS
     assert [straggler.rank for straggler in analysis.stragglers.named] == [LATE_RANK]
     assert analysis.stragglers.named[0].confidence == "high"
+
+
+def train_with_backward_elsewhere(directory: str) -> None:
+    """As on a GPU: there a backward runs on a thread of autograd's own, for which the caller waits."""
+    original = torch.autograd.backward
+
+    def backward(*args: Any, **kwargs: Any) -> None:
+        thread = threading.Thread(target=original, args=args, kwargs=kwargs)
+        thread.start()
+        thread.join()
+
+    torch.autograd.backward = backward
+    try:
+        train(directory, replicated, LATE_NS)
+    finally:
+        torch.autograd.backward = original
+
+
+@pytest.mark.timed
+def test_ddp_stalls_for_a_late_rank_on_whatever_thread_its_backward_runs(two_ranks: Pool, tmp_path: Path) -> None:
+    two_ranks.run(train_with_backward_elsewhere, str(tmp_path / "run"))
+    stalls = [rank.of_kind(Kind.STALL) for rank in traincope.open_run(tmp_path / "run").ranks]
+    waited, hurried = (np.median(each["end_ns"] - each["start_ns"]) for each in stalls)
+    assert [len(each) for each in stalls] == [STEPS + 1] * 2  # once for the order of DDP's buckets
+    assert waited >= 0.9 * LATE_NS
+    assert hurried < 0.5 * LATE_NS
 
 
 @pytest.mark.parametrize("wrap", [sharded, replicated])

@@ -203,15 +203,25 @@ def test_reduce_overhead_training_is_bit_identical(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nccl")
-@pytest.mark.parametrize("wrap", [sharded, lambda: DistributedDataParallel(layers())], ids=["FSDP2", "DDP"])
-def test_a_training_is_bit_identical_and_recorded(tmp_path: Path, wrap: Callable[[], nn.Module]) -> None:
-    """FSDP2 waits by events of its own streams, DDP inside C++: the two ways that no `Work.wait` shows."""
+@pytest.mark.parametrize(
+    ("wrap", "reductions"),
+    [(sharded, 0), (lambda: DistributedDataParallel(layers()), STEPS)],
+    ids=["FSDP2", "DDP"],
+)
+def test_a_training_is_bit_identical_and_recorded(
+    tmp_path: Path, wrap: Callable[[], nn.Module], reductions: int
+) -> None:
+    """FSDP2 waits by events of its own streams, DDP inside C++: the two ways that no `Work.wait` shows.
+
+    DDP's buckets are reduced on autograd's thread of the device, and stall the stream once a backward.
+    """
     train(wrap(), None)
     bare, observed = train(wrap(), None), train(wrap(), tmp_path / "run")
     assert_bitwise_equal(bare, observed)
     rank = only_rank(tmp_path / "run")
     assert failed_hooks(rank) == {}
     assert rank.info.probes["streams"] == "on"
+    assert [stall.name for stall in device_stalls(rank)].count("all_reduce") == reductions
     (ledger,) = traincope.analyze(traincope.open_run(tmp_path / "run")).ledger.ranks
     total = sum(values for values in ledger.terms.values() if values is not None)
     assert np.array_equal(total, ledger.wall_ns)

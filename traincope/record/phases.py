@@ -40,6 +40,7 @@ class Phases:
         self._patches = Patches()
         self._handles: list[Any] = []
         self._depth = _Depth()
+        self._graph_task: Callable[[], int] = lambda: NO_GRAPH_TASK
         self._open_optimizers: dict[int, Slot] = {}
         self._after_backward: list[Callable[[], None]] = []
         self._after_phase: list[Callable[[Phase], None]] = []
@@ -48,8 +49,8 @@ class Phases:
 
     @property
     def in_backward(self) -> bool:
-        """Whether the calling thread is inside a backward call."""
-        return self._depth.backward > 0
+        """Whether the calling thread is inside a backward call, or runs a part of another thread's."""
+        return self._depth.backward > 0 or self._graph_task() != NO_GRAPH_TASK
 
     @property
     def in_forward(self) -> bool:
