@@ -86,6 +86,29 @@ def test_chosen_steps_are_traced_and_no_others(tmp_path: Path) -> None:
     assert not torch._C._autograd._profiler_enabled()
 
 
+def test_a_window_begins_and_ends_with_the_device_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is only queued when a trace ends is not in it; so the device is waited for, outside of it and inside."""
+    waited: list[bool] = []
+    monkeypatch.setattr(windows, "_finish_queued", lambda: waited.append(torch.autograd._profiler_enabled()))
+    with traincope.run(tmp_path / "run", level=3, throttle=None):
+        train(6)
+    assert waited == [False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("initialised", "capturing", "waits"), [(True, False, 1), (True, True, 0), (False, False, 0), (False, True, 0)]
+)
+def test_a_device_is_waited_for_where_one_is_in_use_and_captures_nothing(
+    monkeypatch: pytest.MonkeyPatch, initialised: bool, capturing: bool, waits: int
+) -> None:
+    waited: list[None] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialised)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(None))
+    windows._finish_queued()
+    assert len(waited) == waits
+
+
 def test_at_the_default_level_nothing_is_traced(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", throttle=None):
         train(7)

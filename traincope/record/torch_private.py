@@ -203,7 +203,7 @@ class Kineto:
         self._autograd._enable_profiler(self._config, self._activities)
 
     def stop(self) -> Any:
-        """What was traced; `.save(path)` writes it."""
+        """What was traced; `.save(path)` writes it. Kernels that have not run by now are not in it."""
         return self._autograd._disable_profiler()
 
 

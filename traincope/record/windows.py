@@ -5,6 +5,9 @@ on, or the process runs under Nsight, a window is left out; and one that starts 
 finds the profiler free, for ours then ends early. What Kineto found goes to
 `kernels-step-<n>.json` in the rank's directory.
 
+A window begins and ends with the GPU idle: of kernels that are only queued, those of the step before
+would fall into it, and the step's own last ones would be missing.
+
 The training stands still meanwhile, some 30 us for every operator of the step: torch holds the
 interpreter's lock while it collects and writes a trace, so a thread of ours would change nothing.
 How long it stood is told with the window; a step that is long is left out, and so is every later
@@ -72,6 +75,7 @@ class KernelWindows:
         if why is not None:
             recorder.event("kernel window left out", {"step": step, "why": why})
             return
+        _finish_queued()
         self._kineto.start()
         self._step = step
         self._taken += 1
@@ -89,6 +93,8 @@ class KernelWindows:
         step, self._step = self._step, None
         if step is None or self._recorder is None:
             return
+        if cut_short is None:
+            _finish_queued()
         began_ns = monotonic_ns()
         traced = self._kineto.stop()
         if cut_short is not None:
@@ -106,3 +112,11 @@ class KernelWindows:
             return original(*args, **kwargs)
 
         return prepare
+
+
+def _finish_queued() -> None:
+    """Wait for the GPU, if there is one in use; inside a capture that would spoil the graph."""
+    import torch
+
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize()
