@@ -323,6 +323,45 @@ def test_fsdp_waits_by_an_event_for_a_collective_of_another_stream(
     assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
 
 
+def test_a_collective_that_is_captured_is_waited_for_by_nobody(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """On a stream of its own, as every capture is; what that stream does afterwards is not this collective."""
+    hook, stalls, clock = streams
+    stalls.give_back(stalls.mark())
+    issued, later = issue(recorder), Event()
+    clock.stream, clock.is_capturing = 7, True
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    clock.stream, clock.is_capturing = 0, False
+    later.record(SimpleNamespace(cuda_stream=7))
+    later.wait()
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert device_stalls(recorder) == []
+
+
+def test_an_event_on_a_stream_of_any_device_is_understood(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """`torch.Stream` (torch.accelerator's) has no `cuda_stream`; torch 2.13's tells its handle, older ones nothing."""
+    hook, stalls, clock = streams
+    stalls.give_back(stalls.mark())
+    issued, gathered = issue(recorder), Event()
+    clock.stream = 7
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    clock.stream = 0
+    Event().record(SimpleNamespace())
+    gathered.record(SimpleNamespace(native_handle=7))
+    gathered.wait(SimpleNamespace())
+    gathered.wait(SimpleNamespace(native_handle=0))
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert guarding.failures == {}
+    assert len(device_stalls(recorder)) == 1
+
+
 def monkeypatched_wait(clock: Clock, *, until_ms: float) -> Callable[[Streams, Event], None]:
     """The hooked wait, around an original that ends at `until_ms` of the stream."""
 

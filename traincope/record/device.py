@@ -119,6 +119,10 @@ class DeviceStalls:
             if not self._capturing:
                 self.compute_stream = self._device.current_stream()
 
+    def in_capture(self) -> bool:
+        """Whether what is queued on the current stream does not run, but becomes part of a graph."""
+        return self._device.capturing()
+
     def mark(self) -> Event | None:
         """An event on the compute stream, now; None where another stream is current or captures, or out of events."""
         if self._off or self._device.current_stream() != self.compute_stream:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from traincope.record.collectives import Collectives
-from traincope.record.device import DeviceStalls, Event
+from traincope.record.device import OTHER_DEVICE, DeviceStalls, Event
 from traincope.record.guard import SAMPLED, guard
 from traincope.record.patching import Patches
 from traincope.record.pending import MAX_PENDING, Issued
@@ -76,7 +76,7 @@ class Streams:
             self._stalls.close(before, issued)
             return
         self._stalls.give_back(before)
-        if issued.fields[-1] == SYNCHRONOUS and stream != self._stalls.compute_stream:
+        if issued.fields[-1] == SYNCHRONOUS and stream != self._stalls.compute_stream and not self._stalls.in_capture():
             self._newest[stream] = issued
 
     # -- events ---------------------------------------------------------------------------------
@@ -131,4 +131,8 @@ class Streams:
         self._stalls.close(*stall)
 
     def _raw(self, stream: Any) -> int:
-        return int(self._current_stream(self._current_device()) if stream is None else stream.cuda_stream)
+        """From torch 2.13 on events take the device-generic streams as well."""
+        if stream is None:
+            return int(self._current_stream(self._current_device()))
+        handle = getattr(stream, "cuda_stream", None)
+        return int(getattr(stream, "native_handle", OTHER_DEVICE) if handle is None else handle)
