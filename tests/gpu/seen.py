@@ -70,9 +70,10 @@ def gaps_between_spins(trace: Path) -> list[float]:
 def flight_recorder_milliseconds(operation: str, *, count: int) -> list[float]:
     """Durations of the newest `count` collectives, once the watchdog has timed them."""
     native: Any = torch._C._distributed_c10d
+    dump = getattr(native, "_dump_nccl_trace_json", None) or native._dump_fr_trace_json
     deadline = time.monotonic() + RETIRED_WITHIN_SECONDS
     while True:
-        dumped = json.loads(native._dump_nccl_trace_json())
+        dumped = json.loads(dump())
         entries = [entry for entry in dumped["entries"] if operation in entry["profiling_name"]][-count:]
         durations = [entry.get("duration_ms") for entry in entries]
         if len(durations) == count and None not in durations:

@@ -1,6 +1,7 @@
 """Every operation NCCL has for a rank alone, and gloo's with CUDA tensors."""
 
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,12 +117,17 @@ def test_a_hundred_and_more_synchronous_collectives_switch_no_hook_off(tmp_path:
 
 
 def wait_for_a_late_rank(directory: str) -> float:
-    """Gloo stages CUDA tensors through the host: its wait blocks the host, then the stream."""
+    """Gloo stages CUDA tensors through the host: its wait blocks the host, then the stream.
+
+    The ranks meet right before one is late: starting a run takes one of them longer, that which starts the agent.
+    """
+    warnings.simplefilter("default")  # what torch warns of on some machine is no failure of ours
     torch.cuda.set_device(0)
     one = torch.ones(1 << 20, device="cuda")
     dist.all_reduce(one)
     with traincope.run(directory, throttle=None) as run:
         run.step()
+        dist.barrier()
         if dist.get_rank() == 1:
             time.sleep(LATE_NS / 1e9)
         dist.all_reduce(one, async_op=True).wait()
