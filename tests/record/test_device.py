@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import thread_time_ns
+from time import monotonic_ns, thread_time_ns
 from types import SimpleNamespace
 
 import pytest
@@ -250,6 +250,39 @@ def test_a_busy_anchor_stream_delays_the_records_and_spins_not(recorder: Recorde
     clock.done_ms = 6.0
     assert stalls.resolve() == 1
     stalls.stop()
+
+
+class LateEvent(FakeEvent):
+    """It happens 5 ms after it was made, of real time."""
+
+    LATE_NS = 5_000_000
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.at_ms, self.happens_ns = 0.0, monotonic_ns() + self.LATE_NS
+
+    def query(self) -> bool:
+        return monotonic_ns() >= self.happens_ns
+
+
+def test_an_anchor_that_shares_its_queue_with_the_training_is_watched_until_it_happens(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is with CUDA_DEVICE_MAX_CONNECTIONS=1, where it stands behind whatever is queued."""
+    clock, anchors = Clock(), list[LateEvent]()
+    device = FakeDevice(clock)
+    monkeypatch.setattr(device, "make_anchor", lambda: anchors.append(LateEvent(clock)) or anchors[-1])
+    stalls = stalls_on(device)
+    stalls.close(stalls.mark(), issue(recorder))
+    deadline_ns = monotonic_ns() + 10_000_000_000
+    while not stalls.resolve() and monotonic_ns() < deadline_ns:
+        pass
+    recorder.settle(True)
+    (rank,) = traincope.open_run(recorder.run).run.ranks  # type: ignore[arg-type]
+    (start_ns,) = (
+        int(r["start_ns"]) for thread in rank.threads for r in rank.thread(thread) if r["flags"] & Flag.DEVICE
+    )
+    assert abs(start_ns - anchors[-1].happens_ns) <= devices.ANCHOR_TOLERANCE_NS
 
 
 class Event:

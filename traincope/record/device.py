@@ -31,6 +31,11 @@ ANCHOR_INTERVAL_NS = 10_000_000_000
 """`elapsed_time` is a float32 of milliseconds: after 10 s its last digit is still a microsecond."""
 ANCHOR_TOLERANCE_NS = 200_000
 """How wide the moment of an anchor may be on the host's clock."""
+ANCHOR_PATIENCE_NS = 20_000_000
+"""How long a look watches for an anchor to happen. Streams share queues of the device, all of them a single one under
+CUDA_DEVICE_MAX_CONNECTIONS=1: then an anchor's own stream is idle, and it happens only behind all that is queued."""
+ANCHOR_PAUSE_SECONDS = 100e-6
+"""Between two questions, once it has not happened at once."""
 
 DRIVER = "libcuda.so.1"
 CAPTURE_MODE_RELAXED = 2
@@ -100,6 +105,8 @@ class DeviceStalls:
         self._waiting: deque[_Bracket] = deque()
         self._capturing = False
         self._anchor: _Anchor | None = None
+        self._awaited: Event | None = None
+        """What is to be the next anchor, and had not happened when it was last looked at."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
 
@@ -189,15 +196,23 @@ class DeviceStalls:
         return True
 
     def _keep_anchor(self) -> None:
-        now = monotonic_ns()
-        if self._anchor is not None and now - self._anchor.at_ns < ANCHOR_INTERVAL_NS:
+        """An anchor's moment lies between the last question that found it not yet happened, and the first that did."""
+        began_ns = not_yet_ns = monotonic_ns()
+        if self._anchor is not None and began_ns - self._anchor.at_ns < ANCHOR_INTERVAL_NS:
             return
-        before_ns = monotonic_ns()
-        event = self._device.make_anchor()
+        if self._awaited is None or self._awaited.query():  # between two looks, unseen
+            self._awaited = self._device.make_anchor()
+        event, asked_ns = self._awaited, monotonic_ns()
         while not event.query():
-            if monotonic_ns() - before_ns > ANCHOR_TOLERANCE_NS:
+            watched_ns, not_yet_ns = asked_ns - began_ns, asked_ns
+            if watched_ns > ANCHOR_PATIENCE_NS:
                 return
-        self._anchor = _Anchor(event, (before_ns + monotonic_ns()) // 2)
+            if watched_ns > ANCHOR_TOLERANCE_NS and self._stopped.wait(ANCHOR_PAUSE_SECONDS):
+                return
+            asked_ns = monotonic_ns()
+        happened_ns, self._awaited = monotonic_ns(), None
+        if happened_ns - not_yet_ns <= ANCHOR_TOLERANCE_NS:
+            self._anchor = _Anchor(event, (not_yet_ns + happened_ns) // 2)
 
     def _write(self, bracket: _Bracket, anchor: _Anchor) -> None:
         name, group, sequence, peer, tag, num_bytes, flags = bracket.issued.fields
