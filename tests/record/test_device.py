@@ -226,6 +226,17 @@ def test_a_wait_of_another_stream_is_no_stall_until_that_one_computes(stalls_on:
     stalls.stop()
 
 
+def test_a_training_that_never_computes_on_the_default_stream_has_stalls_too(stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    clock.stream = 7
+    stalls = stalls_on(FakeDevice(clock))
+    stalls.choose_stream()
+    assert stalls.mark() is None
+    stalls.choose_stream()
+    assert stalls.mark() is not None
+    stalls.stop()
+
+
 def test_a_thread_that_would_spoil_captures_asks_for_nothing_and_says_so(
     recorder: Recorder, stalls_on: MakeStalls
 ) -> None:

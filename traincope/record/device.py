@@ -98,6 +98,8 @@ class DeviceStalls:
         self._device = device
         self.compute_stream = DEFAULT_STREAM
         """The stream that was current between the last two steps; what waits on another delays no computing."""
+        self._used = False
+        """Whether the training has used the device: nothing may be asked of it before."""
         self._started = False
         self._off = False
         self._free: deque[Event] = deque()
@@ -121,7 +123,7 @@ class DeviceStalls:
 
     def choose_stream(self) -> None:
         """Between two steps: the stream that is current there is the one that computes."""
-        if self._started and not self._off:
+        if self._used and not self._off:
             self._capturing = self._device.capturing()
             if not self._capturing:
                 self.compute_stream = self._device.current_stream()
@@ -132,7 +134,10 @@ class DeviceStalls:
 
     def mark(self) -> Event | None:
         """An event on the compute stream, now; None where another stream is current or captures, or out of events."""
-        if self._off or self._device.current_stream() != self.compute_stream:
+        if self._off:
+            return None
+        self._used = True
+        if self._device.current_stream() != self.compute_stream:
             return None
         self._capturing = self._device.capturing()
         if self._capturing:
