@@ -138,3 +138,20 @@ def test_what_waits_on_a_side_stream_stalls_nobody_until_the_compute_stream_join
     rank = only_rank(tmp_path / "run")
     assert failed_hooks(rank) == {}
     assert [stall.name for stall in device_stalls(rank)] == ["all_gather"] * REPEATS
+
+
+@pytest.mark.usefixtures("nccl")
+def test_a_training_on_a_stream_of_its_own_has_stalls_from_its_second_step_on(tmp_path: Path) -> None:
+    source = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    torch.cuda.synchronize()
+    with traincope.run(tmp_path / "run", throttle=None) as run, torch.cuda.stream(torch.cuda.Stream()):
+        gather_into(target, source)
+        run.step()
+        for _ in range(REPEATS):
+            gather_into(target, source)
+        torch.cuda.synchronize()
+        time.sleep(0.1)
+    rank = only_rank(tmp_path / "run")
+    assert failed_hooks(rank) == {}
+    assert [stall.name for stall in device_stalls(rank)] == ["all_gather"] * REPEATS

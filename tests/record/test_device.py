@@ -385,6 +385,22 @@ def test_a_collective_that_is_captured_is_waited_for_by_nobody(
     assert device_stalls(recorder) == []
 
 
+def test_a_stream_that_computes_by_now_is_not_waited_for_by_itself(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    hook, stalls, clock = streams
+    clock.stream = 7
+    issued, later = issue(recorder), Event()
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    stalls.choose_stream()
+    later.record()
+    later.wait()
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert device_stalls(recorder) == []
+
+
 def test_an_event_on_a_stream_of_any_device_is_understood(
     recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
 ) -> None:

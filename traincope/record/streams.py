@@ -110,7 +110,8 @@ class Streams:
         """An event holds the newest collective before it; recorded anew elsewhere it holds that no more."""
         key = id(event)
         self._behind.pop(key, None)
-        issued = self._newest.get(self._raw(stream))
+        handle = self._raw(stream)
+        issued = None if handle == self._stalls.compute_stream else self._newest.get(handle)
         if issued is None:
             return
         if len(self._behind) >= MAX_PENDING:
