@@ -278,6 +278,7 @@ def document() -> schema.Document:
             },
             "evaluation_ns": 0,
             "evaluation_ratio": 0.0,
+            "device_stalls": None,
             "cost": {
                 "wall_rank_hours": 600 * MS / HOUR_NS,
                 "rank_hours": {

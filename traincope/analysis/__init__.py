@@ -25,6 +25,7 @@ from traincope.analysis.contention import Contention
 from traincope.analysis.cost import Cost, cost, price_of, rank_hours
 from traincope.analysis.coverage import OwnTime, dropped_steps, guessed_steps, in_a_row, own_time
 from traincope.analysis.critical_path import CriticalPath, Segment, StepPath
+from traincope.analysis.device_stalls import DeviceStall
 from traincope.analysis.diff import Basis, Diff, Judgement, Moved, diff
 from traincope.analysis.diff_settings import Difference
 from traincope.analysis.experts import ExpertLoads, LayerLoad
@@ -57,6 +58,7 @@ __all__ = [
     "Contention",
     "Cost",
     "CriticalPath",
+    "DeviceStall",
     "Diff",
     "Difference",
     "ExpertLoads",

@@ -20,6 +20,7 @@ from traincope.analysis.call_sites import RankCalls, rank_calls
 from traincope.analysis.comm import AxisOperation, communication
 from traincope.analysis.coverage import LeftOut, left_out
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
+from traincope.analysis.device_stalls import DeviceStall, device_stalls
 from traincope.analysis.endings import endings
 from traincope.analysis.experts import ExpertLoads, expert_loads
 from traincope.analysis.fault_stream import fault_stream
@@ -78,6 +79,8 @@ class Analysis:
     """None: the training logged nothing of experts."""
     goodput: Goodput | None = None
     """None: no step was begun."""
+    device_stalls: tuple[DeviceStall, ...] | None = None
+    """None: nobody computed on a GPU, and the ledger has all there is."""
     kernels: Kernels | None = None
     """None: no kernel trace was recorded or imported."""
     gpu_partition: tuple[GpuPartition, ...] = ()
@@ -171,6 +174,7 @@ def _analysis(
         memory=used,
         experts=experts,
         goodput=job,
+        device_stalls=device_stalls(timeline, ledger),
         kernels=kernels(timeline),
         gpu_partition=gpus,
         verdict=verdict(

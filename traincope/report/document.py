@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from traincope.analysis import (
     Analysis,
     Bubble,
+    DeviceStall,
     ExpertLoads,
     Fault,
     Goodput,
@@ -58,7 +59,7 @@ def _document(analysis: Analysis) -> schema.Document:
         schema_version=schema.SCHEMA_VERSION,
         run=_run(analysis),
         verdict=[finding_of(finding, wall_ns=ledger.wall_ns) for finding in analysis.verdict],
-        ledger=_ledger(ledger, costs(analysis)) if counted else None,
+        ledger=_ledger(ledger, costs(analysis), analysis.device_stalls) if counted else None,
         utilization=_utilization(analysis.utilization, analysis.experts),
         comm=operations(analysis.comm) or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
@@ -104,7 +105,7 @@ def _run(analysis: Analysis) -> schema.Run:
     )
 
 
-def _ledger(ledger: Ledger, cost: schema.Cost) -> schema.Ledger:
+def _ledger(ledger: Ledger, cost: schema.Cost, on_device: Sequence[DeviceStall] | None) -> schema.Ledger:
     return schema.Ledger(
         ranks=[_rank_ledger(rank, order=ledger.order) for rank in ledger.ranks],
         wall_ns=ledger.wall_ns,
@@ -115,8 +116,14 @@ def _ledger(ledger: Ledger, cost: schema.Cost) -> schema.Ledger:
         waterfall={term: ledger.share(term) for term in ledger.order},
         evaluation_ns=ledger.evaluation_ns,
         evaluation_ratio=ledger.evaluation_ratio,
+        device_stalls=None if on_device is None else [_device_stall(one, ledger.wall_ns) for one in on_device],
         cost=cost,
     )
+
+
+def _device_stall(stall: DeviceStall, wall_ns: int) -> schema.DeviceStall:
+    ratio = stall.total_ns / wall_ns
+    return schema.DeviceStall(axis=stall.axis, count=stall.count, total_ns=stall.total_ns, ratio=ratio)
 
 
 def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedger:

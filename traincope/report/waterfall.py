@@ -12,7 +12,7 @@ from traincope.palette import colour
 from traincope.report.bars import bar
 from traincope.report.plain import text
 from traincope.report.priced import costly
-from traincope.report.schema import Cost, Ledger
+from traincope.report.schema import Cost, DeviceStall, Ledger
 from traincope.report.tables import indented
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
 
@@ -78,11 +78,22 @@ def _costs(cost: Cost, term: str | None) -> Iterator[str]:
         yield money(cost["wall_money"] if term is None else cost["money"][term])
 
 
+def on_device(stalls: list[DeviceStall], *, rank_steps: int) -> str:
+    """What the GPUs measured of what the ledger cannot see: its exposed communication is the host's."""
+    host = "these are the host's times, which queues work ahead of its GPUs"
+    if not stalls:
+        return f"{host}; a stall of their compute streams for communication was not recorded"
+    each = [f"{one['axis']} {duration(one['total_ns'] / rank_steps)} ({share(one['ratio'])})" for one in stalls]
+    return f"{host}; their compute streams stood still a step for communication: {', '.join(each)}"
+
+
 def notes(ledger: Ledger) -> Iterator[Text]:
     """What the shares do not tell: evaluation, terms nothing here can see, transfers that may be waiting."""
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
         yield text(f"evaluation: {per_rank} beside the steps ({of_run} of the run)")
+    if ledger["device_stalls"] is not None:
+        yield text(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"]))
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
     if unseen:
         yield text(f"not visible here, so within unattributed: {', '.join(unseen)}", style="dim")

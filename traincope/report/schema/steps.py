@@ -45,6 +45,14 @@ class Cost(TypedDict):
     """By cause, the largest first. They may overlap, with each other and with terms: no sum is meant."""
 
 
+class DeviceStall(TypedDict):
+    axis: str
+    count: int
+    total_ns: int
+    ratio: float
+    """Share of the wall time of the counted steps."""
+
+
 class Ledger(TypedDict):
     ranks: list[RankLedger]
     wall_ns: int
@@ -61,6 +69,10 @@ class Ledger(TypedDict):
     """Of all ranks in the whole run; in no term and no wall time."""
     evaluation_ratio: float
     """Its share of the time that was recorded."""
+    device_stalls: list[DeviceStall] | None
+    """How long the GPUs' compute streams stood still for communication, the longest first; the terms are the host's,
+    which queues work ahead of them. null: nobody computed on a GPU.
+    """
     cost: Cost
 
 

@@ -14,6 +14,7 @@ from traincope.plain import short
 from traincope.report.losses import PRICE, SCOPES, cause, largest, lead
 from traincope.report.priced import costly
 from traincope.report.schema import Document
+from traincope.report.waterfall import on_device
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, linked, parameter, section, table
 from traincope.viewer.numbers import number
@@ -38,6 +39,7 @@ def render(asked: Asked) -> Sequence[Component]:
             asked.graph(waterfall(shares, step_ns=step_ns), id=linked("term")),
             note=f"a step is {duration(step_ns)}, mean; click a bar for the steps and ranks behind it",
         ),
+        *_on_device(asked),
         *_behind(asked, analysis, ranks, behind),
         section(
             "Step by step",
@@ -50,6 +52,13 @@ def render(asked: Asked) -> Sequence[Component]:
         ),
         *_losses(asked),
     ]
+
+
+def _on_device(asked: Asked) -> Sequence[Component]:
+    ledger = asked.document["ledger"]
+    if ledger is None or ledger["device_stalls"] is None:
+        return []
+    return [html.P(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"]))]
 
 
 def _why_not(asked: Asked) -> str:
