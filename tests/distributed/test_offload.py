@@ -84,8 +84,8 @@ def test_nothing_offloaded_is_sixteen_bytes_a_number_of_the_shard(kept: Peaks) -
 @pytest.mark.parametrize(
     ("parameters", "optimizer", "in_passes", "in_update"),
     [
-        ("file", "none", 4 * WHOLE, 4 * WHOLE),
-        ("none", "file", 8 * WHOLE, 8 * (WHOLE - ENDS)),
+        pytest.param("file", "none", 4 * WHOLE, 4 * WHOLE, marks=pytest.mark.sweep),
+        pytest.param("none", "file", 8 * WHOLE, 8 * (WHOLE - ENDS), marks=pytest.mark.sweep),
         ("file", "file", 12 * WHOLE, 4 * WHOLE + 8 * (WHOLE - ENDS)),
     ],
 )

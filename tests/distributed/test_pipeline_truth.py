@@ -36,8 +36,8 @@ LATE = [
     Case(schedule="gpipe", shape=TWO, slow_stage=1, late=2.0),
 ]
 
-LONG = EQUAL[3]
-"""`tests.truth.bubble` has it, and more."""
+USUAL = (EQUAL[1], EQUAL[4], SLOW[1], LATE[1])
+"""`tests.truth.bubble` has the others, and more."""
 
 
 def named(case: Case) -> str:
@@ -99,7 +99,7 @@ def test_a_sleeper_counts_what_is_later_than_half_a_millisecond() -> None:
 @pytest.mark.timed
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(one, marks=[pytest.mark.sweep] if one is LONG else []) for one in EQUAL + SLOW + LATE],
+    [pytest.param(one, marks=[] if one in USUAL else [pytest.mark.sweep]) for one in EQUAL + SLOW + LATE],
     ids=named,
 )
 def test_schedule_imbalance_and_jitter_are_measured_within_a_point(

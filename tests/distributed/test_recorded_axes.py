@@ -82,6 +82,7 @@ def test_tensor_parallelism_alone(two_ranks: Pool, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("mode", "again"), [("selective", 0), ("full", 1)])
 def test_what_recomputation_sends_again(two_ranks: Pool, tmp_path: Path, mode: str, again: int) -> None:
     """Full: a block's two gathers, and the reduction inside it; backward needs nothing behind its last product."""
@@ -133,6 +134,7 @@ def test_shards_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> No
     }
 
 
+@pytest.mark.sweep
 def test_replicas_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> None:
     """Each block's gradients, and those of the ends, are summed over `dp` as they appear; nothing is gathered there."""
     table = recorded(four_ranks, tmp_path, ParallelConfig(dp=2, tp=2))
