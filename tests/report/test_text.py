@@ -229,6 +229,7 @@ def test_communication_of_some_steps_alone_is_said_to_be_less_than_it_was() -> N
     lowered["faults"] = [fault("recorder_level", step=20, what=why)]
     lowered["recorder"]["unwatched_steps"] = [[20, 79]]
     assert said not in shown(lowered, width=300), "they are in no share"
+    assert " steps and 60 more at level 0, median step" in shown(lowered, width=300)
     lowered["recorder"]["unwatched_steps"], lowered["comm"] = [], []
     assert said not in shown(lowered, width=300)
 

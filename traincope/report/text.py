@@ -88,6 +88,12 @@ def _head(document: Document) -> Iterator[RenderableType]:
     yield text(", ".join(facts(document)))
 
 
+def steps(document: Document) -> str:
+    """Those that count, and how many more do not, for no collectives were recorded in them."""
+    unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
+    return count(document["run"]["steps"], "step") + (f" and {unwatched:,} more at level 0" if unwatched else "")
+
+
 def facts(document: Document) -> Iterator[str]:
     """How large the run is, and how long its steps; of which ranks there are traces, where it was imported."""
     run, kernels = document["run"], document["kernels"]
@@ -97,7 +103,7 @@ def facts(document: Document) -> Iterator[str]:
         return
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
-    yield count(run["steps"], "step")
+    yield steps(document)
     if run["step_ns"] is not None:
         yield f"median step {duration(run['step_ns'])}"
     if run["attempts"] > 1:

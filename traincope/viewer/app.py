@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 from flask import Response, abort, request
 
 from traincope.errors import TraincopeError
+from traincope.report.text import steps
 from traincope.units import count, duration
 from traincope.viewer.components import absent, parameter, said
 from traincope.viewer.drawing import shares_at
@@ -205,7 +206,7 @@ def _in_brief(opened: Opened) -> str:
     if opened.document is None:
         return opened.problem or "being read"
     run = opened.document["run"]
-    facts = [count(run["world_size"], "rank"), count(run["steps"], "step")]
+    facts = [count(run["world_size"], "rank"), steps(opened.document)]
     if run["end"] is not None:
         facts.append(duration(run["end"] - run["start"]))
     if opened.growing:
