@@ -371,7 +371,8 @@ def test_without_pyarrow_segments_stay_and_it_is_said_once(
         agent.run()
         assert [tail.index for tail in agent._tails[0].full_segments()] == [0, 1]
         agent._tidy()
-        assert list(agent._tails[0].segments) == [(MAIN, 2), (MAIN, 3)]  # the others are read no more
+        left = [key for key in agent._tails[0].segments if key[0] == MAIN]  # a collector on another thread has its own
+        assert left == [(MAIN, 2), (MAIN, 3)], "the others are read no more"
     assert caplog.text.count("pip install") == 1
     assert len(list(rank_of(tmp_path / "run").glob("*.seg"))) == 4
 
