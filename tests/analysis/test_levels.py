@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.timeline.build import Row, collective, group, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
 from traincope.events import Flag, Kind
@@ -61,5 +63,8 @@ def test_too_few_watched_steps_and_all_count() -> None:
 def test_what_a_training_calls_by_that_name_says_nothing() -> None:
     told = recorded(0, changed(1, 750, flags=Flag.GIVEN), watched=range(12), levels=[(1, 0)])
     assert found(told)[0] == ()
-    odd = replace(recorded(0, changed(1, 750), watched=range(12), levels=[]), details={1: {"level": "?"}})
-    assert found(odd)[0] == ()
+
+
+@pytest.mark.parametrize("details", [{}, {"level": 0}, {"level": None, "was": 1}, {"level": "0", "was": "?"}])
+def test_a_damaged_file_of_details_says_nothing(details: dict[str, object]) -> None:
+    assert found(replace(recorded(0, changed(1, 750), watched=range(12), levels=[]), details={1: details}))[0] == ()

@@ -30,15 +30,16 @@ def _below(timeline: Timeline, rank: RankTimeline) -> Iterator[tuple[int, int]]:
     """From when until when; a run that was at level 0 all the time says nothing of it."""
     details = next(one.details for one in timeline.run.ranks if one.rank == rank.rank)
     since_ns = 0
-    level: int | None = None
+    level = WATCHED_FROM
     for event in own_events(rank.main):
         told = details.get(int(event["group"]), {})
-        if rank.name(int(event["name"])) != RECORDER_LEVEL or not {"level", "was"} <= told.keys():
-            continue
-        if int(told["was"]) < WATCHED_FROM <= int(told["level"]):
+        was, now = told.get("was"), told.get("level")
+        if rank.name(int(event["name"])) != RECORDER_LEVEL or type(was) is not int or type(now) is not int:
+            continue  # not its own, or from a damaged file
+        if was < WATCHED_FROM <= now:
             yield since_ns, int(event["start_ns"])
-        elif int(told["level"]) < WATCHED_FROM <= int(told["was"]):
+        elif now < WATCHED_FROM <= was:
             since_ns = int(event["start_ns"])
-        level = int(told["level"])
-    if level is not None and level < WATCHED_FROM:
+        level = now
+    if level < WATCHED_FROM:
         yield since_ns, END_OF_TIME_NS
