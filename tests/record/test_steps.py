@@ -1,5 +1,6 @@
 """Where steps begin and end, told and guessed."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,8 +11,9 @@ from traincope.record.writer import Shared, ThreadWriter
 from traincope.store.segments import read_segment
 
 
+@dataclass
 class Optimizer:
-    """One, or a model, as far as steps know it."""
+    """One, or a model, as far as steps know it; all alike, and none hashable."""
 
 
 FIRST, SECOND = Optimizer(), Optimizer()

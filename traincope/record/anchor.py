@@ -1,6 +1,6 @@
 """Which of several optimizers ends a step, where a training has more than one, or one after the other."""
 
-from weakref import WeakSet, ref
+from weakref import ref
 
 ENOUGH = 2
 """So many steps tell who steps along with it, and so many without it tell that a newcomer has taken its place."""
@@ -17,8 +17,8 @@ class Anchor:
     def __init__(self) -> None:
         self._owner: ref[object] | None = None
         self._steps = 0
-        self._companions: WeakSet[object] = WeakSet()
-        """Others that stepped before the anchor did so again."""
+        self._companions: dict[int, ref[object]] = {}
+        """Others that stepped before the anchor did so again, by identity: an optimizer need not be hashable."""
         self._newcomer: ref[object] | None = None
         self._alone = 0
         """Steps of the newcomer since the anchor's last."""
@@ -32,14 +32,15 @@ class Anchor:
             return True
         if anchor is None or self._replaced_by(owner):
             self._owner, self._newcomer, self._steps = ref(owner), None, 1
-            self._companions = WeakSet()
+            self._companions.clear()
             return True
         return False
 
     def _replaced_by(self, owner: object) -> bool:
         if self._steps < ENOUGH:
-            self._companions.add(owner)
-        if owner in self._companions:
+            self._companions[id(owner)] = ref(owner)
+        companion = self._companions.get(id(owner))
+        if companion is not None and companion() is owner:
             return False
         if self._newcomer is None:
             self._newcomer, self._alone = ref(owner), 0
