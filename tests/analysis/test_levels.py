@@ -55,9 +55,14 @@ def test_a_step_counts_on_no_rank_where_one_did_not_watch_it() -> None:
     assert found(recorded(0, watched=range(12), levels=[]), lowered)[0] == (10, 11)
 
 
-def test_too_few_watched_steps_and_all_count() -> None:
-    lowered = recorded(0, changed(1, 500), watched=range(5), levels=[(1, 0)])
-    assert found(lowered) == ((), {"exposed_transfer[fsdp]": 4 * 40})
+def test_where_no_step_but_the_first_was_watched_none_is_left_out() -> None:
+    assert found(recorded(0, changed(1, 150), watched=range(1), levels=[(1, 0)])) == ((), {})
+    assert found(recorded(0, changed(1, 250), watched=range(2), levels=[(1, 0)]))[0] == tuple(range(2, 12))
+
+
+def test_a_level_that_is_lowered_after_the_last_step_leaves_none_out() -> None:
+    lowered = recorded(0, changed(1, 1_200), watched=range(12), levels=[(1, 0)])
+    assert found(lowered) == ((), {"exposed_transfer[fsdp]": 11 * 40})
 
 
 def test_what_a_training_calls_by_that_name_says_nothing() -> None:

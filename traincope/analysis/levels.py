@@ -8,15 +8,13 @@ from traincope.timeline import RankTimeline, Timeline
 
 WATCHED_FROM = 1
 """The lowest level at which collectives are recorded."""
-ENOUGH = 5
-"""So many watched steps, and the shares are theirs alone; of fewer, all steps tell more, without communication."""
 END_OF_TIME_NS = 1 << 62
 
 
 def unwatched_steps(timeline: Timeline, *, among: frozenset[int]) -> frozenset[int]:
-    """Those `among` these steps in which some rank was below `WATCHED_FROM`, in a run that has ENOUGH others."""
+    """Those `among` these steps in which some rank was below `WATCHED_FROM`; none where there are no others."""
     found = frozenset(number for rank in timeline.ranks for number in _unwatched(timeline, rank)) & among
-    return found if len(among - found) >= ENOUGH else frozenset()
+    return found if found < among else frozenset()
 
 
 def _unwatched(timeline: Timeline, rank: RankTimeline) -> Iterator[int]:

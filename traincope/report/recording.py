@@ -20,8 +20,6 @@ MOST_LINES = 5
 """More unclean ends or unreadable things than this are counted, not listed; JSON has them all."""
 
 ON = "on"
-WITHOUT_COLLECTIVES = "-> 0: "
-"""In what is said of a change of the recorder's level: of level 0."""
 
 
 def recording(document: Document) -> Iterator[RenderableType]:
@@ -45,7 +43,6 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _left_out(recorder["unwatched_steps"], "no collectives were recorded in them (level 0)")
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _as_asked(probe)])
-    yield from _partly_watched(document)
     yield from _watched_otherwise(recorder["probes"])
     yield from _guessed(document["run"])
     yield from _excluded(document["run"])
@@ -134,17 +131,6 @@ def _probes(probes: list[Probe]) -> Iterator[Text]:
         where = f"of rank{'s' if len(ranks) > 1 else ''} {numbers(ranks)}"
         how = "on" if state.startswith(f"{ON}, ") else "off"
         yield text(f"{which} {how}, {where}: {state.removeprefix(f'{how}: ').removeprefix(f'{how}, ')}")
-
-
-def _partly_watched(document: Document) -> Iterator[Text]:
-    """Where too few steps were watched to tell of them alone, shares are of all, also of those that were not."""
-    lowered = [fault for fault in document["faults"] if fault["kind"] == FaultKind.RECORDER_LEVEL]
-    steps = [fault["step"] for fault in lowered if WITHOUT_COLLECTIVES in fault["what"] and fault["step"] is not None]
-    if steps and document["comm"] and not document["recorder"]["unwatched_steps"]:
-        yield text(
-            f"at level 0, from step {min(steps)} on, no collectives were recorded: what they took is in forward, "
-            "backward and optimizer there, and communication above, a mean over all steps, is less than it was"
-        )
 
 
 def _watched_otherwise(probes: list[Probe]) -> Iterator[Text]:
