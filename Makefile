@@ -1,6 +1,6 @@
 # Everything sets itself up: `make demo` and `make test` work on a fresh machine with Python >= 3.11.
-# PIP_ARGS goes to pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu" where
-# your index has only the CUDA build of torch.
+# pip receives PIP_ARGS. If your index has only the CUDA build of torch, give
+# PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu".
 
 PYTHON ?= python3
 PIP_ARGS ?=
@@ -10,26 +10,37 @@ READY := $(VENV)/.ready
 
 export OMP_NUM_THREADS ?= 1
 
-# What is measured shares its cores with no agent.
+# Tests start hundreds of processes. Without bytecode files, each of them would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# An agent would disturb these measurements.
 bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: export TRAINCOPE_AGENT := off
 
-# The release of torch that `make compat` tries.
+# The release of torch that `make compat` tests.
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test programs test-engine test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy metrics-table dashboards pictures clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy metrics-table dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
 
 test: setup programs
-	@$(BIN)/python -m pytest -q tests
+	@$(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder tests
+
+# SECONDS=600 runs for 600 seconds; SEED=7 runs one round with that seed.
+fuzz: setup
+	@SECONDS='$(SECONDS)' SEED='$(SEED)' $(BIN)/python -m tests.fuzz
+
+# Run it on an idle machine.
+test-timing: setup
+	$(BIN)/python -m pytest -q -m timing tests
 
 test-engine: setup
-	@$(BIN)/python -m pytest -q -m sweep tests
-	@$(BIN)/python -m tests.distributed.sweep
+	@$(BIN)/python -m pytest -q -m 'sweep and not timing' tests
+	@$(BIN)/python -m tests.distributed.sweep.sweep
 
-# BIN=/path/to/venv/bin takes that environment as it is: nothing is installed.
+# BIN=/path/to/venv/bin uses that environment and installs nothing.
 test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
 	@$(BIN)/python -m pytest tests/gpu
 
@@ -38,7 +49,7 @@ compat:
 	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
 	@$(COMPAT)/bin/python -m tests.compat
 
-# What some tests run for real; where it may not be installed they skip, and say so (with CI=true they fail).
+# Programs that some tests run. Without them, these tests skip with a reason; with CI=true they fail.
 PROGRAMS := prometheus promtool prometheus-alertmanager chromium
 PACKAGES := prometheus prometheus-alertmanager chromium
 
@@ -49,7 +60,7 @@ programs:
 	  echo "installing $(PACKAGES) from Debian (once)"; \
 	  apt-get update -qq > /dev/null && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) > /dev/null || \
-	  echo "they could not be installed: the tests that need them do not run"; \
+	  echo "the installation failed: the tests that need these programs skip"; \
 	else echo "some tests will skip: they need Debian's $(PACKAGES)"; fi
 
 check: setup
@@ -103,22 +114,22 @@ bench-ingest: setup
 	$(BIN)/python -m tests.bench.ingest
 
 truth-bubble: setup
-	$(BIN)/python -m tests.truth.bubble
+	$(BIN)/python -m tests.truth.pipelines.bubble
 
 truth-clocks: setup
-	$(BIN)/python -m tests.truth.clocks
+	$(BIN)/python -m tests.truth.machines.clocks
 
 truth-flops: setup
-	$(BIN)/python -m tests.truth.flops
+	$(BIN)/python -m tests.truth.formulas.flops
 
 truth-plan: setup
-	$(BIN)/python -m tests.truth.published
+	$(BIN)/python -m tests.truth.formulas.published
 
 accuracy: setup
 	$(BIN)/python -m tests.truth.accuracy
 
 metrics-table: setup
-	@$(BIN)/python -c "from traincope_exporters.documentation import write; write('docs/METRICS.md')"
+	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"
 
 dashboards: setup
 	$(BIN)/traincope dashboards build

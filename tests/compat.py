@@ -1,8 +1,8 @@
-"""What the recorder sees under the torch that runs this: `python -m tests.compat` (or `make compat TORCH=2.6.0`).
+"""Check the recorder under the installed torch: `python -m tests.compat` (or `make compat TORCH=2.6.0`).
 
-Two gloo processes train DDP with accumulation, call one of each operation, and run a pipeline. A
-table says what was seen of it, and which probes are on. Exit code 1 where something that must work
-does not; a pipeline this torch cannot run is shown, and fails nothing.
+Two gloo processes train DDP with accumulation, call each operation once, and run a pipeline. A table shows what was
+recorded, and which probes are on. Exit code 1 if something fails that must work; a pipeline that this torch cannot run
+is shown and is not a failure.
 """
 
 import platform
@@ -21,8 +21,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import traincope
-from tests.distributed.pool import Pool, RankFailed
-from tests.record.test_restore import differences, snapshot
+from tests.distributed.ranks.pool import Pool, RankFailed
+from tests.record.instrumentation.test_restore import differences, snapshot
 from traincope.events import OPEN, Flag, Kind
 from traincope.timeline import RankTimeline, Timeline, match_instances
 
@@ -32,31 +32,31 @@ LATE_RANK = 1
 
 COMMON = ("all_reduce", "all_reduce", "broadcast", "reduce", "all_gather", "all_gather", "gather", "scatter")
 EXPECTED = {rank: [*COMMON, "all_reduce", direct, "barrier"] for rank, direct in enumerate(("send", "recv"))}
-"""What `every_operation` calls, by rank."""
+"""Calls of `every_operation`, by rank."""
 FROM_PYTHON = {rank: [*COMMON, direct, "barrier"] for rank, direct in enumerate(("send", "recv"))}
-"""Those of them that the fallback can see: all but the functional one."""
+"""The calls that the fallback can observe: all except the functional one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    what: str
+    name: str
     passed: bool
-    seen: str
+    outcome: str
     must: bool = True
 
 
-# -- what the ranks do ------------------------------------------------------------------------------
+# -- on the ranks ----------------------------------------------------------------------------------
 
 
 def every_operation(directory: str) -> None:
-    """Synchronous, asynchronous, functional and point to point."""
+    """Call synchronous, asynchronous, functional and point-to-point operations."""
     with traincope.run(directory) as run:
         run.step()
         call_every_operation()
 
 
 def every_operation_without_the_hook(directory: str) -> None:
-    """As a torch would be watched that lacks what the hook on the dispatcher stands on."""
+    """Call every operation as under a torch that lacks the dispatcher's hook."""
     name = torch._C._dispatch_keyset_full_after
     with ExitStack() as leaving:
         del torch._C._dispatch_keyset_full_after
@@ -71,25 +71,25 @@ def call_every_operation() -> None:
 
     rank, size = dist.get_rank(), dist.get_world_size()
     gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    one, many = torch.ones(8), [torch.empty(8) for _ in range(size)]
-    dist.all_reduce(one)
-    dist.all_reduce(one, async_op=True).wait()
-    dist.broadcast(one, src=1)
-    dist.reduce(one, dst=0)
-    dist.all_gather(many, one)
-    gather_single(torch.empty(8 * size), one)
-    dist.gather(one, many if rank == 0 else None, dst=0)
-    dist.scatter(one, many if rank == 0 else None, src=0)
-    functional.wait_tensor(functional.all_reduce(one, "sum", dist.group.WORLD))
+    tensor, many = torch.ones(8), [torch.empty(8) for _ in range(size)]
+    dist.all_reduce(tensor)
+    dist.all_reduce(tensor, async_op=True).wait()
+    dist.broadcast(tensor, src=1)
+    dist.reduce(tensor, dst=0)
+    dist.all_gather(many, tensor)
+    gather_single(torch.empty(8 * size), tensor)
+    dist.gather(tensor, many if rank == 0 else None, dst=0)
+    dist.scatter(tensor, many if rank == 0 else None, src=0)
+    functional.wait_tensor(functional.all_reduce(tensor, "sum", dist.group.WORLD))
     if rank == 0:
-        dist.send(one, dst=1, tag=3)
+        dist.send(tensor, dst=1, tag=3)
     else:
-        dist.recv(one, src=0, tag=3)
+        dist.recv(tensor, src=0, tag=3)
     dist.barrier()
 
 
 def train(directory: str | None) -> list[float]:
-    """DDP, two microbatches a step, rank 1 late in front of each backward; returns the losses."""
+    """Train DDP with two microbatches per step, rank 1 late before each backward; returns the losses."""
     torch.manual_seed(0)
     losses = []
     group = dist.new_group()
@@ -113,7 +113,7 @@ def train(directory: str | None) -> list[float]:
 
 
 def pipe(directory: str) -> None:
-    """GPipe over both ranks; raises what a torch without pipelining raises."""
+    """GPipe over both ranks; raises the errors of a torch without pipelining."""
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -130,84 +130,86 @@ def pipe(directory: str) -> None:
             run.step()
 
 
-def what_stays_changed(directory: str) -> list[str]:
-    """Names in torch that a run has left other than it found them; the first run imports what torch imports late."""
+def leftover_changes(directory: str) -> list[str]:
+    """Names in torch that a run left changed. A first run triggers torch's late imports."""
     every_operation(f"{directory}/first")
     before = snapshot()
     every_operation(f"{directory}/second")
     return sorted(differences(before, snapshot()))
 
 
-# -- what was seen of it ----------------------------------------------------------------------------
+# -- checks of the records -------------------------------------------------------------------------
 
 
 def names(rank: RankTimeline, kind: Kind) -> list[str]:
     return [rank.name(int(record["name"])) for record in rank.of_kind(kind)]
 
 
-def look_at_fallback(timeline: Timeline) -> Check:
-    seen, waited = ({rank.rank: names(rank, kind) for rank in timeline.ranks} for kind in (Kind.COLLECTIVE, Kind.STALL))
+def check_fallback(timeline: Timeline) -> Check:
+    outcome, waited = (
+        {rank.rank: names(rank, kind) for rank in timeline.ranks} for kind in (Kind.COLLECTIVE, Kind.STALL)
+    )
     complete = bool(match_instances(timeline).complete.all())
-    passed = seen == waited == FROM_PYTHON and complete
-    return Check(what="without the dispatcher", passed=passed, seen=_counted(seen, FROM_PYTHON))
+    passed = outcome == waited == FROM_PYTHON and complete
+    return Check(name="without the dispatcher", passed=passed, outcome=_counted(outcome, FROM_PYTHON))
 
 
-def look_at_operations(timeline: Timeline) -> list[Check]:
-    seen = {rank.rank: names(rank, Kind.COLLECTIVE) for rank in timeline.ranks}
+def check_operations(timeline: Timeline) -> list[Check]:
+    outcome = {rank.rank: names(rank, Kind.COLLECTIVE) for rank in timeline.ranks}
     waited = {rank.rank: names(rank, Kind.STALL) for rank in timeline.ranks}
     ended = all((rank.of_kind(Kind.COLLECTIVE)["end_ns"] != OPEN).all() for rank in timeline.ranks)
     matched = match_instances(timeline).complete
     return [
-        Check(what="collectives", passed=seen == EXPECTED and ended, seen=_counted(seen, EXPECTED)),
-        Check(what="waits", passed=waited == EXPECTED, seen=_counted(waited, EXPECTED)),
-        Check(what="matched between ranks", passed=bool(matched.all()), seen=f"{matched.sum()} of {len(matched)}"),
+        Check(name="collectives", passed=outcome == EXPECTED and ended, outcome=_counted(outcome, EXPECTED)),
+        Check(name="waits", passed=waited == EXPECTED, outcome=_counted(waited, EXPECTED)),
+        Check(name="matched between ranks", passed=bool(matched.all()), outcome=f"{matched.sum()} of {len(matched)}"),
     ]
 
 
-def look_at_training(timeline: Timeline) -> list[Check]:
+def check_training(timeline: Timeline) -> list[Check]:
     prompt = timeline.ranks[1 - LATE_RANK]
     stalls = prompt.of_kind(Kind.STALL)
     stalls = stalls[[prompt.axis(int(group)) == "dp" for group in stalls["group"]]]
     longest = int((stalls["end_ns"] - stalls["start_ns"]).max(initial=0))
     steps = [sum(not record["flags"] & Flag.PARTIAL for record in rank.of_kind(Kind.STEP)) for rank in timeline.ranks]
     return [
-        Check(what="steps", passed=steps == [STEPS] * 2, seen=f"{steps} of {STEPS}"),
+        Check(name="steps", passed=steps == [STEPS] * 2, outcome=f"{steps} of {STEPS}"),
         Check(
-            what=f"DDP's stall for a rank {LATE_NS / 1e6:.0f} ms late",
+            name=f"DDP's stall for a rank {LATE_NS / 1e6:.0f} ms late",
             passed=longest >= LATE_NS / 2,
-            seen=f"{longest / 1e6:.0f} ms",
+            outcome=f"{longest / 1e6:.0f} ms",
         ),
     ]
 
 
-def look_at_pipeline(pool: Pool, directory: Path) -> Check:
+def check_pipeline(pool: Pool, directory: Path) -> Check:
     try:
         pool.run(pipe, str(directory))
     except RankFailed as failed:
         reason = failed.reports[min(failed.reports)].strip().splitlines()[-1]
-        return Check(what="pipeline actions", passed=False, seen=f"not here: {reason}", must=False)
+        return Check(name="pipeline actions", passed=False, outcome=f"not here: {reason}", must=False)
     actions = [len(rank.of_kind(Kind.ACTION)) for rank in traincope.open_run(directory).ranks]
-    return Check(what="pipeline actions", passed=min(actions) >= 8, seen=f"{actions}", must=False)
+    return Check(name="pipeline actions", passed=min(actions) >= 8, outcome=f"{actions}", must=False)
 
 
 def examine(pool: Pool, root: Path) -> tuple[list[Check], dict[str, str]]:
-    """The checks, and the state of every probe."""
+    """All checks, and the state of every probe."""
     pool.run(every_operation, str(root / "operations"))
-    checks = look_at_operations(traincope.open_run(root / "operations"))
+    checks = check_operations(traincope.open_run(root / "operations"))
     pool.run(every_operation_without_the_hook, str(root / "fallback"))
-    checks.append(look_at_fallback(traincope.open_run(root / "fallback")))
+    checks.append(check_fallback(traincope.open_run(root / "fallback")))
     bare, observed = pool.run(train, None), pool.run(train, str(root / "training"))
     training = traincope.open_run(root / "training")
-    checks += look_at_training(training)
-    checks.append(Check(what="losses as without it", passed=bare == observed, seen=f"{observed[0][-1]!r}"))
-    checks.append(look_at_pipeline(pool, root / "pipeline"))
-    changed = sorted(set().union(*pool.run(what_stays_changed, str(root / "restored"))))
-    checks.append(Check(what="torch restored", passed=not changed, seen=", ".join(changed[:3]) or "bit for bit"))
+    checks += check_training(training)
+    checks.append(Check(name="losses as without it", passed=bare == observed, outcome=f"{observed[0][-1]!r}"))
+    checks.append(check_pipeline(pool, root / "pipeline"))
+    changed = sorted(set().union(*pool.run(leftover_changes, str(root / "restored"))))
+    checks.append(Check(name="torch restored", passed=not changed, outcome=", ".join(changed[:3]) or "bit for bit"))
     return checks, dict(training.run.ranks[0].info.probes)
 
 
-def _counted(seen: dict[int, list[str]], expected: dict[int, list[str]]) -> str:
-    return f"{sum(map(len, seen.values()))} of {sum(map(len, expected.values()))}"
+def _counted(outcome: dict[int, list[str]], expected: dict[int, list[str]]) -> str:
+    return f"{sum(map(len, outcome.values()))} of {sum(map(len, expected.values()))}"
 
 
 # -- the table --------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def show(checks: list[Check], probes: dict[str, str]) -> None:
         table.add_column(column)
     for check in checks:
         verdict = "ok" if check.passed else "FAILED" if check.must else "no"
-        table.add_row(check.what, verdict, check.seen)
+        table.add_row(check.name, verdict, check.outcome)
     for name, state in sorted(probes.items()):
         table.add_row(f"probe {name}", "on" if state == "on" else "-", "" if state == "on" else state)
     console.print(table)

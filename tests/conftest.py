@@ -1,28 +1,47 @@
-"""Fixtures that every test may use: the pools of worker processes."""
+"""Fixtures for every test: pools of worker processes."""
 
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.distributed.pool import Pool
+from tests.distributed.ranks.pool import Pool
+from tests.seeds import VARIABLE
 
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["TRAINCOPE_METRICS"] = "off"  # agents of tests take no port, but where one is asked for
-os.environ["TRAINCOPE_AGENT"] = "off"  # a process for each of the many short runs; tests of the agent start it
+os.environ["TRAINCOPE_METRICS"] = "off"  # agents started by tests use no port, unless a test asks for one
+os.environ["TRAINCOPE_AGENT"] = "off"  # one more process for each short run; tests of the agent start it themselves
+
+if importlib.util.find_spec("hypothesis"):  # `make test-gpu` runs without it
+    from hypothesis import settings
+
+    settings.register_profile("fixed", derandomize=True, deadline=None)
+    settings.register_profile("fuzz", derandomize=False, deadline=None, database=None, print_blob=True)
+    settings.load_profile("fuzz" if VARIABLE in os.environ else "fixed")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Others may use this machine: an error of ours is there again, their hiccup is not. No tolerance changes."""
-    for item in items:
-        if item.get_closest_marker("timed"):
-            item.add_marker(pytest.mark.flaky(reruns=2))
+if importlib.util.find_spec("xdist"):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Folders(LoadScopeScheduling):
+        """Gives a whole folder to one worker, and all tests with a pool of ranks to the same worker.
+
+        The mark `xdist_group` would do for the pools, but pytest-xdist 3.8 ignores it under pytest 9.2.
+        """
+
+        def _split_scope(self, nodeid: str) -> str:
+            file = self.config.rootpath / nodeid.partition("::")[0]
+            return "pools" if "import Pool" in file.read_text() else str(file.parent)
+
+    def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Folders:
+        return Folders(config, log)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_compiled() -> Iterator[None]:
-    """What a test has compiled would keep every later one of this process from counting FLOPs."""
+    """Reset compiled code; otherwise later tests of this process could not count FLOPs."""
     yield
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["stats"]["unique_graphs"]:

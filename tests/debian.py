@@ -1,4 +1,4 @@
-"""Programs that tests take from Debian's packages."""
+"""Programs from Debian's packages that tests need."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import pytest
 
 
 def need(program: str, *, package: str) -> str:
-    """Path of `program`. Where it is not installed the test is skipped; where CI is true it fails."""
+    """Path of `program`. If it is not installed, the test is skipped; in CI it fails."""
     path = shutil.which(program)
     if path is None:
         reason = f"{program} is not installed: apt-get install {package}"

@@ -8,7 +8,7 @@ TERMS = (
     *(f"exposed_wait[{axis}]" for axis in ("pp", "dp_replicate", "dp", "fsdp", "dp_cp", "cp", "tp", "ep")),
     *("bubble.schedule", "bubble.imbalance", "bubble.jitter"),
     *("data_wait", "checkpoint_stall", "evaluation"),
-    *("ideal", "redundant", "kernel_inefficiency"),
+    *("ideal", "redundant_compute", "kernel_inefficiency"),
     *("productive", "lost", "startup", "restart", "other"),
     *("exposed_memory", "gc", "compile", "sync", "launch_gap", "unattributed"),
 )
@@ -30,7 +30,7 @@ def test_the_families_start_at_the_hues_of_okabe_and_ito() -> None:
     assert colour("gc") == "#F0E442"
 
 
-def test_an_axis_nobody_knows_still_has_the_colour_of_communication() -> None:
+def test_an_unknown_axis_has_the_colour_of_communication() -> None:
     assert colour("exposed_wait[my_axis]") == colour("exposed_wait[world]") != colour("exposed_wait[ep]")
 
 

@@ -51,7 +51,7 @@ def test_bytes_are_in_binary_units(num_bytes: int | None, text: str) -> None:
     assert size(num_bytes) == text
 
 
-def test_bandwidth_is_in_bare_decimal_gigabytes_a_second() -> None:
+def test_bandwidth_is_in_decimal_gigabytes_per_second_without_unit() -> None:
     assert gigabytes_per_second(12.5e9) == "12.5"
     assert gigabytes_per_second(450e9) == "450"
     assert gigabytes_per_second(30e6) == "0.03"
@@ -59,11 +59,11 @@ def test_bandwidth_is_in_bare_decimal_gigabytes_a_second() -> None:
     assert gigabytes_per_second(None) == "-"
 
 
-def test_a_share_that_is_there_never_reads_zero() -> None:
+def test_a_positive_share_never_reads_zero() -> None:
     assert share(0.2134) == "21.3 %"
     assert share(0.0) == "0.0 %"
     assert share(0.0004) == "<0.1 %"
-    assert share(-0.0004) == ">-0.1 %"
+    assert share(-0.0004) == "0.0 %"
     assert share(-0.012) == "-1.2 %"
     assert share(None) == "-"
 
@@ -87,7 +87,7 @@ def test_rank_lists_are_drawn_together() -> None:
     assert numbers(()) == ""
 
 
-def test_rows_of_steps_are_told_by_their_ends() -> None:
-    assert ranges([[7, 7]], "step", most=2) == "step 7"
-    assert ranges([[61, 1_361], [1_400, 1_400]], "step", most=2) == "steps 61-1361, 1400"
-    assert ranges([[0, 2], [5, 5], [9, 9]], "step", most=2) == "steps 0-2, 5, ..."
+def test_ranges_of_steps_are_printed_by_their_ends() -> None:
+    assert ranges([[7, 7]], "step", max_ranges=2) == "step 7"
+    assert ranges([[61, 1_361], [1_400, 1_400]], "step", max_ranges=2) == "steps 61-1361, 1400"
+    assert ranges([[0, 2], [5, 5], [9, 9]], "step", max_ranges=2) == "steps 0-2, 5, ..."

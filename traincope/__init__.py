@@ -1,6 +1,6 @@
-"""traincope: where did the time of a distributed training go, who is to blame, what to do.
+"""Find where the time of a distributed training goes, what causes the loss, and what to do.
 
-In the training process (nothing here needs torch to import, nothing raises into training):
+In the training process (importing traincope does not import torch; nothing raises into training):
 
     with traincope.run() as run:
         for batch in loader:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _version() -> str:
-    """Of the installed distribution, or of the checkout that this file lies in."""
+    """Version of the installed distribution, or of the checkout that contains this file."""
     try:
         return version("traincope")
     except PackageNotFoundError:
@@ -45,7 +45,7 @@ _OFFLINE = {
     "analyze": "traincope.analysis",
     "open_run": "traincope.timeline",
 }
-"""Names of the offline half, imported when first asked for: a training process never pays for them."""
+"""Names of the offline half. They are imported on first use, so that a training process does not pay for them."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,29 +1,29 @@
-"""Every error traincope raises, in one tree.
+"""Every error that traincope raises, in one tree.
 
     TraincopeError                 exit code 1
     ├── UsageError                 2   the command line or the arguments contradict each other
-    ├── ConfigError                3   a configuration cannot be used: unknown key, impossible layout
-    ├── RunDirectoryError          4   a run directory cannot be read
-    │   ├── NotARunError           4   nothing was recorded there
-    │   ├── EmptyRunError          4   recording began, but holds no records yet
-    │   └── VersionError           5   written by a traincope this one does not know
+    ├── ConfigError                3   a configuration is unusable: unknown key, impossible layout
+    ├── RunDirectoryError          4   a run directory is unreadable
+    │   ├── NotARunError           4   the directory holds no recording
+    │   ├── EmptyRunError          4   recording began, but no event is written yet
+    │   └── VersionError           5   written by an unknown version of traincope
     ├── DataError                  6   training data is missing or unusable
-    ├── TrainingError              7   a training that was launched did not finish
+    ├── TrainingError              7   a launched training did not finish
     ├── MissingDependencyError     8   an optional package is not installed
-    └── ServerError                9   a server that was asked refuses, or cannot be reached
+    └── ServerError                9   a server refuses the request or is unreachable
 
-`traincope diff` exits with 10 where the second run is slower: that is its answer, and no error.
+`traincope diff` exits with 10 if the second run is slower. That is its result, not an error.
 
-A message says what is wrong, where (file, rank, step), and what to do about it. Nothing in
-`traincope.record` lets one of these reach a training process; they belong to the offline half.
+A message names the problem, the place (file, rank, step), and the remedy. Nothing in `traincope.record` lets one of
+these errors reach a training process. They belong to the offline half.
 """
 
 REGRESSION = 10
-"""Exit code of a comparison that says so."""
+"""Exit code of a comparison that found a regression."""
 
 
 class TraincopeError(Exception):
-    """Base of all errors; `exit_code` is what the command line exits with."""
+    """Base of all errors. `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 

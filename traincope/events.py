@@ -1,10 +1,10 @@
-"""The one record type: what an event is, and how its 56 bytes lie on disk.
+"""The event record: its fields, and the layout of its 56 bytes on disk.
 
-A record is written *open* (`end_ns == OPEN`) when something starts and closed in place when it
-ends, so a process that dies leaves behind what it was in. `kind` is the last byte of the layout
-and is written last: a record whose writing was cut short has kind 0 and was never begun.
+A record is written *open* (`end_ns == OPEN`) when something starts, and closed in place when it ends. So a process that
+dies leaves a record of what it was in. `kind` is the last byte of the layout and is written last: a record whose
+writing was cut short has kind 0 and does not count.
 
-What the fields hold, by kind (a field not named is unused):
+The fields by kind (a field not listed is unused):
 
 | kind       | interval                        | name      | group    | sequence     | peer         | value    |
 |------------|---------------------------------|-----------|----------|--------------|--------------|----------|
@@ -12,23 +12,24 @@ What the fields hold, by kind (a field not named is unused):
 | PHASE      | a `Phase` of this thread        | what ran  |          |              |              |          |
 | ACTION     | pipeline action without receive | F/B/I/W   | schedule | microbatch   | stage        |          |
 | COLLECTIVE | the call to its completion      | operation | number   | its count    | root or peer | bytes    |
-| STALL      | thread stood still for it       | operation | number   | its count    | root or peer | bytes    |
+| STALL      | the thread waits for it         | operation | number   | its count    | root or peer | bytes    |
 | SPAN       | `traincope.span(name)`          | name      |          |              |              |          |
 | EVENT      | instant: an event, a fault      | name      | details  |              |              |          |
-| CLOCK      | instant: wall beside monotonic  |           |          |              |              | wall ns  |
-| DROPPED    | instant: records lost since     |           |          |              |              | how many |
-| MEMORY     | instant: after a `Phase`, or a step | measure | |         |              |              | bytes    |
+| CLOCK      | instant: wall and monotonic     |           |          |              |              | wall ns  |
+| DROPPED    | instant: records dropped since  |           |          |              |              | number   |
+| MEMORY     | instant: after a `Phase`, step  | measure   |          |              |              | bytes    |
 | SCALAR     | instant: `run.log(name=value)`  | name      |          |              |              | bits     |
 | FLOPS      | instant: a counted step's end   | dtype     |          |              |              | FLOPs    |
-| GPU        | instant: after a step           | reading   |          |              |              | `GPU_READINGS` |
+| GPU        | instant: after a step           | quantity  |          |              |              | reading  |
 
-A STEP's value is what the recorder itself spent in it, a SCALAR's the bits of a 64-bit float.
-A FLOPS's `tag` is the `Work` that was counted, its phase what it was done for.
-An ACTION without gradients has phase EVALUATION. `name`, `group` (an ACTION's schedule) and an EVENT's
-details are numbers of lines: names in the rank's `names.jsonl`, details in its `details.jsonl`,
-groups in its `groups.jsonl`. The instance of a collective is (group, sequence); that of a point-to-point
-operation is (group, source, destination, tag, sequence), where `peer` is the other side's rank and
-the operation says which side this is. Times are `time.monotonic_ns()` of the host.
+The value of a STEP is the recorder's own time in it. The value of a SCALAR is the bits of a 64-bit float. The value of
+a GPU record has the unit in `GPU_SAMPLE_UNITS`. A FLOPS record has the counted `Work` as its `tag`, and the phase that
+it was done for. An ACTION without gradients has phase EVALUATION.
+
+`name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
+details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, sequence). The
+instance of a point-to-point operation is (group, source, destination, tag, sequence): `peer` is the other side's rank,
+and the operation names this side. Times are `time.monotonic_ns()` of the host.
 """
 
 import struct
@@ -38,13 +39,27 @@ FORMAT_VERSION = 2
 """Version of the run directory's layout, this record included."""
 
 READABLE_VERSIONS = (1, 2)
-"""1: lines of the side files had no numbers, and the details of events were names."""
+"""In version 1, lines of the side files had no numbers, and the details of events were names."""
 
 OPEN = -1
-"""`end_ns` of a record whose end has not been seen."""
+"""`end_ns` of a record without a recorded end."""
+END_OF_TIME_NS = 1 << 62
+"""Later than every time of a record. The sum with any of them still fits into 64 bits."""
 
 CLEAN = "clean"
-"""How a rank ended that left its run without an exception; else it is the exception's name, or nothing."""
+"""Ending of a rank that left its run without an exception. Other endings are an exception's name, or empty."""
+
+EXCEPTION = "exception"
+"""Name of the event that records a rank's exception."""
+
+RECORDER_LEVEL = "recorder level"
+"""Name of the event that records a change of the recorder's level; details: `was`, `level`, `why`."""
+
+CHECKPOINT_SAVED = "checkpoint saved"
+"""Name of the event at the end of an asynchronous save."""
+
+CHECKPOINT_FAILED = "checkpoint failed"
+"""Name of the event that records a failed asynchronous save."""
 
 NO_STEP = -1
 """`step` of a record outside every step."""
@@ -69,12 +84,12 @@ class Kind(IntEnum):
     GPU = 13
 
 
-GPU_READINGS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}
+GPU_SAMPLE_UNITS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}
 """Name of a GPU record -> the unit of its value."""
 
 
 class Phase(IntEnum):
-    """What the computing thread (or the device) was busy with; the ledger's host terms."""
+    """Activities of the computing thread (or the device); the ledger's terms for the host."""
 
     NONE = 0
     FORWARD = 1
@@ -90,7 +105,7 @@ class Phase(IntEnum):
 
 
 class Work(IntEnum):
-    """What the FLOPs of a FLOPS record were spent on; attention is counted whole, also where causal."""
+    """Kinds of FLOPs in a FLOPS record. Attention counts in full, also if it is causal."""
 
     MATMUL = 1
     ATTENTION = 2
@@ -99,47 +114,46 @@ class Work(IntEnum):
     """Recomputed inside a fused kernel's backward."""
     CAUSAL_ATTENTION_AGAIN = 5
     IMPLIED = 6
-    """2 x parameters x tokens of the modules that ran: not counted but expected."""
+    """2 x parameters x tokens of the modules that ran: expected, not counted."""
     COVERED = 7
-    """The part of it whose modules ran products that were counted."""
+    """The part of IMPLIED in modules that ran counted products."""
 
 
 class Flag(IntFlag):
     ASYNC = 1
-    """The caller asked for an asynchronous collective."""
+    """The caller requested an asynchronous collective."""
     DONE_BEFORE_WAIT = 2
-    """It was complete when first waited for: `end_ns` is an upper bound, the stall is no wait."""
+    """Complete at the first wait: `end_ns` is an upper bound, and the stall is not a wait."""
     RAISED = 4
-    """What the record encloses raised."""
+    """The enclosed call raised."""
     GUESSED = 8
-    """A step found from what the training did, not from `run.step()`."""
+    """A step inferred from the training's actions, not from `run.step()`."""
     DEVICE = 16
-    """The interval was measured on the device (event pair), not by the host's clock."""
+    """The interval was measured on the device (a pair of CUDA events), not by the host's clock."""
     POINT_TO_POINT = 32
     """A send or receive: the instance is (group, source, destination, tag, sequence)."""
     PARTIAL = 64
-    """A step that was begun but had not trained when the run ended: no step at all."""
+    """An interval that began but had not trained when the run ended. It is not a step."""
     SKIPPED = 128
-    """A step whose optimizer was not run: its gradients overflowed."""
+    """A step whose optimizer did not run: its gradients overflowed."""
     GIVEN = 256
-    """An event that the training named, by `traincope.event()`; the others are the recorder's own."""
+    """An event of the training, from `traincope.event()`. The others are the recorder's own."""
 
 
 LAYOUT = struct.Struct("@qqqiIIIii4xHBB")
 """start_ns end_ns value | step name group sequence peer tag | flags phase kind (native order)."""
 
 SPAN_LAYOUT = struct.Struct("@qq8xiI23xB")
-"""start_ns end_ns | step name | kind: the same record for a SPAN, zero where it has nothing; half the cost."""
+"""start_ns end_ns | step name | kind: the same record for a SPAN, zero in the other fields. It costs half."""
 
 RECORD_BYTES = LAYOUT.size
-RECORD_WORDS = RECORD_BYTES // 8
 VALUE_WORD = 2
 END_WORD = 1
-"""Index of `end_ns` among a record's 64-bit words: closing a record is one aligned store."""
+"""Index of `end_ns` among a record's 64-bit words. Closing a record is one aligned store."""
 
 FLAGS_WORD = 6
 FLAGS_SHIFT = 32
-"""Where `flags` lie among a record's words, to add one in place (little-endian hosts)."""
+"""Position of `flags` among a record's words, to add a flag in place (little-endian hosts)."""
 
 FIELDS = (
     ("start_ns", "i8"),
@@ -160,4 +174,4 @@ FIELDS = (
 
 SEND_OPERATIONS = frozenset({"send"})
 RECEIVE_OPERATIONS = frozenset({"recv", "recv_any_source"})
-"""Point-to-point operations by side: a sender's record has the destination as `peer`."""
+"""Point-to-point operations by side. A sender's record has the destination as `peer`."""

@@ -1,15 +1,14 @@
 """One colour per ledger term, the same in text, figures, HTML, viewer and dashboards.
 
-Hues are Okabe & Ito's eight, which stay apart under every common colour blindness (Okabe & Ito
-2008, "Color Universal Design"). A hue is a family of terms, its tints are the members: green is
-work that trains, orange and vermillion are communication, blue is the pipeline, purple is waiting
-for storage, yellow is the host, grey is what nothing explains. Shades of a hue are what a family is
-part of: the job's time, of which steps are one.
+The hues are Okabe & Ito's eight, which remain distinct under every common colour blindness (Okabe & Ito 2008, "Color
+Universal Design"). Each hue is a family of terms and its tints are the members: green is productive work, orange and
+vermillion are communication, blue is the pipeline, purple is waiting for storage, yellow is the host, grey is
+unexplained time. Shades of a hue are the parts of the job's time that contain a family.
 """
 
 from collections.abc import Mapping
 
-from traincope.plan.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from traincope.topology import KNOWN_AXES
 
 GREEN = "#009E73"
@@ -23,27 +22,39 @@ GREY = "#999999"
 
 _WHITE, _BLACK = 255, 0
 _AXIS_TINT = 0.07
-"""How much lighter each further axis is; ten axes still are not white."""
+"""Tint added per axis; ten axes still do not reach white."""
 
 
 def tint(colour: str, amount: float) -> str:
-    """`colour` ("#RRGGBB") mixed with white, `amount` in [0, 1]."""
+    """Mix `colour` ("#RRGGBB") with white; `amount` in [0, 1]."""
     return _mixed(colour, _WHITE, amount)
 
 
 def shade(colour: str, amount: float) -> str:
-    """`colour` ("#RRGGBB") mixed with black, `amount` in [0, 1]."""
+    """Mix `colour` ("#RRGGBB") with black; `amount` in [0, 1]."""
     return _mixed(colour, _BLACK, amount)
 
 
+def channels(colour: str) -> tuple[int, int, int]:
+    """Return red, green and blue of `colour` ("#RRGGBB"), in [0, 255]."""
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return red, green, blue
+
+
+def translucent(colour: str, opacity: float) -> str:
+    """Return `colour` ("#RRGGBB") as CSS with an opacity in [0, 1]."""
+    red, green, blue = channels(colour)
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
 def _mixed(colour: str, other: int, amount: float) -> str:
-    channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(channel + (other - channel) * amount):02X}" for channel in channels)
+    mixed = (round(channel + (other - channel) * amount) for channel in channels(colour))
+    return "#" + "".join(f"{channel:02X}" for channel in mixed)
 
 
 _TERMS = {
     "ideal": shade(GREEN, 0.35),
-    "redundant": shade(ORANGE, 0.5),
+    "redundant_compute": shade(ORANGE, 0.5),
     "kernel_inefficiency": shade(YELLOW, 0.35),
     "forward": GREEN,
     "backward": tint(GREEN, 0.3),
@@ -67,7 +78,7 @@ _TERMS = {
     "restart": shade(SKY_BLUE, 0.5),
     "other": tint(GREY, 0.5),
 }
-"""Terms of the ledger, and of what it is split into (utilization) or part of (the job's time)."""
+"""Terms of the ledger, of utilization, and of the job's time."""
 _PER_AXIS = {"exposed_transfer": ORANGE, "exposed_wait": VERMILLION}
 
 ACTIONS: Mapping[str, str] = {
@@ -76,18 +87,18 @@ ACTIONS: Mapping[str, str] = {
     BACKWARD_INPUT: tint(GREEN, 0.45),
     BACKWARD_WEIGHT: tint(GREEN, 0.75),
 }
-"""A pipeline's action -> its colour; a backward is whole or split, never both."""
+"""Kind of pipeline action -> its colour. A backward is either whole or split."""
 
 SEVERE = VERMILLION
-"""Something is wrong and named."""
+"""Colour of faults and losses."""
 GOOD = GREEN
-"""Nothing is wrong."""
+"""Colour of a healthy run."""
 
 
 def colour(term: str) -> str:
-    """The colour of a ledger term, e.g. "forward" or "exposed_wait[fsdp]", as "#RRGGBB".
+    """Return the colour of a ledger term, e.g. "forward" or "exposed_wait[fsdp]", as "#RRGGBB".
 
-    A term the palette does not know is grey, as unexplained time is.
+    An unknown term is grey, like unexplained time.
     """
     name, _, axis = term.partition("[")
     if name in _PER_AXIS:

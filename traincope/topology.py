@@ -1,9 +1,9 @@
-"""Where a rank stands: its host, its place on the mesh, the groups it talks to."""
+"""The place of a rank in the job: its host, its coordinates on the mesh, its process groups."""
 
 from dataclasses import dataclass, field
 
 KNOWN_AXES = ("pp", "dp_replicate", "dp", "fsdp", "efsdp", "dp_cp", "cp", "tp", "ep")
-"""Mesh axes in the order tables show them; axis names are open, others follow alphabetically."""
+"""Known mesh axes in the order of tables. Other axis names are allowed; they follow in alphabetical order."""
 
 PIPELINE_AXIS = "pp"
 
@@ -18,19 +18,19 @@ class Group:
     """A process group as one rank knows it."""
 
     number: int
-    """Its number in this rank's records (not comparable between ranks)."""
+    """The group's number in this rank's records. Numbers are not comparable between ranks."""
     key: str
-    """The name all members share; with `sequence` it identifies a collective across ranks."""
+    """The name that all members share. With `sequence` it identifies a collective across ranks."""
     axis: str
-    """Mesh axis, or `world`, or `group:<ranks>` where nothing told."""
+    """Mesh axis, or `world`, or `group:<ranks>` if no rule gave an axis."""
     rule: str
-    """Which rule found the axis: told, mesh, description, framework, wrapper, or none."""
+    """The rule that gave the axis: told (by `run(axes=...)`), mesh, description, framework, wrapper, or none."""
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One machine; `boot_id` tells whether two ranks share a monotonic clock."""
+    """One machine. Two ranks with the same `boot_id` share a monotonic clock."""
 
     name: str
     boot_id: str

@@ -1,9 +1,9 @@
-"""The one place where a number becomes text with a unit. Everything returned is ASCII."""
+"""Numbers as text with units. All results are ASCII."""
 
 from collections.abc import Sequence
 
 MISSING = "-"
-"""What stands where there is no evidence."""
+"""Text for a missing value."""
 
 _DURATIONS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
 _SIZES = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
@@ -13,7 +13,7 @@ _LONG_NS = 120 * _SECOND_NS
 
 
 def duration(ns: float | None) -> str:
-    """Nanoseconds to three significant digits: "12.3 ms"; from two minutes on "3 min 20 s"."""
+    """Format nanoseconds with three significant digits: "12.3 ms"; from two minutes on: "3 min 20 s"."""
     if ns is None:
         return MISSING
     if ns < 0:
@@ -25,12 +25,12 @@ def duration(ns: float | None) -> str:
 
 
 def milliseconds(ns: float | None) -> str:
-    """Nanoseconds as bare milliseconds, for a column whose head names the unit."""
+    """Format nanoseconds as milliseconds without a unit, for a column whose head names it."""
     return MISSING if ns is None else f"{ns / 1e6:.2f}"
 
 
 def size(num_bytes: float | None) -> str:
-    """Bytes in binary units: "4.0 MiB"."""
+    """Format bytes in binary units: "4.0 MiB"."""
     if num_bytes is None:
         return MISSING
     factor, unit = next((step for step in _SIZES if round(num_bytes / step[0], 1) < 1024), _SIZES[-1])
@@ -38,14 +38,14 @@ def size(num_bytes: float | None) -> str:
 
 
 def gigabytes_per_second(bytes_per_second: float | None) -> str:
-    """Bytes a second as bare decimal gigabytes, for a column whose head names the unit; tiny reads "<0.01"."""
+    """Format bytes per second as decimal GB/s without a unit, for a column whose head names it; below 0.01: "<0.01"."""
     if bytes_per_second is None:
         return MISSING
     return _digits(bytes_per_second / 1e9) if bytes_per_second >= 1e7 else "<0.01"
 
 
 def flops(number: float | None, unit: str = "FLOP") -> str:
-    """FLOPs, or with unit "FLOP/s" how many a second, to three significant digits: "1.23 TFLOP"."""
+    """Format FLOPs, or with unit "FLOP/s" a rate, with three significant digits: "1.23 TFLOP"."""
     if number is None:
         return MISSING
     if _significant(number) < 1000:
@@ -55,37 +55,37 @@ def flops(number: float | None, unit: str = "FLOP") -> str:
 
 
 def share(ratio: float | None) -> str:
-    """A ratio in percent: "21.3 %". What is there but too small to show reads "<0.1 %", never 0."""
+    """Format a ratio in percent: "21.3 %". A tiny positive ratio is "<0.1 %", a tiny negative ratio "0.0 %"."""
     if ratio is None:
         return MISSING
     if 0 < abs(ratio) < 0.0005:
-        return "<0.1 %" if ratio > 0 else ">-0.1 %"
+        return "<0.1 %" if ratio > 0 else "0.0 %"
     return f"{100 * ratio:.1f} %"
 
 
 def count(number: int | None, noun: str = "") -> str:
-    """An integer with thousands separated, and its noun in the right number: "1 step", "1,200 steps"."""
+    """Format an integer with separators, and its noun as singular or plural: "1 step", "1,200 steps"."""
     if number is None:
         return MISSING
     return f"{number:,}" if not noun else f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def rank_hours(hours: float | None) -> str:
-    """Bare hours, for a column or a noun that says so: "1,234.5"; below a tenth "0.012"."""
+    """Format hours without a unit: "1,234.5"; below 0.1: "0.012"."""
     if hours is None:
         return MISSING
     return f"{hours:,.1f}" if abs(hours) >= 0.1 or hours == 0 else f"{hours:.2g}"
 
 
 def money(amount: float | None) -> str:
-    """An amount in a currency that the reader knows: "1,234.50"; below a hundredth "0.0012"."""
+    """Format an amount of money without a currency: "1,234.50"; below 0.01: "0.0012"."""
     if amount is None:
         return MISSING
     return f"{amount:,.2f}" if abs(amount) >= 0.01 or amount == 0 else f"{amount:.2g}"
 
 
 def numbers(values: Sequence[int], noun: str = "") -> str:
-    """Ranks or steps, runs of three or more drawn together: "0, 2-5, 9"; with noun "ranks 0, 2-5, 9"."""
+    """Format ranks or steps with ranges of three or more: "0, 2-5, 9"; with noun: "ranks 0, 2-5, 9"."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][-1] + 1:
@@ -96,10 +96,10 @@ def numbers(values: Sequence[int], noun: str = "") -> str:
     return f"{noun}{'' if len(set(values)) == 1 else 's'} {drawn}" if noun else drawn
 
 
-def ranges(ends: Sequence[Sequence[int]], noun: str, *, most: int) -> str:
-    """[first, last] of rows of steps, up to so many: "step 7", "steps 61-1361, 1400", "steps 0-2, 5, ..."."""
-    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends[:most])
-    return f"{noun}{'' if shown.isdecimal() else 's'} {shown}{', ...' if len(ends) > most else ''}"
+def ranges(ends: Sequence[Sequence[int]], noun: str, *, max_ranges: int) -> str:
+    """Format up to `max_ranges` ranges [first, last]: "step 7", "steps 61-1361, 1400", "steps 0-2, 5, ..."."""
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends[:max_ranges])
+    return f"{noun}{'' if shown.isdecimal() else 's'} {shown}{', ...' if len(ends) > max_ranges else ''}"
 
 
 def _run(run: list[int]) -> str:
@@ -117,6 +117,6 @@ def _significant(value: float) -> float:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits without an exponent, for values of at least 0.01."""
+    """Format a value of at least 0.01 with three significant digits and no exponent."""
     rounded = _significant(value)
     return f"{value:.{2 if rounded < 10 else 1 if rounded < 100 else 0}f}"

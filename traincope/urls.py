@@ -1,12 +1,12 @@
-"""Whether a text that a person typed is the URL of a server."""
+"""A check of URLs that people type."""
 
 from urllib.parse import urlsplit
 
 
 def is_url(text: str) -> bool:
-    """By HTTP or HTTPS, of some host; where it names a port, of one that there is."""
+    """True if `text` is an HTTP or HTTPS URL with a host and, if it has a port, a valid port."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bracket that is not closed, a port that is none
+    except ValueError:  # an unclosed bracket, an invalid port
         return False

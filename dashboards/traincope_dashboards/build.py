@@ -1,19 +1,20 @@
-"""Everything that is made of the catalogue, as files: dashboards for Grafana, rules for Prometheus."""
+"""Building all files from the catalogue: dashboards for Grafana, rules for Prometheus."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from traincope.errors import UsageError
+from traincope.whole_files import output
 from traincope_dashboards import runbooks
-from traincope_dashboards.alerts import alerts
-from traincope_dashboards.board import Look, page, render
 from traincope_dashboards.boards import BOARDS
-from traincope_dashboards.limits import Limits
-from traincope_dashboards.rules import alerting, recording
+from traincope_dashboards.panels.board import Look, page, render
+from traincope_dashboards.rules.alerts import alerts
+from traincope_dashboards.rules.limits import Limits
+from traincope_dashboards.rules.rules import alerting, recording
 
 DASHBOARDS, RUNBOOKS, RULES = "grafana/dashboards", "grafana/runbooks", "prometheus"
-"""Directories of what is built."""
+"""Output directories."""
 RUNBOOK_TAG = "traincope-runbook"
 
 
@@ -33,12 +34,12 @@ def build(settings: Settings) -> dict[str, str]:
 
 
 def dashboards(look: Look) -> dict[str, str]:
-    """uid -> JSON."""
+    """Dashboards: uid -> JSON."""
     return {board.uid: render(board, look) for board in BOARDS}
 
 
 def pages(look: Look) -> dict[str, str]:
-    """uid -> JSON of the runbooks' dashboards."""
+    """Dashboards of the runbooks: uid -> JSON."""
     return {runbooks.UID + name: _page(name, look) for name in runbooks.names()}
 
 
@@ -51,12 +52,13 @@ def rules(settings: Settings) -> dict[str, str]:
 
 
 def write(files: Mapping[str, str], directory: Path) -> None:
-    """Raises UsageError where `directory` cannot be written."""
+    """Write the files below `directory`. Raises UsageError if it cannot be written."""
     for name, text in files.items():
         path = directory / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            with output(path) as file:
+                file.write(text.encode())
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}; give another directory with -o") from error
 
@@ -65,7 +67,7 @@ def _page(name: str, look: Look) -> str:
     return page(
         runbooks.UID + name,
         title=runbooks.title(name),
-        about="What the alert means, how to check it, what to do.",
+        about="Meaning of the alert, how to check it, and what to do.",
         markdown=runbooks.markdown(name, grafana=look.grafana.rstrip("/")),
         tag=RUNBOOK_TAG,
     )

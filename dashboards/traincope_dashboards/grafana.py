@@ -1,4 +1,4 @@
-"""Grafana's HTTP API by grafana-client, each refusal as one sentence."""
+"""Grafana's HTTP API through grafana-client; each refusal becomes one sentence."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
@@ -16,7 +16,7 @@ CONFLICTS = (409, 412)
 
 
 class _Client(Protocol):
-    """What of grafana-client's client is used."""
+    """The used part of grafana-client's client."""
 
     def GET(self, url: str) -> object: ...  # noqa: N802 - the client's own names
 
@@ -26,7 +26,7 @@ class _Client(Protocol):
 
 
 class Refused(ServerError):
-    """Grafana answered, and did not do it."""
+    """Grafana answered and refused."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -34,25 +34,25 @@ class Refused(ServerError):
 
 
 class Grafana:
-    """Raises ServerError from every method where it cannot be done, and UsageError for what is no URL."""
+    """A running Grafana. Every method raises ServerError if it fails; an invalid URL raises UsageError."""
 
     def __init__(self, url: str, *, token: str) -> None:
         if not is_url(url):
             raise UsageError(f"{url!r} is not the URL of a Grafana: write e.g. http://127.0.0.1:3000")
         self.url = url.rstrip("/")
-        # Without the slash the client would ask for /grafanaapi where Grafana is below a path.
+        # Without the slash the client would ask for /grafanaapi if Grafana is below a path.
         api = GrafanaApi.from_url(f"{self.url}/", credential=token, timeout=TIMEOUT_SECONDS)
         self._client = cast(_Client, api.client)
 
     def version(self) -> str:
-        """Also tells whether a Grafana is there at all."""
+        """Grafana's version. Raises ServerError if the URL does not belong to a Grafana."""
         health = self.find("/health")
         if health is None or "database" not in health:
-            raise self._other()
+            raise self._alien()
         return str(health.get("version", "of unknown version"))
 
     def find(self, path: str) -> Json | None:
-        """What is at `path`; None where there is nothing."""
+        """The object at `path`; None if it does not exist."""
         try:
             return self._ask(lambda: self._client.GET(path))
         except Refused as refused:
@@ -82,27 +82,30 @@ class Grafana:
         if isinstance(answer, list):
             return {"items": answer}
         if not isinstance(answer, dict):
-            raise self._other()
+            raise self._alien()
         return answer
 
-    def _other(self) -> ServerError:
-        return ServerError(f"{self.url} answers, but is no Grafana; give the URL that shows its start page")
+    def _alien(self) -> ServerError:
+        return ServerError(f"{self.url} answers, but is not a Grafana; give the URL that shows its start page")
 
     def _sentence(self, error: GrafanaClientError) -> str:
-        said = _said(error)
+        message = _message(error)
         if error.status_code == 401:
             return (
-                f"{self.url} does not know the token ({said}); make one in Grafana: Administration, Service accounts,"
-                " role Editor (Admin for a data source)"
+                f"{self.url} does not know the token ({message}); create one in Grafana: Administration,"
+                " Service accounts, role Editor (Admin for a data source)"
             )
         if error.status_code == 403:
-            return f"{self.url} does not allow it ({said}); the token's role must be Editor, for a data source Admin"
+            return f"{self.url} denies permission ({message}); the token's role must be Editor, for a data source Admin"
         if error.status_code in CONFLICTS:
-            return f"{self.url} has something else there ({said}); rename or remove it in Grafana, or push --overwrite"
-        return f"{self.url} refuses ({error.status_code}: {said})"
+            return (
+                f"{self.url} has a different object there ({message}); rename or remove it in Grafana, or push "
+                "--overwrite"
+            )
+        return f"{self.url} refuses ({error.status_code}: {message})"
 
 
-def _said(error: GrafanaClientError) -> str:
+def _message(error: GrafanaClientError) -> str:
     """Grafana's own message, which the client wraps."""
     response: object = error.response
     if isinstance(response, dict) and isinstance(response.get("message"), str):

@@ -1,13 +1,13 @@
-"""Queries are written over metrics of the catalogue; a scope says whose series, and how far a rate looks back.
+"""Scopes: the series and the rate window of a query over the catalogue's metrics.
 
-A dashboard's scope holds its template variables, a rule's scope holds nothing: both render the same
-expressions.
+A dashboard's scope holds its template variables, a rule's scope is empty. Both render the same expressions.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from traincope.metrics import CATALOGUE, Metric
+from traincope.metrics.catalogue import CATALOGUE
+from traincope.metrics.metric import Metric
 
 LABELS = frozenset(label for metric in CATALOGUE for label in metric.labels)
 
@@ -15,35 +15,37 @@ LABELS = frozenset(label for metric in CATALOGUE for label in metric.labels)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     matchers: Mapping[str, str] = field(default_factory=dict)
-    """Label -> PromQL matcher, e.g. {"run": '="$run"'}; a metric without the label is not filtered by it."""
+    """Label -> PromQL matcher, e.g. {"run": '="$run"'}. It does not apply to metrics without the label."""
     window: str
-    """How far rates look back, as PromQL writes it, e.g. "5m" or "$__rate_interval"."""
+    """Window of rates in PromQL's notation, e.g. "5m" or "$__rate_interval"."""
     from_rules: bool = False
-    """Whether what rules record is asked by its recorded name, and not computed anew."""
+    """True: query recorded rules by name; False: compute their expressions."""
 
     def where(self, **matchers: str) -> "Scope":
-        """Narrower by these, for all metrics that have the labels. Raises ValueError for a label no metric has."""
+        """Narrow the scope for all metrics that have the labels. Raises ValueError for a label of no metric."""
         if unknown := matchers.keys() - LABELS:
             raise ValueError(f"no metric has the labels {sorted(unknown)}")
         return replace(self, matchers={**self.matchers, **matchers})
 
     def without(self, label: str) -> "Scope":
-        """Wider: not filtered by the label."""
-        return replace(self, matchers={one: text for one, text in self.matchers.items() if one != label})
+        """Remove the filter on a label."""
+        return replace(self, matchers={name: text for name, text in self.matchers.items() if name != label})
 
-    def of(self, metric: Metric, *, suffix: str = "", **matchers: str) -> str:
-        """The metric's series; `suffix` is a histogram's, e.g. "_bucket". Raises ValueError for a label it lacks."""
+    def series_of(self, metric: Metric, *, suffix: str = "", **matchers: str) -> str:
+        """Series of the metric. `suffix` is that of a histogram, e.g. "_bucket". Raises ValueError for a missing
+        label.
+        """
         if unknown := matchers.keys() - set(metric.labels):
             raise ValueError(f"{metric.prometheus} has no labels {sorted(unknown)}")
-        own = {label: matcher for label, matcher in self.matchers.items() if label in metric.labels}
-        return metric.prometheus + suffix + _braces({**own, **matchers})
+        shared = {label: matcher for label, matcher in self.matchers.items() if label in metric.labels}
+        return metric.prometheus + suffix + _braces({**shared, **matchers})
 
     def rate(self, metric: Metric, *, suffix: str = "", **matchers: str) -> str:
-        """Growth a second of a counter, or of a histogram's part."""
-        return f"rate({self.of(metric, suffix=suffix, **matchers)}[{self.window}])"
+        """Increase per second of a counter, or of a histogram's part."""
+        return f"rate({self.series_of(metric, suffix=suffix, **matchers)}[{self.window}])"
 
     def recorded(self, rule: "Recorded") -> str:
-        """What the rule records: by its name, or its expression in this scope."""
+        """The rule's recorded series, or its expression in this scope."""
         if not self.from_rules:
             return rule.expression(self)
         return rule.name + _braces({label: text for label, text in self.matchers.items() if label in rule.labels})
@@ -54,9 +56,9 @@ class Recorded:
     """A recording rule."""
 
     name: str
-    """As Prometheus' documentation has it: level:metric:operations."""
+    """Name in Prometheus' convention: level:metric:operations."""
     labels: tuple[str, ...]
-    """That the recorded series have."""
+    """Labels of the recorded series."""
     expression: Callable[[Scope], str]
 
 

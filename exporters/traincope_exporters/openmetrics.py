@@ -1,18 +1,18 @@
-"""A finished run as OpenMetrics text with timestamps, for a database of your own:
+"""Export of a finished run as OpenMetrics text with timestamps, for a database of your own:
 
     traincope export RUN --to openmetrics -o run.om
     promtool tsdb create-blocks-from openmetrics run.om DATA && prometheus --storage.tsdb.path=DATA ...
 
-Dashboards then show it as they show a job that runs. https://prometheus.io/docs/specs/om/open_metrics_spec/
+Dashboards then show it like a running job. https://prometheus.io/docs/specs/om/open_metrics_spec/
 """
 
 from collections.abc import Iterator
 from math import isfinite, isnan
 
 from traincope.analysis import analyze
-from traincope.metrics import Metric, Type
+from traincope.metrics.metric import Metric, Type
+from traincope.report.exports import TextExport, require_steps
 from traincope.timeline import Timeline
-from traincope_exporters.exports import TextExport, require_steps
 from traincope_exporters.history import Series, history
 from traincope_exporters.history.series import MS
 
@@ -20,7 +20,7 @@ TYPES = {Type.GAUGE: "gauge", Type.COUNTER: "counter", Type.HISTOGRAM: "histogra
 
 
 def openmetrics(timeline: Timeline) -> Iterator[str]:
-    """The text, series by series. Raises RunDirectoryError where there is no complete step."""
+    """The text, series by series. Raises RunDirectoryError if the run has no complete step."""
     require_steps(timeline, export="openmetrics")
     before: Metric | None = None
     for series in history(analyze(timeline)):
@@ -31,14 +31,9 @@ def openmetrics(timeline: Timeline) -> Iterator[str]:
     yield "# EOF\n"
 
 
-def family(metric: Metric) -> str:
-    """The name without the ending that OpenMetrics gives a counter's and an info's samples."""
-    return metric.prometheus.removesuffix("_total" if metric.type is Type.COUNTER else "_info")
-
-
 def head(metric: Metric) -> str:
-    """What stands before a metric's samples."""
-    name = family(metric)
+    """Lines before a metric's samples."""
+    name = metric.family
     unit = f"# UNIT {name} {metric.unit.word}\n" if metric.unit.word else ""
     return f"# TYPE {name} {TYPES[metric.type]}\n{unit}# HELP {name} {_escaped(metric.help)}\n"
 
@@ -53,7 +48,7 @@ def _lines(series: Series) -> Iterator[str]:
 
 
 def _histogram(series: Series, times: list[str]) -> Iterator[str]:
-    """Point by point, at each of them all buckets with what is below them."""
+    """Lines of a histogram: at each point all buckets, cumulated."""
     base, labels = series.metric.prometheus, _labels(series)
     bounds = [*(repr(float(bound)) for bound in series.metric.buckets), "+Inf"]
     buckets = [_series(f"{base}_bucket", {**labels, "le": bound}) for bound in bounds]

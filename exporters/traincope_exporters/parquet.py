@@ -1,12 +1,12 @@
-"""All records as Parquet, a directory a rank, for DuckDB, Spark, Polars and pandas.
+"""Export of all events as Parquet, one directory per rank, for DuckDB, Spark, Polars and pandas.
 
     RUN.parquet/rank=0/records.parquet
 
     select axis, name, sum(duration_ns) / 1e9 from 'RUN.parquet/*/*.parquet' where kind = 'collective' group by all
 
-One row a record (its rank is the directory's, as Hive has it), thread by thread, in order of begin; times are ns of
-wall time since the epoch, of all ranks on one axis. Null is what a record does not have: an end that was never seen, a
-step outside of steps.
+One row per event, thread by thread, in order of start. The rank is in the directory name, as in Hive. Times are ns of
+wall time since the epoch; all ranks share one axis. Null marks a missing value: the end of an open event, the step of
+an event outside of steps.
 """
 
 import json
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
 from traincope.events import NO_PEER, NO_STEP, OPEN, Kind, Phase
+from traincope.report.exports import DirectoryExport
 from traincope.timeline import RankTimeline, Timeline
-from traincope_exporters.exports import DirectoryExport
 
 Details = Mapping[int, Mapping[str, Any]]
 Columns = dict[str, Any]
-"""Arrays of numpy or pyarrow by name."""
+"""Arrays of numpy or pyarrow by column name."""
 
-ROWS_AT_ONCE = 1 << 20
-"""Of a row group."""
+ROWS_PER_GROUP = 1 << 20
+"""Rows per row group."""
 WORDS = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
@@ -53,10 +53,11 @@ SCHEMA = pa.schema(
         pa.field("details", pa.string()),
     ]
 )
-"""What each means by kind stands in `traincope.events`; `scalar` is what `run.log()` was given, `details` JSON of what
-an event carries."""
+"""Columns of the table. `traincope.events` defines their meaning by kind. `scalar` is the value of `run.log()`,
+`details` the details of an event as JSON.
+"""
 DELTAS = ("start_ns", "duration_ns", "sequence")
-"""Columns whose neighbours differ by little."""
+"""Columns whose neighbouring values differ little."""
 
 NAMED = (
     Kind.PHASE,
@@ -75,18 +76,18 @@ COUNTED = (*ON_GROUP, Kind.ACTION)
 TAGGED = (*ON_GROUP, Kind.FLOPS)
 VALUED = (*ON_GROUP, Kind.STEP, Kind.CLOCK, Kind.DROPPED, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
 INSTANTS = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.SCALAR, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
-"""Kinds that have no length."""
+"""Kinds without a length."""
 
 
 def write_parquet(timeline: Timeline, directory: Path) -> None:
-    """Raises RunDirectoryError where no rank left a record."""
+    """Write one file per rank. Raises RunDirectoryError if no rank recorded an event."""
     if not timeline.ranks:
         raise RunDirectoryError(f"{timeline.run.path} holds no records; see its kernel traces with --to perfetto")
     details = {rank.rank: rank.details for rank in timeline.run.ranks}
     for rank in timeline.ranks:
-        own = directory / f"rank={rank.rank}"
-        own.mkdir()
-        _write_rank(rank, own / "records.parquet", details=details[rank.rank])
+        rank_directory = directory / f"rank={rank.rank}"
+        rank_directory.mkdir()
+        _write_rank(rank, rank_directory / "records.parquet", details=details[rank.rank])
 
 
 def _write_rank(rank: RankTimeline, path: Path, *, details: Details) -> None:
@@ -98,10 +99,10 @@ def _write_rank(rank: RankTimeline, path: Path, *, details: Details) -> None:
 
 
 def tables(rank: RankTimeline, *, details: Details) -> Iterator[pa.Table]:
-    """A rank's records, so many at once as a row group holds; `details` of its events by number."""
+    """Events of a rank, one table per row group. `details`: event number -> details."""
     for thread, records in rank.threads.items():
-        for first in range(0, len(records), ROWS_AT_ONCE):
-            yield _table(rank, thread, records[first : first + ROWS_AT_ONCE], details=details)
+        for first in range(0, len(records), ROWS_PER_GROUP):
+            yield _table(rank, thread, records[first : first + ROWS_PER_GROUP], details=details)
 
 
 def _table(rank: RankTimeline, thread: str, records: NDArray[np.void], *, details: Details) -> pa.Table:
@@ -155,15 +156,15 @@ def _numbers(records: NDArray[np.void]) -> Columns:
 def _details(records: NDArray[np.void], details: Details) -> pa.Array:
     texts: list[str | None] = [None] * len(records)
     for row in np.flatnonzero(records["kind"] == Kind.EVENT).tolist():
-        told = details.get(int(records["group"][row]))
-        texts[row] = None if told is None else json.dumps(told, sort_keys=True, default=str)
+        event_details = details.get(int(records["group"][row]))
+        texts[row] = None if event_details is None else json.dumps(event_details, sort_keys=True, default=str)
     return pa.array(texts, type=pa.string())
 
 
 def _words(
     numbers: NDArray[Any], words: Sequence[str], *, present: NDArray[np.bool_] | None = None
 ) -> pa.DictionaryArray:
-    """The word of each number, null where it is not `present` or has none. A name is data: not all are Unicode."""
+    """Word of each number; null if it is not `present` or unknown. Names that are not Unicode are replaced."""
     absent = numbers >= len(words)
     if present is not None:
         absent = absent | ~present
@@ -173,7 +174,7 @@ def _words(
 
 
 def _lower(names: type[Kind] | type[Phase]) -> list[str]:
-    """By number."""
+    """Lower-case names by number."""
     return [names(number).name.lower() if number in list(names) else "" for number in range(max(names) + 1)]
 
 

@@ -1,4 +1,4 @@
-"""Data-parallel runs: every step each rank works, then all reduce; who works longest is waited for."""
+"""Data-parallel runs: in every step each rank works, then all reduce and wait for the slowest rank."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,20 @@ from traincope.store import RankRecords
 def lockstep(
     work_ns: Sequence[Sequence[int]], *, transfer_ns: int, of: Phase = Phase.FORWARD, all_ns: int = 0
 ) -> list[RankRecords]:
-    """`work_ns[step][rank]`; all have a forward, `all_ns` shorter than the shortest rank's work, the rest is `of`."""
+    """Build ranks from `work_ns[step][rank]`.
+
+    All have a forward, `all_ns` shorter than the shortest work. The rest is `of`.
+    """
     ranks = range(len(work_ns[0]))
     rows: dict[int, list[Row]] = {number: [] for number in ranks}
     begin = 0
     for number, work in enumerate(work_ns):
         end = begin + max(work) + transfer_ns
-        for one in ranks:
-            rows[one] += _step(number, begin, end, busy=min(work) - all_ns, work=work[one], of=of)
+        for number_ in ranks:
+            rows[number_] += _step(number, begin, end, busy=min(work) - all_ns, work=work[number_], of=of)
         begin = end
     everyone = group("dp", *ranks)
-    return [rank(one, *rows[one], groups=[everyone], coords={"dp": one}) for one in ranks]
+    return [rank(number_, *rows[number_], groups=[everyone], coords={"dp": number_}) for number_ in ranks]
 
 
 def _step(number: int, begin: int, end: int, *, busy: int, work: int, of: Phase) -> list[Row]:

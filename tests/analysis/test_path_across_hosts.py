@@ -1,6 +1,6 @@
-"""A recorded pipeline, as if half of its ranks had been on another host: path and predictions stay what they are.
+"""Path and predictions of a recorded pipeline do not change if half of its ranks are put on another host.
 
-The clocks of the two are tied by their own collectives and messages alone.
+Only their own collectives and messages align the two clocks.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from traincope.timeline import build_timeline
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"
 ELSEWHERE = ((2, 3), (1, 3))
-"""A stage of its own host; half of either stage."""
+"""Ranks on the second host: one whole stage, or half of each stage."""
 
 
 @cache
@@ -25,9 +25,9 @@ def recorded(elsewhere: tuple[int, ...] = ()) -> Analysis:
     return analyze(build_timeline(run))
 
 
-def shares(found: Analysis) -> dict[str, float]:
-    """Term -> its share of the path."""
-    path = found.critical_path
+def shares(analysis: Analysis) -> dict[str, float]:
+    """Return term -> share of the path."""
+    path = analysis.critical_path
     assert isinstance(path, CriticalPath)
     assert path.reason is None
     sums: dict[str, float] = defaultdict(float)
@@ -37,21 +37,23 @@ def shares(found: Analysis) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE)
-def test_the_path_is_that_of_one_host_and_tells_how_far_its_clocks_may_be_apart(elsewhere: tuple[int, ...]) -> None:
-    one, two = recorded(), recorded(elsewhere)
-    assert one.critical_path is not None
-    assert two.critical_path is not None
-    assert one.critical_path.clock_error_ns == 0
-    assert 0 < (two.critical_path.clock_error_ns or 0) < 1_000_000
-    assert two.critical_path.wall_ns == pytest.approx(one.critical_path.wall_ns, rel=1e-4)
-    known, found = shares(one), shares(two)
-    assert found == pytest.approx({term: known[term] for term in found}, abs=0.005)
-    assert found.keys() == known.keys()
+def test_the_path_equals_that_of_one_host_and_has_a_clock_error(elsewhere: tuple[int, ...]) -> None:
+    same_host, two_hosts = recorded(), recorded(elsewhere)
+    assert same_host.critical_path is not None
+    assert two_hosts.critical_path is not None
+    assert same_host.critical_path.clock_error_ns == 0
+    assert 0 < (two_hosts.critical_path.clock_error_ns or 0) < 1_000_000
+    assert two_hosts.critical_path.wall_ns == pytest.approx(same_host.critical_path.wall_ns, rel=1e-4)
+    known, analysis = shares(same_host), shares(two_hosts)
+    assert analysis == pytest.approx({term: known[term] for term in analysis}, abs=0.005)
+    assert analysis.keys() == known.keys()
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE)
-def test_what_is_predicted_is_what_is_predicted_of_one_host(elsewhere: tuple[int, ...]) -> None:
+def test_predictions_equal_those_of_one_host(elsewhere: tuple[int, ...]) -> None:
     for expression in ("forward=0.5", "fsdp.transfer=0", "pp.transfer=10"):
-        one, two = (what_if(found, parse_changes(expression, found)) for found in (recorded(), recorded(elsewhere)))
-        assert two.ratio == pytest.approx(one.ratio, abs=0.005)
-        assert abs(two.replay_error_ratio) < 0.002
+        same_host, two_hosts = (
+            what_if(analysis, parse_changes(expression, analysis)) for analysis in (recorded(), recorded(elsewhere))
+        )
+        assert two_hosts.ratio == pytest.approx(same_host.ratio, abs=0.005)
+        assert abs(two_hosts.replay_error_ratio) < 0.002

@@ -1,4 +1,4 @@
-"""Runs as no training makes them: whatever was recorded, all sums hold, and the report is written."""
+"""Random runs that no training produces: all sums still hold, and the report is written."""
 
 import io
 import json
@@ -9,33 +9,34 @@ from random import Random
 import pytest
 from rich.console import Console
 
+from tests.seeds import seeds
 from tests.timeline.build import Row, action, clock, collective, group, message, phase, rank, run, stall, step
 from traincope.analysis import Analysis, analyze
-from traincope.analysis.terms import BUBBLE, PHASE_TERMS, exposed_transfer
+from traincope.analysis.attribution.terms import BUBBLE, PHASE_TERMS, exposed_transfer
 from traincope.events import OPEN, Flag, Kind
 from traincope.report import to_document, to_json
-from traincope.report.text import render_document
+from traincope.report.text.text import render_document
 from traincope.store import RunRecords
 from traincope.timeline import build_timeline
 
 LENGTH = 100
-"""Of a step, about."""
+"""Approximate length of a step, in ns."""
 AXES = ("fsdp", "pp", "world")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What ranks call together in a step, each at a time of its own."""
+    """A collective or message of a step; each rank calls it at a different time."""
 
     axis: int
     sequence: int
     ends: tuple[int, int] | None
-    """From and to whom, of a message."""
+    """Sender and receiver of a message."""
     num_bytes: int
 
 
-def made(random: Random) -> RunRecords:
-    """One to four ranks on one or two hosts, of which some left nothing, dropped steps, or were killed in one."""
+def random_run(random: Random) -> RunRecords:
+    """Draw one to four ranks on one or two hosts. Some have no records, dropped steps, or are killed in a step."""
     size, steps = random.randint(1, 4), random.randint(0, 5)
     calls = [[_call(random, 4 * at + count, size=size) for count in range(random.randint(0, 4))] for at in range(steps)]
     present = sorted(random.sample(range(size), random.choice([size, random.randint(1, size)])))
@@ -66,7 +67,7 @@ def _call(random: Random, sequence: int, *, size: int) -> Call:
 
 
 def _rows(random: Random, of: int, calls: list[list[Call]], *, pipeline: bool) -> list[Row]:
-    """All that one rank recorded; where it was killed, what was under way has no end."""
+    """Return the records of one rank. If it is killed, open intervals have no end."""
     dropped = random.sample(range(len(calls)), random.choice([0, 0, min(len(calls), 2)]))
     rows = [clock(0, random.randint(0, 50))]
     for number, together in enumerate(calls):
@@ -91,56 +92,57 @@ def _step(random: Random, number: int, of: int, calls: list[Call], *, pipeline: 
         yield phase(random.choice(list(PHASE_TERMS)), *span(), at=number)
     for kind in random.choice(["FB", "FB", "FBFB", "FIW", "F", ""]) if pipeline else "":
         yield action(kind, *span(), stage=of, microbatch=random.choice([0, 0, 1]), at=number)
-    for one in calls:
-        if random.random() < 0.9 and (one.ends is None or of in one.ends):
-            yield from _called(random, one, number, of, *span())
+    for call_ in calls:
+        if random.random() < 0.9 and (call_.ends is None or of in call_.ends):
+            yield from _called(random, call_, number, of, *span())
 
 
-def _called(random: Random, one: Call, number: int, of: int, start: int, end: int) -> Iterator[Row]:
-    common = {"group": one.axis, "sequence": one.sequence, "at": number, "num_bytes": one.num_bytes}
+def _called(random: Random, call_: Call, number: int, of: int, start: int, end: int) -> Iterator[Row]:
+    common = {"group": call_.axis, "sequence": call_.sequence, "at": number, "num_bytes": call_.num_bytes}
     common["flags"] = random.choice([0, 0, 0, Flag.DONE_BEFORE_WAIT, Flag.RAISED])
-    if one.ends is None:
-        call = collective(start, end, name=["all_gather", "all_to_all"][one.sequence % 2], **common)
+    if call_.ends is None:
+        call = collective(start, end, name=["all_gather", "all_to_all"][call_.sequence % 2], **common)
     else:
-        side = one.ends.index(of)
-        call = message(["send", "recv"][side], start, end, peer=one.ends[1 - side], **common)
+        side = call_.ends.index(of)
+        call = message(["send", "recv"][side], start, end, peer=call_.ends[1 - side], **common)
     yield replace(call, end_ns=OPEN) if random.random() < 0.1 else call
     if random.random() < 0.8:
         yield stall(call, random.randint(start, end), end)
 
 
-def assert_sums(found: Analysis) -> None:
-    for ledger in found.ledger.ranks:
+def assert_sums(analysis: Analysis) -> None:
+    for ledger in analysis.ledger.ranks:
         known = {term: ns for term, ns in ledger.terms.items() if ns is not None}
         assert (sum(known.values()) == ledger.wall_ns).all()
         assert all((ns >= 0).all() for term, ns in known.items() if term not in BUBBLE)
         for axis in AXES:
-            unsplit = [ns for (of, _), ns in ledger.unsplit.items() if of == axis]
+            unsplit = [ns for (of, _), ns in ledger.ambiguous_waits.items() if of == axis]
             assert all((ns >= 0).all() for ns in unsplit)
             assert not unsplit or (sum(unsplit) <= known[exposed_transfer(axis)]).all()
-    shares = [found.ledger.share(term) for term in found.ledger.order]
-    assert not found.ledger.wall_ns or sum(share or 0 for share in shares) == pytest.approx(1)
-    assert all(0 <= row.wait_ns <= row.exposed_ns and row.transfer_ns >= 0 for row in found.comm)
+    shares = [analysis.ledger.share(term) for term in analysis.ledger.order]
+    assert not analysis.ledger.wall_ns or sum(share or 0 for share in shares) == pytest.approx(1)
+    assert all(0 <= row.wait_ns <= row.exposed_ns and row.transfer_ns >= 0 for row in analysis.comm)
 
 
-def assert_findings(found: Analysis) -> None:
-    size = found.timeline.run.info.world_size
-    assert found.verdict
-    for finding in found.verdict:
+def assert_findings(analysis: Analysis) -> None:
+    size = analysis.timeline.run.info.world_size
+    assert analysis.verdict
+    for finding in analysis.verdict:
         assert all(0 <= number < size for number in finding.ranks)
         assert finding.estimated_gain_ratio is None or 0 <= finding.estimated_gain_ratio <= 1
-    job = found.goodput
+    job = analysis.goodput
     if job is not None:
-        beside = (job.startup_ns, job.restart_ns, job.checkpoint_stall_ns, job.evaluation_ns, job.other_ns)
-        assert job.elapsed_ns == job.steps_ns + sum(beside)
-        assert min(job.steps_ns, *beside) >= 0
+        other_terms = (job.startup_ns, job.restart_ns, job.checkpoint_stall_ns, job.evaluation_ns, job.other_ns)
+        assert job.elapsed_ns == job.steps_ns + sum(other_terms)
+        assert min(job.steps_ns, *other_terms) >= 0
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_whatever_was_recorded_the_sums_hold_and_the_report_is_written(seed: int) -> None:
-    found = analyze(build_timeline(made(Random(seed))))
-    assert_sums(found)
-    assert_findings(found)
-    document = to_document(found)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(40))
+def test_sums_hold_and_the_report_is_written_for_random_records(seed: int) -> None:
+    analysis = analyze(build_timeline(random_run(Random(seed))))
+    assert_sums(analysis)
+    assert_findings(analysis)
+    document = to_document(analysis)
     assert json.loads(to_json(document)) == document
     render_document(document, Console(file=io.StringIO(), width=80))

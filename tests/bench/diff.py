@@ -1,27 +1,27 @@
-"""How often `traincope diff` tells alike runs apart: `python -m tests.bench.diff`.
+"""Error rates of `traincope diff` on equal runs: `python -m tests.bench.diff`.
 
-Pairs of runs of made step times that differ by noise alone: independent from step to step, or each depending on the one
-before (correlation). At a level of 0.01 one of a hundred may be told apart; where steps depend on each other and are
-few, it is more, for nobody can see in so few that they do. Beside it how often a change of three spreads is found.
+Pairs of simulated runs whose step times differ only by noise: independent steps, or each step correlated with the one
+before. At level 0.01 about 1 % of the pairs may be judged different. With few correlated steps the rate is higher,
+because the correlation cannot be estimated from so few. The last column is the rate at which a change of three standard
+deviations is found.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from traincope.analysis.diff import LEVEL
-from traincope.analysis.diff_significance import FEWEST_BLOCKS, block_length, blocks, compare
+from traincope.analysis.diff.diff import LEVEL
+from traincope.analysis.diff.significance import MIN_BLOCKS, block_length, blocks, compare
+from traincope.arrays import Floats
 
-Floats = NDArray[np.float64]
 TRIALS = 300
 SETTLED = 100
-"""Steps that are thrown away, so that the first one is like the others."""
+"""Discarded steps, so that the first counted step is like the others."""
 CASES = ((7, 0.0), (20, 0.0), (60, 0.0), (10, 0.5), (30, 0.5), (60, 0.5), (100, 0.5), (300, 0.9))
-"""Steps of a run, and their correlation from one to the next."""
+"""Steps per run, and the correlation of consecutive steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,38 +29,38 @@ class Rates:
     """Shares of the trials."""
 
     judged: float
-    """There were enough steps."""
+    """Trials with enough steps."""
     alike: float
-    """Alike runs, told apart."""
-    found: float
-    """A change of three spreads, told."""
+    """Equal runs that were judged different."""
+    share: float
+    """Changes of three standard deviations that were found."""
 
 
 def steps(random: np.random.Generator, count: int, correlation: float) -> Floats:
-    """Of spread 1."""
+    """Step times with standard deviation 1."""
     noise, values = random.normal(size=count + SETTLED) * (1 - correlation**2) ** 0.5, [0.0]
-    for one in noise.tolist():
-        values.append(correlation * values[-1] + one)
+    for trial in noise.tolist():
+        values.append(correlation * values[-1] + trial)
     return np.array(values[-count:])
 
 
 def rates(count: int, correlation: float) -> Rates:
     random = np.random.default_rng(count)
     tried = [tuple(_trial(random, count, correlation)) for _ in range(TRIALS)]
-    judged = [one for one in tried if one]
+    judged = [trial for trial in tried if trial]
     return Rates(
         judged=len(judged) / TRIALS,
         alike=sum(alike for alike, _ in judged) / TRIALS,
-        found=sum(found for _, found in judged) / TRIALS,
+        share=sum(share for _, share in judged) / TRIALS,
     )
 
 
 def _trial(random: np.random.Generator, count: int, correlation: float) -> Iterator[bool]:
-    """Whether alike runs are told apart, and whether slower ones are; nothing of too few steps."""
+    """Judgements of equal runs and of a slower run; empty if there are too few steps."""
     runs = [steps(random, count, correlation) for _ in range(2)]
     length = block_length(runs)
     before, after = (blocks(values[:, None], length) for values in runs)
-    if min(len(before), len(after)) >= FEWEST_BLOCKS:
+    if min(len(before), len(after)) >= MIN_BLOCKS:
         yield bool(compare(before, after).p[0] <= LEVEL)
         yield bool(compare(before, after + 3).p[0] <= LEVEL)
 
@@ -70,8 +70,10 @@ def main() -> None:
     for head in ("steps", "correlation", "judged", "alike, told apart", "3 spreads, found"):
         table.add_column(head, justify="right")
     for count, correlation in CASES:
-        told = rates(count, correlation)
-        table.add_row(str(count), f"{correlation:g}", f"{told.judged:.0%}", f"{told.alike:.1%}", f"{told.found:.1%}")
+        result = rates(count, correlation)
+        table.add_row(
+            str(count), f"{correlation:g}", f"{result.judged:.0%}", f"{result.alike:.1%}", f"{result.share:.1%}"
+        )
     Console().print(table)
 
 

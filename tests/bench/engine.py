@@ -1,9 +1,9 @@
-"""What the engine costs beside a loop by hand: `python -m tests.bench.engine`.
+"""Cost of the engine compared with a hand-written loop: `python -m tests.bench.engine`.
 
-The same GPT on the same batches, trained by `Trainer` and by the shortest plain loop of torch's own parts that
-trains it alike: 1 rank, DDP on 2, FSDP2 on 2. Both live in the same processes, in blocks of steps that take turns:
-plain, plain again (the A/A row), engine. Both losses are held to each other, so that both did the same work. Passes
-where the engine has at least 0.98 of the plain loop's tokens a second, or the ratio's 95 % interval contains 1.
+The same GPT on the same batches, trained by `Trainer` and by the shortest equivalent loop of torch's own parts: 1 rank,
+DDP on 2, FSDP2 on 2. Both run in the same processes, in alternating blocks of steps: plain, plain again (the A/A row),
+engine. Their losses are compared, so both did the same work. It passes if the engine has at least 0.98 of the plain
+loop's tokens per second, or if the ratio's 95 % interval contains 1.
 """
 
 import os
@@ -26,22 +26,22 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.bench.paired import Block, in_turns, interval, ratios, step_seconds
-from tests.distributed.pool import Pool
+from tests.distributed.ranks.pool import Pool
 from traincope.engine.config import Config, DataConfig, ModelConfig, OptimizerConfig, ParallelConfig, TrainConfig
 from traincope.engine.corpus import read_corpus
-from traincope.engine.initialise import initialise
-from traincope.engine.model import GPT
+from traincope.engine.model.initialise import initialise
+from traincope.engine.model.model import GPT
 from traincope.engine.trainer import Trainer
 
 ROUNDS = 16
 STEPS_A_BLOCK = 6
 SETTLING = 1
-"""Steps of a block that are not counted: the caches are still the other side's."""
+"""Uncounted steps at the begin of a block, while the caches still hold the other side's data."""
 WARM_UP = 3
 KINDS = ("plain", "plain again", "engine")
-LEAST_RATIO = 0.98
+MIN_RATIO = 0.98
 SAME_LOSS = 1e-4
-"""Sums are taken in another order; after a hundred steps at a small learning rate."""
+"""Tolerance of the losses: the order of sums differs; after a hundred steps at a small learning rate."""
 
 LAYOUTS = {
     "1 rank": ParallelConfig(),
@@ -50,22 +50,22 @@ LAYOUTS = {
 }
 
 Loop = Iterator[float]
-"""One loss a step."""
+"""Runs a step and returns its loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one rank measured."""
+    """Measurements of one rank."""
 
     blocks: list[Block]
     losses: dict[str, list[float]]
-    """By kind, of all its steps."""
+    """Losses of all steps, by kind."""
 
 
 def main() -> int:
     """Measure and print."""
-    table = Table(title=f"Tokens a second, engine over a plain loop (torch {torch.__version__})", box=None)
-    for heading in ("layout", "trained by", "tokens/s", "x plain", "95 % interval", f">= {LEAST_RATIO} or 1 within"):
+    table = Table(title=f"Tokens per second, engine compared with a plain loop (torch {torch.__version__})", box=None)
+    for heading in ("layout", "trained by", "tokens/s", "x plain", "95 % interval", f">= {MIN_RATIO} or 1 within"):
         table.add_column(heading, justify="left" if heading in ("layout", "trained by") else "right")
     passed = True
     with tempfile.TemporaryDirectory() as directory:
@@ -78,8 +78,10 @@ def main() -> int:
     console = Console(width=110)
     console.print(table)
     console.print(
-        f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each over the plain block beside it; load "
-        f"of the machine at the end {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
+        (
+            f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each divided by the plain block next "
+            f"to it; load of the machine at the end {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores."
+        ),
         highlight=False,
     )
     return int(not passed)
@@ -92,7 +94,7 @@ def _text(directory: Path) -> str:
 
 
 def configuration(text: str, parallel: ParallelConfig) -> Config:
-    """1.1 million parameters, 2,048 tokens a step; a block of each kind in each round, after the warm-up."""
+    """1.1 million parameters, 2,048 tokens per step; a block of each kind in each round, after the warm-up."""
     return Config(
         model=ModelConfig(layers=4, hidden=128, heads=4, kv_heads=2, ffn=384, sequence=128),
         data=DataConfig(path=text),
@@ -106,7 +108,7 @@ def configuration(text: str, parallel: ParallelConfig) -> Config:
 
 
 def measure(config: Config) -> Measured:
-    """All blocks of this rank, in the order they ran: the same on every rank."""
+    """All blocks of this rank, in the same order on every rank."""
     loops: Mapping[str, Loop] = {"plain": plain(config), "plain again": plain(config), "engine": engine(config)}
     losses = {kind: [next(loop) for _ in range(WARM_UP)] for kind, loop in loops.items()}
 
@@ -129,7 +131,7 @@ def engine(config: Config) -> Loop:
 
 
 def plain(config: Config) -> Loop:
-    """A training as one writes it for one layout: nothing is asked that this layout does not need."""
+    """A minimal training loop for one layout."""
     model = GPT(config.model)
     initialise(model, config.model, seed=config.train.seed)
     parallel = _wrapped(model, config.parallel)
@@ -170,18 +172,18 @@ def _batches(config: Config) -> Iterator[Tensor]:
     """This rank's part of the engine's batches, int64 (B, S + 1)."""
     tokens, length = read_corpus(config.data).training, config.model.sequence
     order = np.random.default_rng([config.train.seed, 0]).permutation((len(tokens) - 1) // length)
-    own = config.train.batch // dist.get_world_size()
+    local_batch = config.train.batch // dist.get_world_size()
     within = np.arange(length + 1)
     for step in range(config.train.steps):
-        start = step * config.train.batch + dist.get_rank() * own
-        yield torch.from_numpy(tokens[order[start : start + own, None] * length + within].astype(np.int64))
+        start = step * config.train.batch + dist.get_rank() * local_batch
+        yield torch.from_numpy(tokens[order[start : start + local_batch, None] * length + within].astype(np.int64))
 
 
-# -- what it comes to -----------------------------------------------------------------------------
+# -- the table --------------------------------------------------------------------------------------
 
 
 def _add_rows(table: Table, name: str, ranks: list[Measured], *, tokens: int) -> bool:
-    """A row for each kind; whether the engine passed."""
+    """Add a row for each kind; returns whether the engine passed."""
     blocks = [rank.blocks for rank in ranks]
     reference = step_seconds(blocks, "plain")
     passed = True
@@ -208,7 +210,7 @@ def _verdict(ranks: list[Measured], ratio: float, *, low: float, high: float) ->
     apart = max(np.abs(np.subtract(rank.losses["engine"], rank.losses["plain"])).max() for rank in ranks)
     if apart > SAME_LOSS:
         return f"LOSSES DIFFER by {apart:.1e}"
-    return "passes" if ratio >= LEAST_RATIO or low <= 1.0 <= high else "MISSED"
+    return "passes" if ratio >= MIN_RATIO or low <= 1.0 <= high else "MISSED"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A run that grows in real time: a large one's records, each written when it has ended, by one process for all."""
+"""A run that grows in real time: the records of a large run, each written at its end, by one process for all ranks."""
 
 import json
 import os
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.events import OPEN, Kind
-from traincope.record.identity import this_host
+from traincope.record.session.identity import this_host
 from traincope.store import read_run
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE, rank_directory, segment_path
-from traincope.store.segments import HEADER_BYTES, SegmentFile
+from traincope.store.segments.segments import HEADER_BYTES, SegmentFile
 
 TICK_SECONDS = 0.05
 AHEAD_NS = 500_000_000
@@ -23,11 +23,11 @@ AHEAD_NS = 500_000_000
 
 @dataclass(slots=True, kw_only=True)
 class _Rank:
-    """What of one rank is still to be written, and where."""
+    """Remaining records of one rank, and their file."""
 
     records: NDArray[np.void]
     ready_ns: NDArray[np.int64]
-    """When each may be written: it and all before it have ended."""
+    """Time at which each record may be written: when it and all earlier ones have ended."""
     segment: SegmentFile
     written: int = 0
 
@@ -41,10 +41,10 @@ class _Rank:
 
 
 class GrowingRun:
-    """Of all ranks of the run `of`, whose processes it pretends to be."""
+    """All ranks of the run `source`, with this process as their process."""
 
-    def __init__(self, of: Path, out: Path) -> None:
-        source = read_run(of)
+    def __init__(self, source: Path, out: Path) -> None:
+        source = read_run(source)
         out.mkdir()
         shutil.copyfile(source.path / RUN_FILE, out / RUN_FILE)
         begins = [int(rank.thread("main")["start_ns"].min()) for rank in source.ranks]
@@ -67,7 +67,7 @@ class GrowingRun:
         return sum(rank.written for rank in self._ranks)
 
     def grow(self, seconds: float) -> None:
-        """In real time."""
+        """Write the records in real time."""
         until_ns = monotonic_ns() + round(seconds * 1e9)
         while monotonic_ns() < until_ns:
             for rank in self._ranks:
@@ -77,8 +77,8 @@ class GrowingRun:
 
 def _alive(card: dict[str, object]) -> dict[str, object]:
     host = this_host()
-    own = {"pid": os.getpid(), "host": host.name, "boot_id": host.boot_id, "started_wall_ns": time.time_ns()}
-    return {**card, **own, "ending": None, "ended_wall_ns": None}
+    identity = {"pid": os.getpid(), "host": host.name, "boot_id": host.boot_id, "started_wall_ns": time.time_ns()}
+    return {**card, **identity, "ending": None, "ended_wall_ns": None}
 
 
 def _shifted(records: NDArray[np.void], by_ns: int) -> NDArray[np.void]:

@@ -1,9 +1,9 @@
-"""What it costs to read a kernel trace: `python -m tests.bench.ingest [TRACE] [--hta PYTHON]`.
+"""Cost of reading a kernel trace: `python -m tests.bench.ingest [TRACE] [--hta PYTHON]`.
 
-Reads a trace and partitions its GPU's time, in processes of their own and in turn: ours, and with `--hta` that of
-HolisticTraceAnalysis, of which PYTHON is an interpreter that has it (pip install HolisticTraceAnalysis; it brings
-pandas and Jupyter, so it is no dependency here). CPU time and memory are what the work takes after everything is
-imported. Without a TRACE the largest public one is read, or where those are not a synthetic one.
+Reads a trace and partitions its GPU time, in separate processes that alternate: traincope, and with `--hta` also
+HolisticTraceAnalysis. PYTHON is an interpreter with it (pip install HolisticTraceAnalysis; it needs pandas and Jupyter,
+so it is not a dependency). CPU time and memory are counted after all imports. Without TRACE it reads the largest public
+trace, or a synthetic one if those are missing.
 """
 
 import argparse
@@ -40,17 +40,17 @@ print(json.dumps(dict(cpu_s=cpu_s, peak_kib=peak() - before, events=events, stor
 OURS = MEASURED.format(
     imports="""
 import tempfile
-from traincope.analysis.gpu_partition import partition
+from traincope.analysis.kernels.gpu_partition import partition
 from traincope.ingest import read_kineto
 from traincope.store.traces import write_trace
 """,
     work="""
-found = read_kineto(trace)
-parts = list(partition(0, found))
-events = found.info.num_read
+traced = read_kineto(trace)
+parts = list(partition(0, traced))
+events = traced.info.num_read
 spent = time.process_time()
 with tempfile.TemporaryDirectory() as directory:
-    write_trace(Path(directory) / "trace-000.npz", found)
+    write_trace(Path(directory) / "trace-000.npz", traced)
     stored_bytes = (Path(directory) / "trace-000.npz").stat().st_size
 start += time.process_time() - spent
 """,
@@ -58,8 +58,8 @@ start += time.process_time() - spent
 THEIRS = MEASURED.format(
     imports="import logging\nfrom hta.trace_analysis import TraceAnalysis\nlogging.disable(logging.CRITICAL)",
     work="""
-found = TraceAnalysis(trace_files={0: str(trace)}, trace_dir=str(trace.parent))
-found.get_temporal_breakdown(visualize=False)
+analysis = TraceAnalysis(trace_files={0: str(trace)}, trace_dir=str(trace.parent))
+analysis.get_temporal_breakdown(visualize=False)
 events = stored_bytes = 0
 """,
 )
@@ -67,7 +67,7 @@ events = stored_bytes = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one process."""
+    """Cost of one process."""
 
     cpu_s: float
     peak_kib: int
@@ -77,7 +77,7 @@ class Cost:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="what it costs to read a kernel trace")
+    parser = argparse.ArgumentParser(description="cost of reading a kernel trace")
     parser.add_argument("trace", type=Path, nargs="?")
     parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis")
     arguments = parser.parse_args()
@@ -112,15 +112,15 @@ def _cost(python: str, code: str, trace: Path) -> Cost:
 
 
 def _show(name: str, ours: list[Cost], theirs: list[Cost]) -> None:
-    """Medians of the times, worst of our peaks beside the best of theirs."""
+    """Print median times, traincope's highest peak memory and the other's lowest."""
     cpu_s, peak_kib = statistics.median(cost.cpu_s for cost in ours), max(cost.peak_kib for cost in ours)
     events, stored = ours[0].events, ours[0].stored_bytes
     table = Table(title=f"{name}: {events:,} events ({os.cpu_count()} cores)", box=None)
     for heading in ("what", "measured", "budget", ""):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    table.add_row("read and partitioned, events a second of CPU", f"{events / cpu_s:,.0f}")
-    table.add_row("memory for it, bytes an event", f"{1024 * peak_kib / events:,.0f}")
-    table.add_row("imported, bytes an event on disk", f"{stored / events:.1f}")
+    table.add_row("read and partitioned, events per second of CPU", f"{events / cpu_s:,.0f}")
+    table.add_row("memory, bytes per event", f"{1024 * peak_kib / events:,.0f}")
+    table.add_row("imported, bytes per event on disk", f"{stored / events:.1f}")
     if theirs:
         faster = statistics.median(cost.cpu_s for cost in theirs) / cpu_s
         memory = peak_kib / min(cost.peak_kib for cost in theirs)
@@ -133,7 +133,7 @@ def _show(name: str, ours: list[Cost], theirs: list[Cost]) -> None:
         table.add_row("share of its memory", f"{memory:.2f}", f"{MEMORY_BUDGET:g}", _judged(memory <= MEMORY_BUDGET))
     Console().print(table)
     if not theirs:
-        Console().print("beside nothing: --hta PYTHON names an interpreter that has HolisticTraceAnalysis")
+        Console().print("no comparison: --hta PYTHON names an interpreter that has HolisticTraceAnalysis")
 
 
 def _judged(within: bool) -> str:

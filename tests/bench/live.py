@@ -1,9 +1,9 @@
-"""What the node's agent costs: `python -m tests.bench.live [SECONDS]`; and what a scrape of it does (`scrape.py`).
+"""Cost of the node's agent: `python -m tests.bench.live [SECONDS]`; for the cost of a scrape see `scrape.py`.
 
-Eight ranks write in real time what those of the sample run wrote, again and again, and an agent of its own
-process watches them as a training's does. Its share of a core is the kernel's count of its CPU time, the start of
-its interpreter and its first look left out; a scraper asks it for its numbers as a Prometheus does. Budgets are
-judged, never asserted: a noisy machine is no wrong program.
+Eight ranks write the records of the sample run in real time, repeatedly, and an agent in its own process reads them as
+in a training. Its share of a core is the kernel's count of its CPU time, without the interpreter's start and the first
+pass. A scraper reads its metrics like a Prometheus. Budgets are reported, never asserted, because the machine may be
+noisy.
 """
 
 import json
@@ -37,36 +37,36 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How an agent is told to look."""
+    """Settings of an agent."""
 
-    what: str
+    name: str
     words: tuple[str, ...]
     budget: float | None
-    """Share of a core; None: not judged."""
+    """Share of a core; None: no budget."""
     scrape_seconds: float | None = None
-    """How often it is asked for its numbers; None: never."""
+    """Interval of scrapes; None: no scrapes."""
 
 
 SETTINGS = (
-    Setting(what="as a training starts it (every 5 s)", words=(), budget=0.01),
-    Setting(what="the same, scraped every 15 s", words=(), budget=0.01, scrape_seconds=15),
-    Setting(what="the same, scraped every second", words=(), budget=0.025, scrape_seconds=1),
-    Setting(what="looking every 15 s", words=("--interval", "15"), budget=0.01),
-    Setting(what="looking every 1 s, without its own limit", words=("--interval", "1", "--share", "1"), budget=None),
+    Setting(name="default settings (every 5 s)", words=(), budget=0.01),
+    Setting(name="default settings, scraped every 15 s", words=(), budget=0.01, scrape_seconds=15),
+    Setting(name="default settings, scraped every second", words=(), budget=0.025, scrape_seconds=1),
+    Setting(name="looking every 15 s", words=("--interval", "15"), budget=0.01),
+    Setting(name="every 1 s, without its own CPU limit", words=("--interval", "1", "--share", "1"), budget=None),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one agent."""
+    """Cost of one agent."""
 
     share: float
-    """Of a core."""
+    """Share of a core."""
     records_per_second: float
-    """That the ranks wrote."""
+    """Written by the ranks."""
     rows: int
     lag_seconds: float
-    """How long ago the step ended that the newest row is of."""
+    """Time since the end of the step in the newest row."""
 
 
 def main() -> None:
@@ -75,14 +75,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         large = Path(directory) / "large"
         write_large_run(SAMPLE, large, size=SIZE)
-        costs = [_cost(large, Path(directory) / str(at), one, seconds) for at, one in enumerate(SETTINGS)]
+        costs = [_cost(large, Path(directory) / str(at), setting, seconds) for at, setting in enumerate(SETTINGS)]
     _show(costs, seconds=seconds)
     scrape.main()
 
 
 def _cost(large: Path, run: Path, setting: Setting, seconds: float) -> Cost:
     growing = GrowingRun(large, run)
-    command = [sys.executable, "-m", "traincope.cli.agent", str(run), "--ranks", str(RANKS), *setting.words]
+    command = [sys.executable, "-m", "traincope.cli.commands.agent", str(run), "--ranks", str(RANKS), *setting.words]
     environment = {**os.environ, "TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": str(run.parent)}
     agent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     stopped = threading.Event()
@@ -106,7 +106,7 @@ def _cost(large: Path, run: Path, setting: Setting, seconds: float) -> Cost:
 
 
 def _scrape(run: Path, seconds: float | None, stopped: threading.Event) -> None:
-    """As a Prometheus asks; in a process beside the agent's, whose time alone is measured."""
+    """Scrape like a Prometheus, in another process than the measured agent."""
     while seconds is not None and not stopped.wait(seconds):
         for note in run.glob("metrics-*.json"):
             url = json.loads(note.read_text())["prometheus"]
@@ -119,20 +119,20 @@ def _end_ns(row: Row) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of the process, all its threads together (proc(5), utime and stime)."""
+    """CPU time of the process with all its threads (proc(5), utime and stime)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _show(costs: list[Cost], *, seconds: float) -> None:
     table = Table(title=f"the agent of {RANKS} ranks, {seconds:g} s each ({os.cpu_count()} cores)", box=None)
-    for heading in ("an agent", "of a core", "budget", "", "records/s", "rows", "newest row is old"):
+    for heading in ("an agent", "of a core", "budget", "", "records/s", "rows", "age of the newest row"):
         table.add_column(heading, justify="left" if heading == "an agent" else "right")
     for setting, cost in zip(SETTINGS, costs, strict=True):
         judged = "" if setting.budget is None else "within" if cost.share <= setting.budget else "MISSED"
         budget = "" if setting.budget is None else f"{setting.budget:.1%}"
         table.add_row(
-            *(setting.what, f"{cost.share:.2%}", budget, judged),
+            *(setting.name, f"{cost.share:.2%}", budget, judged),
             *(f"{cost.records_per_second:,.0f}", f"{cost.rows:,}", f"{cost.lag_seconds:.1f} s"),
         )
     Console(width=120).print(table)

@@ -1,12 +1,11 @@
-"""What observing costs a training: `python -m tests.bench.overhead`.
+"""Overhead of recording on a training: `python -m tests.bench.overhead`.
 
-Three small trainings (DDP on 2 ranks, FSDP2 on 4, a pipeline of 2 stages x FSDP2 over 2), in one launch
-each, in blocks of steps that take turns: bare, bare again (the A/A row), traincope as it comes, traincope
-that may not lower its level however much it takes, torch.profiler. A block's steps are divided by the
-bare steps of the same turn on the same rank; a row is the median of these ratios over all blocks, slowest
-rank by step, with its bootstrap 95 % interval. Beside it stands the recorder's own CPU time by its own
-meter, as a share of the step. Judged, never asserted: own CPU time at most 1 % of the step, and an
-interval that does not lie above 1.01.
+Three small trainings (DDP on 2 ranks, FSDP2 on 4, a pipeline of 2 stages x FSDP2 over 2), in one launch each, in
+alternating blocks of steps: bare, bare again (the A/A row), traincope by default, traincope that may not lower its
+level, torch.profiler. The step times of a block are divided by those of the bare block of the same round on the same
+rank. A row is the median of these ratios over all blocks, of the slowest rank per step, with its bootstrap 95 %
+interval. The recorder's own CPU time by its own meter is shown as a share of the step. Reported, never asserted: own
+CPU time at most 1 % of the step, and an interval that does not lie above 1.01.
 """
 
 import os
@@ -31,23 +30,22 @@ from torch.profiler import ProfilerActivity
 
 import traincope
 from tests.bench.paired import Block, in_turns, interval, ratios, step_seconds
-from tests.distributed.pool import Pool
-from traincope.record import throttle
-from traincope.record.guard import meter
+from tests.distributed.ranks.pool import Pool
+from traincope.record.instrumentation.guard import meter
+from traincope.record.session import throttle
 
 ROUNDS = 8
 STEPS_A_BLOCK = 9
 SETTLING = 4
-"""Steps of a block that are not counted: in its first ones a run also counts FLOPs and looks at memory closely."""
+"""Uncounted steps at the begin of a block, in which a run also counts FLOPs and samples memory closely."""
 AS_IT_COMES, ALL_OF_IT = "run()", "run(throttle=None)"
 OBSERVED = (AS_IT_COMES, ALL_OF_IT)
 KINDS = ("bare", "bare again", *OBSERVED, "torch.profiler")
-JUDGING = {AS_IT_COMES: throttle.STEPS}
-"""Steps more, after which a run has found out what it takes of this training, and lowered its level where that is too
-much."""
+JUDGING = {AS_IT_COMES: throttle.WINDOW_STEPS}
+"""Additional steps, after which a run has measured its own cost and lowered its level if it is too high."""
 OWN_BUDGET = 0.01
 RATIO_BUDGET = 1.01
-SHORTEST_STEP_SECONDS = 0.020
+MIN_STEP_SECONDS = 0.020
 
 Step = Callable[[], None]
 
@@ -57,9 +55,9 @@ class Observed(Block):
     """A block under one kind of observation."""
 
     own_seconds: float
-    """CPU time the recorder spent in them."""
+    """CPU time of the recorder in the counted steps."""
     settling_seconds: float
-    """And in those before, which are not counted."""
+    """CPU time of the recorder in the uncounted steps."""
 
 
 def main() -> None:
@@ -76,11 +74,14 @@ def main() -> None:
     console = Console(width=120)
     console.print(table)
     console.print(
-        f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each over the bare block beside it; the "
-        f"{SETTLING} steps before, in which a run counts FLOPs and looks at memory closely, took `at first`. `run()` "
-        f"has judged {throttle.STEPS} steps more before, and recorded less where it took over "
-        f"{100 * throttle.DEFAULT_RATIO:g} %. Load of the machine at the end {load:.1f} on {os.cpu_count()} cores.\n"
-        "Ranks share cores, so whatever one rank does beside training every rank waits for.",
+        (
+            f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each divided by the bare block next "
+            f"to it. `at first` is the cost of the {SETTLING} steps before, in which a run counts FLOPs and samples "
+            f"memory closely. `run()` judged its own cost over {throttle.WINDOW_STEPS} more steps before, and "
+            f"recorded less if it was over {100 * throttle.DEFAULT_RATIO:g} %. Load of the machine at the end "
+            f"{load:.1f} on {os.cpu_count()} cores.\nRanks share cores, so every rank waits for other work of any "
+            "rank."
+        ),
         highlight=False,
     )
 
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def measure(make: Callable[[], Step], directory: str) -> list[Observed]:
-    """All blocks of this rank, in the order they ran: the same on every rank."""
+    """All blocks of this rank, in the same order on every rank."""
     step = make()
     for _ in range(3):
         step()
@@ -116,8 +117,10 @@ def _block(kind: str, step: Step, directory: Path) -> Observed:
             traincope.step()
             seconds.append(time.perf_counter() - started)
         settling_ns, own_ns = own_ns - began_ns, meter.own_ns - own_ns
-    own = (own_ns / 1e9, settling_ns / 1e9) if kind in OBSERVED else (0.0, 0.0)
-    return Observed(kind=kind, seconds=seconds[SETTLING:], own_seconds=own[0], settling_seconds=own[1])
+    recorder_seconds = (own_ns / 1e9, settling_ns / 1e9) if kind in OBSERVED else (0.0, 0.0)
+    return Observed(
+        kind=kind, seconds=seconds[SETTLING:], own_seconds=recorder_seconds[0], settling_seconds=recorder_seconds[1]
+    )
 
 
 def _observation(kind: str, directory: Path) -> AbstractContextManager[object]:
@@ -194,32 +197,32 @@ def pipeline() -> Step:
     return step
 
 
-# -- what it comes to -----------------------------------------------------------------------------
+# -- the table --------------------------------------------------------------------------------------
 
 
 def _add_rows(table: Table, name: str, ranks: list[list[Observed]]) -> None:
-    """Blocks of all ranks -> a row for each kind but the reference."""
+    """Add a row for each kind except the reference, from the blocks of all ranks."""
     bare = step_seconds(ranks, "bare")
     length = float(np.median(bare))
     for kind in KINDS[1:]:
         times = ratios(step_seconds(ranks, kind), bare)
         low, high = interval(times)
-        own = _own_ratio(ranks, kind) if kind in OBSERVED else None
+        recorder_seconds = _own_ratio(ranks, kind) if kind in OBSERVED else None
         table.add_row(
             name if kind == KINDS[1] else "",
             {"bare again": "bare (A/A)"}.get(kind, kind),
             f"{1e3 * length:.1f}" if kind == KINDS[1] else "",
             f"{np.median(times):.3f}",
             f"{low:.3f}-{high:.3f}",
-            "" if own is None else f"{100 * own:.2f} %",
+            "" if recorder_seconds is None else f"{100 * recorder_seconds:.2f} %",
             f"{1e3 * _settling_seconds(ranks):.0f} ms" if kind == ALL_OF_IT else "",
-            "" if own is None else _verdict(own, low, length),
+            "" if recorder_seconds is None else _verdict(recorder_seconds, low, length),
         )
     table.add_section()
 
 
 def _own_ratio(ranks: list[list[Observed]], kind: str) -> float:
-    """CPU time of the recorder over wall time of the steps, of the rank where that is most."""
+    """CPU time of the recorder divided by the wall time of the steps, for the rank with the highest share."""
     shares = []
     for rank in ranks:
         blocks = [block for block in rank if block.kind == kind]
@@ -228,21 +231,23 @@ def _own_ratio(ranks: list[list[Observed]], kind: str) -> float:
 
 
 def _settling_seconds(ranks: list[list[Observed]]) -> float:
-    """CPU time of the recorder in the first steps of a run, all together; of the rank where that is most."""
+    """CPU time of the recorder in all first steps of a run together, for the rank with the highest."""
     return max(
         float(np.median([block.settling_seconds for block in rank if block.kind == ALL_OF_IT])) for rank in ranks
     )
 
 
-def _verdict(own: float, low: float, length: float) -> str:
-    if length < SHORTEST_STEP_SECONDS:
+def _verdict(recorder_seconds: float, low: float, length: float) -> str:
+    if length < MIN_STEP_SECONDS:
         return "step too short to judge"
-    missed = [what for what, over in (("own", own > OWN_BUDGET), ("ratio", low > RATIO_BUDGET)) if over]
+    missed = [
+        budget for budget, over in (("own", recorder_seconds > OWN_BUDGET), ("ratio", low > RATIO_BUDGET)) if over
+    ]
     return f"MISSED: {', '.join(missed)}" if missed else "within"
 
 
 def _table() -> Table:
-    table = Table(title=f"What observing costs a training (torch {torch.__version__})", box=None)
+    table = Table(title=f"Overhead of recording on a training (torch {torch.__version__})", box=None)
     for heading in (
         "training",
         "observed by",

@@ -1,9 +1,9 @@
-"""What one record costs: `python -m tests.bench.recorder`.
+"""Cost of one record: `python -m tests.bench.recorder`.
 
-Prints, from one run and interleaved, the cost of a span, a collective hook and a wait bracket
-against their budgets, beside torch.profiler.record_function and an OpenTelemetry span on the same
-machine. A cost is what the hooked call takes more than the bare one. Each number is the median of
-rounds of many calls; budgets are judged, never asserted: a noisy machine is no wrong program.
+Prints the cost of a span, a collective hook and a wait bracket with their budgets, and of
+torch.profiler.record_function and an OpenTelemetry span on the same machine, all from one run in alternation. A cost is
+the time of the hooked call minus that of the bare one. Each number is the median of rounds of many calls. Budgets are
+reported, never asserted, because the machine may be noisy.
 """
 
 import os
@@ -24,8 +24,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import traincope
 from traincope.events import RECORD_BYTES
-from traincope.record.dispatcher import Interposed
-from traincope.record.writer import SEGMENT_BYTES
+from traincope.record.instrumentation.dispatcher import Interposed
+from traincope.record.segments.writer import SEGMENT_BYTES
 
 ROUNDS = 41
 CALLS = 500
@@ -33,7 +33,7 @@ CALLS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    what: str
+    name: str
     cost_us: float
     low_us: float
     high_us: float
@@ -61,9 +61,9 @@ def _span(directory: str) -> Row:
 
 
 def _collective(directory: str) -> Iterator[Row]:
-    """An all-reduce on torch's fake backend, which does nothing: what is left is the call and the hook.
+    """An all-reduce on torch's fake backend, which does nothing, so the time is that of the call and the hook.
 
-    Each is waited for, outside the time, as trainings do.
+    As in a training, each is waited for, outside the measured time.
     """
     tensor = torch.ones(1)
 
@@ -76,19 +76,19 @@ def _collective(directory: str) -> Iterator[Row]:
             work.wait()
         return spent / CALLS / 1e3
 
-    costs, own = [], []
+    costs, recorder_costs = [], []
     for round_number in range(ROUNDS):
         bare, through = issue(), _through_python(issue)
         with traincope.run(Path(directory) / f"collective-{round_number}"):
             hooked = issue()
         costs.append(hooked - bare)
-        own.append(hooked - through)
+        recorder_costs.append(hooked - through)
     yield _row("collective hook", costs, budget_us=12.0)
-    yield _row("of it ours, without torch's way into Python", own, budget_us=6.0)
+    yield _row("of which traincope, without torch's call into Python", recorder_costs, budget_us=6.0)
 
 
 def _through_python(issue: Callable[[], float]) -> float:
-    """With a kernel in front of the operator that only calls on."""
+    """The same call with a kernel in front of the operator that only forwards it."""
     passing = Interposed()
     passing.put("c10d", "allreduce_", lambda proceed, below: lambda keys, *args: proceed(keys & below, *args))
     try:
@@ -98,7 +98,7 @@ def _through_python(issue: Callable[[], float]) -> float:
 
 
 def _wait(directory: str) -> Row:
-    """`Work.wait` on works that are complete: the bracket, without anything to wait for."""
+    """`Work.wait` on completed works: only the bracket costs time."""
     tensor = torch.ones(1)
 
     def works() -> list[dist.Work]:
@@ -108,7 +108,7 @@ def _wait(directory: str) -> Row:
     for round_number in range(ROUNDS):
         bare = _wait_all(works())
         with traincope.run(Path(directory) / f"wait-{round_number}"):
-            hooked = _wait_all(works())  # issued inside, else nothing is known of them
+            hooked = _wait_all(works())  # issued inside a run, otherwise the recorder does not know them
         costs.append(hooked - bare)
     return _row("wait bracket", costs, budget_us=2.0)
 
@@ -132,7 +132,7 @@ def _opentelemetry_span() -> Row:
 
 
 def _differences(bare: Callable[[], None], other: Callable[[], None]) -> list[float]:
-    """Microseconds a call that `other` takes more than `bare`, round by round."""
+    """Microseconds per call by which `other` exceeds `bare`, per round."""
     return [_time(other) - _time(bare) for _ in range(ROUNDS)]
 
 
@@ -154,9 +154,9 @@ def _nothing() -> None:
     pass
 
 
-def _row(what: str, costs: list[float], *, budget_us: float | None) -> Row:
+def _row(name: str, costs: list[float], *, budget_us: float | None) -> Row:
     deciles = statistics.quantiles(costs, n=10)
-    return Row(what=what, cost_us=statistics.median(costs), low_us=deciles[0], high_us=deciles[-1], budget_us=budget_us)
+    return Row(name=name, cost_us=statistics.median(costs), low_us=deciles[0], high_us=deciles[-1], budget_us=budget_us)
 
 
 def _show(rows: list[Row]) -> None:
@@ -167,12 +167,14 @@ def _show(rows: list[Row]) -> None:
     for row in rows:
         within = "" if row.budget_us is None else "within" if row.cost_us <= row.budget_us else "MISSED"
         budget = "-" if row.budget_us is None else f"{row.budget_us:g}"
-        table.add_row(row.what, f"{row.cost_us:.2f}", f"{row.low_us:.2f}-{row.high_us:.2f}", budget, within)
+        table.add_row(row.name, f"{row.cost_us:.2f}", f"{row.low_us:.2f}-{row.high_us:.2f}", budget, within)
     console.print(table)
     console.print(
-        f"\nOn disk {RECORD_BYTES} B a record (budget 64). In memory one mapped segment of {SEGMENT_BYTES >> 20} MiB a "
-        "writing thread, and\nthose that unfinished collectives hold; on disk at most `disk_budget` a writing thread "
-        "(default 256 MiB), the oldest but the first going first, counted.",
+        (
+            f"\nOn disk {RECORD_BYTES} B per record (budget 64). In memory one mapped segment of {SEGMENT_BYTES >> 20} "
+            "MiB per writing thread, and\nthose that unfinished collectives hold; on disk at most `disk_budget` per "
+            "writing thread (default 256 MiB): the oldest\nsegments except the first are deleted and counted."
+        ),
         highlight=False,
     )
 

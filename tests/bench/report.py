@@ -1,8 +1,8 @@
-"""What a report of a large run costs: `python -m tests.bench.report`.
+"""Cost of reporting a large run: `python -m tests.bench.report`.
 
-Writes a run of 64 ranks and 10 million events and lets `traincope report` read it in a process of
-its own. Wall time and peak memory are that process', the interpreter's start included; budgets are
-judged, never asserted: a noisy machine is no wrong program.
+Writes a run of 64 ranks and 10 million events and runs `traincope report` on it in another process. Wall time and peak
+memory are of that process, with the interpreter's start. Budgets are reported, never asserted, because the machine may
+be noisy.
 """
 
 import os
@@ -27,7 +27,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one process, from its start to its end."""
+    """Cost of one process, from its start to its end."""
 
     wall_s: float
     peak_gib: float
@@ -54,7 +54,7 @@ def _report(run: Path, out: Path) -> Cost:
 
 
 def _show(costs: list[Cost], *, records: int) -> None:
-    """The middle of the times, the worst of the peaks."""
+    """Print the median of the times and the highest peak."""
     walls = sorted(cost.wall_s for cost in costs)
     table = Table(title=f"traincope report, 64 ranks, {records:,} events ({os.cpu_count()} cores)", box=None)
     for heading in ("what", "measured", "spread", "budget", ""):
@@ -63,8 +63,8 @@ def _show(costs: list[Cost], *, records: int) -> None:
         ("wall time, s", walls[len(walls) // 2], f"{walls[0]:.2f}-{walls[-1]:.2f}", WALL_BUDGET_S),
         ("peak memory, GiB", max(cost.peak_gib for cost in costs), "", MEMORY_BUDGET_GIB),
     )
-    for what, measured, spread, budget in rows:
-        table.add_row(what, f"{measured:.2f}", spread, f"{budget:g}", "within" if measured <= budget else "MISSED")
+    for name, measured, spread, budget in rows:
+        table.add_row(name, f"{measured:.2f}", spread, f"{budget:g}", "within" if measured <= budget else "MISSED")
     Console().print(table)
 
 

@@ -1,7 +1,7 @@
-"""What a scrape costs at 10,000 ranks: `python -m tests.bench.scrape`.
+"""Cost of a scrape at 10,000 ranks: `python -m tests.bench.scrape`.
 
-1,250 nodes of 8 ranks, each with all that a training on six mesh axes and GPUs has to say; every node is scraped once
-as a Prometheus asks: OpenMetrics, gzipped. CPU is this process', that of an agent for one scrape.
+1,250 nodes of 8 ranks, each with all metrics of a training on six mesh axes and GPUs. Every node is scraped once like
+by a Prometheus: OpenMetrics, gzipped. CPU is that of this process, equal to an agent's for one scrape.
 """
 
 import gc
@@ -14,16 +14,17 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from traincope import metrics
-from traincope.live.distributions import Histogram
-from traincope.live.samples import Moment, samples
-from traincope.live.series import Series, series
-from traincope.live.state import State
+from traincope.live.metrics.histograms import Histogram
+from traincope.live.metrics.samples import Moment, samples
+from traincope.live.metrics.series import SeriesKey, series_key
+from traincope.live.metrics.state import State
 from traincope.live.window import RankState, RankStatus
-from traincope.metrics import MAX_SERIES_PER_RANK, Exemplar
-from traincope.store.cards import RankInfo, RunInfo
+from traincope.metrics import catalogue
+from traincope.metrics.catalogue import MAX_SERIES_PER_RANK
+from traincope.metrics.sample import Exemplar
+from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.topology import Host, RankCoord
-from traincope_exporters.prometheus import Application, application
+from traincope_exporters.prometheus.server import Application, application
 
 NODES = 1250
 RANKS = 8
@@ -43,33 +44,33 @@ REQUEST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
-    """Of one node."""
+    """Scrape of one node."""
 
     cpu_ms: float
     text_bytes: int
     sent_bytes: int
     series: int
     rank_series: int
-    """Of the rank that has most."""
+    """Series of the rank with the most series."""
 
 
 def main() -> None:
-    """Measure and print; what was imported is frozen, as an agent does."""
+    """Measure and print; imported objects are frozen, as in an agent."""
     gc.collect()
     gc.freeze()
     show([scrape(node) for node in range(NODES)])
 
 
 def scrape(node: int) -> Scrape:
-    """One node, once."""
+    """Scrape one node once."""
     state = a_state(node)
-    told = samples(state, host=f"node-{node:04}", moment=_moment(), hardware=_hardware(node))
+    values = samples(state, host=f"node-{node:04}", moment=_moment(), hardware=_hardware(node))
     answering = _application(state, node)
     began = time.process_time()
     (sent,) = answering(REQUEST, lambda *_: None)
     cpu_ms = 1e3 * (time.process_time() - began)
     text = gzip.decompress(sent)
-    by_rank = [sample.labels[2] for sample in told if sample.metric.per_rank]
+    by_rank = [sample.labels[2] for sample in values if sample.metric.per_rank]
     return Scrape(
         cpu_ms=cpu_ms,
         text_bytes=len(text),
@@ -85,7 +86,7 @@ def _application(state: State, node: int) -> Application:
 
 
 def show(scrapes: list[Scrape]) -> None:
-    """The middle and the worst node, and all of them together."""
+    """Print the median node, the worst node and the sum."""
     cpu = sorted(scrape.cpu_ms for scrape in scrapes)
     worst = cpu[round(0.99 * (len(cpu) - 1))]
     table = Table(title=f"a scrape of each of {len(scrapes):,} nodes of {RANKS} ranks", box=None)
@@ -102,7 +103,7 @@ def show(scrapes: list[Scrape]) -> None:
         ("series of a rank", str(most), str(MAX_SERIES_PER_RANK[1]), _judged(most, MAX_SERIES_PER_RANK[1])),
         ("series of a node", f"{median(scrape.series for scrape in scrapes):.0f}", "", ""),
         ("series of all nodes", f"{sum(scrape.series for scrape in scrapes):,}", "", ""),
-        (f"samples a second at {INTERVAL_SECONDS} s", f"{per_second:,.0f}", "", ""),
+        (f"samples per second at {INTERVAL_SECONDS} s", f"{per_second:,.0f}", "", ""),
         (f"network at {INTERVAL_SECONDS} s, MB/s", f"{megabytes:.2f}", "", ""),
     )
     for row in rows:
@@ -115,7 +116,7 @@ def _judged(measured: float, budget: float) -> str:
 
 
 def a_state(node: int) -> State:
-    """After a day of training; every rank's numbers are its own."""
+    """State after a day of training; the numbers of all ranks differ."""
     ranks = range(node * RANKS, (node + 1) * RANKS)
     return State(
         info=_info(),
@@ -129,19 +130,19 @@ def a_state(node: int) -> State:
     )
 
 
-def _counters(ranks: range) -> Iterator[tuple[Series, int]]:
+def _counters(ranks: range) -> Iterator[tuple[SeriesKey, int]]:
     for rank in ranks:
-        yield series(metrics.STEPS, rank), 17_280
-        yield series(metrics.WALL, rank), 86_400 * 10**9 + rank
-        yield series(metrics.CAUSED_WAIT, rank), 10**9 * rank
+        yield series_key(catalogue.STEPS, rank), 17_280
+        yield series_key(catalogue.WALL, rank), 86_400 * 10**9 + rank
+        yield series_key(catalogue.STRAGGLER_WAIT, rank), 10**9 * rank
         for number, (term, axis) in enumerate(_terms()):
-            yield series(metrics.LEDGER, rank, term, axis), 10**12 + 1_234_567 * (rank + number)
-    yield series(metrics.TOKENS), 9 * 10**12
-    yield series(metrics.OWN_TIME), 10**11
+            yield series_key(catalogue.LEDGER, rank, term, axis), 10**12 + 1_234_567 * (rank + number)
+    yield series_key(catalogue.TOKENS), 9 * 10**12
+    yield series_key(catalogue.OWN_TIME), 10**11
     for axis, operation in _collectives():
-        yield series(metrics.COLLECTIVE_BYTES, axis, operation), 7 * 10**14
-        yield series(metrics.COLLECTIVE_TRANSFER, axis, operation), 10**13
-        yield series(metrics.COLLECTIVE_WAIT, axis, operation), 10**12
+        yield series_key(catalogue.COLLECTIVE_BYTES, axis, operation), 7 * 10**14
+        yield series_key(catalogue.COLLECTIVE_TRANSFER, axis, operation), 10**13
+        yield series_key(catalogue.COLLECTIVE_WAIT, axis, operation), 10**12
 
 
 def _terms() -> Iterator[tuple[str, str]]:
@@ -154,45 +155,48 @@ def _collectives() -> Iterator[tuple[str, str]]:
     return ((axis, operation) for axis in AXES for operation in OPERATIONS)
 
 
-def _gauges(ranks: range) -> Iterator[tuple[Series, float]]:
+def _gauges(ranks: range) -> Iterator[tuple[SeriesKey, float]]:
     for rank in ranks:
-        yield series(metrics.LAST_STEP, rank), 17_279
-        yield series(metrics.STEP_DURATION, rank), 5.0123456 + rank / 1e6
+        yield series_key(catalogue.LAST_STEP, rank), 17_279
+        yield series_key(catalogue.STEP_DURATION, rank), 5.0123456 + rank / 1e6
         for measure in ("allocated", "reserved", "peak allocated"):
-            yield series(metrics.MEMORY, rank, measure), 7.1e10 + rank
-    for metric, value in ((metrics.MFU, 0.4123), (metrics.MFU_PAPER, 0.4312), (metrics.HFU, 0.4523)):
-        yield series(metric), value
+            yield series_key(catalogue.MEMORY, rank, measure), 7.1e10 + rank
+    for metric, value in ((catalogue.MFU, 0.4123), (catalogue.MFU_PAPER, 0.4312), (catalogue.HFU, 0.4523)):
+        yield series_key(metric), value
     for name in ("loss", "grad_norm", "lr"):
-        yield series(metrics.LOGGED, name), 1.2345678
-    yield series(metrics.BUBBLE, 3), 0.0812
-    yield series(metrics.BUBBLE_THEORY), 0.0789
+        yield series_key(catalogue.LOGGED, name), 1.2345678
+    yield series_key(catalogue.BUBBLE, 3), 0.0812
+    yield series_key(catalogue.BUBBLE_THEORY), 0.0789
     for part in ("schedule", "imbalance", "jitter"):
-        yield series(metrics.BUBBLE_PART, 3, part), 0.0271
+        yield series_key(catalogue.BUBBLE_PART, 3, part), 0.0271
     for axis, operation in _collectives():
-        yield series(metrics.BUS_BANDWIDTH, axis, operation), 3.1e11
+        yield series_key(catalogue.BUS_BANDWIDTH, axis, operation), 3.1e11
 
 
-def _histograms(ranks: range) -> Iterator[tuple[Series, Histogram]]:
+def _histograms(ranks: range) -> Iterator[tuple[SeriesKey, Histogram]]:
     labels = {"step": "17279", "rank": str(ranks[0])}
     examples = {at: Exemplar(value=1.0, labels=labels, wall_ns=NOW_NS) for at in (4, 5, 6)}
-    yield series(metrics.STEP_TIMES), _histogram(len(metrics.STEP_TIMES.buckets), examples)
+    yield series_key(catalogue.STEP_TIMES), _histogram(len(catalogue.STEP_TIMES.buckets), examples)
     for axis, operation in _collectives():
-        yield series(metrics.COLLECTIVE_TIMES, axis, operation), _histogram(len(metrics.COLLECTIVE_TIMES.buckets), {})
+        yield (
+            series_key(catalogue.COLLECTIVE_TIMES, axis, operation),
+            _histogram(len(catalogue.COLLECTIVE_TIMES.buckets), {}),
+        )
 
 
 def _histogram(bounds: int, examples: dict[int, Exemplar]) -> Histogram:
     return Histogram(counts=tuple(range(1000, 1001 + bounds)), sum_ns=86_400 * 10**9, examples=examples)
 
 
-def _hardware(node: int) -> dict[Series, float]:
-    told: dict[Series, float] = {}
+def _hardware(node: int) -> dict[SeriesKey, float]:
+    values: dict[SeriesKey, float] = {}
     for rank in range(node * RANKS, (node + 1) * RANKS):
         gpu = (rank, f"GPU-00000000-0000-0000-0000-{rank:012}")
-        gauges = {metrics.GPU_POWER: 612.5, metrics.GPU_CLOCK: 1.755e9, metrics.GPU_TEMPERATURE: 61.0}
-        told |= {series(metric, *gpu): value for metric, value in gauges.items()}
-        told |= {series(metrics.GPU_ECC, *gpu, kind): 0.0 for kind in ("corrected", "uncorrected")}
-        told[series(metrics.GPU_NVLINK, *gpu)] = 0.0
-    return told
+        gauges = {catalogue.GPU_POWER: 612.5, catalogue.GPU_CLOCK: 1.755e9, catalogue.GPU_TEMPERATURE: 61.0}
+        values |= {series_key(metric, *gpu): value for metric, value in gauges.items()}
+        values |= {series_key(catalogue.GPU_ECC, *gpu, kind): 0.0 for kind in ("corrected", "uncorrected")}
+        values[series_key(catalogue.GPU_NVLINK, *gpu)] = 0.0
+    return values
 
 
 def _info() -> RunInfo:
@@ -221,7 +225,13 @@ def _status(rank: int, node: int) -> RankStatus:
         device={"name": "NVIDIA H100 80GB HBM3", "count": RANKS},
     )
     return RankStatus(
-        rank=rank, info=info, state=RankState.ALIVE, last_record_ns=NOW_NS, num_records=10**8, num_dropped=0
+        rank=rank,
+        info=info,
+        state=RankState.ALIVE,
+        last_record_ns=NOW_NS,
+        last_record_wall_ns=NOW_NS,
+        num_records=10**8,
+        num_dropped=0,
     )
 
 

@@ -1,8 +1,8 @@
-"""A large run made of a small one: the sample run's own records, on many ranks and again and again.
+"""A large run made from a small one: the sample run's records, repeated on many ranks.
 
-Ranks of the large run are pipelines of the sample's stages, each stage sharded over many ranks.
-Every rank repeats what the sample's rank at its place recorded, some microseconds later than its
-neighbours; counts, step numbers, groups and peers are those of a run that really was that large.
+Ranks of the large run are pipelines of the sample's stages, each stage sharded over many ranks. Every rank repeats the
+records of the sample's rank at its place, some microseconds later than its neighbours. Counts, step numbers, groups and
+peers are those of a run of that size.
 """
 
 import json
@@ -13,35 +13,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.events import FORMAT_VERSION, NO_STEP, OPEN, Kind
-from traincope.record.writer import CAPACITY
+from traincope.record.segments.writer import CAPACITY
 from traincope.store import RankRecords, RunRecords, read_run
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE, rank_directory, segment_path
-from traincope.store.segments import HEADER_BYTES, SegmentFile
+from traincope.store.segments.segments import HEADER_BYTES, SegmentFile
 
 LATER_NS = 1_000
-"""By how much a rank is behind its neighbour."""
+"""Delay of a rank after its neighbour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How large the run becomes."""
+    """Size of the large run."""
 
     shards: int
     """Ranks of each pipeline stage."""
     repeats: int
-    """How often the sample's steps are run."""
+    """Repetitions of the sample's steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a rank of the large run stands."""
+    """Place of a rank in the large run."""
 
     stage: int
     shard: int
     size: Size
     num_stages: int
     repeat_ns: int
-    """From one repetition to the next."""
+    """Time from one repetition to the next."""
 
     @property
     def rank(self) -> int:
@@ -58,7 +58,7 @@ class Place:
 
 
 def write_large_run(sample: Path, out: Path, *, size: Size) -> int:
-    """Write the run directory `out`; returns how many records it holds."""
+    """Write the run directory `out`; returns its number of records."""
     run = read_run(sample)
     stages, shards = run.info.mesh["pp"], run.info.mesh["fsdp"]
     _write_run_info(run, out, size=size)
@@ -71,7 +71,7 @@ def write_large_run(sample: Path, out: Path, *, size: Size) -> int:
 
 
 def _lasts_ns(run: RunRecords) -> int:
-    """From the first record of any rank to the last."""
+    """Time from the first record of any rank to the last."""
     threads = [rank.thread("main") for rank in run.ranks]
     last = max(int(max(records["end_ns"].max(), records["start_ns"].max())) for records in threads)
     return last - min(int(records["start_ns"].min()) for records in threads)
@@ -85,25 +85,25 @@ def _write_run_info(run: RunRecords, out: Path, *, size: Size) -> None:
     (out / RUN_FILE).write_text(json.dumps(raw))
 
 
-def _write_rank(of: RankRecords, out: Path, *, place: Place) -> int:
+def _write_rank(source: RankRecords, out: Path, *, place: Place) -> int:
     directory = rank_directory(out, attempt=0, rank=place.rank)
     directory.mkdir(parents=True)
     info = {
         "version": FORMAT_VERSION,
         "rank": place.rank,
         "coords": {"pp": place.stage, "fsdp": place.shard},
-        "host": of.info.host.name,
-        "boot_id": of.info.host.boot_id,
-        "pid": of.info.pid,
-        "started_wall_ns": of.info.started_wall_ns,
-        "probes": of.info.probes,
-        "ending": of.info.ending,
-        "ended_wall_ns": of.info.ended_wall_ns,
+        "host": source.info.host.name,
+        "boot_id": source.info.host.boot_id,
+        "pid": source.info.pid,
+        "started_wall_ns": source.info.started_wall_ns,
+        "probes": source.info.probes,
+        "ending": source.info.ending,
+        "ended_wall_ns": source.info.ended_wall_ns,
     }
     (directory / RANK_FILE).write_text(json.dumps(info))
-    _write_lines(directory / NAMES_FILE, list(of.names))
-    _write_lines(directory / GROUPS_FILE, [_group(group.axis, place) for group in of.groups])
-    records = _records(of, place)
+    _write_lines(directory / NAMES_FILE, list(source.names))
+    _write_lines(directory / GROUPS_FILE, [_group(group.axis, place) for group in source.groups])
+    records = _records(source, place)
     for index, start in enumerate(range(0, len(records), CAPACITY)):
         part = records[start : start + CAPACITY]
         segment = SegmentFile(segment_path(directory, thread="main", index=index), capacity=CAPACITY)
@@ -121,9 +121,9 @@ def _write_lines(path: Path, values: list[object] | list[str] | list[dict[str, o
     path.write_text("".join(f"{json.dumps([number, value])}\n" for number, value in enumerate(values)))
 
 
-def _records(of: RankRecords, place: Place) -> NDArray[np.void]:
-    """The rank's records once for each repeat, everything that counts counting on."""
-    once = of.thread("main")
+def _records(source: RankRecords, place: Place) -> NDArray[np.void]:
+    """The rank's records, once per repetition, with continued counters."""
+    once = source.thread("main")
     num_steps, num_calls = int(once["step"].max()) + 1, int(once["sequence"].max()) + 1
     repeat = np.repeat(np.arange(place.size.repeats), len(once))
     records = np.tile(once, place.size.repeats)

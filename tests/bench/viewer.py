@@ -1,10 +1,9 @@
-"""What looking at a large run costs: `python -m tests.bench.viewer`.
+"""Time to view a large run: `python -m tests.bench.viewer`.
 
-Writes a run of 1,024 ranks and 10 million spans, lets `traincope view` read it once, and looks at it in
-Debian's Chromium: how long pages take that are opened first, how long a zoom takes from the mouse button's
-release to the new picture, and how much memory the server takes. Beside each wait stands the CPU time of the
-server and of the page's main thread in it: what it would take, at most, where nobody else computes. Budgets are
-judged, never asserted.
+Writes a run of 1,024 ranks and 10 million spans, lets `traincope view` read it once, and opens it in Debian's Chromium:
+time of the first visit to pages, time of a zoom from releasing the mouse button to the new picture, and memory of the
+server. Each wait is shown with the CPU time of the server and of the page's main thread: the most that it would take on
+an idle machine. Budgets are reported, never asserted.
 """
 
 import argparse
@@ -31,7 +30,7 @@ SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 SIZE = Size(shards=512, repeats=4)
 FIRST_PAGE_BUDGET_S, ZOOM_BUDGET_S, MEMORY_BUDGET_GIB = 3.0, 0.3, 2.0
 FIRSTS = ("verdict", "ledger", "timeline", "ranks")
-"""Pages that are opened first, by a browser that has none of the viewer's scripts."""
+"""Pages of a first visit, by a browser without the viewer's scripts in its cache."""
 ROUNDS, ZOOMS = 5, 24
 PATIENCE_MS = 3_600_000
 SCREEN: ViewportSize = {"width": 1280, "height": 900}
@@ -43,7 +42,7 @@ DRAWN = """slug => {
     && !page.querySelector('[role=status], .dash-graph--pending')
     && figures.every((one) => (one.querySelector('.js-plotly-plot') || {})._fullLayout);
 }"""
-"""All that the page has is on it."""
+"""True when the page is complete."""
 WATCH = """() => {
   const drawn = document.querySelector('#timeline .js-plotly-plot');
   window.zoomed = new Promise((done) => {
@@ -58,42 +57,42 @@ WATCH = """() => {
     }, { once: true, capture: true });
   });
 }"""
-"""From the release of the button until the picture of the answer is on the screen."""
+"""Time from releasing the button until the new picture is on the screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A `traincope view` that is running."""
+    """A running `traincope view`."""
 
     process: subprocess.Popen[str]
     address: str
 
     @property
     def peak_gib(self) -> float:
-        """The most memory that it held, files that are mapped included."""
+        """Peak memory, including mapped files."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return int(found.group(1)) / (1 << 20) if found else float("nan")
+        match = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(match.group(1)) / (1 << 20) if match else float("nan")
 
     @property
     def cpu_seconds(self) -> float:
-        """Of itself, and of the children that have ended."""
+        """CPU time of the process and of its ended children."""
         used = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, used[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Write a run and look at it; or at the one that is given, whose tiles may be in the user's cache already."""
+    """Write and view a run, or view the given one, whose tiles may be in the user's cache already."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument(
-        "run", type=Path, nargs="?", help="written before by tests.bench.synthetic (default: write one)"
+        "run", type=Path, nargs="?", help="written earlier by tests.bench.synthetic (default: write one)"
     )
     given = parser.parse_args().run
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         run, cache = given or Path(directory) / "large", None if given else Path(directory) / "cache"
         records = 0 if given else write_large_run(SAMPLE, run, size=SIZE)
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(ARGUMENTS))
-        rows = [_read_once(browser, run, cache), *_looked_at(browser, run, cache)]
+        rows = [_read_once(browser, run, cache), *_costs(browser, run, cache)]
     _show(rows, records=records)
 
 
@@ -103,39 +102,39 @@ class Cost:
 
     wall: float
     server: float
-    """CPU."""
+    """CPU of the server."""
     page: float
-    """CPU of the main thread."""
+    """CPU of the page's main thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A row of the table."""
 
-    what: str
+    name: str
     wall: list[float]
     server: list[float]
     page: list[float]
     budget: float | None = None
 
 
-def _measured(what: str, costs: list[Cost], *, budget: float | None = None) -> Measured:
+def _measured(name: str, costs: list[Cost], *, budget: float | None = None) -> Measured:
     return Measured(
-        what=what,
-        wall=[one.wall for one in costs],
-        server=[one.server for one in costs],
-        page=[one.page for one in costs],
+        name=name,
+        wall=[entry.wall for entry in costs],
+        server=[entry.server for entry in costs],
+        page=[entry.page for entry in costs],
         budget=budget,
     )
 
 
 def _read_once(browser: Browser, run: Path, cache: Path | None) -> Measured:
-    """Until the first page is there, the reading of the run included where it has not been read."""
+    """Time until the first page is there, with the reading of the run if necessary."""
     with _serving(run, cache) as server:
         return _measured("ledger, never read", [_visit(browser, server, "ledger")])
 
 
-def _looked_at(browser: Browser, run: Path, cache: Path | None) -> Iterator[Measured]:
+def _costs(browser: Browser, run: Path, cache: Path | None) -> Iterator[Measured]:
     with _serving(run, cache) as server:
         for slug in FIRSTS:
             costs = [_visit(browser, server, slug) for _ in range(ROUNDS)]
@@ -145,11 +144,11 @@ def _looked_at(browser: Browser, run: Path, cache: Path | None) -> Iterator[Meas
             _open(page, server, "timeline", search=f"?ranks={ranks}")
             yield _measured(f"zoom, ranks {ranks}", list(_zooms(page, server)), budget=ZOOM_BUDGET_S)
             page.context.close()
-        yield Measured(what="server's peak, GiB", wall=[server.peak_gib], server=[], page=[], budget=MEMORY_BUDGET_GIB)
+        yield Measured(name="server's peak, GiB", wall=[server.peak_gib], server=[], page=[], budget=MEMORY_BUDGET_GIB)
 
 
 def _visit(browser: Browser, server: Server, slug: str) -> Cost:
-    """A page opened by a browser that was never there."""
+    """A page opened by a new browser."""
     context = browser.new_context(viewport=SCREEN)
     page = context.new_page()
     used, begun = _Used(page, server), time.perf_counter()
@@ -160,7 +159,7 @@ def _visit(browser: Browser, server: Server, slug: str) -> Cost:
 
 
 class _Used:
-    """CPU seconds of the server and of the page's main thread since it was made."""
+    """CPU seconds of the server and of the page's main thread since this object was made."""
 
     def __init__(self, page: Page, server: Server) -> None:
         self._devtools, self._server = page.context.new_cdp_session(page), server
@@ -168,14 +167,14 @@ class _Used:
         self._before = self._page_seconds(), server.cpu_seconds
 
     def since(self, begun: float, *, wall_s: float | None = None) -> Cost:
-        """`begun`: of `time.perf_counter`; `wall_s` where the page has a better clock."""
+        """`begun`: of `time.perf_counter`; `wall_s` if the page has a better clock."""
         wall_s = time.perf_counter() - begun if wall_s is None else wall_s
         page, server = self._before
         return Cost(wall=wall_s, page=self._page_seconds() - page, server=self._server.cpu_seconds - server)
 
     def _page_seconds(self) -> float:
         metrics = self._devtools.send("Performance.getMetrics")["metrics"]
-        return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+        return float(next(entry["value"] for entry in metrics if entry["name"] == "TaskDuration"))
 
 
 @contextmanager
@@ -197,7 +196,7 @@ def _open(page: Page, server: Server, slug: str, *, search: str = "") -> None:
 
 
 def _zooms(page: Page, server: Server) -> Iterator[Cost]:
-    """A third of what is shown, dragged out; after six of them the whole run again."""
+    """Zoom by dragging into a third of the window; after six zooms back to the whole run."""
     for turn in range(ZOOMS):
         box = page.locator("#timeline .nsewdrag").first.bounding_box()
         assert box is not None
@@ -220,7 +219,7 @@ def _zooms(page: Page, server: Server) -> Iterator[Cost]:
 
 
 def _show(rows: list[Measured], *, records: int) -> None:
-    """The middle of each; CPU beside it, for a machine that others use makes every wait longer."""
+    """Print the medians; with CPU time, because other load makes every wait longer."""
     size = f", {records:,} events" if records else ""
     on = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     title = f"traincope view, 1,024 ranks{size} ({on}): seconds"
@@ -230,9 +229,9 @@ def _show(rows: list[Measured], *, records: int) -> None:
     for row in rows:
         middle = statistics.median(row.wall)
         spread = f"{min(row.wall):.2f}-{max(row.wall):.2f}" if len(row.wall) > 1 else ""
-        cpus = (f"{statistics.median(one):.2f}" if one else "" for one in (row.server, row.page))
+        cpus = (f"{statistics.median(entry):.2f}" if entry else "" for entry in (row.server, row.page))
         judged = "" if row.budget is None else "within" if middle <= row.budget else "MISSED"
-        table.add_row(row.what, f"{middle:.2f}", spread, *cpus, "" if row.budget is None else f"{row.budget:g}", judged)
+        table.add_row(row.name, f"{middle:.2f}", spread, *cpus, "" if row.budget is None else f"{row.budget:g}", judged)
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""Runs as they should not be: names that are programs, one rank and no step, ranks missing or dead, traces alone."""
+"""Unusual runs: hostile names, one rank without steps, missing or dead ranks, traces only."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import traincope
 from tests.ingest.writing import complete, kineto
 from traincope.events import OPEN
 from traincope.ingest import import_traces
-from traincope.store.segments import HEADER_BYTES, read_segment
+from traincope.store.segments.segments import HEADER_BYTES, read_segment
 
 HOSTILE = (
     "<script>window.stolen = 1</script>",
@@ -24,7 +24,7 @@ HOSTILE = (
 
 
 def hostile(path: Path) -> Path:
-    """Every name that a training can give, and the run's own."""
+    """Hostile text at every name that a training can give, and in the run's own name."""
     with traincope.run(path) as recording:
         for _ in range(3):
             recording.step()
@@ -39,7 +39,7 @@ def hostile(path: Path) -> Path:
 
 
 def no_steps(path: Path) -> Path:
-    """One rank, which came to no step."""
+    """One rank that reached no step."""
     with traincope.run(path), traincope.span("setting up"):
         pass
     return path
@@ -54,7 +54,9 @@ def with_missing_ranks(sample: Path, path: Path) -> Path:
 
 
 def crashed(sample: Path, path: Path) -> Path:
-    """The sample, as if an exception had ended rank 1 after 12 of its 17 s, and the others been killed a bit later."""
+    """The sample, as if an exception had ended rank 1 after 12 of its 17 s, and the other ranks had been killed
+    shortly after.
+    """
     shutil.copytree(sample, path)
     for rank in sorted(path.glob("attempt-000/rank-*")):
         card = json.loads((rank / "rank.json").read_text())
@@ -67,22 +69,22 @@ def crashed(sample: Path, path: Path) -> Path:
 
 
 def _cut(segment: Path, *, after_ns: int) -> None:
-    """What was begun later is gone, what had not ended is open."""
+    """Drop later records, and open the records that had not ended."""
     records = read_segment(segment).records.copy()
     last_ns = records["start_ns"][0] + after_ns
-    kept = records[: np.searchsorted(records["start_ns"], last_ns)]
-    kept["end_ns"][kept["end_ns"] > last_ns] = OPEN
-    segment.write_bytes(segment.read_bytes()[:HEADER_BYTES] + kept.tobytes())
+    remaining = records[: np.searchsorted(records["start_ns"], last_ns)]
+    remaining["end_ns"][remaining["end_ns"] > last_ns] = OPEN
+    segment.write_bytes(segment.read_bytes()[:HEADER_BYTES] + remaining.tobytes())
 
 
 def go_on(sample: Path, path: Path) -> None:
-    """What had crashed has the rest of the sample's records too."""
+    """Restore the rest of the sample's records of the crashed run."""
     for segment in path.glob("attempt-000/rank-*/main-*.seg"):
         shutil.copy(sample / segment.relative_to(path), segment)
 
 
 def imported(path: Path) -> Path:
-    """Kernels of two ranks."""
+    """Kernels of two ranks, imported."""
     files = []
     for rank in (0, 1):
         events = [complete("ampere_gemm", "100", "50"), complete("ncclDevKernel_AllReduce", "120", "60", tid=9)]
@@ -94,7 +96,7 @@ def imported(path: Path) -> Path:
 
 
 def grow(path: Path) -> None:
-    """A second rank has begun to record."""
+    """Add a second rank."""
     first, second = path / "attempt-000" / "rank-00000", path / "attempt-000" / "rank-00001"
     shutil.copytree(first, second)
     card = json.loads((second / "rank.json").read_text())

@@ -1,4 +1,4 @@
-"""Chromium and a viewer of good and awkward runs, each started once for the tests in this folder."""
+"""Chromium and a viewer of normal and unusual runs, each started once for the tests in this folder."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,18 +10,18 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from tests.browser import awkward
 from tests.browser.browser import ARGUMENTS, PATIENCE_MS, Visit, open_page
 from tests.debian import need
-from tests.viewer.reading import shelf
-from traincope.viewer.library import Library
+from tests.viewer.library.reading import shelf
+from traincope.viewer.library.library import Library
 from traincope.viewer.serving import bound
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 RUNS = ("demo", "demo-3d", "format-1", "hostile", "no-steps", "missing", "imported", "crashed")
-"""What the viewer has open, in this order."""
+"""Runs of the viewer, in order."""
 
 
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """Stopped when the last test of the folder is over: its event loop would stand in the way of others' loops."""
+    """Chromium, stopped after the last test of the folder, because its event loop would block other loops."""
     path = need("chromium", package="chromium")
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
@@ -32,7 +32,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
-    """`visit(url, width=1280, height=800, dark=False)`: the open page; closed when the test is over."""
+    """`visit(url, width=1280, height=800, dark=False)` opens a page, which is closed after the test."""
 
     opened: list[Visit] = []
 
@@ -41,13 +41,13 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
         return opened[-1]
 
     yield go
-    for seen in opened:
-        seen.page.context.close()
+    for loaded in opened:
+        loaded.page.context.close()
 
 
 @pytest.fixture(scope="package")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """Of RUNS. `no-steps` grows in a test, and may have by now."""
+    """The library of RUNS. `no-steps` grows in one test."""
     folder = tmp_path_factory.mktemp("runs")
     runs = (
         *(SAMPLES / name for name in RUNS[:3]),
@@ -62,7 +62,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture(scope="package")
 def address(library: Library) -> Iterator[str]:
-    """Where the viewer is."""
+    """Address of the viewer."""
     server = bound(library, port=0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

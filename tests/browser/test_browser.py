@@ -1,4 +1,4 @@
-"""What the pages' tests rest on: Chromium starts, and a page's complaints and requests are seen."""
+"""Checks of the browser fixtures: Chromium starts, and complaints and requests of a page are recorded."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +14,12 @@ def written(folder: Path, body: str) -> str:
     return page.as_uri()
 
 
-def test_a_quiet_page_complains_of_nothing_and_asks_for_itself_alone(visit: Go, tmp_path: Path) -> None:
+def test_a_quiet_page_has_no_complaints_and_one_request(visit: Go, tmp_path: Path) -> None:
     url = written(tmp_path, "<p>hello<script>console.log('fine')</script>")
-    seen = visit(url)
-    assert seen.page.inner_text("p") == "hello"
-    assert seen.complaints == []
-    assert seen.requests == [url]
+    loaded = visit(url)
+    assert loaded.page.inner_text("p") == "hello"
+    assert loaded.complaints == []
+    assert loaded.requests == [url]
 
 
 def test_errors_warnings_and_exceptions_are_complaints(visit: Go, tmp_path: Path) -> None:

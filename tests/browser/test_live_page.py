@@ -1,4 +1,4 @@
-"""`traincope live` beside real ranks of their own processes, in a real browser."""
+"""`traincope live` with real ranks in their own processes, in a real browser."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ Go = Callable[..., Visit]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Two ranks that train until `stop` is there, without an agent: whatever is written is the page's doing."""
+    """Two ranks that train until `stop` exists, without an agent, so that only the page could write files."""
 
     run: Path
     stop: Path
@@ -44,14 +44,14 @@ def job(tmp_path: Path) -> Iterator[Job]:
             rank.communicate()
 
 
-def test_the_page_follows_the_job_and_tells_of_a_rank_that_is_gone(job: Job, visit: Go) -> None:
+def test_the_page_follows_the_job_and_shows_a_lost_rank(job: Job, visit: Go) -> None:
     with subprocess.Popen([*LIVE, str(job.run)], stdout=subprocess.PIPE, text=True) as live:
         try:
             assert live.stdout is not None
             address = live.stdout.readline().split()[0]
             assert address.startswith("http://127.0.0.1:")
-            seen = visit(address)
-            page = seen.page
+            snapshot = visit(address)
+            page = snapshot.page
             expect(page.locator("main .js-plotly-plot")).to_have_count(2, timeout=PATIENCE_MS)
             expect(page.locator("[role=status]")).to_have_text("Running, 2 ranks.", timeout=PATIENCE_MS)
             shown = page.locator(LAST_STEP).first.inner_text()
@@ -61,8 +61,8 @@ def test_the_page_follows_the_job_and_tells_of_a_rank_that_is_gone(job: Job, vis
             expect(page.get_by_role("cell", name="gone", exact=True)).to_be_visible(timeout=PATIENCE_MS)
             expect(page.get_by_role("cell", name="killed", exact=True)).to_be_visible(timeout=PATIENCE_MS)
             job.stop.touch()
-            expect(page.locator("[role=status]")).to_contain_text("are over", timeout=PATIENCE_MS)
-            assert (seen.complaints, seen.went_to(besides=address)) == ([], [])
+            expect(page.locator("[role=status]")).to_contain_text("have ended", timeout=PATIENCE_MS)
+            assert (snapshot.complaints, snapshot.went_to(besides=address)) == ([], [])
         finally:
             live.terminate()
     assert live.returncode == 0
@@ -71,18 +71,17 @@ def test_the_page_follows_the_job_and_tells_of_a_rank_that_is_gone(job: Job, vis
 
 
 def rows(text: str) -> list[tuple[str, str]]:
-    """Of the table of ranks: which, and its state."""
+    """Ranks in the table, with their states."""
     cells = (line.split("\t") for line in text.splitlines())
     return [(line[0], line[1]) for line in cells if line[0].startswith("rank ") and len(line) == 5]
 
 
-def test_where_nothing_runs_it_says_so_in_a_sentence(job: Job) -> None:
+def test_without_a_running_job_it_says_so(job: Job) -> None:
     job.stop.touch()
     for rank in job.ranks:
         rank.wait()
     done = subprocess.run([*LIVE, str(job.run)], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == (
-        f"traincope live: {job.run} is not running: its ranks on this host are over; "
-        "traincope view shows what they recorded\n"
+        f"traincope live: {job.run} is not running: its ranks on this host have ended; `traincope view` shows the run\n"
     )

@@ -1,4 +1,4 @@
-"""The viewer in a real browser: every page of every run, its numbers, and what clicks and keys do."""
+"""The viewer in a real browser: every page of every run, its numbers, and the effect of clicks and keys."""
 
 import json
 import re
@@ -9,41 +9,43 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import awkward
-from tests.browser.browser import Visit
+from tests.browser.browser import Visit, drag
 from tests.browser.conftest import RUNS
-from tests.viewer.reading import reread
+from tests.viewer.library.reading import reread
 from traincope.analysis import diff
-from traincope.report.diff import diff_document
-from traincope.report.forms import FORMS
-from traincope.viewer.library import Library
+from traincope.report.text.diff import diff_document
+from traincope.report.text.layout.forms import FORMS
+from traincope.viewer.library.library import Library
 from traincope.viewer.numbers import DIFF, PLAN, REPORT
 from traincope.viewer.pages import PAGES
 from traincope.viewer.planning import document, prediction, values
 from traincope.viewer.view import View
 
+ALIKE = ("demo-3d", "format-1")
+"""Runs whose pages show nothing beyond those of `demo`."""
 SLUGS = [page.slug for page in PAGES]
 DRAWN = "#timeline .js-plotly-plot .xtick text"
-QUIET = 30_000
+QUIET = 90_000
 CUT_OFF = """() => [...document.querySelectorAll("body *")].filter((e) =>
   e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".scroll, .js-plotly-plot")
 ).map((e) => e.outerHTML.slice(0, 120))"""
-"""What reaches beyond the window, tables that scroll by themselves left out."""
+"""Elements outside the window, except in tables that scroll."""
 WHOLE = """() => [...document.querySelectorAll(".dash-graph")].every((plot) => plot.querySelector(
   ".barlayer .point, .scatterlayer .trace, .hm image, .imagelayer image, .slice"
 ))"""
-"""No plot of the page is empty."""
+"""True if every plot of the page has content."""
 Go = Callable[..., Visit]
 
 
 def shown(visit: Go, address: str, where: str, **options: Any) -> Visit:
-    """The page, with what it has to say."""
-    seen = visit(f"{address}{where}", **options)
-    expect(seen.page.locator("main > *").first).to_be_visible(timeout=QUIET)
-    return seen
+    """Open a page and wait for its content."""
+    loaded = visit(f"{address}{where}", **options)
+    expect(loaded.page.locator("main > *").first).to_be_visible(timeout=QUIET)
+    return loaded
 
 
 def settled(page: Page) -> None:
-    """The timeline is drawn."""
+    """Wait until the timeline is drawn."""
     page.wait_for_selector(DRAWN, timeout=QUIET)
 
 
@@ -57,99 +59,95 @@ def wait_for_search(page: Page, part: str) -> None:
 
 MISSING = {
     ("no-steps", "ledger"): "No complete step was recorded",
-    ("no-steps", "communication"): "one rank, which communicates with nobody",
-    ("no-steps", "pipeline"): "There is no pipeline in this run",
-    ("no-steps", "critical-path"): "There is no critical path",
-    ("no-steps", "compare"): "no step counts that all its ranks completed",
-    ("imported", "ledger"): "made of kernel traces alone",
+    ("no-steps", "communication"): "The run has one rank",
+    ("no-steps", "pipeline"): "This run has no pipeline",
+    ("no-steps", "critical-path"): "No critical path",
+    ("no-steps", "compare"): "no counted step that all its ranks completed",
+    ("imported", "ledger"): "imported kernel traces only",
     ("imported", "ranks"): "No complete step was recorded",
-    ("missing", "ranks"): "ranks 2, 3 left no records",
-    ("missing", "pipeline"): "No step of a whole pipeline",
-    ("missing", "timeline"): "ranks 2, 3 left no records",
+    ("missing", "ranks"): "o records from ranks 2, 3",
+    ("missing", "pipeline"): "No step of the whole pipeline",
+    ("missing", "timeline"): "o records from ranks 2, 3",
 }
-"""(Run, page) -> what it says instead of an empty plot."""
+"""(Run, page) -> text instead of an empty plot."""
 
 
-@pytest.mark.parametrize("run", range(len(RUNS)), ids=RUNS)
-def test_every_page_of_a_run_loads_without_a_complaint_and_its_numbers_are_the_reports(
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(n, id=name, marks=[pytest.mark.sweep] * (name in ALIKE)) for n, name in enumerate(RUNS)],
+)
+def test_every_page_loads_without_complaints_and_shows_the_reports_numbers(
     visit: Go, address: str, library: Library, run: int
 ) -> None:
-    """Every other run at 1,920 pixels, the rest at 1,280."""
-    seen = shown(visit, address, f"/{SLUGS[0]}?run={run}", width=1920 if run % 2 else 1280)
-    told_by = documents(library, run)
-    numbers = dict.fromkeys(told_by, 0)
+    """Every second run at 1,920 pixels, the others at 1,280."""
+    loaded = shown(visit, address, f"/{SLUGS[0]}?run={run}", width=1920 if run % 2 else 1280)
+    document_of = documents(library, run)
+    numbers = dict.fromkeys(document_of, 0)
     for slug in SLUGS:
-        seen.page.click(f"#tab-{slug}")
-        expect(seen.page.locator(f"#tab-{slug}.here")).to_be_visible(timeout=QUIET)
-        expect(seen.page.locator(f"main[data-page={slug}] > *").first).to_be_visible(timeout=QUIET)
-        for told in seen.page.eval_on_selector_all(
+        loaded.page.click(f"#tab-{slug}")
+        expect(loaded.page.locator(f"#tab-{slug}.here")).to_be_visible(timeout=QUIET)
+        expect(loaded.page.locator(f"main[data-page={slug}] > *").first).to_be_visible(timeout=QUIET)
+        for number in loaded.page.eval_on_selector_all(
             "data", "all => all.map(o => ({...o.dataset, value: o.value, text: o.textContent}))"
         ):
-            value = at(told_by[told["of"]], told["at"])
-            assert (float(told["value"]), told["text"]) == (value, FORMS[told["as"]](value))
-            numbers[told["of"]] += 1
-        assert seen.page.evaluate(CUT_OFF) == [], slug
-        expect(seen.page.locator("main")).to_contain_text(MISSING.get((RUNS[run], slug), ""), timeout=QUIET)
+            value = at(document_of[number["of"]], number["at"])
+            assert (float(number["value"]), number["text"]) == (value, FORMS[number["as"]](value))
+            numbers[number["of"]] += 1
+        assert loaded.page.evaluate(CUT_OFF) == [], slug
+        expect(loaded.page.locator("main")).to_contain_text(MISSING.get((RUNS[run], slug), ""), timeout=QUIET)
         if run in (RUNS.index("demo"), RUNS.index("crashed")):
-            seen.page.wait_for_function(WHOLE, timeout=QUIET)
+            loaded.page.wait_for_function(WHOLE, timeout=QUIET)
     assert numbers[REPORT] > (100 if run < 3 else 1)
     assert numbers[PLAN] >= 12
-    assert (DIFF not in told_by) or numbers[DIFF] >= 20
-    assert seen.complaints == []
-    assert seen.went_to(besides=address) == []
-    assert seen.page.evaluate("window.stolen") is None
+    assert (DIFF not in document_of) or numbers[DIFF] >= 20
+    assert loaded.complaints == []
+    assert loaded.went_to(besides=address) == []
+    assert loaded.page.evaluate("window.stolen") is None
 
 
 def documents(library: Library, run: int) -> Mapping[str, Any]:
-    """What the commands print of it; `diff` against the run that the page takes where none is asked for."""
-    found: dict[str, Any] = {REPORT: library[run].document}
+    """Output of the commands for the run; `diff` against the page's default run."""
+    result: dict[str, Any] = {REPORT: library[run].document}
     chosen = values(View())
-    found[PLAN] = document(chosen, prediction(chosen))
-    own, other = (library[at].analysis for at in (run, 0 if run else 1))
-    if own is not None and other is not None and own.ledger.rank_steps:
-        found[DIFF] = diff_document(diff(other, own))
-    return {name: json.loads(json.dumps(of)) for name, of in found.items()}
+    result[PLAN] = document(chosen, prediction(chosen))
+    current, other = (library[at].analysis for at in (run, 0 if run else 1))
+    if current is not None and other is not None and current.ledger.rank_steps:
+        result[DIFF] = diff_document(diff(other, current))
+    return {name: json.loads(json.dumps(of)) for name, of in result.items()}
 
 
 def at(document: Any, pointer: str) -> float:
-    """RFC 6901."""
+    """The value at an RFC 6901 pointer."""
     for key in pointer.split("/")[1:]:
         name = key.replace("~1", "/").replace("~0", "~")
         document = document[int(name)] if isinstance(document, list) else document[name]
     return float(document)
 
 
-def test_names_of_a_hostile_run_are_on_the_page_as_text(visit: Go, address: str) -> None:
-    seen = shown(visit, address, f"/timeline?run={RUNS.index('hostile')}&q=script")
-    expect(seen.page.locator("#found")).to_contain_text("<script>window.stolen = 1</script>")
-    settled(seen.page)
-    assert seen.page.locator("main script, main img, main a[href^=javascript]").count() == 0
+def test_names_of_a_hostile_run_are_shown_as_text(visit: Go, address: str) -> None:
+    loaded = shown(visit, address, f"/timeline?run={RUNS.index('hostile')}&q=script")
+    expect(loaded.page.locator("#found")).to_contain_text("<script>window.stolen = 1</script>")
+    settled(loaded.page)
+    assert loaded.page.locator("main script, main img, main a[href^=javascript]").count() == 0
     shown(visit, address, f"/faults?run={RUNS.index('hostile')}")
-    assert seen.complaints == []
+    assert loaded.complaints == []
 
 
 def test_kernels_of_an_imported_trace_are_on_the_timeline(visit: Go, address: str) -> None:
-    seen = shown(visit, address, f"/timeline?run={RUNS.index('imported')}")
-    settled(seen.page)
-    expect(seen.page.locator("#legend")).to_contain_text("gpu communication")
-    assert seen.page.locator("#timeline .barlayer .point").count() == 4
+    loaded = shown(visit, address, f"/timeline?run={RUNS.index('imported')}")
+    settled(loaded.page)
+    expect(loaded.page.locator("#legend")).to_contain_text("gpu communication")
+    assert loaded.page.locator("#timeline .barlayer .point").count() == 4
 
 
-def test_a_drag_zooms_the_address_follows_and_back_is_the_whole_again(visit: Go, address: str) -> None:
+def test_dragging_zooms_and_back_returns_to_the_whole_run(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0").page
     settled(page)
     whole = page.inner_text("#caption")
-    box = page.locator("#timeline .nsewdrag").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 50)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 50)
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
-    page.mouse.up()
-    wait_for_search(page, "from=")
-    found = re.search(r"from=(\d+)&to=(\d+)", search(page))
-    assert found is not None
-    begin, end = map(int, found.groups())
+    drag(page.locator("#timeline .nsewdrag").first, 0.4, 0.6, until="window.location.search.includes('from=')")
+    result = re.search(r"from=(\d+)&to=(\d+)", search(page))
+    assert result is not None
+    begin, end = map(int, result.groups())
     length = 34.4e9
     assert begin == pytest.approx(0.4 * length, rel=0.05)
     assert end == pytest.approx(0.6 * length, rel=0.05)
@@ -158,14 +156,14 @@ def test_a_drag_zooms_the_address_follows_and_back_is_the_whole_again(visit: Go,
     expect(page.locator("#caption")).to_have_text(whole, timeout=QUIET)
 
 
-def test_a_bar_tells_what_it_is_and_clicked_all_and_is_linked_to_the_other_ranks_parts(visit: Go, address: str) -> None:
+def test_a_clicked_bar_shows_details_and_links_to_other_ranks(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0&step=12&lanes=comm+fsdp").page
     settled(page)
     click_wide_bar(page)
     wait_for_search(page, "pick=")
     inspector = page.locator("#inspector")
     expect(inspector).to_contain_text("2 parts: rank", timeout=QUIET)
-    expect(inspector).to_contain_text("waiting for other ranks")
+    expect(inspector).to_contain_text("for other ranks")
     expect(page.locator("#timeline .scatterlayer .trace")).to_have_count(2, timeout=QUIET)
     link = search(page)
     again = shown(visit, address, f"/timeline{link}").page
@@ -173,21 +171,23 @@ def test_a_bar_tells_what_it_is_and_clicked_all_and_is_linked_to_the_other_ranks
 
 
 def click_wide_bar(page: Page) -> None:
-    """Pointed at, it says what it is."""
+    """Point at a wide bar, check its hover text and click it."""
     bars = page.locator("#timeline .barlayer .point path")
     for number in range(bars.count()):
         box = bars.nth(number).bounding_box()
         if box is not None and box["width"] > 20:
             page.mouse.move(box["x"] + box["width"] / 2 - 1, box["y"] + box["height"] / 2)
             page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-            told = page.locator("#timeline .hoverlayer .hovertext")
-            expect(told).to_contain_text(re.compile(r"where: rank \d, comm fsdp, step 12.*group: fsdp"), timeout=QUIET)
+            hover = page.locator("#timeline .hoverlayer .hovertext")
+            expect(hover).to_contain_text(
+                re.compile(r"location: rank \d, comm fsdp, step 12.*group: fsdp"), timeout=QUIET
+            )
             page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
             return
     raise AssertionError("no bar is wide enough to be clicked")
 
 
-def test_pointing_at_a_raster_tells_the_shares_of_the_pixel(visit: Go, address: str) -> None:
+def test_pointing_at_a_raster_shows_the_shares_of_the_pixel(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0").page
     settled(page)
     box = page.locator("#timeline .nsewdrag").first.bounding_box()
@@ -197,9 +197,9 @@ def test_pointing_at_a_raster_tells_the_shares_of_the_pixel(visit: Go, address: 
     expect(page.locator("#reading")).to_contain_text(re.compile(r"rank 0, \w+: .* %"), timeout=QUIET)
 
 
-def test_keys_move_zoom_search_and_go_back_to_the_whole(visit: Go, address: str) -> None:
+def test_keys_move_zoom_search_and_reset(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0&step=999").page
-    expect(page.locator("#caption")).to_contain_text("; no step 999 was recorded", timeout=QUIET)
+    expect(page.locator("#caption")).to_contain_text("; step 999 was not recorded", timeout=QUIET)
     page = shown(visit, address, "/timeline?run=0&from=1000000000&to=9000000000").page
     settled(page)
     page.keyboard.press("+")
@@ -212,12 +212,12 @@ def test_keys_move_zoom_search_and_go_back_to_the_whole(visit: Go, address: str)
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id").find('"q"') > 0
     page.evaluate("document.activeElement.blur()")
-    for key, there in (("]", "pipeline"), ("[", "timeline"), ("[", "ledger")):
+    for key, destination in (("]", "pipeline"), ("[", "timeline"), ("[", "ledger")):
         page.keyboard.press(key)
-        expect(page.locator(f"#tab-{there}.here")).to_be_visible(timeout=QUIET)
+        expect(page.locator(f"#tab-{destination}.here")).to_be_visible(timeout=QUIET)
 
 
-def test_a_step_is_jumped_to_and_the_field_knows_it_when_the_link_is_opened(visit: Go, address: str) -> None:
+def test_jumping_to_a_step_fills_the_field_and_the_address(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0&from=5&to=500").page
     settled(page)
     field = page.locator("input[id*='\"step\"']")
@@ -230,19 +230,19 @@ def test_a_step_is_jumped_to_and_the_field_knows_it_when_the_link_is_opened(visi
     expect(again.locator("input[id*='\"step\"']")).to_have_value("12")
 
 
-def test_a_span_is_found_by_its_name_and_led_to(visit: Go, address: str) -> None:
+def test_search_finds_a_span_and_links_to_it(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0&q=reduce_scatter").page
     settled(page)
-    expect(page.locator("#found")).to_contain_text("spans named so, the first 12")
+    expect(page.locator("#found")).to_contain_text("matching spans, the first 12")
     page.locator("#found a").first.click()
     wait_for_search(page, "pick=")
     expect(page.locator("#inspector")).to_contain_text("reduce_scatter", timeout=QUIET)
 
 
-def test_a_bar_of_the_waterfall_leads_to_the_steps_behind_it(visit: Go, address: str) -> None:
+def test_a_bar_of_the_waterfall_links_to_its_steps(visit: Go, address: str) -> None:
     page = shown(visit, address, "/ledger?run=0").page
     click_bar(page, "exposed_wait[fsdp]")
-    expect(page.locator("h2", has_text="Most exposed wait[fsdp]")).to_be_visible(timeout=QUIET)
+    expect(page.locator("h2", has_text="Steps with the most exposed_wait[fsdp]")).to_be_visible(timeout=QUIET)
     page.locator("td a").first.click()
     expect(page.locator("#tab-timeline.here")).to_be_visible(timeout=QUIET)
     assert "step=" in search(page)
@@ -250,7 +250,7 @@ def test_a_bar_of_the_waterfall_leads_to_the_steps_behind_it(visit: Go, address:
 
 
 def click_bar(page: Page, name: str) -> None:
-    """Of the waterfall."""
+    """Click a bar of the waterfall."""
     plot = "[id*='\"term\"'] .js-plotly-plot"
     page.wait_for_selector(f"{plot} .point path", timeout=QUIET)
     names = page.eval_on_selector(plot, "drawn => drawn.layout.yaxis.ticktext")
@@ -266,7 +266,7 @@ def test_the_waterfall_of_a_stage_or_a_rank_ends_at_its_mfu(visit: Go, address: 
     assert (names[0], names[-1]) == ("peak", "MFU")
 
 
-def test_a_cell_of_the_ranks_leads_to_the_step_and_rank_that_it_names(visit: Go, address: str) -> None:
+def test_a_cell_of_the_ranks_links_to_its_step_and_rank(visit: Go, address: str) -> None:
     page = shown(visit, address, "/ranks?run=0").page
     plot = page.locator("[id*='\"cell\"'] .nsewdrag").first
     settled = "[id*='\"cell\"'] .js-plotly-plot:not(.dash-graph--pending) .hm image"
@@ -275,16 +275,16 @@ def test_a_cell_of_the_ranks_leads_to_the_step_and_rank_that_it_names(visit: Go,
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
     page.locator("[id*='\"cell\"'] .hoverlayer text").first.wait_for(timeout=QUIET)
-    told = page.locator("[id*='\"cell\"'] .hoverlayer tspan").first.text_content() or ""
+    hover = page.locator("[id*='\"cell\"'] .hoverlayer tspan").first.text_content() or ""
     page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
     wait_for_search(page, "step=")
     expect(page.locator("#tab-timeline.here")).to_be_visible(timeout=QUIET)
-    named = re.fullmatch(r"rank (\d+), step (\d+)", told)
+    named = re.fullmatch(r"rank (\d+), step (\d+)", hover)
     assert named is not None
     assert search(page) == f"?run=0&step={named[2]}&ranks={named[1]}"
 
 
-def test_the_theme_is_the_systems_until_another_is_chosen_and_that_is_kept(visit: Go, address: str) -> None:
+def test_the_theme_follows_the_system_until_the_user_chooses_one(visit: Go, address: str) -> None:
     page = shown(visit, address, "/verdict?run=0", dark=True).page
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.click("#light")
@@ -293,9 +293,9 @@ def test_the_theme_is_the_systems_until_another_is_chosen_and_that_is_kept(visit
     page.wait_for_function("document.documentElement.dataset.theme === 'light'", timeout=QUIET)
 
 
-def test_a_plan_that_cannot_be_says_why_and_one_that_can_has_numbers(visit: Go, address: str) -> None:
+def test_an_impossible_plan_says_why_and_a_possible_one_has_numbers(visit: Go, address: str) -> None:
     page = shown(visit, address, "/plan?run=0&tp=7").page
-    expect(page.locator("main")).to_contain_text("This cannot be: tp = 7 must divide", timeout=QUIET)
+    expect(page.locator("main")).to_contain_text("No plan: tp is 7; it must divide", timeout=QUIET)
     field = page.locator("input[id*='\"tp\"']")
     field.fill("8")
     field.press("Enter")
@@ -313,13 +313,13 @@ def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str)
     page.locator("input[id*='\"experts\"']").fill("7")
     page.locator("input[id*='\"ep\"']").fill("8")
     page.locator("input[id*='\"ep\"']").press("Enter")
-    expect(main).to_contain_text("This cannot be: ep = 8 must divide the 7 experts", timeout=QUIET)
+    expect(main).to_contain_text("No plan: ep is 8; it must divide the 7 experts", timeout=QUIET)
     page.go_back()
     expect(page.locator("input[id*='\"ep\"']")).to_have_value("1", timeout=QUIET)
     expect(page.locator("input[id*='\"experts\"']")).to_have_value("7")
 
 
-def test_a_run_that_grows_is_drawn_again_where_it_is_looked_at(visit: Go, address: str, library: Library) -> None:
+def test_a_growing_run_is_drawn_again_in_the_same_window(visit: Go, address: str, library: Library) -> None:
     run = RUNS.index("no-steps")
     page = shown(visit, address, f"/timeline?run={run}&from=0&to=77").page
     settled(page)

@@ -1,4 +1,4 @@
-"""`traincope import`, from traces to a report, and what it refuses."""
+"""`traincope import`, from traces to a report, and its errors."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from traincope.cli.main import make_parser
 
 def traincope(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "traincope.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150)
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def test_a_trace_becomes_a_report(trace: Path, tmp_path: Path) -> None:
     done = traincope("import", trace, "-o", tmp_path / "run")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        f"{trace}: rank 0 (by the name rank0.json), 3 of 3 events are kept",
-        f"traincope report {tmp_path / 'run'} says what is in them",
+        f"{trace}: rank 0 (from the name rank0.json), 3 of 3 events kept",
+        f"see the result:  traincope report {tmp_path / 'run'}",
     ]
     reported = json.loads(traincope("report", tmp_path / "run", "--format", "json").stdout)
     assert reported["gpu_partition"][0]["span_ns"] == 100_000
@@ -38,35 +38,41 @@ def test_a_trace_becomes_a_report(trace: Path, tmp_path: Path) -> None:
     assert reported["ledger"] is None
 
 
-def test_a_trace_that_was_cut_is_imported_and_said_so(trace: Path, tmp_path: Path) -> None:
+def test_a_truncated_trace_is_imported_with_a_note(trace: Path, tmp_path: Path) -> None:
     trace.write_text(trace.read_text()[:-60])
     done = traincope("import", trace, "-o", tmp_path / "run")
     assert done.returncode == 0
-    assert "not whole: it ends before its events do" in done.stdout
+    assert "incomplete: it ends before its events do" in done.stdout
     assert "trace-000.npz of rank 0 is not whole" in traincope("report", tmp_path / "run").stdout
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "said"),
+    ("content", "code", "message"),
     [
-        ("hello", 6, "is no trace of torch's profiler: it has no list of traceEvents; give what export_chrome_trace()"),
-        ('{"traceEvents": []}', 6, "holds no event with a duration: there is nothing to import"),
+        (
+            "hello",
+            6,
+            "is not a trace of torch's profiler: it has no list of traceEvents; give a file written by",
+        ),
+        ('{"traceEvents": []}', 6, "contains no event with a duration, so there is nothing to import"),
     ],
 )
-def test_what_is_no_trace_is_refused_in_one_sentence(content: str, code: int, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_refused_in_one_sentence(
+    content: str, code: int, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "x.json").write_text(content)
     done = traincope("import", tmp_path / "x.json", "-o", tmp_path / "run")
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("command", ["report", "view"])
 @pytest.mark.parametrize("price", ["-1", "0", "nan", "inf", "cheap"])
-def test_a_price_that_is_none_is_refused(command: str, price: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_price_is_refused(command: str, price: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         make_parser().parse_args([command, "run", f"--price-per-gpu-hour={price}"])
     assert refused.value.code == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.endswith(f"argument --price-per-gpu-hour: {price} is no price: give a number above 0, as 2.5")
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.endswith(f"argument --price-per-gpu-hour: {price} is not a price; give a number above 0, e.g. 2.5")

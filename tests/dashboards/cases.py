@@ -1,7 +1,7 @@
-"""For every alert a few minutes of series in which it fires, and some beside them in which it must not.
+"""Test cases of every alert: a few minutes of series in which it fires, and some in which it must not.
 
-Series are promtool's: "a+bxn" is a, a+b, ... after n further minutes, "_" is no sample. What an alert says is computed
-by hand from them.
+Series use promtool's notation: "a+bxn" is a, a+b, ... for n further minutes, "_" is no sample. The expected texts were
+computed by hand.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class Case:
     alert: str
     series: Series
     minute: int
-    """When it is looked at, of series whose samples are a minute apart."""
+    """Minute of the evaluation; the series have one sample per minute."""
     labels: dict[str, str] | None = None
-    """Of the one alert that fires then; None where none may."""
+    """Labels of the only firing alert; None if no alert fires."""
     summary: str = ""
     description: str = ""
 
@@ -53,16 +53,16 @@ LIVENESS = (
         minute=4,
         labels={"run": "r", "severity": "critical"},
         summary="r hangs",
-        description="No rank of r has written a record for 4m 20s, and their processes are alive.",
+        description="All ranks of r have written no record for 4m 20s, and their processes are alive.",
     ),
-    # It hangs before its first step as well.
+    # It also hangs before its first step.
     Case(
         alert="Hang",
         series={**SILENT, **SILENT_TOO, **ALIVE},
         minute=4,
         labels={"run": "r", "severity": "critical"},
         summary="r hangs",
-        description="No rank of r has written a record for 4m 20s, and their processes are alive.",
+        description="All ranks of r have written no record for 4m 20s, and their processes are alive.",
     ),
     # Three steps of 100 s are longer than 260 s.
     Case(
@@ -82,7 +82,7 @@ LIVENESS = (
         minute=4,
         labels={"run": "r", "host": "h", "rank": "0", "severity": "warning"},
         summary="rank 0 of r is silent",
-        description="Rank 0 on h has written no record for 4m 20s while other ranks of r go on.",
+        description="Rank 0 on h has written no record for 4m 20s, while other ranks of r continue.",
     ),
     Case(alert="RankStale", series={**SILENT, **SILENT_TOO, **ALIVE, **FAST_STEPS}, minute=10),
     Case(
@@ -91,19 +91,19 @@ LIVENESS = (
         minute=3,
         labels={"run": "r", "host": "h", "severity": "critical"},
         summary="ranks of r are gone",
-        description="Of r on h 2 processes are there no more, and they left no word.",
+        description="2 processes of r on h are gone without a recorded end.",
     ),
     Case(alert="RankGone", series={f'traincope_ranks{{{HOST},state="ended"}}': "2x100"}, minute=10),
-    # The series begins with the exception itself.
+    # The series begins with the exception.
     Case(
         alert="RankFailed",
         series=fault("exception", "_x4 1x100"),
         minute=6,
         labels={"run": "r", "host": "h", "rank": "3", "kind": "exception", "severity": "critical"},
         summary="rank 3 of r failed: exception",
-        description="Rank 3 of r on h ended by exception.",
+        description="Rank 3 of r on h ended with exception.",
     ),
-    # After a quarter of an hour it is no news.
+    # After 15 minutes the event is over.
     Case(alert="RankFailed", series=fault("exception", "_x4 1x100"), minute=21),
     Case(alert="RankFailed", series=fault("slow_step", "_x4 1x100"), minute=6),
     Case(alert="RankFailed", series=fault("no_end", "_x4 1x100"), minute=6),
@@ -118,7 +118,7 @@ JOB = (
         summary="r logged NaN or infinity",
         description="Rank 3 of r on h logged a value that is not finite.",
     ),
-    # One more, of a series that has long been there.
+    # One more event in an old series.
     Case(
         alert="NotFinite",
         series=fault("not_finite", "1x30 2x100"),
@@ -134,7 +134,7 @@ JOB = (
         minute=6,
         labels={"run": "r", "host": "h", "rank": "3", "severity": "warning"},
         summary="a logged value of r spiked",
-        description="A value that rank 3 of r on h logs is far above what it was.",
+        description="Rank 3 of r on h logged a value far above its earlier values.",
     ),
     Case(alert="Spike", series=fault("not_finite", "_x4 1x100"), minute=6),
     Case(
@@ -143,17 +143,17 @@ JOB = (
         minute=6,
         labels={"run": "r", "host": "h", "rank": "3", "severity": "critical"},
         summary="a checkpoint of r failed",
-        description="Rank 3 of r on h could not finish a checkpoint.",
+        description="Rank 3 of r on h could not complete a checkpoint.",
     ),
     Case(alert="CheckpointFailed", series=fault("checkpoint", "_x4 1x100"), minute=6),
-    # Above 7200 s from minute 4 on, so it fires at minute 9, and says 7000 + 9 * 60 s.
+    # Above 7200 s from minute 4 on, so it fires at minute 9, at 7000 + 9 * 60 s.
     Case(
         alert="CheckpointOverdue",
         series={f"traincope_checkpoint_age_seconds{{{HOST}}}": "7000+60x100", **ALIVE},
         minute=9,
         labels={"run": "r", "severity": "warning"},
-        summary="r has not been saved for 2h 5m 40s",
-        description="The last checkpoint of r is 2h 5m 40s old: so much would be lost now.",
+        summary="r has not saved a checkpoint for 2h 5m 40s",
+        description="The last checkpoint of r is 2h 5m 40s old: a crash now would lose that much time.",
     ),
     Case(
         alert="CheckpointOverdue",
@@ -180,10 +180,10 @@ JOB = (
         minute=17,
         labels={"run": "r", "severity": "warning"},
         summary="goodput of r is 50%",
-        description="Only 50% of all the time of r was steps that last; startup, restarts, lost steps and checkpoints"
+        description="Only 50% of the time of r was productive; startup, restarts, lost steps and checkpoints"
         " took the rest.",
     ),
-    # In the first hour startup alone makes it low.
+    # In the first hour startup alone makes goodput low.
     Case(
         alert="GoodputLow",
         series={
@@ -203,7 +203,7 @@ HARDWARE = (
         minute=6,
         labels={**OF_GPU, "xid": "79", "severity": "critical"},
         summary="XID 79 on h GPU 0",
-        description="The driver reported XID 79 for GPU 0 of h, on which r trains.",
+        description="The driver reported XID 79 for GPU 0 of h, which trains r.",
     ),
     Case(alert="GpuXid", series={f'traincope_gpu_xid_errors_total{{{GPU},xid="79"}}': "1x100"}, minute=20),
     Case(
@@ -212,7 +212,7 @@ HARDWARE = (
         minute=6,
         labels={**OF_GPU, "severity": "critical"},
         summary="uncorrected ECC error on h GPU 0",
-        description="Memory of GPU 0 of h, on which r trains, had an error that could not be corrected.",
+        description="GPU 0 of h, which trains r, had a memory error that could not be corrected.",
     ),
     # Errors from before the job, and corrected ones.
     Case(
@@ -229,7 +229,7 @@ HARDWARE = (
         minute=6,
         labels={"run": "r", "host": "h", "rank": "3", "kind": "gpu_lost", "severity": "critical"},
         summary="gpu_lost on h",
-        description="The GPU of rank 3 of r on h is to be looked at: gpu_lost.",
+        description="The GPU of rank 3 of r on h is faulty: gpu_lost.",
     ),
     Case(alert="GpuFault", series=fault("ecc_corrected", "_x4 1x100"), minute=6),
     Case(
@@ -251,42 +251,42 @@ HARDWARE = (
         minute=6,
         labels={**OF_GPU, "severity": "warning"},
         summary="NVLink errors on h GPU 0",
-        description="NVLinks of GPU 0 of h, on which r trains, had errors lately.",
+        description="NVLinks of GPU 0 of h, which trains r, had errors recently.",
     ),
     Case(alert="GpuNvlink", series={f"traincope_gpu_nvlink_errors_total{{{GPU}}}": "2x100"}, minute=6),
 )
 
 FOUR_RANKS = {f"traincope_steps_total{{{rank(number)}}}": "0+30x100" for number in range(4)}
 SPEED = (
-    # Rank 2 costs the three others 18 s a minute: 0.3 / 3 of each one's time; all others together a thirtieth of it.
+    # The three others wait 18 s per minute for rank 2: 0.3 / 3 of each one's time; for all others together a thirtieth.
     Case(
         alert="Straggler",
         series={
             **FOUR_RANKS,
-            f"traincope_caused_wait_seconds_total{{{rank(2)}}}": "0+18x100",
-            f"traincope_caused_wait_seconds_total{{{rank(0)}}}": "0+0.6x100",
+            f"traincope_straggler_wait_seconds_total{{{rank(2)}}}": "0+18x100",
+            f"traincope_straggler_wait_seconds_total{{{rank(0)}}}": "0+0.6x100",
         },
         minute=12,
         labels={"run": "r", "host": "h", "rank": "2", "severity": "warning"},
         summary="rank 2 holds up r",
-        description="Each other rank on h stands still 10% of its time because rank 2 of r joins collectives last.",
+        description="Each other rank on h waits 10% of its time because rank 2 of r joins collectives last.",
     ),
-    # All wait for all.
+    # All ranks wait for all others.
     Case(
         alert="Straggler",
         series={
             **FOUR_RANKS,
-            **{f"traincope_caused_wait_seconds_total{{{rank(number)}}}": "0+18x100" for number in range(4)},
+            **{f"traincope_straggler_wait_seconds_total{{{rank(number)}}}": "0+18x100" for number in range(4)},
         },
         minute=15,
     ),
-    # It alone, but little: 6 s a minute are 0.1 / 3.
+    # Only this rank, but a small share: 6 s per minute are 0.1 / 3.
     Case(
         alert="Straggler",
-        series={**FOUR_RANKS, f"traincope_caused_wait_seconds_total{{{rank(2)}}}": "0+6x100"},
+        series={**FOUR_RANKS, f"traincope_straggler_wait_seconds_total{{{rank(2)}}}": "0+6x100"},
         minute=15,
     ),
-    # Host a waits 24 s of 60, host b 6 s: 40 % and 10 %, their mean is 25 %.
+    # Host a stalls 24 s of 60, host b 6 s: 40 % and 10 %, their mean is 25 %.
     Case(
         alert="SlowHost",
         series={
@@ -298,7 +298,7 @@ SPEED = (
         minute=17,
         labels={"run": "r", "host": "b", "severity": "warning"},
         summary="b holds up r",
-        description="Ranks on b wait 15% of step time less than the mean of r: the others wait for them.",
+        description="Ranks on b stall 15% of step time less than the mean of r: the others wait for them.",
     ),
     Case(
         alert="SlowHost",
@@ -316,10 +316,10 @@ SPEED = (
         minute=38,
         labels={"run": "r", "severity": "warning"},
         summary="MFU of r fell by 20%",
-        description="MFU of r is 20% below its usual value: now 40%.",
+        description="MFU of r is 20% below its usual value; it is now 40%.",
     ),
     Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x25 0.46x30"}, minute=38),
-    # Not before it has lasted for ten minutes.
+    # It must last for ten minutes.
     Case(alert="MfuDrop", series={f"traincope_mfu_ratio{{{HOST}}}": "0.5x25 0.4x30"}, minute=31),
     # 6 s of 60 for half an hour, then 12 s.
     Case(
@@ -346,7 +346,7 @@ SPEED = (
         minute=12,
         labels={"run": "r", "severity": "warning"},
         summary="the pipeline of r idles more than planned",
-        description="Stages of r idle 30% of a step; by theory the schedule idles 20%.",
+        description="Stages of r idle 30% of step time; the schedule's theoretical bubble is 20%.",
     ),
     Case(
         alert="BubbleOverPlan",
@@ -368,7 +368,7 @@ WATCHING = (
         summary="the agent on h does not answer",
         description="The agent of r on h cannot be scraped at h:9400: it was killed, or h is down.",
     ),
-    # It ended with its job, and took its target away; or something else is down.
+    # The agent ended with its job and removed its target; or another target is down.
     Case(alert="AgentDown", series={**KNOWN_AGENT, 'up{job="any",instance="h:9400"}': "1x4 stale"}, minute=15),
     Case(alert="AgentDown", series={**KNOWN_AGENT, 'up{job="node",instance="h:9100"}': "0x100"}, minute=15),
     Case(
@@ -377,7 +377,7 @@ WATCHING = (
         minute=7,
         labels={"run": "r", "host": "h", "severity": "warning"},
         summary="numbers from h are old",
-        description="The agent on h last looked at its ranks of r 3m 5s ago: what is shown of them is as old.",
+        description="The agent on h last read its ranks of r 3m 5s ago; the shown numbers are as old.",
     ),
     Case(alert="AgentLate", series={f"traincope_agent_lag_seconds{{{HOST}}}": "55x100"}, minute=20),
     Case(
@@ -385,8 +385,8 @@ WATCHING = (
         series={f"traincope_recorder_dropped_total{{{HOST}}}": "0x4 40x100"},
         minute=6,
         labels={"run": "r", "host": "h", "severity": "warning"},
-        summary="records of r are lost on h",
-        description="40 records of r were lost on h lately; numbers of those steps are too low.",
+        summary="events of r are dropped on h",
+        description="40 events of r were dropped on h recently; the numbers of those steps are too low.",
     ),
     Case(alert="RecorderDropping", series={f"traincope_recorder_dropped_total{{{HOST}}}": "40x100"}, minute=6),
     # 1.2 s of CPU in 60 s of steps.

@@ -1,4 +1,4 @@
-"""A job that is told but not there, scraped by a real Prometheus whose alerts go to a real Alertmanager."""
+"""A simulated job, scraped by a real Prometheus that sends alerts to a real Alertmanager."""
 
 import queue
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import pytest
 
 from tests.dashboards import exposition, servers
 from tests.debian import need
-from traincope_dashboards.board import Look
 from traincope_dashboards.build import Settings, rules, write
-from traincope_dashboards.limits import Limits
+from traincope_dashboards.panels.board import Look
+from traincope_dashboards.rules.limits import Limits
 
 QUICK = Limits(window_seconds=5, baseline_seconds=60, event_seconds=60, hold=0.005)
-"""Rates look back 5 s, and what must last five minutes lasts 1.5 s."""
+"""Rates use a window of 5 s, and a hold time of five minutes becomes 1.5 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,12 @@ class Stack:
     job: exposition.Job
     prometheus: servers.Prometheus
     alerts: "queue.Queue[dict[str, Any]]"
-    """As the Alertmanager hands them on."""
+    """Alerts as the Alertmanager delivers them."""
 
 
 @pytest.fixture(scope="session")
 def exposed() -> Iterator[exposition.Served]:
-    """What is scraped: whatever speaks for every metric of the catalogue can stand here."""
+    """The scraped job; any object that exposes every metric of the catalogue works."""
     yield from exposition.serve()
 
 

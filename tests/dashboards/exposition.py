@@ -1,7 +1,7 @@
-"""A job that is not there, told as its agents would: every metric of the catalogue, growing with time.
+"""A simulated job, exposed like a real agent's: every metric of the catalogue, growing with time.
 
-Two hosts with two ranks each. Each rank's step is 50 % forward, 10 % data wait, and on axis
-fsdp 20 % waiting and 20 % transfer.
+Two hosts with two ranks each. Each rank's step is 50 % forward, 10 % data wait, and on axis fsdp 20 % wait and 20 %
+transfer.
 """
 
 import threading
@@ -16,8 +16,9 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
-from traincope import metrics
-from traincope.metrics import CATALOGUE, Metric, Type
+from traincope.metrics import catalogue
+from traincope.metrics.catalogue import CATALOGUE
+from traincope.metrics.metric import Metric, Type
 
 RUN, HOSTS = "job-1", {"node-a": ("0", "1"), "node-b": ("2", "3")}
 TERMS = {("forward", ""): 0.5, ("data_wait", ""): 0.1, ("exposed_wait", "fsdp"): 0.2, ("exposed_transfer", "fsdp"): 0.2}
@@ -32,18 +33,24 @@ VALUES = {
     "name": ("loss",),
     "reason": ("software power cap",),
 }
-"""Label -> its values, of those that are not the same for all."""
-GAUGES = {metrics.MFU: 0.3, metrics.HFU: 0.4, metrics.MFU_PAPER: 0.32, metrics.GOODPUT: 0.9, metrics.LAST_STEP: 1200.0}
+"""Label -> its values, for labels that differ between series."""
+GAUGES = {
+    catalogue.MFU: 0.3,
+    catalogue.HFU: 0.4,
+    catalogue.MFU_PAPER: 0.32,
+    catalogue.GOODPUT: 0.9,
+    catalogue.LAST_STEP: 1200.0,
+}
 USUAL_BLAME, SLOW_BLAME = 0.01, 0.5
 
 
 @dataclass(eq=False)
 class Job(Collector):
-    """What is scraped now."""
+    """The exposed job."""
 
     began: float
     slow_rank: str | None = None
-    """The one for which the other rank of its host waits half of its time, since `slow_since`."""
+    """From `slow_since` on, the other rank of its host waits half of its time for this rank."""
     slow_since: float = 0.0
 
     def make_slow(self, rank: str) -> None:
@@ -65,17 +72,18 @@ class Job(Collector):
         return [Sample(metric.prometheus, labels, 1.0 if metric.type is Type.INFO else GAUGES.get(metric, 1.0))]
 
     def _counted(self, metric: Metric, labels: dict[str, str], seconds: float) -> float:
-        if metric is metrics.LEDGER:
+        if metric is catalogue.LEDGER:
             return seconds * TERMS[labels["term"], labels["axis"]]
-        if metric is metrics.CAUSED_WAIT:
+        if metric is catalogue.STRAGGLER_WAIT:
             slow = time.monotonic() - self.slow_since if labels["rank"] == self.slow_rank else 0.0
             return seconds * USUAL_BLAME + slow * SLOW_BLAME
-        if metric is metrics.OWN_TIME:
+        if metric is catalogue.OWN_TIME:
             return seconds * 0.001
-        # Nothing new: events from the beginning, none since.
+        # Events since the beginning; none are added.
         return (
             3.0
-            if metric in (metrics.FAULTS, metrics.GPU_XID, metrics.GPU_ECC, metrics.GPU_NVLINK, metrics.DROPPED)
+            if metric
+            in (catalogue.FAULTS, catalogue.GPU_XID, catalogue.GPU_ECC, catalogue.GPU_NVLINK, catalogue.DROPPED)
             else seconds
         )
 
@@ -87,7 +95,7 @@ class Served:
 
 
 def serve() -> Iterator[Served]:
-    """On a free port of the loopback, until closed."""
+    """Serve on a free loopback port until closed."""
     job = Job(began=time.monotonic() - 1000)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(job)
@@ -110,11 +118,11 @@ def _label_sets(metric: Metric) -> Iterator[dict[str, str]]:
 
 
 def _further(metric: Metric) -> Iterator[dict[str, str]]:
-    """Values of the labels beyond run, host and rank."""
-    if metric is metrics.LEDGER:
+    """Values of the labels other than run, host and rank."""
+    if metric is catalogue.LEDGER:
         yield from ({"term": term, "axis": axis} for term, axis in TERMS)
         return
-    names = [label for label in metric.labels if label not in metrics.RANK_LABELS]
+    names = [label for label in metric.labels if label not in catalogue.RANK_LABELS]
     for values in product(*(VALUES.get(name, (f"some {name}",)) for name in names)):
         yield dict(zip(names, values, strict=True))
 
@@ -131,11 +139,11 @@ def _histogram(metric: Metric, labels: dict[str, str], *, count: float) -> Itera
 
 
 def _family_name(metric: Metric) -> str:
-    """prometheus_client adds the suffix to the family's name itself."""
+    """Name without the suffix, which prometheus_client adds itself."""
     suffix = {Type.COUNTER: "_total", Type.INFO: "_info"}.get(metric.type, "")
     return metric.prometheus.removesuffix(suffix)
 
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Nothing a request."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""As much of Grafana's HTTP API as pushing needs, in memory: folders, data sources, dashboards and their versions."""
+"""The part of Grafana's HTTP API that pushing needs, in memory: folders, data sources, dashboards and versions."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class FakeGrafana:
-    """Its state; `handle` is the API."""
+    """State of a Grafana; `handle` is its API."""
 
     prefix: str = ""
     folders: dict[str, str] = field(default_factory=dict)
@@ -28,10 +28,10 @@ class FakeGrafana:
     """uid -> versions, the latest first."""
     writes: list[str] = field(default_factory=list)
     forbidden: str | None = None
-    """Path that the token may not use."""
+    """A path that the token may not use."""
 
     def edit(self, uid: str, title: str) -> None:
-        """As a person would in the browser."""
+        """Edit a dashboard as a user would in the browser."""
         self._save({**self.dashboards[uid], "title": title}, message="", by="admin")
 
     def handle(self, method: str, path: str, *, token: str, content: Any) -> Answer:
@@ -73,8 +73,8 @@ class FakeGrafana:
 
     def _post_dashboard(self, content: Any) -> Answer:
         model, uid = content["dashboard"], content["dashboard"]["uid"]
-        there = self.dashboards.get(uid)
-        if there and not content["overwrite"] and model.get("version") != there["version"]:
+        current = self.dashboards.get(uid)
+        if current and not content["overwrite"] and model.get("version") != current["version"]:
             return 412, {"message": "The dashboard has been changed by someone else", "status": "version-mismatch"}
         if content["folderUid"] not in self.folders:
             return 400, {"message": "folder not found"}
@@ -91,7 +91,7 @@ class FakeGrafana:
 
 @contextmanager
 def serving(handle: Any) -> Iterator[str]:
-    """The URL of a server whose `handle(method, path, token=, content=)` answers JSON, or a page where it is text."""
+    """URL of a server. `handle(method, path, token=, content=)` returns the answer: JSON, or a page if it is text."""
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
@@ -109,7 +109,7 @@ def serving(handle: Any) -> Iterator[str]:
         do_GET = do_POST = do_PUT = _answer  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Nothing a request."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

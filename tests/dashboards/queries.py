@@ -1,4 +1,4 @@
-"""The queries of built dashboards and rules, and what they are made of."""
+"""Queries of built dashboards and rules, and their parts."""
 
 import json
 import re
@@ -6,31 +6,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from traincope.metrics import BY_PROMETHEUS
-from traincope_dashboards.recorded import RECORDED
+from traincope.metrics.catalogue import BY_PROMETHEUS
+from traincope_dashboards.rules.recorded import RECORDED
 
 VARIABLES = {"$run": "job-1", "$host": ".*", "$rank": ".*", "$axis": ".*", "$__rate_interval": "5s"}
-"""As Grafana would fill them in, "All" chosen."""
+"""Values that Grafana would fill in, with "All" chosen."""
 PARTS = ("_bucket", "_count", "_sum")
 LABELS_OF = {name: set(metric.labels) for name, metric in BY_PROMETHEUS.items()} | {
     rule.name: set(rule.labels) for rule in RECORDED
 }
-"""Series name -> its labels, for the catalogue's metrics and what rules record."""
+"""Series name -> its labels, for the catalogue's metrics and recorded rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A panel's query."""
+    """A query of a panel."""
 
     where: str
     expression: str
-    """Variables are filled in."""
+    """PromQL with variables filled in."""
     legend: str
     panel: dict[str, Any]
 
 
 def targets(dashboard: str) -> Iterator[Target]:
-    """Of a dashboard's JSON."""
+    """Queries in a dashboard's JSON."""
     built = json.loads(dashboard)
     for panel in built["panels"]:
         for target in panel.get("targets", ()):
@@ -49,10 +49,10 @@ def filled_in(text: str) -> str:
 
 
 def series_names(expression: str) -> set[str]:
-    """Names of series that a query asks for, a histogram's without its part."""
+    """Names of the series in a query; for a histogram without its suffix."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]', " ", expression)
-    found = set(re.findall(r"\b(?:traincope_|run(?:_\w+)?:)[\w:]+", bare))
-    return {_whole(name) for name in found}
+    names = set(re.findall(r"\b(?:traincope_|run(?:_\w+)?:)[\w:]+", bare))
+    return {_whole(name) for name in names}
 
 
 def labels(expression: str) -> set[str]:

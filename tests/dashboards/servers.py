@@ -1,4 +1,4 @@
-"""Debian's Prometheus and Alertmanager on free ports of the loopback, and a receiver of their alerts."""
+"""Debian's Prometheus and Alertmanager on free loopback ports, and a receiver of their alerts."""
 
 import json
 import queue
@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class Server:
     url: str
 
     def get(self, path: str, **parameters: str) -> Any:
-        """The answer's JSON."""
-        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=30) as answer:
+        """GET a path; returns the answer's JSON."""
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=90) as answer:
             return json.load(answer)
 
 
@@ -43,8 +43,8 @@ class Prometheus(Server):
         return sum(float(series["value"][1]) for series in self.query(expression))
 
     def wait_for(self, expression: str) -> None:
-        """Until it has an answer."""
-        wait(lambda: bool(self.query(expression)), what=expression)
+        """Repeat until the result is not empty."""
+        wait(lambda: bool(self.query(expression)), description=expression)
 
 
 def free_port() -> int:
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 @contextmanager
 def prometheus(program: str, directory: Path, *, target: str, rules: Path, alertmanager: str) -> Iterator[Prometheus]:
-    """Scrapes `target` and evaluates `rules` every second; alerts go to `alertmanager` (host:port)."""
+    """Scrape `target` and evaluate `rules` every second; alerts go to `alertmanager` (host:port)."""
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [f"{rules}/*.yaml"],
@@ -78,7 +78,7 @@ def prometheus(program: str, directory: Path, *, target: str, rules: Path, alert
 
 @contextmanager
 def alertmanager(program: str, directory: Path, *, receiver: str) -> Iterator[str]:
-    """Hands alerts on to the URL `receiver` at once; yields its host:port."""
+    """Forward alerts to the URL `receiver` at once; yields the Alertmanager's host:port."""
     configuration = {
         "route": {"receiver": "test", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"},
         "receivers": [{"name": "test", "webhook_configs": [{"url": receiver, "send_resolved": False}]}],
@@ -98,7 +98,7 @@ def alertmanager(program: str, directory: Path, *, receiver: str) -> Iterator[st
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, "queue.Queue[dict[str, Any]]"]]:
-    """A webhook's URL, and the alerts that come to it."""
+    """A webhook's URL, and the alerts that it received."""
     alerts: queue.Queue[dict[str, Any]] = queue.Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -109,7 +109,7 @@ def receiver() -> Iterator[tuple[str, "queue.Queue[dict[str, Any]]"]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing a request."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -129,7 +129,7 @@ def _running(command: list[str]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=90)
 
 
 def _wait_ready(url: str) -> None:
@@ -140,17 +140,17 @@ def _wait_ready(url: str) -> None:
         except OSError:
             return False
 
-    wait(ready, what=url)
+    wait(ready, description=url)
 
 
-def wait(condition: Any, *, what: str) -> None:
+def wait(condition: Any, *, description: str) -> None:
     end = time.monotonic() + START_SECONDS
     while not condition():
-        assert time.monotonic() < end, f"{what}: nothing within {START_SECONDS:g} s"
+        assert time.monotonic() < end, f"{description}: nothing within {START_SECONDS:g} s"
         time.sleep(0.2)
 
 
 def _written(path: Path, content: object) -> Path:
-    """JSON is YAML."""
+    """Write a configuration as JSON, which is valid YAML."""
     path.write_text(json.dumps(content))
     return path

@@ -1,4 +1,4 @@
-"""On a real Prometheus that scrapes every metric of the catalogue: what is asked has answers, and alerts arrive."""
+"""A real Prometheus scrapes every metric of the catalogue: all queries have results, and alerts arrive."""
 
 import json
 import re
@@ -7,30 +7,30 @@ import pytest
 
 from tests.dashboards.conftest import Stack
 from tests.dashboards.queries import Target, filled_in, targets
-from traincope.metrics import STEP_TIMES
-from traincope_dashboards.board import Look
+from traincope.metrics.catalogue import STEP_TIMES
 from traincope_dashboards.boards import ledger
 from traincope_dashboards.build import dashboards
-from traincope_dashboards.panels import STEP
-from traincope_dashboards.recorded import RECORDED
-from traincope_dashboards.variables import make_scopes
+from traincope_dashboards.panels.board import Look
+from traincope_dashboards.panels.panels import STEP
+from traincope_dashboards.panels.variables import make_scopes
+from traincope_dashboards.rules.recorded import RECORDED
 
 
 @pytest.fixture(autouse=True)
 def _two_scrapes_ago(stack: Stack) -> None:
-    """Rates need two scrapes, and what is recorded of them a look."""
+    """Wait for two scrapes; rates need two, and recorded rules one more evaluation."""
     for rule in RECORDED:
         stack.prometheus.wait_for(rule.name)
 
 
 def named(series: dict[str, str]) -> set[str]:
-    """Labels of a series; a ledger's term of no axis has an empty one, which Prometheus leaves out."""
+    """Labels of a series. Prometheus drops empty labels, such as a ledger term's axis."""
     return series.keys() | ({"axis"} if series.get("term") in ("forward", "data_wait") else set())
 
 
 def labels_shown(target: Target) -> set[str]:
-    """In a legend, a table's columns, or the link of a point."""
-    told = set(re.findall(r"\{\{(\w+)\}\}", target.legend))
+    """Labels that a legend, a table's columns or a point's link show."""
+    labels = set(re.findall(r"\{\{(\w+)\}\}", target.legend))
     links = json.dumps(target.panel["fieldConfig"]["defaults"]) if "fieldConfig" in target.panel else ""
     linked = set(re.findall(r"__field\.labels\.(\w+)", links)) if target.legend != STEP else set()
     columns = {
@@ -39,18 +39,18 @@ def labels_shown(target: Target) -> set[str]:
         for name in transformation["options"].get("indexByName", ())
         if not name.startswith("Value")
     }
-    return told | linked | columns
+    return labels | linked | columns
 
 
 @pytest.mark.parametrize("from_rules", [False, True], ids=["asked anew", "as recorded"])
-def test_every_panel_shows_something_under_the_names_its_legend_gives(stack: Stack, from_rules: bool) -> None:
+def test_every_panel_has_data_with_the_labels_of_its_legend(stack: Stack, from_rules: bool) -> None:
     empty, unnamed = [], []
     for dashboard in dashboards(Look(from_rules=from_rules)).values():
         for target in targets(dashboard):
             series = stack.prometheus.query(target.expression)
             if not series:
                 empty.append(target.where)
-            if any(labels_shown(target) - named(one["metric"]) for one in series):
+            if any(labels_shown(target) - named(row["metric"]) for row in series):
                 unnamed.append(target.where)
     assert (empty, unnamed) == ([], [])
 
@@ -61,8 +61,8 @@ def test_every_variable_has_values(stack: Stack) -> None:
             if variable["type"] != "query":
                 continue
             series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
-            found = {one["metric"][label] for one in stack.prometheus.query(filled_in(series))}
-            assert found == EXPECTED[label], variable["name"]
+            values = {row["metric"][label] for row in stack.prometheus.query(filled_in(series))}
+            assert values == EXPECTED[label], variable["name"]
 
 
 EXPECTED = {
@@ -81,25 +81,25 @@ def test_the_bands_of_the_mfu_ledger_add_up_to_the_peak(stack: Stack, from_rules
     assert bands == pytest.approx([0.3, 0.1, 0.1, 0.1, 0.4], abs=0.01)
 
 
-def test_a_step_time_carries_the_step_it_is_of(stack: Stack) -> None:
-    found = stack.prometheus.get(
+def test_an_exemplar_of_step_time_carries_its_step(stack: Stack) -> None:
+    values = stack.prometheus.get(
         "/api/v1/query_exemplars", query=f"{STEP_TIMES.prometheus}_bucket", start="0", end="9999999999"
     )
-    assert {exemplar["labels"]["step"] for series in found["data"] for exemplar in series["exemplars"]} == {"1200"}
+    assert {exemplar["labels"]["step"] for series in values["data"] for exemplar in series["exemplars"]} == {"1200"}
 
 
-def test_no_rule_fails_and_a_healthy_job_raises_only_the_events_it_has_had(stack: Stack) -> None:
+def test_rules_evaluate_and_a_healthy_job_fires_only_its_events(stack: Stack) -> None:
     groups = stack.prometheus.get("/api/v1/rules")["data"]["groups"]
     assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
     alerts = stack.prometheus.get("/api/v1/alerts")["data"]["alerts"]
     assert {alert["labels"]["alertname"] for alert in alerts} == {"TraincopeSpike", "TraincopeGpuXid"}
 
 
-def test_a_rank_that_becomes_slow_is_named_by_the_alert_that_arrives(stack: Stack) -> None:
+def test_the_alert_names_a_rank_that_becomes_slow(stack: Stack) -> None:
     stack.job.make_slow("3")
-    alert = stack.alerts.get(timeout=60)
+    alert = stack.alerts.get(timeout=150)
     while alert["labels"]["alertname"] != "TraincopeStraggler":
-        alert = stack.alerts.get(timeout=60)
+        alert = stack.alerts.get(timeout=150)
     assert alert["status"] == "firing"
     assert alert["labels"] == {
         "alertname": "TraincopeStraggler",

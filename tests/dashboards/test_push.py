@@ -6,8 +6,8 @@ import pytest
 from tests.dashboards.fake_grafana import TOKEN, FakeGrafana, serving
 from tests.dashboards.servers import free_port
 from traincope.errors import ServerError, UsageError
-from traincope_dashboards.board import Look
 from traincope_dashboards.grafana import Grafana
+from traincope_dashboards.panels.board import Look
 from traincope_dashboards.push import push
 
 LOOK = Look()
@@ -25,10 +25,10 @@ def grafana(fake: FakeGrafana) -> Iterator[Grafana]:
 
 
 def outcomes(grafana: Grafana, **options: object) -> Counter[str]:
-    return Counter(done.how for done in push(grafana, **{"look": LOOK, **options}))
+    return Counter(done.change for done in push(grafana, **{"look": LOOK, **options}))
 
 
-def test_all_is_created_in_its_folder_and_a_second_push_writes_nothing(fake: FakeGrafana, grafana: Grafana) -> None:
+def test_a_first_push_creates_all_and_a_second_push_writes_nothing(fake: FakeGrafana, grafana: Grafana) -> None:
     assert outcomes(grafana, prometheus="http://127.0.0.1:9090") == {"created": 34}
     assert fake.folders == {"traincope": "traincope", "traincope-runbook": "traincope runbooks"}
     assert Counter(fake.placed.values()) == {"traincope": 8, "traincope-runbook": 23}
@@ -39,10 +39,10 @@ def test_all_is_created_in_its_folder_and_a_second_push_writes_nothing(fake: Fak
     assert fake.writes == []
 
 
-def test_only_what_differs_is_updated(fake: FakeGrafana, grafana: Grafana) -> None:
+def test_only_changed_dashboards_are_updated(fake: FakeGrafana, grafana: Grafana) -> None:
     outcomes(grafana, prometheus="http://127.0.0.1:9090")
     viewer = Look(viewer="https://view.example")
-    # The eight dashboards have the viewer's address, and so has the data source, for its exemplars.
+    # The eight dashboards contain the viewer's address, and so does the data source, for its exemplars.
     changed = outcomes(grafana, look=viewer, prometheus="http://127.0.0.1:9090")
     assert changed == {"unchanged": 2 + 23, "updated": 8 + 1}
     (link,) = fake.datasources["traincope-prometheus"]["jsonData"]["exemplarTraceIdDestinations"]
@@ -50,12 +50,12 @@ def test_only_what_differs_is_updated(fake: FakeGrafana, grafana: Grafana) -> No
     assert fake.dashboards["traincope-overview"]["version"] == 2
 
 
-def test_without_being_told_of_a_prometheus_no_data_source_is_touched(fake: FakeGrafana, grafana: Grafana) -> None:
+def test_without_a_prometheus_no_data_source_is_changed(fake: FakeGrafana, grafana: Grafana) -> None:
     assert outcomes(grafana) == {"created": 33}
     assert fake.datasources == {}
 
 
-def test_what_somebody_edited_in_grafana_is_not_lost_unasked(fake: FakeGrafana, grafana: Grafana) -> None:
+def test_an_edit_in_grafana_is_overwritten_only_on_request(fake: FakeGrafana, grafana: Grafana) -> None:
     outcomes(grafana)
     fake.edit("traincope-ledger", "My ledger")
     with pytest.raises(ServerError, match=r"MFU ledger was edited in Grafana by admin \(version 2\)"):
@@ -65,7 +65,7 @@ def test_what_somebody_edited_in_grafana_is_not_lost_unasked(fake: FakeGrafana, 
     assert fake.dashboards["traincope-ledger"]["title"] == "traincope / MFU ledger"
 
 
-def test_a_dashboard_that_was_moved_comes_back_to_its_folder(fake: FakeGrafana, grafana: Grafana) -> None:
+def test_a_moved_dashboard_returns_to_its_folder(fake: FakeGrafana, grafana: Grafana) -> None:
     outcomes(grafana)
     fake.placed["traincope-ledger"] = "elsewhere"
     assert outcomes(grafana) == {"unchanged": 32, "updated": 1}
@@ -74,34 +74,34 @@ def test_a_dashboard_that_was_moved_comes_back_to_its_folder(fake: FakeGrafana, 
 
 def test_a_folder_of_the_same_name_is_a_conflict(fake: FakeGrafana, grafana: Grafana) -> None:
     fake.folders["somebodys"] = "traincope"
-    with pytest.raises(ServerError, match=r"has something else there \(a folder with the same name already exists"):
+    with pytest.raises(ServerError, match=r"has a different object there \(a folder with the same name already exists"):
         outcomes(grafana)
 
 
-def test_a_wrong_token_is_told_how_to_make_a_right_one(fake: FakeGrafana) -> None:
+def test_an_invalid_token_gets_advice(fake: FakeGrafana) -> None:
     with serving(fake.handle) as url, pytest.raises(ServerError, match=r"does not know the token \(Invalid API key\)"):
         outcomes(Grafana(url, token="glsa_wrong"))
 
 
-def test_a_token_that_may_not_is_told_which_role_may(fake: FakeGrafana, grafana: Grafana) -> None:
+def test_a_token_without_permission_gets_the_required_role(fake: FakeGrafana, grafana: Grafana) -> None:
     fake.forbidden = "/api/datasources"
-    with pytest.raises(ServerError, match=r"does not allow it .* for a data source Admin"):
+    with pytest.raises(ServerError, match=r"denies permission .* for a data source Admin"):
         outcomes(grafana, prometheus="http://127.0.0.1:9090")
 
 
-def test_nobody_listening_is_unreachable() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     with pytest.raises(ServerError, match=r"http://127\.0\.0\.1:\d+ cannot be reached: .*[Rr]efused"):
         Grafana(f"http://127.0.0.1:{free_port()}", token=TOKEN).version()
 
 
 @pytest.mark.parametrize("status", [200, 404])
 @pytest.mark.parametrize("answer", ["<html>Welcome</html>", {"hello": "world"}], ids=["page", "json"])
-def test_another_server_is_no_grafana(status: int, answer: object) -> None:
-    with serving(lambda *_, **__: (status, answer)) as url, pytest.raises(ServerError, match="is no Grafana"):
+def test_another_server_is_not_a_grafana(status: int, answer: object) -> None:
+    with serving(lambda *_, **__: (status, answer)) as url, pytest.raises(ServerError, match="is not a Grafana"):
         Grafana(url, token=TOKEN).version()
 
 
-def test_a_server_that_fails_is_said_to_have_failed() -> None:
+def test_a_failing_server_is_reported() -> None:
     broken = serving(lambda *_, **__: (500, {"message": "database is locked"}))
     with broken as url, pytest.raises(ServerError, match="failed: Server Error 500: database is locked"):
         Grafana(url, token=TOKEN).version()
@@ -120,12 +120,12 @@ NO_URLS = [
 
 
 @pytest.mark.parametrize("url", NO_URLS)
-def test_what_is_no_url_is_said_to_be_none(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is not the URL of a Grafana"):
         Grafana(url, token=TOKEN)
 
 
-def test_a_grafana_below_a_path_is_found_with_and_without_a_slash() -> None:
+def test_a_grafana_below_a_path_works_with_and_without_a_slash() -> None:
     with serving(FakeGrafana(prefix="/grafana").handle) as url:
         for written in (f"{url}/grafana", f"{url}/grafana/"):
             assert Grafana(written, token=TOKEN).version() == "11.6.0"

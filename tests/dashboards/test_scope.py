@@ -1,16 +1,16 @@
 import pytest
 
-from traincope.metrics import COLLECTIVE_TIMES, LEDGER, MFU
-from traincope_dashboards.recorded import EXPOSED_SHARE, RECORDED
+from traincope.metrics.catalogue import COLLECTIVE_TIMES, LEDGER, MFU
+from traincope_dashboards.rules.recorded import EXPOSED_SHARE, RECORDED
 from traincope_dashboards.scope import Scope
 
 RUN = Scope(matchers={"run": '="$run"', "rank": '=~"$rank"'}, window="5m")
 
 
 def test_a_metric_is_filtered_by_the_labels_it_has() -> None:
-    assert RUN.of(LEDGER) == 'traincope_ledger_seconds_total{run="$run",rank=~"$rank"}'
-    assert RUN.of(MFU) == 'traincope_mfu_ratio{run="$run"}'
-    assert Scope(window="5m").of(MFU) == "traincope_mfu_ratio"
+    assert RUN.series_of(LEDGER) == 'traincope_ledger_seconds_total{run="$run",rank=~"$rank"}'
+    assert RUN.series_of(MFU) == 'traincope_mfu_ratio{run="$run"}'
+    assert Scope(window="5m").series_of(MFU) == "traincope_mfu_ratio"
 
 
 def test_a_rate_looks_back_over_the_scopes_window() -> None:
@@ -19,18 +19,18 @@ def test_a_rate_looks_back_over_the_scopes_window() -> None:
     )
 
 
-def test_a_label_the_metric_lacks_is_a_mistake() -> None:
+def test_a_label_of_no_metric_raises() -> None:
     with pytest.raises(ValueError, match=r"traincope_mfu_ratio has no labels \['axis'\]"):
-        RUN.of(MFU, axis='="fsdp"')
+        RUN.series_of(MFU, axis='="fsdp"')
     with pytest.raises(ValueError, match=r"no metric has the labels \['trem'\]"):
         RUN.where(trem='="forward"')
 
 
-def test_a_wider_scope_has_lost_the_label() -> None:
-    assert RUN.without("rank").of(LEDGER) == 'traincope_ledger_seconds_total{run="$run"}'
+def test_a_wider_scope_lacks_the_label() -> None:
+    assert RUN.without("rank").series_of(LEDGER) == 'traincope_ledger_seconds_total{run="$run"}'
 
 
-def test_what_is_recorded_is_asked_by_its_name_or_anew() -> None:
+def test_a_recorded_rule_renders_as_name_or_expression() -> None:
     narrow = RUN.where(axis='="fsdp"')
     by_name = Scope(matchers=narrow.matchers, window="5m", from_rules=True).recorded(EXPOSED_SHARE)
     assert by_name == 'run_axis:traincope_exposed_share:ratio{run="$run",axis="fsdp"}'

@@ -1,4 +1,4 @@
-"""A rank that is really slow, in a real training: its alert arrives through a real Prometheus and Alertmanager."""
+"""A real training with a slow rank: its alert arrives through a real Prometheus and Alertmanager."""
 
 import json
 import threading
@@ -10,23 +10,23 @@ import pytest
 from tests.dashboards import servers
 from tests.dashboards.conftest import QUICK
 from tests.debian import need
-from tests.distributed.pool import Pool
+from tests.distributed.ranks.pool import Pool
 from tests.exporters.training import train
-from traincope.record.identity import this_host
-from traincope_dashboards.board import Look
+from traincope.record.session.identity import this_host
 from traincope_dashboards.build import Settings, rules, write
+from traincope_dashboards.panels.board import Look
 
 
 @pytest.fixture
 def agent(two_ranks: Pool, tmp_path: Path) -> Iterator[str]:
-    """host:port of the agent of a training in which rank 1 comes late in every step."""
+    """host:port of the agent of a training in which rank 1 is late in every step."""
     targets, stop = tmp_path / "targets", tmp_path / "stop"
     targets.mkdir()
-    told = (train, str(tmp_path / "run"), str(stop), str(targets), None)
-    training = threading.Thread(target=two_ranks.run, args=told, kwargs={"timeout_seconds": 240})
+    arguments = (train, str(tmp_path / "run"), str(stop), str(targets), None)
+    training = threading.Thread(target=two_ranks.run, args=arguments, kwargs={"timeout_seconds": 240})
     training.start()
     try:
-        servers.wait(lambda: list(targets.glob("*.json")), what="the agent's target file")
+        servers.wait(lambda: list(targets.glob("*.json")), description="the agent's target file")
         (file,) = targets.glob("*.json")
         yield json.loads(file.read_text())[0]["targets"][0]
     finally:
@@ -34,7 +34,7 @@ def agent(two_ranks: Pool, tmp_path: Path) -> Iterator[str]:
         training.join()
 
 
-def test_the_rank_that_is_slow_is_named(agent: str, tmp_path: Path) -> None:
+def test_the_slow_rank_is_named(agent: str, tmp_path: Path) -> None:
     program = need("prometheus", package="prometheus")
     manager = need("prometheus-alertmanager", package="prometheus-alertmanager")
     write(rules(Settings(look=Look(), limits=QUICK)), tmp_path / "rules")

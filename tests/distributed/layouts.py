@@ -1,4 +1,4 @@
-"""Small trainings that run on the ranks of a pool, and in the test's own process for comparison."""
+"""Small trainings that run on the ranks of a pool, and in the test's process for comparison."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ STEPS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one rank saw of a training."""
+    """Results of a training on one rank."""
 
     losses: list[float]
     grad_norms: list[float]
@@ -25,7 +25,7 @@ class Outcome:
 
 
 def small_config(text: str, parallel: ParallelConfig, *, layers: int = 4, **train: object) -> Config:
-    """A model of few layers whose gradients are clipped at every step (their norm is about 1.5 at first)."""
+    """A model of few layers with gradients that are clipped in each step (their norm is about 1.5 at first)."""
     return Config(
         model=ModelConfig(layers=layers, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16),
         data=DataConfig(path=text, held_out=0.2),
@@ -36,7 +36,7 @@ def small_config(text: str, parallel: ParallelConfig, *, layers: int = 4, **trai
 
 
 def train(config: Config) -> Outcome:
-    """Train to the end and evaluate; runs on every rank."""
+    """Train to the end and evaluate. Runs on each rank."""
     trainer = Trainer(config, device=torch.device("cpu"))
     losses, grad_norms = [], []
     for result in trainer.steps():

@@ -1,4 +1,4 @@
-"""What of a sweep `make test` runs."""
+"""Selection of sweep rows for `make test`."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def swept(rows: Iterable[str], *, but: Collection[str]) -> list[object]:
-    """All rows, as parameters: `make test` leaves them to `make test-engine`, but for these few."""
+    """All rows as parameters. `make test` runs only the rows in `but`; `make test-engine` runs all."""
     rows = list(rows)
     assert set(but) <= set(rows)
     return [pytest.param(row, marks=[] if row in but else [pytest.mark.sweep]) for row in rows]

@@ -1,4 +1,4 @@
-"""What doctor says of a machine: really tried where it can be, hand-made text where this machine is none such."""
+"""Checks of this machine: real ones where they can run, otherwise on text made by hand."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 
 from traincope.doctor.disk import Mount, examine_disk, find_mount
 from traincope.doctor.finding import Finding, State
+from traincope.doctor.machine import examine_settings
 from traincope.doctor.probes import examine_probes, probe_off
-from traincope.doctor.settings import examine_settings
 from traincope.doctor.software import release, torch_bounds
 from traincope.record.hooks import make_hooks
 
@@ -37,7 +37,7 @@ def states(findings: tuple[Finding, ...]) -> dict[str, State]:
         ("/twice/runs", "/twice", "lustre", True),
     ],
 )
-def test_the_mount_of_a_path_is_the_deepest_and_of_those_the_last(
+def test_the_mount_of_a_path_is_the_deepest_and_topmost(
     place: str, point: str, filesystem: str, is_remote: bool
 ) -> None:
     mount = find_mount(Path(place), MOUNTINFO)
@@ -49,74 +49,76 @@ def test_without_mountinfo_no_mount_is_guessed() -> None:
     assert find_mount(Path("/home"), "") is None
 
 
-def test_a_directory_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+def test_examining_a_writable_directory_leaves_it_unchanged(tmp_path: Path) -> None:
     findings = examine_disk(tmp_path / "not" / "there")
     assert states(findings)["directory"] is State.OK
     assert states(findings)["reservation"] is State.OK
-    assert findings[0].said == f"{tmp_path / 'not' / 'there'}; it will be made"
+    assert findings[0].fact == f"{tmp_path / 'not' / 'there'}; it will be created"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("out", "why"),
+    ("out", "reason"),
     [
-        ("/dev/null/run", "/dev/null/run cannot be made: /dev/null is a file"),
+        ("/dev/null/run", "/dev/null/run cannot be created: /dev/null is a file"),
         ("/proc/run", "/proc cannot be written to: No such file or directory"),
     ],
 )
-def test_a_directory_that_cannot_be_written_is_bad_and_the_rest_not_asked(out: str, why: str) -> None:
+def test_a_directory_that_is_not_writable_is_the_only_finding(out: str, reason: str) -> None:
     (finding,) = examine_disk(Path(out))
-    assert (finding.state, finding.said) == (State.BAD, why)
-    assert finding.advice == "give another directory: traincope.run(out=...), or TRAINCOPE_OUT=DIR"
+    assert (finding.state, finding.fact) == (State.BAD, reason)
+    assert finding.advice == "choose another directory: traincope.run(out=...) or TRAINCOPE_OUT=DIR"
 
 
-def test_every_probe_is_installed_here_whatever_the_environment_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_probe_is_tried_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINCOPE", "off")
     monkeypatch.setenv("TRAINCOPE_LEVEL", "0")
     *probes, recording = examine_probes()
     assert {finding.name for finding in probes} == {hook.name for hook in make_hooks()}
-    watching = [finding for finding in probes if not finding.said.startswith("off: nothing to watch")]
+    watching = [finding for finding in probes if not finding.fact.startswith("off: nothing to watch")]
     assert {finding.state for finding in watching} == {State.OK}
     assert (recording.name, recording.state) == ("recording", State.OK)
 
 
 @pytest.mark.parametrize(
-    ("state", "meant", "advice"),
+    ("state", "expected", "advice"),
     [
-        ("off: needs level 2, this run records level 1", State.NOTE, "record with TRAINCOPE_LEVEL=2"),
+        ("off: needs level 2, this run records level 1", State.NOTE, "set TRAINCOPE_LEVEL=2 to record it"),
         ("off: level 0, asked for by the file level", State.NOTE, None),
         ("off: level 0, its own time was above 0.5 % of the step", State.NOTE, "traincope.run(throttle=...)"),
-        ("absent: AttributeError: no _maybe_compute_loss", State.NOTE, "is not in this torch"),
+        ("absent: AttributeError: no _maybe_compute_loss", State.NOTE, "this torch or this machine lacks"),
         ("off: nothing to watch: there is no NVIDIA driver here", State.NOTE, None),
         ("on, without ECC errors (Not Supported)", State.NOTE, None),
-        ("failed 3 times: KeyError: 'x'", State.BAD, "please report it"),
-        ("switched off: KeyError: 'x'", State.BAD, "please report it"),
+        ("failed 3 times: KeyError: 'x'", State.BAD, "report the traceback"),
+        ("switched off: KeyError: 'x'", State.BAD, "report the traceback"),
     ],
 )
-def test_what_a_probe_that_is_not_on_means(state: str, meant: State, advice: str | None) -> None:
+def test_the_state_of_a_probe_that_is_not_on_decides_finding_and_advice(
+    state: str, expected: State, advice: str | None
+) -> None:
     finding = probe_off("pipeline", state, where=" (on rank 3)")
-    assert (finding.state, finding.said) == (meant, f"{state} (on rank 3)")
+    assert (finding.state, finding.fact) == (expected, f"{state} (on rank 3)")
     assert (finding.advice is None) if advice is None else (advice in str(finding.advice))
 
 
 @pytest.mark.parametrize(
-    ("environment", "state", "said"),
+    ("environment", "state", "fact"),
     [
         ({"HOME": "/root"}, State.OK, "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_RUN_ID, TRAINCOPE_LEVEL is set"),
         ({"TRAINCOPE": "OFF"}, State.NOTE, "OFF: nothing is recorded"),
         ({"TRAINCOPE": "yes"}, State.OK, "yes: recording is on; only `off` and `0` switch it off"),
         ({"TRAINCOPE_LEVEL": "2"}, State.OK, "2"),
         ({"TRAINCOPE_RUN_ID": "nightly-7"}, State.OK, "nightly-7"),
-        ({"TRAINCOPE_RUN_ID": "a/b"}, State.NOTE, "'a/b' is no run id; the launcher's is used"),
-        ({"TRAINCOPE_LEVEL": "high"}, State.NOTE, "'high' is no level; 1 is used"),
-        ({"TRAINCOPE_OUTPUT": "x"}, State.NOTE, "means nothing to traincope; the closest is TRAINCOPE_OUT"),
+        ({"TRAINCOPE_RUN_ID": "a/b"}, State.NOTE, "'a/b' is not a run id; the launcher's id is used"),
+        ({"TRAINCOPE_LEVEL": "high"}, State.NOTE, "'high' is not a level; level 1 is used"),
+        ({"TRAINCOPE_OUTPUT": "x"}, State.NOTE, "is not a variable of traincope; the closest is TRAINCOPE_OUT"),
     ],
 )
-def test_variables_that_do_nothing_are_named(environment: dict[str, str], state: State, said: str) -> None:
+def test_variables_without_effect_are_named(environment: dict[str, str], state: State, fact: str) -> None:
     (finding,) = examine_settings(environment)
-    assert (finding.state, finding.said) == (state, said)
+    assert (finding.state, finding.fact) == (state, fact)
 
 
-def test_the_tested_versions_of_torch_are_those_the_package_declares() -> None:
+def test_the_tested_versions_of_torch_are_read_from_the_package_metadata() -> None:
     assert torch_bounds() == ((2, 11), (2, 14))
     assert [release(text) for text in ("2.13.0+cpu", "2.9.1a0+git1234", "3")] == [(2, 13), (2, 9), (3, 0)]

@@ -1,4 +1,4 @@
-"""A global batch is the same in every layout; its slices tile it."""
+"""Global batches are the same in each layout, and their slices tile them."""
 
 from itertools import chain
 
@@ -24,7 +24,7 @@ def config(parallel: ParallelConfig | None = None, *, seed: int = 0, workers: in
 
 
 def corpus(tokens: int = 101) -> Corpus:
-    """Training tokens 0, 1, 2, ... and held-out ones 200, 201, ..., so that each tells its place."""
+    """Training tokens 0, 1, 2, ... and held-out tokens 200, 201, ..., so that each token shows its place."""
     return Corpus(
         training=np.arange(tokens, dtype=np.uint16), held_out=np.arange(200, 241, dtype=np.uint16), source="numbers"
     )
@@ -34,7 +34,7 @@ def batches(config: Config, *, replica: int = 0) -> list[torch.Tensor]:
     return list(training_batches(config, corpus(), replica=replica))
 
 
-def test_a_sequence_is_length_plus_one_neighbouring_tokens() -> None:
+def test_a_sequence_has_length_plus_one_consecutive_tokens() -> None:
     for batch in batches(config()):
         assert batch.shape == (8, 5)
         assert batch.dtype == torch.int64
@@ -42,7 +42,7 @@ def test_a_sequence_is_length_plus_one_neighbouring_tokens() -> None:
         assert torch.all(batch[:, 0] % 4 == 0)
 
 
-def test_an_epoch_has_every_sequence_once() -> None:
+def test_an_epoch_has_each_sequence_once() -> None:
     slices = BatchSlices(sequences=24, batch=8, steps=3, replica=0, replicas=1, seed=7)
     assert sorted(index for batch in slices for index in batch) == list(range(24))
 
@@ -63,12 +63,12 @@ def test_replicas_get_their_slice_of_the_same_batches() -> None:
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, again, other = batches(config(seed=1)), batches(config(seed=1)), batches(config(seed=2))
-    assert torch.equal(torch.stack(first), torch.stack(again))
+    first, repeated, other = batches(config(seed=1)), batches(config(seed=1)), batches(config(seed=2))
+    assert torch.equal(torch.stack(first), torch.stack(repeated))
     assert not torch.equal(torch.stack(first), torch.stack(other))
 
 
-def test_workers_in_the_background_change_nothing() -> None:
+def test_background_workers_do_not_change_batches() -> None:
     assert torch.equal(torch.stack(batches(config(workers=1))), torch.stack(batches(config())))
 
 
@@ -78,7 +78,7 @@ def test_held_out_batches_are_the_held_out_text_in_order() -> None:
     assert second[:, 0].tolist() == [232, 236, 200, 204, 208, 212, 216, 220]
 
 
-def test_a_token_outside_the_vocabulary_is_named() -> None:
+def test_a_token_outside_the_vocabulary_is_reported() -> None:
     small = Config(
         model=ModelConfig(sequence=4, vocabulary=50), data=DataConfig(path="x.bin"), train=TrainConfig(batch=25)
     )

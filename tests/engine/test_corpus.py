@@ -1,4 +1,4 @@
-"""Text becomes tokens in an order that depends on nothing but the files."""
+"""Text becomes tokens in an order that depends only on the files."""
 
 import os
 import sysconfig
@@ -21,13 +21,13 @@ def all_tokens(config: DataConfig) -> list[int]:
     return [*corpus.training.tolist(), *corpus.held_out.tolist()]
 
 
-def test_a_file_is_its_bytes_and_an_end(tmp_path: Path) -> None:
+def test_a_file_becomes_its_bytes_and_an_end_token(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\x00\xffz")
     assert all_tokens(DataConfig(path=str(path))) == [0, 255, 122, END]
 
 
-def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_a_folder_is_read_in_the_order_of_file_names(tmp_path: Path) -> None:
     for name, text in {"b/1.txt": "x", "a.txt": "y", "b/0.txt": "z", "c.txt": ""}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -43,7 +43,7 @@ def test_the_end_of_the_text_is_held_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token_type", ["uint8", "uint16"])
-def test_a_token_file_is_mapped_as_it_is(tmp_path: Path, token_type: str) -> None:
+def test_a_token_file_is_mapped_without_conversion(tmp_path: Path, token_type: str) -> None:
     path = tmp_path / "tokens.bin"
     np.arange(200, dtype=token_type).tofile(path)
     config = DataConfig(path=str(path), token_type="uint8" if token_type == "uint8" else "uint16")
@@ -63,7 +63,7 @@ def test_reading_twice_gives_the_same_tokens() -> None:
     assert np.array_equal(read_corpus(DataConfig()).held_out, read_corpus(DataConfig()).held_out)
 
 
-def test_a_missing_path_is_named(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "gone"
     with pytest.raises(DataError) as refused:
         read_corpus(DataConfig(path=str(path)))
@@ -77,7 +77,7 @@ def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     with pytest.raises(DataError) as refused:
         read_corpus(DataConfig(path=str(tmp_path)))
-    assert str(refused.value) == f"data.path {tmp_path} holds no text; name a file or folder that does"
+    assert str(refused.value) == f"data.path {tmp_path} contains no text; name a file or folder with text"
 
 
 def test_half_a_token_is_refused(tmp_path: Path) -> None:
@@ -86,11 +86,12 @@ def test_half_a_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         read_corpus(DataConfig(path=str(path)))
     assert str(refused.value) == (
-        f"{path} has 3 bytes, no whole number of uint16 tokens; write it with numpy's tofile, or set data.token_type"
+        f"{path} has 3 bytes, which is not a whole number of uint16 tokens; write it with numpy's tofile, "
+        "or set data.token_type"
     )
 
 
-def test_what_is_no_file_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused_without_a_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder.bin").mkdir()
     for path in tmp_path.iterdir():
@@ -111,16 +112,16 @@ def refusal(config: DataConfig, *, sequence: int) -> str | None:
 
 @settings(deadline=None, max_examples=50)
 @given(texts=st.lists(st.binary(max_size=12), min_size=1, max_size=4), share=st.sampled_from([0.1, 0.35, 0.5, 0.9]))
-def test_what_is_refused_unread_is_what_reading_finds_too_little(
+def test_a_check_by_file_sizes_agrees_with_reading(
     tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], share: float
 ) -> None:
-    """A length passes for which both parts have a sequence and its next token, and none that is longer."""
+    """A length passes if both parts have a sequence and its next token; no longer length passes."""
     folder = tmp_path_factory.mktemp("texts")
     for number, text in enumerate(texts):
         (folder / str(number)).write_bytes(text)
     config = DataConfig(path=str(folder), held_out=share)
     if not any(texts):
-        assert refusal(config, sequence=1) == f"data.path {folder} holds no text; name a file or folder that does"
+        assert refusal(config, sequence=1) == f"data.path {folder} contains no text; name a file or folder with text"
         return
     corpus = read_corpus(config)
     longest = min(len(corpus.training), len(corpus.held_out)) - 1
@@ -128,8 +129,8 @@ def test_what_is_refused_unread_is_what_reading_finds_too_little(
         assert (refusal(config, sequence=length) is None) == (length <= longest)
 
 
-def test_it_is_said_which_part_is_too_short(tmp_path: Path) -> None:
-    """10 tokens, 7 of them trained on."""
+def test_the_error_names_the_part_that_is_too_short(tmp_path: Path) -> None:
+    """10 tokens, 7 of them for training."""
     path = tmp_path / "tokens.bin"
     np.arange(10, dtype=np.uint16).tofile(path)
     config = DataConfig(path=str(path), held_out=0.3)

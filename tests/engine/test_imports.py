@@ -1,4 +1,4 @@
-"""A configuration is checked, and a training launched, by a process that never imports torch."""
+"""A process that never imports torch can check a configuration and launch a training."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
-import traincope.engine.config, traincope.engine.corpus, traincope.engine.launch, traincope.engine.load
+import traincope.engine.config, traincope.engine.corpus, traincope.engine.launch, traincope.engine.config.load
 """
 
 

@@ -1,4 +1,4 @@
-"""The loop in one process; every layout of it is compared with this one in tests/distributed."""
+"""The training loop in one process. tests/distributed compares each layout with it."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def config(tmp_path: Path) -> Config:
     )
 
 
-def test_a_text_that_repeats_itself_is_learnt(config: Config) -> None:
+def test_a_repetitive_text_is_learnt(config: Config) -> None:
     trainer = Trainer(config, device=CPU)
     before = trainer.evaluate()
     results = list(trainer.steps())
@@ -34,7 +34,7 @@ def test_a_text_that_repeats_itself_is_learnt(config: Config) -> None:
     assert trainer.evaluate() < 0.5
 
 
-def test_loss_and_norm_are_looked_at_in_logged_steps_only(config: Config) -> None:
+def test_loss_and_norm_are_read_only_in_logged_steps(config: Config) -> None:
     results = list(Trainer(config, device=CPU).steps())
     assert [result.step for result in results] == list(range(1, 31))
     assert [result.step for result in results if result.loss is not None] == [10, 20, 30]
@@ -42,14 +42,14 @@ def test_loss_and_norm_are_looked_at_in_logged_steps_only(config: Config) -> Non
     assert {result.tokens for result in results} == {8 * 16}
 
 
-def test_a_training_repeats_itself_to_the_bit(config: Config) -> None:
+def test_a_repeated_training_is_equal_to_the_bit(config: Config) -> None:
     def run() -> list[StepResult]:
         return list(Trainer(config, device=CPU).steps())
 
     assert run() == run()
 
 
-def test_evaluating_between_steps_changes_no_training(config: Config) -> None:
+def test_evaluation_between_steps_does_not_change_the_training(config: Config) -> None:
     trainer = Trainer(config, device=CPU)
     evaluated = []
     for result in trainer.steps():
@@ -58,7 +58,7 @@ def test_evaluating_between_steps_changes_no_training(config: Config) -> None:
     assert evaluated == list(Trainer(config, device=CPU).steps())
 
 
-def test_a_layout_of_more_ranks_than_there_are_is_refused(config: Config) -> None:
+def test_a_layout_with_more_ranks_than_the_job_is_refused(config: Config) -> None:
     several = Config(model=config.model, data=config.data, parallel=ParallelConfig(fsdp=2), train=config.train)
     with pytest.raises(ConfigError) as refused:
         Trainer(several, device=CPU)

@@ -1,24 +1,27 @@
-"""A job in which everything happened: of every metric of the catalogue there is a sample."""
+"""Samples of a job that has at least one value of every metric in the catalogue."""
 
 from dataclasses import replace
 
-from tests.live.told import HOST
+import numpy as np
+
+from tests.live.sample_table import HOST
 from tests.live.windows import MS, RankState, Record, ranks, records, scalar, statuses, window
 from tests.timeline.build import action
-from traincope import metrics
 from traincope.analysis import Bubble, Fault, FaultKind, StageBubble
+from traincope.analysis.attribution.terms import BUBBLE
 from traincope.events import Kind, Phase
-from traincope.live.samples import Moment, samples
-from traincope.live.series import Series, series
-from traincope.live.state import begin
+from traincope.live.metrics.samples import Moment, samples
+from traincope.live.metrics.series import SeriesKey, series_key
+from traincope.live.metrics.state import begin
 from traincope.live.window import Window
-from traincope.metrics import Sample
+from traincope.metrics import catalogue
+from traincope.metrics.sample import Sample
 
 GPU = ("0", "GPU-1")
 
 
 def everything(**logged: float) -> list[Sample]:
-    """`logged`: further values of `run.log()`."""
+    """`logged`: additional values of `run.log()`."""
     return samples(
         begin(busy_window(**logged)),
         host=HOST,
@@ -34,20 +37,26 @@ def busy_window(**logged: float) -> Window:
         Record(kind=Kind.EVENT, start_ns=150 * MS, end_ns=150 * MS, name="gpu xid", group=1, step=1),
         *(scalar(name, value, 1, at=1) for name, value in logged.items()),
     ]
-    made = ranks(0, 1, 2, more=more, level=2)
-    made[0] = replace(made[0], details={1: {"xid": 79, "gpu": "GPU-1"}})
-    states = (statuses(made, last_ns=300 * MS)[0], statuses(made, state=RankState.ENDED)[1])
-    found = window(records(made), states=states, faults=(_fault(FaultKind.XID, 150), _fault(FaultKind.CHECKPOINT, 160)))
-    assert found.analysis is not None
+    rank_records = ranks(0, 1, 2, more=more, level=2)
+    rank_records[0] = replace(rank_records[0], details={1: {"xid": 79, "gpu": "GPU-1"}})
+    states = (statuses(rank_records, last_ns=300 * MS)[0], statuses(rank_records, state=RankState.ENDED)[1])
+    result = window(
+        records(rank_records), states=states, faults=(_fault(FaultKind.XID, 150), _fault(FaultKind.CHECKPOINT, 160))
+    )
+    assert result.analysis is not None
     stage = StageBubble(
         stage=0, slowest=0, ranks=(0,), schedule_ns=20 * MS, imbalance_ns=-5 * MS, jitter_ns=MS, wall_ns=200 * MS
     )
     bubble = Bubble(
         schedule="1f1b", num_stages=2, num_microbatches=4, stages=(stage,), theory_ratio=0.2, replay_ratio=0.2
     )
-    ratios = replace(found.analysis.utilization.ratios, mfu_paper=0.11, hfu=0.12)
-    utilization = replace(found.analysis.utilization, ratios=ratios)
-    return replace(found, analysis=replace(found.analysis, bubble=bubble, utilization=utilization))
+    used, ledger = result.analysis.utilization, result.analysis.ledger
+    work = {number: replace(rank, paper=rank.model, executed=rank.model) for number, rank in used.work.ranks.items()}
+    utilization = replace(used, work=replace(used.work, ranks=work))
+    parts = {term: np.full(3, ns) for term, ns in zip(BUBBLE, (20 * MS, -5 * MS, MS), strict=True)}
+    first = replace(ledger.ranks[0], terms={**ledger.ranks[0].terms, **parts})
+    ledger = replace(ledger, ranks=(first, *ledger.ranks[1:]))
+    return replace(result, analysis=replace(result.analysis, bubble=bubble, utilization=utilization, ledger=ledger))
 
 
 def _fault(kind: FaultKind, at_ms: int) -> Fault:
@@ -55,12 +64,12 @@ def _fault(kind: FaultKind, at_ms: int) -> Fault:
     return Fault(kind=kind, at_ns=at_ms * MS, ranks=(0,), step=1, what=what, lasted_ns=0)
 
 
-def hardware() -> dict[Series, float]:
+def hardware() -> dict[SeriesKey, float]:
     return {
-        series(metrics.GPU_POWER, *GPU): 612.5,
-        series(metrics.GPU_CLOCK, *GPU): 1.755e9,
-        series(metrics.GPU_TEMPERATURE, *GPU): 61,
-        series(metrics.GPU_THROTTLED, *GPU, "hardware slowdown"): 1,
-        series(metrics.GPU_ECC, *GPU, "corrected"): 3,
-        series(metrics.GPU_NVLINK, *GPU): 0,
+        series_key(catalogue.GPU_POWER, *GPU): 612.5,
+        series_key(catalogue.GPU_CLOCK, *GPU): 1.755e9,
+        series_key(catalogue.GPU_TEMPERATURE, *GPU): 61,
+        series_key(catalogue.GPU_THROTTLED, *GPU, "hardware slowdown"): 1,
+        series_key(catalogue.GPU_ECC, *GPU, "corrected"): 3,
+        series_key(catalogue.GPU_NVLINK, *GPU): 0,
     }

@@ -1,12 +1,12 @@
-"""A run by hand that every export is held to: two ranks, three steps, times in ns.
+"""Hand-made run for the tests of all exports: two ranks, three steps, times in ns.
 
-    step 0   0 - 1000   nothing in it
+    step 0   0 - 1000   empty
     step 1   1000 - 2000
-        rank 0   forward GPT 1100 - 1400; all_gather on tp 1400 - 1700 and stood still for it
-        rank 1   forward GPT 1100 - 1600; the same all_gather 1600 - 1700
-    step 2   2000 - 3000, likewise, 1000 later
+        rank 0   forward GPT 1100 - 1400; all_gather on tp 1400 - 1700, a stall
+        rank 1   forward GPT 1100 - 1600; the same all_gather 1600 - 1700, a stall
+    step 2   2000 - 3000, as step 1
 
-The wire takes 100, so rank 0 waits 200 for rank 1.
+The transfer takes 100, so rank 0 waits 200 for rank 1.
 """
 
 from dataclasses import replace
@@ -23,9 +23,9 @@ def forward(start_ns: int, end_ns: int, *, at: int) -> Row:
 
 
 def gather(start_ns: int, end_ns: int, *, at: int) -> tuple[Row, Row]:
-    """One all_gather a step, waited for as long as it goes."""
-    sent = collective(start_ns, end_ns, sequence=at, at=at, num_bytes=4096)
-    return sent, stall(sent, start_ns, end_ns)
+    """An all_gather and its stall of the same length."""
+    record = collective(start_ns, end_ns, sequence=at, at=at, num_bytes=4096)
+    return record, stall(record, start_ns, end_ns)
 
 
 def memory(at_ns: int, num_bytes: int) -> Row:
@@ -37,7 +37,7 @@ def event(name: str, at_ns: int, *, at: int) -> Row:
 
 
 def two_ranks(*more: Row, ending: str | None = "clean", scale: int = 1) -> Timeline:
-    """`more`: records of rank 0. All times are `scale` times as long."""
+    """`more`: additional events of rank 0. All times are multiplied by `scale`."""
     first = [
         *(step(number, 1000 * number, 1000 * number + 1000) for number in range(3)),
         *(forward(1000 * at + 100, 1000 * at + 400, at=at) for at in (1, 2)),

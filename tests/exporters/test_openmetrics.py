@@ -1,4 +1,4 @@
-"""A finished run in a database: the text by its rules, and a real Prometheus that answers as the report does."""
+"""Finished run in a database: the text's format, and a real Prometheus that agrees with the report."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.exporters.prometheus_over import prometheus_over
+from tests.exporters.prometheus.prometheus_over import prometheus_over
 from tests.exporters.runs import event, two_ranks
 from tests.timeline.build import Row, phase, rank, step, timeline
 from traincope import analyze, open_run
 from traincope.errors import RunDirectoryError
 from traincope.events import Kind, Phase
-from traincope.metrics import BY_PROMETHEUS, CATALOGUE, Type
+from traincope.metrics.catalogue import BY_PROMETHEUS, CATALOGUE
+from traincope.metrics.metric import Type
 from traincope.report import to_document, to_json
 from traincope_exporters.history import LIVE_ONLY, MAKERS, final
 from traincope_exporters.openmetrics import openmetrics
@@ -24,12 +25,12 @@ def lines_of(name: str, text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(name)]
 
 
-def test_a_counter_is_what_had_come_together_at_the_end_of_each_step() -> None:
-    """Times are told to the ms, so the steps here are of seconds."""
+def test_a_counter_has_its_sum_at_the_end_of_each_step() -> None:
+    """Times have a resolution of 1 ms, so these steps take seconds."""
     text = "".join(openmetrics(two_ranks(scale=1_000_000_000)))
-    own = [line for line in lines_of("traincope_steps_total{", text) if 'rank="0"' in line]
+    steps_of_rank_0 = [line for line in lines_of("traincope_steps_total{", text) if 'rank="0"' in line]
     labels = '{run="hand-made",host="host-boot",rank="0"}'
-    assert own == [
+    assert steps_of_rank_0 == [
         f"traincope_steps_total{labels} 0.0 0.000",
         f"traincope_steps_total{labels} 1.0 1000.000",
         f"traincope_steps_total{labels} 2.0 2000.000",
@@ -39,7 +40,7 @@ def test_a_counter_is_what_had_come_together_at_the_end_of_each_step() -> None:
     assert waited == ["0.0 0.000", "200.0 2000.000", "400.0 3000.000"]
 
 
-def test_what_stands_before_a_metric_is_of_the_catalogue() -> None:
+def test_metadata_lines_match_the_catalogue() -> None:
     text = "".join(openmetrics(open_run(DEMO)))
     assert text.endswith("# EOF\n")
     without_histograms = []
@@ -55,14 +56,14 @@ def test_what_stands_before_a_metric_is_of_the_catalogue() -> None:
             assert tuple(sample.labels) == metric.labels
 
 
-def test_every_metric_is_told_or_is_of_a_running_job_alone() -> None:
+def test_every_metric_is_replayed_or_live_only() -> None:
     live = {metric.name for metric in CATALOGUE if metric.name.startswith(LIVE_ONLY)}
     assert {metric.name for metric in CATALOGUE} - live - MAKERS.keys() == set()
     assert live & MAKERS.keys() == set()
 
 
-def test_a_histogram_says_at_each_point_what_lies_below_each_bound() -> None:
-    """Two steps of each of two ranks, 1000 s long: beyond all bounds."""
+def test_histogram_points_are_cumulative() -> None:
+    """Two steps of each of two ranks, 1000 s long: above all bounds."""
     text = "".join(openmetrics(two_ranks(scale=1_000_000_000)))
     last = [line for line in lines_of("traincope_step_time_seconds", text) if line.endswith(" 3000.000")]
     assert [line.rpartition("} ")[2] for line in last] == [*12 * ["0 3000.000"], *2 * ["4 3000.000"], "4000.0 3000.000"]
@@ -74,18 +75,18 @@ def test_a_name_from_a_run_stays_in_its_label() -> None:
     assert line.endswith(',name="a\\"b\\\\c\\nd"} 0.0 0.000')
 
 
-def test_an_event_of_the_training_is_no_fault() -> None:
+def test_a_named_event_is_not_a_fault() -> None:
     assert lines_of("traincope_faults", "".join(openmetrics(two_ranks(event("mine", 1500, at=1))))) == []
 
 
-def test_a_fault_is_counted_from_nothing_when_it_comes() -> None:
+def test_a_fault_counter_starts_at_zero() -> None:
     nan = Row(kind=Kind.SCALAR, start_ns=1500, end_ns=1500, name="loss", step=1, value=0x7FF8000000000000)
     text = "".join(openmetrics(two_ranks(nan, scale=1_000_000_000)))
     lines = [line.partition("} ")[2] for line in lines_of("traincope_faults_total{", text)]
     assert lines == ["0.0 0.000", "1.0 1500.000"]
 
 
-def test_a_run_of_one_step_which_warms_up_tells_what_there_is() -> None:
+def test_a_run_with_only_a_warm_up_step_has_some_series() -> None:
     run = timeline(rank(0, step(0, 0, 1_000_000_000)))
     text = "".join(openmetrics(run))
     assert [line.rpartition("} ")[2] for line in lines_of("traincope_steps_total", text)] == ["0.0 0.000", "1.0 1.000"]
@@ -93,12 +94,12 @@ def test_a_run_of_one_step_which_warms_up_tells_what_there_is() -> None:
     assert {sample.metric.name for sample in final(analyze(run))} >= {"steps", "step.last", "ranks"}
 
 
-def test_a_run_without_a_step_is_refused_in_words() -> None:
-    with pytest.raises(RunDirectoryError, match="holds no complete step, so there is nothing for openmetrics"):
+def test_a_run_without_a_step_is_refused() -> None:
+    with pytest.raises(RunDirectoryError, match="holds no complete step, so openmetrics"):
         "".join(openmetrics(timeline(rank(0, phase(Phase.FORWARD, 0, 10)))))
 
 
-def test_a_prometheus_answers_over_the_finished_run_as_the_report_does(tmp_path: Path) -> None:
+def test_prometheus_over_a_finished_run_agrees_with_the_report(tmp_path: Path) -> None:
     analysis = analyze(open_run(DEMO))
     report = json.loads(to_json(to_document(analysis)))
     (tmp_path / "run.om").write_text("".join(openmetrics(analysis.timeline)))
@@ -106,16 +107,18 @@ def test_a_prometheus_answers_over_the_finished_run_as_the_report_does(tmp_path:
     with prometheus_over(tmp_path / "run.om", tmp_path) as prometheus:
 
         def value(expression: str) -> float:
-            ((_, found),) = prometheus.query(expression, at_seconds=end)
-            return found
+            ((_, result),) = prometheus.query(expression, at_seconds=end)
+            return result
 
         terms = report["ledger"]["terms"]
         summed = prometheus.query("sum by (term, axis) (traincope_ledger_seconds_total)", at_seconds=end)
-        told = {(labels["term"], labels.get("axis", "")): seconds for labels, seconds in summed}
-        for (term, axis), seconds in told.items():
-            parts = [f"{term}[{axis}]"] if axis else [one for one in terms if one == term or one.startswith(f"{term}.")]
+        seconds_by_term = {(labels["term"], labels.get("axis", "")): seconds for labels, seconds in summed}
+        for (term, axis), seconds in seconds_by_term.items():
+            parts = (
+                [f"{term}[{axis}]"] if axis else [name for name in terms if name == term or name.startswith(f"{term}.")]
+            )
             assert seconds == pytest.approx(sum(terms[part] for part in parts) / 1e9, abs=1e-9)
-        assert sum(told.values()) == pytest.approx(report["ledger"]["wall_ns"] / 1e9, abs=1e-6)
+        assert sum(seconds_by_term.values()) == pytest.approx(report["ledger"]["wall_ns"] / 1e9, abs=1e-6)
         assert value("sum(traincope_step_wall_seconds_total)") == pytest.approx(report["ledger"]["wall_ns"] / 1e9)
         assert value("sum(traincope_steps_total)") == 4 * 30
         assert value("traincope_step_time_seconds_count") == report["ledger"]["rank_steps"]
@@ -145,4 +148,4 @@ NOT_IN_THE_DEMO = frozenset(
         BY_PROMETHEUS["traincope_module_time_seconds_total"].prometheus,
     }
 )
-"""It had no faults, and was recorded without modules."""
+"""Metrics without values: live ones, faults (there are none) and modules (not recorded)."""

@@ -1,4 +1,4 @@
-"""Parquet: each record a row, nothing lost, nothing invented."""
+"""Parquet: each event is one row."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,8 @@ def rows(timeline: Timeline, directory: Path) -> list[dict[str, Any]]:
     return list(pq.read_table(directory).to_pylist())
 
 
-def test_a_collective_is_a_row_with_its_words(tmp_path: Path) -> None:
-    (row, _) = [one for one in rows(two_ranks(), tmp_path) if one["kind"] == "collective" and one["step"] == 1]
+def test_a_collective_is_a_row_with_its_names(tmp_path: Path) -> None:
+    (row, _) = [row for row in rows(two_ranks(), tmp_path) if row["kind"] == "collective" and row["step"] == 1]
     assert row == {
         "rank": 0,
         "thread": "main",
@@ -49,29 +49,29 @@ def test_a_collective_is_a_row_with_its_words(tmp_path: Path) -> None:
     }
 
 
-def test_null_is_what_a_record_does_not_have(tmp_path: Path) -> None:
+def test_missing_values_are_null(tmp_path: Path) -> None:
     hanging = Row(kind=Kind.SPAN, start_ns=2800, end_ns=OPEN, name="endless")
-    found = {row["name"]: row for row in rows(two_ranks(hanging, event("mine", 2900, at=2)), tmp_path)}
-    assert (found["endless"]["end_ns"], found["endless"]["duration_ns"], found["endless"]["step"]) == (None,) * 3
-    assert (found["mine"]["duration_ns"], found["mine"]["value"], found["mine"]["sequence"]) == (None,) * 3
+    result = {row["name"]: row for row in rows(two_ranks(hanging, event("mine", 2900, at=2)), tmp_path)}
+    assert (result["endless"]["end_ns"], result["endless"]["duration_ns"], result["endless"]["step"]) == (None,) * 3
+    assert (result["mine"]["duration_ns"], result["mine"]["value"], result["mine"]["sequence"]) == (None,) * 3
 
 
-def test_stages_schedules_memory_and_logged_values_have_their_columns(tmp_path: Path) -> None:
+def test_actions_memory_and_logged_values_have_their_columns(tmp_path: Path) -> None:
     loss = Row(kind=Kind.SCALAR, start_ns=2990, end_ns=2990, name="loss", step=2, value=int(np.float64(2.5).view("i8")))
     more = (action("F", 2800, 2900, stage=3, microbatch=7, at=2), memory(2950, 77), loss)
-    found = {row["name"]: row for row in rows(two_ranks(*more), tmp_path)}
-    assert (found["F"]["schedule"], found["F"]["peer"], found["F"]["sequence"]) == ("Schedule", 3, 7)
-    assert (found["resident"]["value"], found["loss"]["scalar"], found["loss"]["value"]) == (77, 2.5, None)
+    result = {row["name"]: row for row in rows(two_ranks(*more), tmp_path)}
+    assert (result["F"]["schedule"], result["F"]["peer"], result["F"]["sequence"]) == ("Schedule", 3, 7)
+    assert (result["resident"]["value"], result["loss"]["scalar"], result["loss"]["value"]) == (77, 2.5, None)
 
 
-def test_ranks_are_directories_that_a_query_can_leave_out(tmp_path: Path) -> None:
+def test_ranks_are_directories_that_queries_can_filter(tmp_path: Path) -> None:
     write_parquet(two_ranks(), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank=0", "rank=1"]
     only = pq.read_table(tmp_path, filters=[("rank", "=", 1), ("kind", "=", "stall")])
     assert pc.sum(only["duration_ns"]).as_py() == 200
 
 
-def test_the_demo_is_read_back_as_it_was_recorded(tmp_path: Path) -> None:
+def test_the_demo_is_read_back_without_loss(tmp_path: Path) -> None:
     timeline = open_run("sample_runs/demo")
     write_parquet(timeline, tmp_path)
     for rank in timeline.ranks:
@@ -99,17 +99,17 @@ def assert_same(rank: RankTimeline, columns: dict[str, list[Any]]) -> None:
         assert np.float64(columns["scalar"][row]).view("i8") == records["value"][row]
 
 
-def test_a_row_group_after_the_other_is_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_do_not_change_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole := tmp_path / "whole").mkdir()
     (pieces := tmp_path / "pieces").mkdir()
     write_parquet(open_run("sample_runs/demo"), whole)
-    monkeypatch.setattr(parquet, "ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1000)
     write_parquet(open_run("sample_runs/demo"), pieces)
     assert pq.ParquetFile(pieces / "rank=0" / "records.parquet").num_row_groups == 4
     assert pq.read_table(pieces).to_pylist() == pq.read_table(whole).to_pylist()
 
 
-def test_the_same_run_is_the_same_bytes(tmp_path: Path) -> None:
+def test_the_export_is_deterministic(tmp_path: Path) -> None:
     files = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -118,19 +118,19 @@ def test_the_same_run_is_the_same_bytes(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
-def test_a_name_that_is_no_unicode_and_details_of_events_are_kept_as_text(tmp_path: Path) -> None:
-    found = rows(two_ranks(event("half \ud800", 2900, at=2)), tmp_path)
-    assert [row["name"] for row in found if row["kind"] == "event"] == ["half ?"]
-    assert [row["details"] for row in found if row["kind"] == "event"] == [None]
+def test_a_name_that_is_not_unicode_is_replaced(tmp_path: Path) -> None:
+    result = rows(two_ranks(event("half \ud800", 2900, at=2)), tmp_path)
+    assert [row["name"] for row in result if row["kind"] == "event"] == ["half ?"]
+    assert [row["details"] for row in result if row["kind"] == "event"] == [None]
 
 
-def test_a_name_that_was_lost_is_null(tmp_path: Path) -> None:
+def test_a_lost_name_is_null(tmp_path: Path) -> None:
     whole = two_ranks()
     lost = replace(whole, ranks=tuple(replace(rank, names=rank.names[:-1], groups=()) for rank in whole.ranks))
     gathers = [row for row in rows(lost, tmp_path) if row["kind"] == "collective"]
     assert [(row["name"], row["axis"], row["value"]) for row in gathers] == 4 * [(None, None, 4096)]
 
 
-def test_a_run_without_records_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_run_without_events_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="holds no records"):
         write_parquet(timeline(), tmp_path)

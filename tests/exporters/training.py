@@ -1,4 +1,4 @@
-"""A training of two ranks that stays for a while after its last step, so that somebody can look at it."""
+"""Training of two ranks that stays alive after its last step so that tests can inspect it."""
 
 import os
 import time
@@ -14,13 +14,13 @@ import traincope
 
 STEPS = 12
 LATE_SECONDS = 0.02
-"""By which rank 1 comes late in every step."""
+"""Delay of rank 1 in every step."""
 
 
 def train(out: str, stop: str, targets: str, steps: int | None = STEPS) -> None:
-    """`out`: run directory; it ends when the file `stop` is there, and trains until then where no `steps` are given.
+    """Train into the run directory `out` until the file `stop` exists. Without `steps` it trains until then.
 
-    With an agent that looks all the time.
+    Its agent looks continuously.
     """
     quick = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.3", "TRAINCOPE_AGENT_SHARE": "1"}
     served = {"TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": targets, "LOCAL_WORLD_SIZE": "2"}
@@ -49,7 +49,7 @@ def train(out: str, stop: str, targets: str, steps: int | None = STEPS) -> None:
 
 
 def _agreed(wished: bool) -> bool:
-    """What any of the ranks wishes all do after the same step."""
-    told = torch.tensor(float(wished))
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return bool(told)
+    """True on all ranks after the same step if any rank passes True."""
+    any_rank = torch.tensor(float(wished))
+    dist.all_reduce(any_rank, op=dist.ReduceOp.MAX)
+    return bool(any_rank)

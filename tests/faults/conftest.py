@@ -2,13 +2,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.trainings import Outcome, train
-from tests.faults.victims import Victims
+from tests.faults.victims.trainings import Outcome, train
+from tests.faults.victims.victims import Victims
 
 
 @pytest.fixture(scope="session")
 def victims() -> Iterator[Victims]:
-    """Starts processes that something bad may happen to."""
+    """A starter of processes that suffer a fault."""
     started = Victims()
     yield started
     started.stop()
@@ -16,7 +16,7 @@ def victims() -> Iterator[Victims]:
 
 @pytest.fixture(scope="session")
 def bare(victims: Victims) -> Outcome:
-    """What the training of `trainings.py` comes to without a recorder."""
+    """The result of the training of `victims/trainings.py` without a recorder."""
     outcome: Outcome = victims.train(train).result
     assert len(outcome) == 4
     return outcome

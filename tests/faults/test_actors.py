@@ -1,4 +1,4 @@
-"""Threads of the training's own that multiply while the recorder would count: in torch's dispatcher that is a race."""
+"""Other threads of the training that multiply during a count: a race in torch's dispatcher."""
 
 import sys
 import threading
@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 import traincope
-from tests.faults.victims import Victims
-from traincope.record import flops
+from tests.faults.victims.victims import Victims
+from traincope.record.compute import flops
 from traincope.store import read_run
 
 STEPS = 400
 
 
 def learn_beside_actors(out: str, late: bool) -> dict[str, Any]:
-    """A learner and two actors, as in IMPALA, each second step due to be counted; returns what the actors met with.
+    """Run a learner and two actors, as in IMPALA, with every second step due to be counted. Returns the actors' errors.
 
     `late`: they begin in such a step.
     """
@@ -31,7 +31,7 @@ def learn_beside_actors(out: str, late: bool) -> dict[str, Any]:
             while not over.is_set():
                 with torch.no_grad():
                     model(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what this test looks for
+        except Exception as error:  # noqa: BLE001 - any exception here is what this test looks for
             errors.append(repr(error))
 
     actors = [threading.Thread(target=act) for _ in range(2)]
@@ -50,9 +50,9 @@ def learn_beside_actors(out: str, late: bool) -> dict[str, Any]:
     return {"errors": errors}
 
 
-def test_actors_beside_a_learner_meet_no_half_written_kernel(victims: Victims, tmp_path: Path) -> None:
+def test_counting_flops_does_not_break_actor_threads(victims: Victims, tmp_path: Path) -> None:
     for late in (False, True):
         ended = victims.train(learn_beside_actors, tmp_path / f"late-{late}", late)
         assert (ended.code, ended.err, ended.result) == (0, "", {"errors": []})
         (rank,) = read_run(tmp_path / f"late-{late}").ranks
-        assert rank.info.probes["flops"].startswith("off: another thread of the training multiplies, too")
+        assert rank.info.probes["flops"].startswith("off: another thread of the training also multiplies")

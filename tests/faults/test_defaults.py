@@ -1,11 +1,11 @@
-"""torch's defaults are the training's to choose: nothing of ours is made by them."""
+"""torch's defaults belong to the training: the recorder creates nothing with them."""
 
 from pathlib import Path
 
 import torch
 
 import traincope
-from tests.faults.victims import Victims
+from tests.faults.victims.victims import Victims
 from traincope.store import read_run
 
 
@@ -16,7 +16,7 @@ def record(out: str, device: str) -> None:
         run.log(loss=torch.ones((), device="cpu"))
 
 
-def test_a_default_device_that_holds_no_data_takes_no_probe_away(victims: Victims, tmp_path: Path) -> None:
+def test_all_probes_work_with_meta_as_the_default_device(victims: Victims, tmp_path: Path) -> None:
     probes = {}
     for device in ("cpu", "meta"):
         assert victims.train(record, tmp_path / device, device).code == 0

@@ -1,16 +1,18 @@
-"""What a forked child says of the run it was forked from goes nowhere: the parent's names are the parent's."""
+"""Calls of the API in a forked child have no effect: the parent's names stay the parent's."""
 
 import os
 from pathlib import Path
 
 import traincope
-from tests.faults.victims import Victims
+from tests.faults.victims.victims import Victims
 from traincope.events import Kind
 from traincope.store import read_run
 
 
 def say_something_in_a_child(out: str) -> int:
-    """The child first, for a name in the file twice is the second one's; by the run it holds and without it."""
+    """The child calls first, because the second of two equal names in the file wins; with and without the run
+    object.
+    """
     with traincope.run(out) as run:
         run.step()
         child = os.fork()
@@ -28,7 +30,7 @@ def say_something_in_a_child(out: str) -> int:
     return code
 
 
-def test_a_forked_child_writes_nothing_into_its_parents_record(victims: Victims, tmp_path: Path) -> None:
+def test_a_forked_child_writes_nothing_into_its_parents_records(victims: Victims, tmp_path: Path) -> None:
     ended = victims.train(say_something_in_a_child, tmp_path / "run")
     assert (ended.code, ended.result) == (0, 3)
     (rank,) = read_run(tmp_path / "run").ranks

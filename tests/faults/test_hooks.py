@@ -1,4 +1,6 @@
-"""Faults of our own code, and of what it stands on: the hook is off and says so, the training is the same."""
+"""Faults of the recorder's own code and of its foundations: the hook is off and reports it, the training is
+unchanged.
+"""
 
 import functools
 import gc
@@ -14,17 +16,17 @@ import torch
 from torch.utils import data
 
 import traincope
-from tests.faults.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
-from tests.faults.victims import Victims
+from tests.faults.victims.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
+from tests.faults.victims.victims import Victims
 from traincope.events import Kind, Phase
 from traincope.record import hooks, run
-from traincope.record.probes import UNABLE
-from traincope.record.writer import ThreadWriter
+from traincope.record.probes import INSTALL_ERRORS
+from traincope.record.segments.writer import ThreadWriter
 from traincope.store import RankRecords, read_run
 from traincope.timeline import open_run
 
 COLLECTIVES = 2 * 4 * STEPS
-"""Two of each parameter's gradient in a step of `trainings.train`."""
+"""Two reductions of each parameter's gradient in a step of `trainings.train`."""
 HOOKS = [hook.name for hook in hooks.make_hooks() if hook.level <= 2]
 
 
@@ -38,34 +40,34 @@ def of_kind(rank: RankRecords, kind: Kind) -> int:
 
 
 def patched() -> list[int]:
-    """What hooks replace, as far as one look tells."""
+    """The attributes that hooks replace, as far as they are visible."""
     owners = (torch.nn.Module, torch.distributed.Work, torch.autograd, data.dataloader._BaseDataLoaderIter)
     return [id(value) for owner in owners for value in vars(owner).values()] + [id(call) for call in gc.callbacks]
 
 
 def train_where_each_hook_fails_to_install(out: str) -> dict[str, Any]:
-    """Each in turn, after it has done its work, with an error that nobody expects."""
+    """Each hook in turn fails after its work, with an unexpected error."""
     return {name: train_where_a_hook_fails_to_install(f"{out}/{name}", name) for name in HOOKS}
 
 
 def train_where_a_hook_fails_to_install(out: str, name: str) -> dict[str, Any]:
-    made = hooks.make_hooks()
-    (broken,) = (hook for hook in made if hook.name == name)
+    all_hooks = hooks.make_hooks()
+    (broken,) = (hook for hook in all_hooks if hook.name == name)
     install = broken.install
 
     def install_and_fail(recorder: Any) -> None:
-        with suppress(*UNABLE):
+        with suppress(*INSTALL_ERRORS):
             install(recorder)
         raise ArithmeticError("broken")
 
     broken.install = install_and_fail  # type: ignore[method-assign]
-    run.make_hooks = lambda: made  # type: ignore[attr-defined]
+    run.make_hooks = lambda: all_hooks  # type: ignore[attr-defined]
     before = patched()
     outcome = train_observed(out)
     return {"outcome": outcome, "restored": patched() == before}
 
 
-def test_a_hook_that_fails_to_install_is_absent_and_torch_as_it_was(
+def test_a_hook_that_fails_to_install_is_absent_and_torch_is_restored(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
     ended = victims.train(train_where_each_hook_fails_to_install, tmp_path)
@@ -74,7 +76,7 @@ def test_a_hook_that_fails_to_install_is_absent_and_torch_as_it_was(
     for name in HOOKS:
         rank = only_rank(tmp_path / name)
         if rank.info.probes[name].startswith("off: nothing to watch"):
-            continue  # what only a GPU has
+            continue  # needs a GPU
         assert rank.info.probes[name] == "absent: it failed to install"
         assert rank.info.probes["probes.Probes._install"].endswith(": ArithmeticError")
         assert sum(state == "on" for state in rank.info.probes.values()) >= len(HOOKS) // 2
@@ -106,7 +108,7 @@ def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
         (Kind.PHASE, Phase.DATA_WAIT, "data.DataLoading.install.<locals>.begin"),
     ],
 )
-def test_a_hook_that_raises_at_every_call_costs_its_own_records(
+def test_a_hook_that_raises_at_every_call_loses_only_its_own_records(
     victims: Victims, bare: Outcome, tmp_path: Path, kind: Kind, phase: Phase, place: str
 ) -> None:
     ended = victims.train(train_where_records_fail, tmp_path / "run", int(kind), int(phase))
@@ -120,7 +122,7 @@ def test_a_hook_that_raises_at_every_call_costs_its_own_records(
 
 
 def train_where_a_hook_is_slow(out: str) -> Outcome:
-    """A collective costs 2 ms of our CPU time, in steps of 50 ms."""
+    """A collective costs 2 ms of the recorder's CPU time, in steps of 50 ms."""
     begin = ThreadWriter.begin
 
     def begin_slowly(writer: ThreadWriter, what: int, *fields: int) -> Any:
@@ -138,7 +140,7 @@ def train_where_a_hook_is_slow(out: str) -> Outcome:
         return train()
 
 
-def test_a_hook_that_is_slow_is_taken_off(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+def test_a_slow_hook_is_removed(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     ended = victims.train(train_where_a_hook_is_slow, tmp_path / "run")
     assert (ended.code, ended.result) == (0, bare)
     assert "traincope records level 0 from now on: its own time was above 0.5 % of the step" in ended.err
@@ -146,7 +148,7 @@ def test_a_hook_that_is_slow_is_taken_off(victims: Victims, bare: Outcome, tmp_p
 
 
 def train_while_the_clock_jumps(out: str) -> Outcome:
-    """Somebody sets the wall clock a day back. (Ours to see in `time.time_ns`; nobody can set the monotonic one.)"""
+    """The wall clock is set back by a day. `time.time_ns` simulates it; the monotonic clock cannot be set."""
     real = time.time_ns
 
     def at(step: int) -> None:
@@ -156,9 +158,7 @@ def train_while_the_clock_jumps(out: str) -> Outcome:
     return train_observed(out, at)
 
 
-def test_a_wall_clock_that_is_set_back_moves_no_record_against_another(
-    victims: Victims, bare: Outcome, tmp_path: Path
-) -> None:
+def test_setting_the_wall_clock_back_does_not_shift_records(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     ended = victims.train(train_while_the_clock_jumps, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, bare, "")
     records = only_rank(tmp_path / "run").thread("main")
@@ -186,7 +186,7 @@ PRIVATE = {
     "torch._C._dynamo.eval_frame._FrameAction": set(),
     "torch.distributed.pipelining.schedules._PipelineSchedule._maybe_compute_loss": {"pipeline"},
 }
-"""A private name of torch -> the probes that cannot be without it."""
+"""A private name of torch -> the probes that need it."""
 
 
 def train_without_each(out: str) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def train_without(out: str, name: str) -> dict[str, Any]:
     owner: Any = functools.reduce(getattr, owner_path.split(".")[1:], torch)
     value, before = vars(owner)[attribute], patched()
     with lacking(owner, attribute), traincope.run(out, level=2, throttle=None):
-        # What torch itself cannot do without it is done with it: we looked when the run began.
+        # torch itself may need the name later, so it is missing only while the run begins.
         setattr(owner, attribute, value)
         outcome = train()
         delattr(owner, attribute)
@@ -213,7 +213,7 @@ def lacking(owner: Any, attribute: str) -> Iterator[None]:
     setattr(owner, attribute, value)
 
 
-def test_a_torch_that_lacks_a_private_name_costs_what_stands_on_it(
+def test_a_missing_private_name_of_torch_disables_only_its_probes(
     victims: Victims, bare: Outcome, tmp_path: Path
 ) -> None:
     ended = victims.train(train_without_each, tmp_path)
@@ -232,4 +232,4 @@ def test_a_torch_that_lacks_a_private_name_costs_what_stands_on_it(
 
 
 TORCH_HAS = {"collectives", "waits", "phases", "ddp", "pipeline", "data", "gc", "checkpoints", "memory", "modules"}
-"""Probes that nothing but the missing name may keep away."""
+"""Return the probes that may be absent only because of the missing name."""

@@ -1,7 +1,7 @@
-"""SIGKILL at random instants of a process that writes as fast as it can: what was begun before is there.
+"""SIGKILL at random instants of a process that writes as fast as it can: every begun record survives.
 
-The victim counts in memory it shares with us what it is about to begin, and again once it has: so what
-must be there, and what may be, is known of every instant. `make test-kill` takes 200 instants.
+The victim counts in shared memory what it is about to begin, and again once it has begun it. So for every instant the
+test knows which records must exist and which may. `make test-kill` takes 200 instants.
 """
 
 import mmap
@@ -16,16 +16,16 @@ import torch
 import torch.distributed as dist
 
 import traincope
-from tests.faults.trainings import join_a_group
-from tests.faults.victims import Victims
+from tests.faults.victims.trainings import join_a_group
+from tests.faults.victims.victims import Victims
 from traincope.errors import TraincopeError
 from traincope.events import Kind
-from traincope.record import writer
+from traincope.record.segments import writer
 from traincope.store import RankRecords, read_run
 from traincope.timeline import build_timeline
 
 INSTANTS = int(os.environ.get("TRAINCOPE_KILLS", "20"))
-LONGEST_SECONDS = 0.06
+MAX_SECONDS = 0.06
 NAMES = 97
 SMALL_SEGMENT = 64
 WORDS = 6
@@ -33,7 +33,7 @@ WORDS = 6
 
 
 def shared_words(path: str | Path) -> memoryview:
-    """Numbers that two processes see; a store is whole at every instant."""
+    """Numbers that two processes share. A store is atomic."""
     with open(path, "r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), WORDS * 8)).cast("q")
 
@@ -58,7 +58,7 @@ def write_until_killed(out: str, counters: str, small: bool) -> None:
 
 
 @pytest.mark.parametrize("instant", range(INSTANTS))
-def test_what_was_begun_before_the_kill_is_there(victims: Victims, tmp_path: Path, instant: int) -> None:
+def test_every_record_begun_before_the_kill_survives(victims: Victims, tmp_path: Path, instant: int) -> None:
     rng = random.Random(instant)
     counters = tmp_path / "counters"
     counters.write_bytes(bytes(8 * WORDS))
@@ -66,7 +66,7 @@ def test_what_was_begun_before_the_kill_is_there(victims: Victims, tmp_path: Pat
     directory, _ = victims.start(write_until_killed, tmp_path / "run", counters, instant % 2 == 1)
     while instant % 4 and not words[0]:
         time.sleep(0.001)
-    time.sleep(rng.uniform(0, LONGEST_SECONDS))
+    time.sleep(rng.uniform(0, MAX_SECONDS))
     victims.kill()
     ended = victims.ended(directory)
     assert (ended.code, ended.err) == (-9, "")
@@ -74,7 +74,7 @@ def test_what_was_begun_before_the_kill_is_there(victims: Victims, tmp_path: Pat
 
 
 def check(path: Path, words: list[int]) -> None:
-    """One of four kills may come before anything has been begun; then there may be nothing to read."""
+    """One of four kills may come before the first record. Then the run directory may be empty."""
     try:
         run = read_run(path)
     except TraincopeError:
@@ -89,10 +89,10 @@ def check(path: Path, words: list[int]) -> None:
     build_timeline(run)
 
 
-def assert_begins(found: list[object], announced: list[object], *, at_least: int) -> None:
-    """In order, all that was begun and at most what was announced."""
-    assert at_least <= len(found) <= len(announced)
-    assert found == announced[: len(found)]
+def assert_begins(read_back: list[object], announced: list[object], *, at_least: int) -> None:
+    """In order: all begun records, and at most the announced ones."""
+    assert at_least <= len(read_back) <= len(announced)
+    assert read_back == announced[: len(read_back)]
 
 
 def of_kind(rank: RankRecords, kind: Kind) -> list[object]:

@@ -1,4 +1,4 @@
-"""How a process is begun, divided, disturbed and ended: its exit code is its own, its record readable."""
+"""Start, forks, disturbances and end of a process: its exit code is unchanged, and its record is readable."""
 
 import logging
 import multiprocessing
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import traincope
-from tests.faults.children import in_a_child
-from tests.faults.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
-from tests.faults.victims import Victims
+from tests.faults.victims.children import in_a_child
+from tests.faults.victims.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
+from tests.faults.victims.victims import Victims
 from traincope.events import OPEN, Kind
-from traincope.record.recorder import MAX_WRITERS
+from traincope.record.session.recorder import MAX_WRITERS
 from traincope.report import to_document
 from traincope.store import RankRecords, read_run
 
@@ -35,9 +35,6 @@ def spans(rank: RankRecords, name: str = "train one step") -> int:
     records = [rank.thread(thread) for thread in rank.threads]
     numbers = [int(n) for thread in records for n in thread["name"][thread["kind"] == Kind.SPAN]]
     return [rank.name(number) for number in numbers].count(name)
-
-
-# -- ends -----------------------------------------------------------------------------------------
 
 
 def end_in_the_middle(out: str, how: str) -> None:
@@ -63,7 +60,7 @@ def end_in_the_middle(out: str, how: str) -> None:
         ("abort", -signal.SIGABRT, None),
     ],
 )
-def test_a_process_ends_as_it_would_have_and_its_steps_are_there(
+def test_a_process_ends_as_without_the_recorder_and_keeps_its_steps(
     victims: Victims, tmp_path: Path, how: str, code: int, ending: str | None
 ) -> None:
     ended = victims.run(end_in_the_middle, tmp_path / "run", how)
@@ -76,7 +73,7 @@ def test_a_process_ends_as_it_would_have_and_its_steps_are_there(
 
 
 def leave_the_run_open(out: str, how: str) -> Outcome:
-    """Nobody calls `__exit__`, or only the interpreter that is shutting down."""
+    """Nothing calls `__exit__`, or only the interpreter during its shutdown."""
     if how == "generator":
         globals()["kept"] = holding(out)
         return next(globals()["kept"])  # type: ignore[no-any-return]
@@ -84,7 +81,7 @@ def leave_the_run_open(out: str, how: str) -> Outcome:
     run.__enter__()
     outcome = train()
     if how == "error":
-        raise LookupError("nobody catches it")
+        raise LookupError("not caught")
     return outcome
 
 
@@ -97,17 +94,14 @@ def holding(out: str) -> Iterator[Outcome]:
 @pytest.mark.parametrize(
     ("how", "code", "ending"), [("enter", 0, "clean"), ("generator", 0, "clean"), ("error", 1, "LookupError")]
 )
-def test_a_run_that_nobody_leaves_ends_with_the_process(
+def test_a_run_that_is_never_left_ends_with_the_process(
     victims: Victims, bare: Outcome, tmp_path: Path, how: str, code: int, ending: str
 ) -> None:
     ended = victims.run(leave_the_run_open, tmp_path / "run", how)
     assert (ended.code, ended.result) == (code, None if code else bare)
-    assert ended.err == "" or (code == 1 and "nobody catches it" in ended.err and "traincope/" not in ended.err)
+    assert ended.err == "" or (code == 1 and "not caught" in ended.err and "traincope/" not in ended.err)
     rank = only_rank(tmp_path / "run")
     assert (rank.info.ending, spans(rank)) == (ending, STEPS)
-
-
-# -- threads --------------------------------------------------------------------------------------
 
 
 def write_spans(times: int) -> None:
@@ -117,7 +111,7 @@ def write_spans(times: int) -> None:
 
 
 def train_among_threads(out: str) -> dict[str, Any]:
-    """Daemons that write until the interpreter takes them away, one that exits, one that raises, many at once."""
+    """Daemons that write until the interpreter ends them, one that exits, one that raises, many at once."""
 
     def at(step: int) -> None:
         if step == FAULT_STEP:
@@ -132,7 +126,7 @@ def train_among_threads(out: str) -> dict[str, Any]:
     return {"outcome": train_observed(out, at)}
 
 
-def test_threads_that_die_or_never_end_harm_nothing(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+def test_threads_that_die_or_never_end_are_harmless(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     ended = victims.run(train_among_threads, tmp_path / "run")
     assert (ended.code, ended.result, ended.err) == (0, {"outcome": bare}, "")
     rank = only_rank(tmp_path / "run")
@@ -141,7 +135,7 @@ def test_threads_that_die_or_never_end_harm_nothing(victims: Victims, bare: Outc
 
 
 def train_beside_many_threads(out: str) -> dict[str, Any]:
-    """More threads at once than there are segments for: descriptors and disk are the training's too."""
+    """More threads at once than there are segments: descriptors and disk are the training's too."""
     many, descriptors = 3 * MAX_WRITERS, []
     together = threading.Barrier(many + 1)
 
@@ -161,9 +155,7 @@ def train_beside_many_threads(out: str) -> dict[str, Any]:
     return {"outcome": train_observed(out, at), "descriptors": descriptors[0]}
 
 
-def test_many_threads_at_once_take_a_bounded_number_of_files_and_the_rest_is_counted(
-    victims: Victims, bare: Outcome, tmp_path: Path
-) -> None:
+def test_many_threads_at_once_use_a_bounded_number_of_files(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     ended = victims.train(train_beside_many_threads, tmp_path / "run")
     assert (ended.code, ended.result["outcome"], ended.err) == (0, bare, "")
     assert ended.result["descriptors"] < 2 * MAX_WRITERS + 64
@@ -173,11 +165,8 @@ def test_many_threads_at_once_take_a_bounded_number_of_files_and_the_rest_is_cou
     assert spans(rank, "in a thread") + rank.info.recorder["dropped"] >= 3 * 3 * MAX_WRITERS
 
 
-# -- processes ------------------------------------------------------------------------------------
-
-
 def train_with_children(out: str, method: str) -> dict[str, Any]:
-    """A child that goes on in the training's own code, and one that records a run of its own."""
+    """Fork a child that continues in the training's own code, and one that records a run of its own."""
     answers = []
 
     def at(step: int) -> None:
@@ -188,10 +177,10 @@ def train_with_children(out: str, method: str) -> dict[str, Any]:
             answers.append(forked(lambda: record_elsewhere(f"{out}-child")))
             return
         context: Any = multiprocessing.get_context(method)
-        ours, theirs = context.Pipe()
-        process = context.Process(target=in_a_child, args=(theirs,))
+        parent_end, child_end = context.Pipe()
+        process = context.Process(target=in_a_child, args=(child_end,))
         process.start()
-        answers.extend([0 if ours.recv() == "done" else 1, 0])
+        answers.extend([0 if parent_end.recv() == "done" else 1, 0])
         process.join()
         process.close()
 
@@ -200,11 +189,11 @@ def train_with_children(out: str, method: str) -> dict[str, Any]:
     except SystemExit as end:
         os._exit(
             int(end.code or 0)
-        )  # a forked child has left the `with`; gloo's threads, which it has not, it would await
+        )  # a forked child leaves the `with`; it would wait for gloo's threads, which it does not have
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Exit code of a child that leaves through the training's own `with`."""
+    """Return the exit code of a child that leaves through the training's own `with`."""
     child = os.fork()
     if child == 0:
         work()
@@ -220,7 +209,7 @@ def record_elsewhere(out: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["os.fork", "fork", "spawn"])
-def test_children_leave_their_parents_record_alone(
+def test_children_do_not_change_their_parents_records(
     victims: Victims, bare: Outcome, tmp_path: Path, method: str
 ) -> None:
     ended = victims.train(train_with_children, tmp_path / "run", method)
@@ -229,9 +218,6 @@ def test_children_leave_their_parents_record_alone(
     assert (rank.info.ending, spans(rank), spans(rank, "in a child")) == ("clean", STEPS, 0)
     if method == "os.fork":
         assert spans(only_rank(tmp_path / "run-child"), "in a child") == 1
-
-
-# -- runs -----------------------------------------------------------------------------------------
 
 
 def train_twice_and_nested(out: str) -> list[Outcome]:
@@ -245,9 +231,7 @@ def train_twice_and_nested(out: str) -> list[Outcome]:
     return [first, train_observed(f"{out}-2", nested)]
 
 
-def test_a_second_run_records_as_the_first_and_one_inside_it_nothing(
-    victims: Victims, bare: Outcome, tmp_path: Path
-) -> None:
+def test_a_second_run_records_and_a_nested_run_does_not(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
     ended = victims.train(train_twice_and_nested, tmp_path / "run")
     assert (ended.code, ended.result) == (0, [bare, bare])
     assert "already recording" in ended.err
@@ -256,11 +240,8 @@ def test_a_second_run_records_as_the_first_and_one_inside_it_nothing(
     assert not (tmp_path / "run-inner").exists()
 
 
-# -- surroundings ---------------------------------------------------------------------------------
-
-
 class Raises(logging.Handler):
-    """A handler as one finds them: it raises, and not only `Handler.handleError` hears of it."""
+    """A typical broken handler: it raises, and not only inside `Handler.handleError`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise OSError(f"no log server for {record.getMessage()}")
@@ -272,7 +253,7 @@ class Unspeakable(Exception):
 
 
 def train_where(out: str, what: str) -> Outcome:
-    """In surroundings that are not what they should be, with an error of ours that must be told in them."""
+    """Train in abnormal surroundings, with an error of the recorder that must be logged there."""
     if what == "the working directory is gone":
         os.mkdir("gone")
         rendezvous = os.getcwd()
@@ -280,7 +261,7 @@ def train_where(out: str, what: str) -> Outcome:
         os.rmdir(f"{rendezvous}/gone")
         os.getcwd = lambda: rendezvous  # type: ignore[method-assign] # for the group of the training
         Path.cwd = classmethod(lambda _: os.stat("."))  # type: ignore[method-assign, assignment]
-    elif what == "there is no HOME":
+    elif what == "HOME is missing":
         for name in ("HOME", "USER", "LOGNAME", "TMPDIR", "PATH"):
             os.environ.pop(name, None)
     elif what == "stdout and stderr are closed":
@@ -296,11 +277,11 @@ def train_where(out: str, what: str) -> Outcome:
 
 
 def traincope_error(what: str) -> None:
-    """From now on one of our hooks fails at every step."""
-    from traincope.record.steps import Steps
+    """Make one hook fail at every step from now on."""
+    from traincope.record.session.steps import Steps
 
     def fail(_: Steps) -> None:
-        raise Unspeakable if what == "an error cannot be told" else ValueError("broken")
+        raise Unspeakable if what == "an error cannot be formatted" else ValueError("broken")
 
     Steps.mark = fail  # type: ignore[method-assign]
 
@@ -309,24 +290,21 @@ def traincope_error(what: str) -> None:
     "what",
     [
         "the working directory is gone",
-        "there is no HOME",
+        "HOME is missing",
         "stdout and stderr are closed",
         "logging raises",
-        "an error cannot be told",
+        "an error cannot be formatted",
     ],
 )
-def test_surroundings_in_disorder_do_not_carry_our_errors_to_the_training(
+def test_errors_of_the_recorder_stay_out_of_the_training_in_abnormal_surroundings(
     victims: Victims, bare: Outcome, tmp_path: Path, what: str
 ) -> None:
     ended = victims.train(train_where, tmp_path / "run", what)
     assert (ended.code, ended.result) == (0, bare)
     rank = only_rank(tmp_path / "run")
     assert (rank.info.ending, spans(rank)) == ("clean", STEPS)
-    told = "Unspeakable" if what == "an error cannot be told" else "ValueError"
-    assert rank.info.probes["run._mark_step"] == f"failed {STEPS} times: {told}"
-
-
-# -- what it is given -----------------------------------------------------------------------------
+    error_name = "Unspeakable" if what == "an error cannot be formatted" else "ValueError"
+    assert rank.info.probes["run._mark_step"] == f"failed {STEPS} times: {error_name}"
 
 
 def train_with_odd_input(out: str) -> dict[str, Any]:

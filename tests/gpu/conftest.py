@@ -1,4 +1,4 @@
-"""Skips, loudly, where there is no GPU; else collects the figures and prints them as Markdown."""
+"""Skip with a clear message if there is no GPU; otherwise collect the figures and print them as Markdown."""
 
 import json
 import os
@@ -21,7 +21,7 @@ TIMED = {
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "20000",
     "TORCH_FR_BUFFER_SIZE": "20000",
 }
-"""Makes NCCL's own flight recorder time what it runs; the variable was renamed in torch 2.9."""
+"""Make NCCL's own flight recorder time its operations. torch 2.9 renamed the variable."""
 
 HERE = Path(__file__).parent
 
@@ -37,7 +37,7 @@ def _gpu() -> Iterator[None]:
 
 @pytest.fixture
 def figures() -> Figures:
-    """Where a test puts what it measured, beside what that is held to."""
+    """A function that collects a test's measurement and its limit."""
     return _figures
 
 
@@ -56,13 +56,13 @@ def _group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def nccl(_gpu: None, _group: None) -> None:
-    """This process alone in an NCCL group, its flight recorder timing."""
+    """An NCCL group of this process alone, with a timing flight recorder."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a GPU one test stands for all, skipped with one sentence.
+    """Without a GPU, one test stands for all, skipped with one sentence.
 
-    With one, what torch's compiler and NCCL warn of on some machine is no failure of ours.
+    With a GPU, warnings of torch's compiler and of NCCL are not failures of the recorder.
     """
     ours = [item for item in items if item.path.is_relative_to(HERE)]
     for item in ours:

@@ -1,4 +1,4 @@
-"""What the tests of the GPU path measured, as the table of docs/gpu.md."""
+"""Measurements of the tests of the GPU path, as the table of docs/gpu.md."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class Figure:
 
 
 class Figures:
-    """Those of one session, in the order they were taken."""
+    """The figures of one session, in order."""
 
     def __init__(self) -> None:
         self.taken: list[Figure] = []
@@ -21,7 +21,7 @@ class Figures:
 
 
 def as_markdown(versions: dict[str, str], figures: list[Figure]) -> str:
-    """A line of versions, then one row a figure.
+    """Format a line of versions, and one row per figure.
 
     >>> print(as_markdown({"GPU": "X"}, [Figure(what="a", measured="1", held_to="2")]))
     GPU X

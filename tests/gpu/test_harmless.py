@@ -1,4 +1,4 @@
-"""The recorder on a GPU changes nothing: no synchronisation, no spoiled capture, not one bit."""
+"""The recorder on a GPU changes nothing: no synchronisation, no broken capture, not one bit."""
 
 import struct
 import subprocess
@@ -20,14 +20,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 import traincope
 from tests.gpu.figures import Figures
-from tests.gpu.seen import device_stalls, failed_hooks, gather_into, only_rank
+from tests.gpu.readers import device_stalls, failed_hooks, gather_into, only_rank
 from traincope.events import Kind, Phase
 
 STEPS = 20
 WIDTH = 256
 CAPTURES = 200
 CAPTURED_FOR_SECONDS = 0.015
-"""Longer than the resolving thread sleeps, so that it looks into nearly every capture."""
+"""Longer than the pause of the resolving thread, so that it polls in nearly every capture."""
 
 
 def layers() -> nn.Sequential:
@@ -45,7 +45,7 @@ def sharded() -> nn.Module:
 
 
 def train(model: Callable[..., Tensor], directory: Path | None, *, steps: int = STEPS) -> list[Tensor]:
-    """Losses and, last, all parameters; nothing is fetched from the device before the end."""
+    """Return the losses and, last, all parameters. Nothing is fetched from the device before the end."""
     assert isinstance(model, nn.Module)
     torch.manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
@@ -73,9 +73,9 @@ def _whole(parameter: Tensor) -> Tensor:
     return detached.full_tensor() if hasattr(detached, "full_tensor") else detached
 
 
-def assert_bitwise_equal(one: list[Tensor], other: list[Tensor]) -> None:
-    assert len(one) == len(other)
-    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def assert_bitwise_equal(tensor: list[Tensor], other: list[Tensor]) -> None:
+    assert len(tensor) == len(other)
+    assert all(torch.equal(a, b) for a, b in zip(tensor, other, strict=True))
 
 
 @contextmanager
@@ -94,9 +94,11 @@ def scalars(directory: Path) -> list[float]:
 
 
 @pytest.mark.usefixtures("nccl")
-def test_nothing_of_ours_synchronises(tmp_path: Path) -> None:
-    """torch raises where a call would wait for the device. Ours would be caught by our guard, so the
-    probes are asked too. That the mode bites is shown by an `item()` under it.
+def test_the_recorder_never_synchronises(tmp_path: Path) -> None:
+    """No call of the recorder waits for the device: torch would raise.
+
+    The guard would catch an error of the recorder, so the probes are checked too. An `item()` shows that the mode
+    works.
     """
     model = DistributedDataParallel(layers())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=True)
@@ -122,22 +124,23 @@ def test_nothing_of_ours_synchronises(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nccl")
 def test_graphs_are_captured_while_stalls_are_being_resolved(tmp_path: Path, figures: Figures) -> None:
-    """In a capture of the strictest mode any other thread's event query breaks the capture, unless that
-    thread has relaxed its own mode. Before each capture a collective is queued behind a spin of about
-    15 ms, so its bracket is unresolved and the thread keeps asking during the capture, which is held open
-    for longer than the thread sleeps. `torch.cuda.graph` would synchronise first, so it is not used.
-    Logging and collectives inside the capture must leave themselves out of it.
+    """In a capture of the strictest mode, an event query of any other thread breaks the capture, unless that thread has
+    relaxed its own mode.
+
+    Before each capture a collective is queued behind a spin of about 15 ms. So its bracket is unresolved, and the
+    thread keeps polling during the capture, which stays open longer than the thread's pause. `torch.cuda.graph` would
+    synchronise first, so it is not used. Logging and collectives inside the capture must record nothing.
     """
     weight, x = torch.randn(WIDTH, WIDTH, device="cuda"), torch.randn(8, WIDTH, device="cuda")
     source = torch.empty(1 << 26, dtype=torch.uint8, device="cuda")
     target, side = torch.empty_like(source), torch.cuda.Stream()
 
-    def captured(meanwhile: Callable[[Tensor], None]) -> Tensor:
+    def captured(inside: Callable[[Tensor], None]) -> Tensor:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side):
             graph.capture_begin()
             y = (x @ weight).relu()
-            meanwhile(y)
+            inside(y)
             graph.capture_end()
         y.zero_()
         graph.replay()
@@ -170,27 +173,27 @@ def test_graphs_are_captured_while_stalls_are_being_resolved(tmp_path: Path, fig
 
 
 @pytest.mark.usefixtures("nccl")
-def test_a_collective_inside_a_capture_is_left_alone(tmp_path: Path) -> None:
-    """Timing events recorded there would become nodes of the graph, without a time to read."""
-    one = torch.full((1 << 20,), 3.0, device="cuda")
-    dist.all_reduce(one)
+def test_a_collective_inside_a_capture_is_not_recorded(tmp_path: Path) -> None:
+    """Timing events recorded in a capture would become nodes of the graph, without a readable time."""
+    tensor = torch.full((1 << 20,), 3.0, device="cuda")
+    dist.all_reduce(tensor)
     torch.cuda.synchronize()
     with traincope.run(tmp_path / "run", throttle=None):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            dist.all_reduce(one)
-            doubled = one * 2
+            dist.all_reduce(tensor)
+            doubled = tensor * 2
         graph.replay()
         torch.cuda.synchronize()
         time.sleep(0.1)
     rank = only_rank(tmp_path / "run")
     assert failed_hooks(rank) == {}
     assert device_stalls(rank) == []
-    assert torch.equal(doubled, torch.full_like(one, 6.0))
+    assert torch.equal(doubled, torch.full_like(tensor, 6.0))
 
 
 def test_reduce_overhead_training_is_bit_identical(tmp_path: Path) -> None:
-    """Its CUDA graphs are recorded in the first steps and replayed in all others, under our hooks."""
+    """CUDA graphs are captured in the first steps and replayed in all others, under our hooks."""
 
     def compiled(directory: Path | None) -> list[Tensor]:
         torch._dynamo.reset()
@@ -211,9 +214,9 @@ def test_reduce_overhead_training_is_bit_identical(tmp_path: Path) -> None:
 def test_a_training_is_bit_identical_and_recorded(
     tmp_path: Path, wrap: Callable[[], nn.Module], reductions: int
 ) -> None:
-    """FSDP2 waits by events of its own streams, DDP inside C++: the two ways that no `Work.wait` shows.
+    """FSDP2 waits by events of its own streams, DDP inside C++: the two ways without `Work.wait`.
 
-    DDP's buckets are reduced on autograd's thread of the device, and stall the stream once a backward.
+    DDP's buckets are reduced on autograd's thread of the device, and stall the stream once per backward.
     """
     train(wrap(), None)
     bare, observed = train(wrap(), None), train(wrap(), tmp_path / "run")
@@ -227,14 +230,14 @@ def test_a_training_is_bit_identical_and_recorded(
     assert np.array_equal(total, ledger.wall_ns)
 
 
-def test_memory_is_what_the_allocator_says(tmp_path: Path) -> None:
-    """Read between two steps with nothing allocated since, so both readings are of the same moment."""
+def test_memory_equals_the_allocators_counters(tmp_path: Path) -> None:
+    """Read between two steps without allocations since, so both readings are of the same moment."""
     keys = {
         "allocated": "allocated_bytes.all.current",
         "reserved": "reserved_bytes.all.current",
         "peak allocated": "allocated_bytes.all.peak",
     }
-    model, said = layers(), []
+    model, memory_stats = layers(), []
     optimizer = torch.optim.AdamW(model.parameters())
     with traincope.run(tmp_path / "run", throttle=None) as run:
         for size in (8, 64, 512):
@@ -242,17 +245,17 @@ def test_memory_is_what_the_allocator_says(tmp_path: Path) -> None:
             optimizer.step()
             run.step()
             stats = torch.cuda.memory_stats()
-            said.append({name: stats[key] for name, key in keys.items()})
+            memory_stats.append({name: stats[key] for name, key in keys.items()})
     rank = only_rank(tmp_path / "run")
     records = rank.thread("main")
     between = records[(records["kind"] == Kind.MEMORY) & (records["phase"] == Phase.NONE)]
-    seen = [(rank.name(int(record["name"])), int(record["value"])) for record in between]
-    rounds = [dict(seen[at : at + len(keys)]) for at in range(0, len(seen), len(keys))]
-    assert rounds[-len(said) :] == said
+    readings = [(rank.name(int(record["name"])), int(record["value"])) for record in between]
+    rounds = [dict(readings[at : at + len(keys)]) for at in range(0, len(readings), len(keys))]
+    assert rounds[-len(memory_stats) :] == memory_stats
 
 
-def test_a_run_around_a_training_on_the_cpu_makes_no_context_on_the_gpu(tmp_path: Path) -> None:
-    """Whoever never uses the GPU must not pay hundreds of MiB there; asked in a process of its own."""
+def test_a_training_on_the_cpu_creates_no_gpu_context(tmp_path: Path) -> None:
+    """A training that never uses the GPU must not pay hundreds of MiB there. Runs in a process of its own."""
     code = (
         "import sys, torch, traincope\n"
         "with traincope.run(sys.argv[1]) as run:\n"

@@ -1,4 +1,4 @@
-"""Optimizer state off the GPU: AdamW's moments in the host's memory or in files, and the bytes that this sets free."""
+"""Optimizer state off the GPU: AdamW's moments in host memory or in files, and the bytes that this frees."""
 
 import gc
 from collections.abc import Callable
@@ -15,21 +15,24 @@ from torch.distributed.tensor import DTensor
 
 from tests.gpu.figures import Figures
 from traincope.engine.config import Config, DataConfig, ModelConfig, OffloadConfig, TrainConfig
-from traincope.engine.host_adamw import HostAdamW
-from traincope.engine.streamed_adamw import StreamedAdamW
+from traincope.engine.optimizer.host_adamw import HostAdamW
+from traincope.engine.optimizer.streamed_adamw import StreamedAdamW
 from traincope.engine.trainer import Trainer
 
 STEPS = 5
 A_TENSOR = 512
-"""Bytes a tensor that are no moments, such as its counter of steps."""
+"""Bytes per tensor besides the moments, such as its counter of steps."""
 SETTINGS: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.95)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Outcome:
     losses: list[float]
     update: int
-    """Most bytes asked for on the GPU while the optimizer steps; the allocator gives up to a MiB more a tensor."""
+    """Return the peak of requested GPU bytes during the optimizer's step.
+
+    The allocator may add up to a MiB per tensor.
+    """
     numbers: int
     tensors: int
 
@@ -41,14 +44,14 @@ def text(tmp_path: Path) -> str:
     return str(path)
 
 
-def trained(text: str, **offload: Any) -> Seen:
+def train_offloaded(text: str, **offload: Any) -> Outcome:
     config = Config(
         model=ModelConfig(layers=4, hidden=512, ffn=1408),
         data=DataConfig(path=text, held_out=0.2),
         train=TrainConfig(steps=STEPS, batch=2),
         offload=OffloadConfig(**offload),
     )
-    gc.collect()  # of the trainer before nothing may be left
+    gc.collect()  # nothing of the previous trainer may be left
     trainer = Trainer(config, device=torch.device("cuda", 0))
     trainer.optimizer.register_step_pre_hook(lambda *_: torch.cuda.reset_peak_memory_stats())
     losses, update = [], 0
@@ -57,7 +60,7 @@ def trained(text: str, **offload: Any) -> Seen:
         losses.append(result.loss)
         update = torch.cuda.memory_stats()["requested_bytes.all.peak"]
     parameters = list(trainer.modules[0].parameters())
-    return Seen(
+    return Outcome(
         losses=losses,
         update=update,
         numbers=sum(parameter.numel() for parameter in parameters),
@@ -65,8 +68,8 @@ def trained(text: str, **offload: Any) -> Seen:
     )
 
 
-def test_moments_on_the_host_are_8_bytes_a_number_less_on_the_gpu(text: str, figures: Figures) -> None:
-    kept, left = trained(text), trained(text, optimizer="cpu")
+def test_moments_on_the_host_save_8_bytes_per_parameter_on_the_gpu(text: str, figures: Figures) -> None:
+    kept, left = train_offloaded(text), train_offloaded(text, optimizer="cpu")
     saved, moments = kept.update - left.update, 8 * kept.numbers
     assert moments <= saved + A_TENSOR * 3 * kept.tensors
     assert saved <= moments + A_TENSOR * 3 * kept.tensors
@@ -92,7 +95,7 @@ def in_files(model: nn.Module) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize("make", [on_host, in_files])
 @pytest.mark.usefixtures("nccl")
-def test_the_state_of_shards_is_off_the_gpu_and_is_what_they_are_updated_by(
+def test_sharded_state_off_the_gpu_updates_the_shards(
     make: Callable[[nn.Module], torch.optim.Optimizer],
 ) -> None:
     torch.manual_seed(0)
@@ -119,7 +122,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("nccl")
-def test_parameters_that_are_loaded_before_the_state_are_those_that_are_updated() -> None:
+def test_parameters_loaded_before_the_state_are_updated() -> None:
     model = nn.Linear(8, 8, bias=False, device="cuda")
     optimizer = on_host(model)
     state = optimizer.state_dict()

@@ -1,4 +1,4 @@
-"""Every operation NCCL has for a rank alone, and gloo's with CUDA tensors."""
+"""Every NCCL operation that works on one rank, and gloo's with CUDA tensors."""
 
 import time
 import warnings
@@ -13,9 +13,9 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d
 
 import traincope
-from tests.distributed.pool import Pool
+from tests.distributed.ranks.pool import Pool
 from tests.gpu.figures import Figures
-from tests.gpu.seen import device_stalls, failed_hooks, gather_into, only_rank
+from tests.gpu.readers import device_stalls, failed_hooks, gather_into, only_rank
 from traincope.events import OPEN, Kind
 
 LATE_NS = 100_000_000
@@ -47,7 +47,7 @@ CALLS: tuple[tuple[str, str, Callable[[Tensor, Tensor], object]], ...] = (
     (
         "allreduce_coalesced_",
         "all_reduce",
-        lambda target, source: coalesced(lambda into, one: dist.all_reduce(into.copy_(one)), target, source),
+        lambda target, source: coalesced(lambda into, tensor: dist.all_reduce(into.copy_(tensor)), target, source),
     ),
     ("barrier", "barrier", lambda target, source: (dist.barrier(), target.copy_(source))),
     ("broadcast_", "broadcast", lambda target, source: dist.broadcast(target.copy_(source), src=0)),
@@ -71,20 +71,21 @@ CALLS: tuple[tuple[str, str, Callable[[Tensor, Tensor], object]], ...] = (
         lambda target, source: coalesced(scatter_into, target, source),
     ),
 )
-"""Operator, what its record is called, and a call that leaves `target` equal to `source` on one rank.
+"""Operator, its name in the record, and a call that leaves `target` equal to `source` on one rank.
 
-Not there: `allgather_coalesced_`, `monitored_barrier_` and `recv_any_source_`, which NCCL has not, and
-`send` and `recv`, for which torch wants another rank.
+Excluded: `allgather_coalesced_`, `monitored_barrier_` and `recv_any_source_`, which NCCL lacks, and `send` and `recv`,
+which need another rank.
 """
 
 
 @pytest.mark.usefixtures("nccl")
 @pytest.mark.parametrize(("operator", "name", "call"), CALLS, ids=[operator for operator, _, _ in CALLS])
-def test_an_operation_is_seen_once_and_done_right(
+def test_each_operation_is_recorded_once_and_has_the_right_result(
     tmp_path: Path, operator: str, name: str, call: Callable[[Tensor, Tensor], object]
 ) -> None:
-    """One record, closed; the numbers are those of a bare call. A synchronous one has a null work from
-    torch 2.8 on, which must neither fail in our hook nor be remembered.
+    """One closed record, with the numbers of a bare call.
+
+    A synchronous call has a null work from torch 2.8 on. It must neither fail in our hook nor be remembered.
     """
     source = torch.arange(64.0, device="cuda")
     target = torch.zeros_like(source)
@@ -102,12 +103,12 @@ def test_an_operation_is_seen_once_and_done_right(
 
 
 @pytest.mark.usefixtures("nccl")
-def test_a_hundred_and_more_synchronous_collectives_switch_no_hook_off(tmp_path: Path) -> None:
-    """A hook that fails is off after a hundred errors; one that fails on every null work would be."""
-    one = torch.ones(8, device="cuda")
+def test_more_than_a_hundred_synchronous_collectives_switch_no_hook_off(tmp_path: Path) -> None:
+    """A hook is switched off after a hundred errors. A hook that failed on every null work would be."""
+    tensor = torch.ones(8, device="cuda")
     with traincope.run(tmp_path / "run", throttle=None):
         for _ in range(300):
-            dist.all_reduce(one)
+            dist.all_reduce(tensor)
         torch.cuda.synchronize()
         time.sleep(0.1)
     rank = only_rank(tmp_path / "run")
@@ -119,25 +120,25 @@ def test_a_hundred_and_more_synchronous_collectives_switch_no_hook_off(tmp_path:
 def wait_for_a_late_rank(directory: str) -> float:
     """Gloo stages CUDA tensors through the host: its wait blocks the host, then the stream.
 
-    The ranks meet right before one is late: starting a run takes one of them longer, that which starts the agent.
+    The ranks meet right before one is late: the rank that starts the agent takes longer to start the run.
     """
-    warnings.simplefilter("default")  # what torch warns of on some machine is no failure of ours
+    warnings.simplefilter("default")  # warnings of torch on some machine are not failures of the recorder
     torch.cuda.set_device(0)
-    one = torch.ones(1 << 20, device="cuda")
-    dist.all_reduce(one)
+    tensor = torch.ones(1 << 20, device="cuda")
+    dist.all_reduce(tensor)
     with traincope.run(directory, throttle=None) as run:
         run.step()
         dist.barrier()
         if dist.get_rank() == 1:
             time.sleep(LATE_NS / 1e9)
-        dist.all_reduce(one, async_op=True).wait()
+        dist.all_reduce(tensor, async_op=True).wait()
         torch.cuda.synchronize()
         time.sleep(0.1)
-    return float(one[0].item())
+    return float(tensor[0].item())
 
 
 def test_gloo_with_cuda_tensors_stalls_the_stream_of_the_rank_that_waits(tmp_path: Path, figures: Figures) -> None:
-    """Two processes on one GPU, one 100 ms late: the other's compute stream stands still for it."""
+    """Two processes on one GPU, one 100 ms late: the other's compute stream stalls for it."""
     pool = Pool(2)
     try:
         sums = pool.run(wait_for_a_late_rank, str(tmp_path / "run"), timeout_seconds=120.0)

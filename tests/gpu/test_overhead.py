@@ -1,4 +1,4 @@
-"""What recording costs a model of a billion parameters in bf16: paired, interleaved blocks of steps."""
+"""Overhead of recording a model of a billion parameters in bf16: paired, interleaved blocks of steps."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 def block_of_steps(model: nn.Module, optimizer: torch.optim.Optimizer, data: Tensor, directory: Path | None) -> float:
-    """Seconds of some steps, from an idle device to an idle device; starting and ending a run is not in it."""
+    """Return the seconds of some steps, between idle devices. Start and end of a run are excluded."""
     if directory is None:
         return _timed(model, optimizer, data, None)
     with traincope.run(directory, throttle=None) as run:
@@ -72,17 +72,18 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, data: Tensor, run:
 
 
 def bootstrap(ratios: list[float]) -> tuple[float, float]:
-    """95 % interval of the median."""
+    """Return the 95 % interval of the median."""
     draw = random.Random(SEED)
     medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
     return medians[round(0.025 * RESAMPLES)], medians[round(0.975 * RESAMPLES) - 1]
 
 
 @pytest.mark.usefixtures("nccl")
-def test_a_step_of_a_billion_parameters_takes_no_longer(tmp_path: Path, figures: Figures) -> None:
-    """Each pair is a bare and an observed block side by side, in turning order, so that a GPU's drifting
-    clock hits both. A pair of two bare blocks beside it (A/A) shows what the machine itself does. The
-    budget is missed only if the whole 95 % interval lies above it.
+def test_a_step_of_a_billion_parameters_is_not_slower(tmp_path: Path, figures: Figures) -> None:
+    """Each pair is a bare and an observed block in a row, in alternating order: a GPU's drifting clock affects both.
+
+    A pair of two bare blocks (A/A) shows the machine's own noise. The budget is exceeded only if the whole 95 %
+    interval lies above it.
     """
     if torch.cuda.get_device_properties(0).total_memory < NEEDED_BYTES:
         pytest.skip("a billion parameters in bf16 with AdamW want 24 GiB")

@@ -1,4 +1,4 @@
-"""Stall brackets, held to Kineto's trace and to NCCL's own timing of the same collectives."""
+"""Device stalls against Kineto's trace and against NCCL's own timing of the same collectives."""
 
 import time
 from itertools import pairwise
@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import traincope
 from tests.gpu.figures import Figures
-from tests.gpu.seen import (
+from tests.gpu.readers import (
     Stall,
     device_stalls,
     failed_hooks,
@@ -28,12 +28,12 @@ ANCHORED_WITHIN_NS = 1_000_000
 
 
 def a_few_gigabytes() -> int:
-    """Whose copy takes milliseconds on any GPU, so that an event's own microseconds are below 2 %."""
+    """A size whose copy takes milliseconds on any GPU, so that an event's own microseconds are below 2 %."""
     return int(min(8 << 30, torch.cuda.get_device_properties(0).total_memory // 8))
 
 
 def collect(*, asynchronous: bool) -> None:
-    """Of one rank alone an out-of-place all-gather is one copy: on NCCL's stream, or on the current one."""
+    """On one rank an out-of-place all-gather is one copy: on NCCL's stream, or on the current one."""
     source = torch.empty(a_few_gigabytes(), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     for _ in range(REPEATS):
@@ -63,10 +63,11 @@ def recorded(directory: Path, *, asynchronous: bool) -> list[Stall]:
 def test_a_stall_is_the_gap_that_the_trace_shows_on_the_compute_stream(
     tmp_path: Path, figures: Figures, asynchronous: bool
 ) -> None:
-    """Two spin kernels enclose each collective on the compute stream; whatever stream the copy runs on,
-    the second cannot begin before it is over. So the trace's gap between them is the truth. The bracket
-    lies inside it: its first event is behind the first spin, its last before the second. The first
-    repeat warms up NCCL's communicator.
+    """Two spin kernels enclose each collective on the compute stream, so the trace's gap between them is the truth.
+
+    On whatever stream the copy runs, the second spin cannot begin before the copy is over. The bracket lies inside the
+    gap: its first event follows the first spin, its last precedes the second. The first repeat warms up NCCL's
+    communicator.
     """
     collect(asynchronous=asynchronous)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
@@ -88,8 +89,9 @@ def test_a_stall_is_the_gap_that_the_trace_shows_on_the_compute_stream(
 def test_a_stall_lasts_as_long_as_the_collective_that_nccl_timed(
     tmp_path: Path, figures: Figures, asynchronous: bool
 ) -> None:
-    """Nothing overlaps the collective here, so the compute stream stands still for all of it: from
-    NCCL's own start event to its end event, which the flight recorder subtracts.
+    """Nothing overlaps the collective, so the compute stream stalls for all of it.
+
+    The flight recorder measures from NCCL's own start event to its end event.
     """
     collect(asynchronous=asynchronous)
     stalls = recorded(tmp_path / "run", asynchronous=asynchronous)
@@ -106,21 +108,24 @@ def test_a_stall_lasts_as_long_as_the_collective_that_nccl_timed(
 
 @pytest.mark.usefixtures("nccl")
 def test_device_times_are_on_the_hosts_clock(tmp_path: Path) -> None:
-    """An anchor ties the clocks: no stall begins before its collective could be issued, none ends after
-    a synchronisation that waited for it, but for the millisecond that anchoring may be off.
+    """An anchor ties the clocks, with an error of at most a millisecond.
+
+    No stall begins before its collective could be issued. None ends after a synchronisation that waited for it.
     """
     before = time.monotonic_ns()
     stalls = recorded(tmp_path / "run", asynchronous=True)
     after = time.monotonic_ns()
     assert before - ANCHORED_WITHIN_NS <= stalls[0].start_ns
-    assert all(one.end_ns <= other.start_ns for one, other in pairwise(stalls))
+    assert all(earlier.end_ns <= later.start_ns for earlier, later in pairwise(stalls))
     assert stalls[-1].end_ns <= after + ANCHORED_WITHIN_NS
 
 
 @pytest.mark.usefixtures("nccl")
-def test_what_waits_on_a_side_stream_stalls_nobody_until_the_compute_stream_joins_it(tmp_path: Path) -> None:
-    """As FSDP2 does: a synchronous collective on a stream of its own, then an event. Only the compute
-    stream's wait for that event is a stall; were the side stream's booked too, there would be two a round.
+def test_a_side_stream_causes_a_stall_only_when_the_compute_stream_waits(tmp_path: Path) -> None:
+    """A synchronous collective on a stream of its own, then an event, as in FSDP2.
+
+    Only the compute stream's wait for that event is a stall. If the side stream's counted too, there would be two per
+    round.
     """
     source = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     target, side = torch.empty_like(source), torch.cuda.Stream()
@@ -141,7 +146,7 @@ def test_what_waits_on_a_side_stream_stalls_nobody_until_the_compute_stream_join
 
 
 @pytest.mark.usefixtures("nccl")
-def test_a_training_on_a_stream_of_its_own_has_stalls_from_its_second_step_on(tmp_path: Path) -> None:
+def test_a_training_on_its_own_stream_has_stalls_from_the_second_step(tmp_path: Path) -> None:
     source = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     torch.cuda.synchronize()

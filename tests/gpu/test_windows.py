@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import traincope
-from tests.gpu.seen import SPIN, failed_hooks, only_rank
-from traincope.record import windows
+from tests.gpu.readers import SPIN, failed_hooks, only_rank
+from traincope.record.gpu import windows
 
 SPINS = 3
 SPIN_CYCLES = 20_000_000
 """About 10 ms: the host has queued a whole step long before its first kernel is done."""
 
 
-def test_a_window_holds_the_kernels_of_its_step_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_contains_exactly_the_kernels_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "FIRST", 2)
     with traincope.run(tmp_path / "run", level=3, throttle=None) as run:
         for _ in range(5):

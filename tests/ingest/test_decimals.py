@@ -1,4 +1,4 @@
-"""Printed microseconds become ns exactly."""
+"""Exact conversion of printed microseconds to ns."""
 
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from traincope.ingest.decimals import to_ns
 
 
-def test_every_way_to_print_a_number_is_read() -> None:
+def test_every_notation_of_a_number_is_read() -> None:
     printed = ["4458676983543.183", "1683564902133354", "0.28", "62", "7.", ".5", "12.5000", "-1.5", "1e3", "0"]
     assert to_ns(printed).tolist() == [
         *(4_458_676_983_543_183, 1_683_564_902_133_354_000, 280, 62_000),
@@ -26,13 +26,13 @@ def test_digits_below_a_ns_round() -> None:
     assert to_ns(["0.0004", "0.0005", "1.23449", "1.2345", "9.9999999"]).tolist() == [0, 1, 1234, 1235, 10_000]
 
 
-def test_no_number_gives_no_column() -> None:
+def test_an_empty_column_stays_empty() -> None:
     assert to_ns([]).tolist() == []
 
 
 @pytest.mark.parametrize("printed", ["", ".", "1.2.3", "NaN", "12a", "٣"])
-def test_what_is_no_number_is_refused(printed: str) -> None:
-    with pytest.raises(ValueError, match=r"is no number|NaN|ascii"):
+def test_text_that_is_not_a_number_is_refused(printed: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a number|NaN|ascii"):
         to_ns(["1.0", printed])
 
 
@@ -47,6 +47,6 @@ def test_more_than_64_bits_of_ns_are_refused(printed: str) -> None:
         st.decimals(min_value=0, max_value=Decimal(9) * 10**15, places=6) | st.integers(0, 9 * 10**15).map(Decimal)
     )
 )
-def test_any_column_is_what_decimal_arithmetic_makes_of_it(values: list[Decimal]) -> None:
+def test_any_column_equals_decimal_arithmetic(values: list[Decimal]) -> None:
     exact = [int((value * 1000).quantize(Decimal(1), rounding=ROUND_HALF_UP)) for value in values]
     assert to_ns([f"{value:f}" for value in values]).tolist() == exact

@@ -1,4 +1,4 @@
-"""Traces are read to the last event and ns, in every layout, in pieces of any size, and as far as they go."""
+"""Reading of traces to the last event and ns: in every layout, in pieces of any size, truncated or not."""
 
 import gzip
 import json
@@ -29,8 +29,8 @@ EVENTS = (
 )
 
 
-def told(trace: Trace) -> list[tuple[str, str, Lane, int, int]]:
-    """What is kept of each event."""
+def events_of(trace: Trace) -> list[tuple[str, str, Lane, int, int]]:
+    """Category, name, lane, start and duration of each kept event."""
     columns = zip(trace.category.tolist(), trace.name.tolist(), trace.lane.tolist(), strict=True)
     times = zip(trace.start_ns.tolist(), trace.duration_ns.tolist(), strict=True)
     return [
@@ -40,9 +40,9 @@ def told(trace: Trace) -> list[tuple[str, str, Lane, int, int]]:
 
 
 EVERY = 7
-"""Characters from one cut to the next."""
+"""Characters between two truncations."""
 HOST, STREAM = Lane(process="41", thread="42"), Lane(process="0", thread="7")
-TOLD = [
+KEPT = [
     ("cpu_op", "aten::mm", HOST, 10_500, 3_250),
     ("cuda_runtime", "cudaLaunchKernel", HOST, 11_000, 1_000),
     ("kernel", "gemm<1, 2>", STREAM, 20_001, 5_999),
@@ -57,14 +57,14 @@ def written(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_says_the_same(layout: Layout, tmp_path: Path) -> None:
+def test_every_layout_gives_the_same_trace(layout: Layout, tmp_path: Path) -> None:
     trace = read_kineto(written(tmp_path, layout(EVENTS)))
-    assert told(trace) == TOLD
+    assert events_of(trace) == KEPT
     assert trace.info.num_read == len(EVENTS)
     assert trace.info.lost is None
 
 
-def test_launches_and_correlations_are_told_where_they_are(tmp_path: Path) -> None:
+def test_launches_and_correlations_are_read(tmp_path: Path) -> None:
     trace = read_kineto(written(tmp_path, kineto(EVENTS)))
     assert trace.correlation.tolist() == [0, 9, 9, 0]
     assert [trace.launches[code] if code >= 0 else None for code in trace.launch.tolist()] == [
@@ -72,24 +72,24 @@ def test_launches_and_correlations_are_told_where_they_are(tmp_path: Path) -> No
     ]
 
 
-def test_what_a_trace_says_of_its_job_is_read_before_and_behind_its_events(tmp_path: Path) -> None:
-    told_before = {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 16}}
-    told_behind = {
+def test_job_and_devices_are_read_before_and_after_the_events(tmp_path: Path) -> None:
+    head = {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 16}}
+    tail = {
         "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
         "baseTimeNanoseconds": 1_000_000_000,
     }
-    trace = read_kineto(written(tmp_path, kineto(EVENTS, head=told_before, tail=told_behind)), step=17)
+    trace = read_kineto(written(tmp_path, kineto(EVENTS, head=head, tail=tail)), step=17)
     assert (trace.info.rank, trace.info.world_size, trace.info.step) == (3, 16, 17)
     assert trace.info.devices == {"0": "NVIDIA H100 80GB HBM3"}
     assert trace.start_ns[0] == 1_000_010_500
 
 
-def test_events_come_in_order_of_time_however_they_are_written(tmp_path: Path) -> None:
+def test_events_are_sorted_by_time(tmp_path: Path) -> None:
     late, early = complete("b", "20", "1"), complete("a", "10", "1")
-    assert [name for _, name, *_ in told(read_kineto(written(tmp_path, kineto([late, early]))))] == ["a", "b"]
+    assert [name for _, name, *_ in events_of(read_kineto(written(tmp_path, kineto([late, early]))))] == ["a", "b"]
 
 
-def test_a_negative_duration_is_none(tmp_path: Path) -> None:
+def test_a_negative_duration_counts_as_zero(tmp_path: Path) -> None:
     trace = read_kineto(written(tmp_path, kineto([complete("a", "10", "-3"), complete("b", "11", "2")])))
     assert trace.duration_ns.tolist() == [0, 2000]
 
@@ -97,20 +97,20 @@ def test_a_negative_duration_is_none(tmp_path: Path) -> None:
 def test_a_bare_list_of_events_is_a_trace_also_without_its_end(tmp_path: Path) -> None:
     text = kineto(EVENTS)
     bare = text[text.index("[") : text.rindex("]")]
-    for whole in (bare + "]", bare, bare + ","):
-        trace = read_kineto(written(tmp_path, whole))
-        assert told(trace) == TOLD
+    for list_text in (bare + "]", bare, bare + ","):
+        trace = read_kineto(written(tmp_path, list_text))
+        assert events_of(trace) == KEPT
         assert trace.info.lost is None
 
 
-def test_old_names_of_categories_are_the_new_ones(tmp_path: Path) -> None:
+def test_old_names_of_categories_are_translated(tmp_path: Path) -> None:
     old = [
         complete("k", "1", "1", cat="Kernel"),
         complete("m", "2", "1", cat="Memcpy"),
         complete("s", "3", "1", cat="Memset"),
     ]
     trace = read_kineto(written(tmp_path, kineto(old)))
-    assert [category for category, *_ in told(trace)] == ["kernel", "gpu_memcpy", "gpu_memset"]
+    assert [category for category, *_ in events_of(trace)] == ["kernel", "gpu_memcpy", "gpu_memset"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -125,32 +125,32 @@ def test_pieces_of_any_size_give_the_same_trace(
     data = layout(EVENTS).encode()
     file.write_bytes(gzip.compress(data) if packed else data)
     trace = read_kineto(file)
-    assert told(trace) == TOLD
+    assert events_of(trace) == KEPT
     assert trace.info.lost is None
 
 
-def test_a_file_of_several_gzip_members_is_one(tmp_path: Path) -> None:
+def test_several_gzip_members_are_one_trace(tmp_path: Path) -> None:
     data, file = kineto(EVENTS).encode(), tmp_path / "trace.json.gz"
     file.write_bytes(gzip.compress(data[:200]) + gzip.compress(data[200:]) + b"\0\0")
-    assert told(read_kineto(file)) == TOLD
+    assert events_of(read_kineto(file)) == KEPT
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_cut_anywhere_a_trace_costs_its_tail_and_says_so(layout: Layout, tmp_path: Path) -> None:
-    """Whatever is left is the beginning of the whole."""
+def test_a_truncated_trace_keeps_its_beginning_and_reports_the_loss(layout: Layout, tmp_path: Path) -> None:
+    """The kept events are always the first ones of the complete trace."""
     text = layout(EVENTS).rstrip()
     begin = text.index("[") + 1
     kept = []
     for end in range(begin, len(text), EVERY):
         trace = read_kineto(written(tmp_path, text[:end]))
-        assert told(trace) == TOLD[: len(trace)]
+        assert events_of(trace) == KEPT[: len(trace)]
         assert trace.info.lost is not None
         kept.append(len(trace))
     assert kept == sorted(kept)
     assert set(kept) == {0, 1, 2, 3, 4}
 
 
-def test_a_gzip_file_that_was_cut_or_damaged_costs_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_or_damaged_gzip_file_keeps_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [complete(f"k{number}", f"{number}.125", "0.5") for number in range(5_000)]
     packed, file = gzip.compress(kineto(many).encode()), tmp_path / "trace.json.gz"
     file.write_bytes(packed[: len(packed) // 2])
@@ -166,32 +166,32 @@ def test_a_gzip_file_that_was_cut_or_damaged_costs_its_tail(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "it has no list of traceEvents"),
         (b"not json", "it has no list of traceEvents"),
         (b'{"a": 1}', "it has no list of traceEvents"),
         (b"\x80\x04\x95pickle", "it has no list of traceEvents"),
         (b'{"a": , "traceEvents": []}', "is damaged before its events"),
-        (b'{"traceEvents": [{"ph": "X", "name": "k", "dur": 1}]}', "an event whose time is none"),
+        (b'{"traceEvents": [{"ph": "X", "name": "k", "dur": 1}]}', "an event with an invalid time"),
         (
             b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": "x", "dur": 1}]}',
-            "an event whose time is none",
+            "an event with an invalid time",
         ),
         (
             b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": 1e40, "dur": 1}]}',
-            "an event whose time is none",
+            "an event with an invalid time",
         ),
     ],
 )
-def test_what_is_no_trace_is_refused_in_words(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     file.write_bytes(content)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         read_kineto(file)
 
 
-def test_a_file_that_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_kineto(tmp_path / "nothing.json")
 
@@ -210,7 +210,7 @@ COMPLETE = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(COMPLETE | st.just(MARK), max_size=8), st.sampled_from(LAYOUTS), st.sampled_from([5, 50, 1 << 20]))
-def test_any_events_in_any_layout_are_what_a_json_parser_finds(
+def test_any_events_in_any_layout_equal_those_of_a_json_parser(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], layout: Layout, size: int
 ) -> None:
     text = layout(events)
@@ -223,6 +223,6 @@ def test_any_events_in_any_layout_are_what_a_json_parser_finds(
         (event["cat"], event["name"], int(event["ts"].replace(".", "")), int(event["dur"].replace(".", "")))
         for event in parsed
     ]
-    found = [(category, name, start, duration) for category, name, _, start, duration in told(trace)]
-    assert found == sorted(expected, key=lambda event: event[2])
+    read = [(category, name, start, duration) for category, name, _, start, duration in events_of(trace)]
+    assert read == sorted(expected, key=lambda event: event[2])
     assert trace.info.num_read == len(events)

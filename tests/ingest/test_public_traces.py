@@ -1,4 +1,4 @@
-"""Traces of real GPUs from public test suites, to the nanosecond; they are no part of this repository."""
+"""Traces of real GPUs from public test suites, checked to the nanosecond. They are not part of this repository."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from traincope.analysis.gpu_partition import partition
+from traincope.analysis.kernels.gpu_partition import partition
 from traincope.ingest import read_kineto
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
@@ -24,31 +24,33 @@ def expected() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", expected())
-def test_the_partition_of_a_real_trace_is_the_one_computed_elsewhere(name: str) -> None:
-    wanted, trace = expected()[name], read_kineto(TRACES / name)
-    (found,) = partition(0, trace)
-    assert wanted == {
+def test_the_partition_of_a_real_trace_equals_the_reference(name: str) -> None:
+    reference, trace = expected()[name], read_kineto(TRACES / name)
+    (gpu,) = partition(0, trace)
+    assert reference == {
         "rank": trace.info.rank,
         "events": trace.info.num_read,
         "gpu_events": {
-            "compute": found.num_compute,
-            "communication": found.num_communication,
-            "memory": found.num_memory,
+            "compute": gpu.num_compute,
+            "communication": gpu.num_communication,
+            "memory": gpu.num_memory,
         },
-        **{key: getattr(found, key) for key in wanted if key.endswith("_ns")},
+        **{key: getattr(gpu, key) for key in reference if key.endswith("_ns")},
     }
 
 
-def test_the_pattern_finds_what_a_json_parser_finds() -> None:
-    """In the smallest of the traces that has decimals, event by event."""
+def test_the_regular_expression_finds_the_events_of_a_json_parser() -> None:
+    """Event by event, in the smallest trace with decimal times."""
     file = TRACES / "h100_qwen_single.json.gz"
     with gzip.open(file, "rt") as text:
-        whole = json.load(text, parse_float=Decimal)
-    base = whole["baseTimeNanoseconds"]
+        document = json.load(text, parse_float=Decimal)
+    base = document["baseTimeNanoseconds"]
     kept = [
-        one for one in whole["traceEvents"] if one.get("ph") == "X" and one["cat"] not in ("python_function", "Trace")
+        event
+        for event in document["traceEvents"]
+        if event.get("ph") == "X" and event["cat"] not in ("python_function", "Trace")
     ]
-    wanted = sorted((base + int(one["ts"] * 1000), int(one["dur"] * 1000), one["name"]) for one in kept)
+    reference = sorted((base + int(event["ts"] * 1000), int(event["dur"] * 1000), event["name"]) for event in kept)
     trace = read_kineto(file)
     names = [trace.names[name] for name in trace.name.tolist()]
-    assert sorted(zip(trace.start_ns.tolist(), trace.duration_ns.tolist(), names, strict=True)) == wanted
+    assert sorted(zip(trace.start_ns.tolist(), trace.duration_ns.tolist(), names, strict=True)) == reference

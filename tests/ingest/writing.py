@@ -1,4 +1,4 @@
-"""Traces as other tools write them: one list of events, in the layouts that were seen in the wild."""
+"""Traces as other tools write them: one list of events, in the layouts that real files have."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Event = Mapping[str, Any]
 def complete(
     name: str, start: str, duration: str, *, cat: str = "kernel", pid: Any = 0, tid: Any = 7, **args: Any
 ) -> Event:
-    """A complete event; times are decimal microseconds as they are to be printed."""
+    """A complete event; times are decimal microseconds, printed as given."""
     return {
         "ph": "X",
         "cat": cat,
@@ -24,31 +24,31 @@ def complete(
 
 
 MARK: Event = {"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "python"}}
-"""Not complete, and its phase is not its first key."""
+"""An event that is not complete; its phase is not its first key."""
 
 
 class Raw(str):
-    """A number that is printed as it was given."""
+    """A number that is printed as given."""
 
 
 def kineto(
     events: Sequence[Event], *, head: Mapping[str, Any] | None = None, tail: Mapping[str, Any] | None = None
 ) -> str:
-    """As libkineto prints: a line break after the place, and one before the arguments."""
+    """Layout of libkineto: a line break after the place, and one before the arguments."""
     return _whole(map(_by_kineto, events), head, tail)
 
 
 def indented(
     events: Sequence[Event], *, head: Mapping[str, Any] | None = None, tail: Mapping[str, Any] | None = None
 ) -> str:
-    """As a tool writes that has read the trace and dumps it again, a value a line."""
+    """Layout of a tool that reads a trace and writes it again, one value per line."""
     return _whole((_dump(event, indent=2) for event in events), head, tail)
 
 
 def compact(
     events: Sequence[Event], *, head: Mapping[str, Any] | None = None, tail: Mapping[str, Any] | None = None
 ) -> str:
-    """Without any blank."""
+    """Layout without spaces."""
     return _whole((_dump(event, separators=(",", ":")) for event in events), head, tail)
 
 
@@ -67,7 +67,7 @@ def _by_kineto(event: Event) -> str:
 
 
 def _dump(value: Any, **options: Any) -> str:
-    """JSON, in which numbers that were given as text are printed as that."""
+    """JSON in which `Raw` numbers are printed as given."""
     marked, numbers = _marked(value, [])
     text = json.dumps(marked, **options)
     for number, raw in enumerate(numbers):

@@ -1,4 +1,4 @@
-"""Ranks that are processes of their own, without torch, and the agents that they start."""
+"""Ranks as processes of their own, without torch, and the agents they start."""
 
 import os
 import signal
@@ -19,24 +19,24 @@ with traincope.run(sys.argv[1], throttle=None) as run:
             time.sleep(0.01)
         run.step()
 """
-"""Trains until a file is there."""
+"""Training that ends when a file exists."""
 DEADLINE_SECONDS = 100.0
 
 
 def start_rank(out: Path, stop: Path, *, rank: int, ranks: int, **variables: str) -> subprocess.Popen[bytes]:
-    """`stop`: the file that ends it."""
-    told = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    """`stop`: the file that ends the training."""
+    ranks_variables = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     quick = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.1", "TRAINCOPE_AGENT_SHARE": "1"}
     return subprocess.Popen(
         [sys.executable, "-c", TRAINING, str(out), str(stop)],
-        env={**os.environ, **told, **quick, **variables},
+        env={**os.environ, **ranks_variables, **quick, **variables},
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    """Look again and again; the deadline only keeps a broken test from hanging."""
+    """Poll until `true()`. The deadline only ends a broken test."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not true():
         assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {what}"
@@ -45,13 +45,13 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 def agents_of(run: Path) -> list[int]:
     """Process ids of the agents whose command names the run."""
-    found = []
+    process_ids = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             words = _words(process)
             if "--lock" in words and str(run.resolve()) in words and not words[0].endswith("sh"):
-                found.append(int(process.name))
-    return found
+                process_ids.append(int(process.name))
+    return process_ids
 
 
 def the_agent_of(run: Path) -> int:
@@ -60,10 +60,10 @@ def the_agent_of(run: Path) -> int:
 
 
 def kill_agents(run: Path) -> None:
-    """And wait until they are gone and hold nothing: a process gives up its memory before its files."""
+    """Kill the agents, and wait until they hold no lock: a process releases its memory before its files."""
     for agent in agents_of(run):
         os.kill(agent, signal.SIGKILL)
-    until(lambda: not agents_of(run) and _is_free(lock_of(run)), "their death")
+    until(lambda: not agents_of(run) and _is_free(lock_of(run)), "the end of the agents")
 
 
 def _is_free(lock: Path) -> bool:

@@ -1,12 +1,14 @@
-"""Real runs without torch: ranks of the environment, spans for work."""
+"""Real runs without torch: ranks from the environment, spans as work."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import traincope
-from traincope.record import writer
+from traincope.record.segments import writer
 from traincope.store import RunRecords, read_run
+from traincope.store.job.process import Process
 from traincope.store.layout import rank_directory
 
 
@@ -19,7 +21,7 @@ def record(
     spans: int = 3,
     capacity: int = writer.CAPACITY,
 ) -> None:
-    """One rank after the other, all of one attempt; `capacity`: records of a segment."""
+    """Record all ranks of one attempt, one after the other. `capacity`: events per segment."""
     patch.setattr(writer, "CAPACITY", capacity)
     patch.setenv("WORLD_SIZE", str(ranks))
     for rank in range(ranks):
@@ -37,9 +39,16 @@ def rank_of(out: Path, rank: int = 0) -> Path:
 
 
 def all_records(run: RunRecords) -> list[bytes]:
-    """Of each rank every record, in order."""
+    """All events of each rank, in order."""
     return [rank.thread(thread).tobytes() for rank in run.ranks for thread in rank.threads]
 
 
 def reread(out: Path) -> list[bytes]:
     return all_records(read_run(out))
+
+
+def dead_process(**changes: Any) -> dict[str, Any]:
+    """A process of this host that does not run, as in `rank.json`."""
+    this = Process.this()
+    assert this is not None
+    return this.as_json() | {"pid": 2**22 + 1} | changes

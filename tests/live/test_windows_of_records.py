@@ -1,4 +1,4 @@
-"""What a later window needs of an earlier one, on two ranks written by hand; times in ns."""
+"""Dependence of windows on earlier windows, on two hand-made ranks; times in ns."""
 
 import json
 import os
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.node.test_agent import offline_rows, options, rows_of
 from tests.live.recorded import rank_of
-from tests.live.test_agent import offline_rows, options, rows_of
 from traincope.events import FORMAT_VERSION, Kind
-from traincope.live.agent import Agent
-from traincope.record.identity import this_host
-from traincope.record.writer import Shared, ThreadWriter
+from traincope.live.node.agent import Agent
+from traincope.record.segments.writer import Shared, ThreadWriter
+from traincope.record.session.identity import this_host
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, RUN_FILE
 
 GROUP = {"key": "g", "axis": "dp", "rule": "mesh", "ranks": [0, 1]}
@@ -26,7 +26,7 @@ def begin_run(run: Path) -> None:
 
 
 def begin_rank(run: Path, rank: int) -> ThreadWriter:
-    """Of this process, which trains until the test is over."""
+    """Start a rank of this process, which runs until the test ends."""
     directory, host = rank_of(run, rank), this_host()
     directory.mkdir(parents=True)
     card = {"rank": rank, "coords": {}, "host": host.name, "boot_id": host.boot_id, "pid": os.getpid()}
@@ -42,21 +42,21 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_wait_for_what_began_in_the_step_before_is_split(run: Path) -> None:
-    """Rank 0 is in it from 850 to 950, so the wire takes 100: rank 1, from 400 to 1100, is on it from 1000 on.
+def test_a_wait_for_a_collective_of_the_previous_step_is_split(run: Path) -> None:
+    """Rank 0 is in the collective from 850 to 950, so the transfer takes 100. Rank 1 is in it from 400 to 1100.
 
-    It stands still for it in the next step, from 990 on: 10 of waiting, 100 of transfer.
+    Rank 1 stalls in the next step from 990 to 1100. The transfer begins at 1000: 10 wait, 100 transfer.
     """
-    zero, one = begin_rank(run, 0), begin_rank(run, 1)
-    for writer in (zero, one):
+    rank_0, rank_1 = begin_rank(run, 0), begin_rank(run, 1)
+    for writer in (rank_0, rank_1):
         writer.write(Kind.STEP, 0, 960, step=0)
-    zero.write(Kind.COLLECTIVE, 850, 950, name=ALL_REDUCE, step=0)
+    rank_0.write(Kind.COLLECTIVE, 850, 950, name=ALL_REDUCE, step=0)
     agent = Agent(options(run))
     assert [(row.rank, row.step) for row in agent.look().rows] == [(0, 0), (1, 0)]
     agent._tidy()
-    one.write(Kind.COLLECTIVE, 400, 1100, name=ALL_REDUCE, step=0)
-    one.write(Kind.STALL, 990, 1100, name=ALL_REDUCE, step=1)
-    for writer in (zero, one):
+    rank_1.write(Kind.COLLECTIVE, 400, 1100, name=ALL_REDUCE, step=0)
+    rank_1.write(Kind.STALL, 990, 1100, name=ALL_REDUCE, step=1)
+    for writer in (rank_0, rank_1):
         writer.write(Kind.STEP, 960, 2000, step=1)
         writer.close()
     first, second = agent.look().rows
@@ -65,20 +65,20 @@ def test_a_wait_for_what_began_in_the_step_before_is_split(run: Path) -> None:
     assert rows_of(run, ranks=2) == offline_rows(run)
 
 
-def test_what_was_open_when_its_step_was_reduced_is_closed_in_the_next(run: Path) -> None:
-    """A phase around both steps is theirs as far as it lies in them."""
-    zero = begin_rank(run, 0)
-    zero.write(Kind.STEP, 0, 100, step=0)
-    words, at = zero.write(Kind.PHASE, 60, -1, phase=1, step=0)
+def test_a_phase_around_two_steps_counts_in_both(run: Path) -> None:
+    """A phase around two steps counts in each for the part inside."""
+    rank_0 = begin_rank(run, 0)
+    rank_0.write(Kind.STEP, 0, 100, step=0)
+    words, at = rank_0.write(Kind.PHASE, 60, -1, phase=1, step=0)
     agent = Agent(options(run))
-    zero.write(Kind.STEP, 100, 200, step=1)
+    rank_0.write(Kind.STEP, 100, 200, step=1)
     assert [row.terms for row in agent.look().rows] == [
         {"unattributed": 60, "forward": 40},
         {"forward": 100},
     ]
     agent._tidy()
     words[at] = 230
-    zero.write(Kind.STEP, 200, 300, step=2)
+    rank_0.write(Kind.STEP, 200, 300, step=2)
     assert [row.terms for row in agent.look().rows] == [{"forward": 30, "unattributed": 70}]
-    zero.close()
+    rank_0.close()
     assert rows_of(run, ranks=1) == offline_rows(run)

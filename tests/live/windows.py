@@ -1,8 +1,8 @@
-"""Windows of an agent by hand: two ranks whose steps are known on paper.
+"""Hand-made windows of an agent: two ranks whose steps are computed by hand.
 
-A step takes 100 ms: rank 0 goes forward for 40 and waits for rank 1, which takes 60; then both are in an
-all-gather for 10 and go backward for 30. Step 0 warms up. Each rank needs 1 GFLOP a step and could do 100 a
-second, so that MFU is 10 %.
+A step takes 100 ms. Forward takes 40 ms on rank 0, which then waits, and 60 ms on rank 1. Then both are in an
+all_gather for 10 ms and in backward for 30 ms. Step 0 is the warm-up step. Each rank needs 1 GFLOP per step and has a
+peak of 100 GFLOP/s, so MFU is 10 %.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ FSDP = group("fsdp", 0, 1)
 
 
 def step_of(number: int, at: int) -> list[Record]:
-    """What rank `number` (0 or 1) records in step `at`."""
+    """Events of rank `number` (0 or 1) in step `at`."""
     begin = at * STEP_NS
     late = begin + (60 if number else 40) * MS
     gather = collective(late, begin + 70 * MS, sequence=at, at=at, num_bytes=BYTES)
@@ -56,74 +56,78 @@ def scalar(name: str, value: float, now_ns: int, *, at: int) -> Record:
 def ranks(
     *steps: int, more: Sequence[Record] = (), device: dict[str, Any] | None = None, level: int = 1
 ) -> list[RankRecords]:
-    """Both, with these steps; `more` is of rank 0."""
-    made = []
+    """Both ranks with these steps. `more`: additional events of rank 0."""
+    result = []
     for number in (0, 1):
         records = [record for at in steps for record in step_of(number, at)]
-        own = rank(number, *records, *(more if number == 0 else ()), groups=(FSDP,), coords={"fsdp": number})
+        rank_records = rank(number, *records, *(more if number == 0 else ()), groups=(FSDP,), coords={"fsdp": number})
         probes = {"modules": "on" if level > 1 else "off: needs level 2, this run records level 1"}
-        info = replace(own.info, device=device or {"name": "a device"}, started_wall_ns=0, probes=probes)
-        made.append(replace(own, info=info))
-    return made
+        info = replace(rank_records.info, device=device or {"name": "a device"}, started_wall_ns=0, probes=probes)
+        result.append(replace(rank_records, info=info))
+    return result
 
 
-def records(own: Sequence[RankRecords], *, world_size: int | None = None, **settings: Any) -> RunRecords:
-    made = run(*own, world_size=world_size, mesh={"fsdp": 2})
-    info = replace(made.info, id="job-7", settings=SETTINGS | settings, versions={"torch": "2.13.0", "traincope": "1"})
-    return replace(made, info=info, missing=())
+def records(rank_records: Sequence[RankRecords], *, world_size: int | None = None, **settings: Any) -> RunRecords:
+    result = run(*rank_records, world_size=world_size, mesh={"fsdp": 2})
+    info = replace(
+        result.info, id="job-7", settings=SETTINGS | settings, versions={"torch": "2.13.0", "traincope": "1"}
+    )
+    return replace(result, info=info, missing=())
 
 
 def rows_of(analysis: Analysis, *, own_ns: int = MS) -> tuple[Row, ...]:
-    """As the agent writes them."""
+    """Rows as the agent writes them."""
     return tuple(
         Row(
             rank=ledger.rank,
-            step=one.number,
-            start_ns=one.start_ns,
+            step=step_info.number,
+            start_ns=step_info.start_ns,
             wall_ns=int(ledger.wall_ns[at]),
             own_ns=own_ns,
             anomalous=False,
             terms={term: int(ns[at]) for term, ns in ledger.terms.items() if ns is not None and ns[at]},
         )
         for ledger, timeline in zip(analysis.ledger.ranks, analysis.timeline.ranks, strict=True)
-        for at, one in enumerate(timeline.steps)
+        for at, step_info in enumerate(timeline.steps)
     )
 
 
-def statuses(own: Sequence[RankRecords], *, state: RankState = RankState.ALIVE, last_ns: int = 0) -> list[RankStatus]:
+def statuses(
+    rank_records: Sequence[RankRecords], *, state: RankState = RankState.ALIVE, last_ns: int = 0
+) -> list[RankStatus]:
     return [
         RankStatus(
-            rank=one.rank,
-            info=one.info,
+            rank=recorded.rank,
+            info=recorded.info,
             state=state,
             began_wall_ns=0,
             last_record_ns=last_ns,
             last_record_wall_ns=last_ns,
-            num_records=100 + one.rank,
+            num_records=100 + recorded.rank,
             num_dropped=2,
         )
-        for one in own
+        for recorded in rank_records
     ]
 
 
 def window(
-    found: RunRecords,
+    run_records: RunRecords,
     *,
     faults: Sequence[Fault] = (),
     states: Sequence[RankStatus] | None = None,
     at_ns: int = 0,
     warm_up: int | None = 0,
 ) -> Window:
-    """Everything recorded is new."""
-    analysis = analyze(build_timeline(found))
+    """Window in which all events are new."""
+    analysis = analyze(build_timeline(run_records))
     return Window(
         run=Path("hand-made"),
         attempt=0,
-        info=found.info,
+        info=run_records.info,
         at_ns=at_ns,
         since_ns=0,
         until_ns=1 << 62,
-        ranks=tuple(statuses(found.ranks) if states is None else states),
+        ranks=tuple(statuses(run_records.ranks) if states is None else states),
         rows=rows_of(analysis),
         warm_up=warm_up,
         analysis=analysis,
@@ -134,5 +138,5 @@ def window(
 
 
 def quiet(before: Window, **changes: Any) -> Window:
-    """Nothing happened since."""
+    """Window without new rows."""
     return replace(before, **{"rows": (), "analysis": None, "faults": (), "earlier": (), **changes})

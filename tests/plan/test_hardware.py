@@ -1,6 +1,6 @@
 import pytest
 
-from traincope.plan.hardware import SPECS, find
+from traincope.plan.hardware import SPECS, find_hardware
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from traincope.plan.hardware import SPECS, find
     ],
 )
 def test_the_peak_is_the_data_sheets_dense_one(device: str, dtype: str, tflops: float) -> None:
-    spec = find(device)
+    spec = find_hardware(device)
     assert spec is not None
     assert spec.peak(dtype) == tflops * 1e12
 
@@ -27,17 +27,17 @@ def test_the_peak_is_the_data_sheets_dense_one(device: str, dtype: str, tflops: 
     "device",
     ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", ""],
 )
-def test_what_only_resembles_a_known_device_is_unknown(device: str) -> None:
-    assert find(device) is None
+def test_a_device_with_a_similar_name_is_unknown(device: str) -> None:
+    assert find_hardware(device) is None
 
 
 def test_a_dtype_that_a_device_lacks_has_no_peak() -> None:
-    spec = find("Tesla V100-SXM2-32GB")
+    spec = find_hardware("Tesla V100-SXM2-32GB")
     assert spec is not None
     assert (spec.peak("float16"), spec.peak("bfloat16")) == (125e12, None)
 
 
-def test_wider_numbers_are_never_quicker() -> None:
+def test_wider_numbers_are_never_faster() -> None:
     for _, spec in SPECS:
         order = [spec.peak(dtype) for dtype in ("float8_e5m2", "float16", "tf32", "float32")]
         known = [peak for peak in order if peak is not None]
@@ -72,12 +72,12 @@ UNITS = {
     "MI325X": (304, 2.1, {"bfloat16": 2048, "tf32": 1024, "float32": 256, "float8": 4096}),
     "MI355X": (256, 2.4, {"bfloat16": 4096, "float32": 256, "float8": 8192}),
 }
-"""Multiprocessors or compute units, boost clock of the rates in GHz, FLOPs of each a clock."""
+"""Multiprocessors or compute units, boost clock in GHz, FLOPs per unit and clock."""
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_peak_is_what_the_units_can_do_at_the_boost_clock(name: str) -> None:
-    """Within 1.5 %: data sheets round."""
+def test_a_peak_is_units_times_rate_times_boost_clock(name: str) -> None:
+    """Within 1.5 %, because data sheets round."""
     spec = next(spec for _, spec in SPECS if spec.name == name)
     units, clock, flops = UNITS[name]
     assert {dtype: spec.tflops[dtype] for dtype in flops} == pytest.approx(
@@ -87,12 +87,12 @@ def test_a_peak_is_what_the_units_can_do_at_the_boost_clock(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["H20", "B200", "GB200", "H100 SXM", "MI300X"])
 def test_tensor_units_do_twice_as_much_with_half_the_bits(name: str) -> None:
-    """All that is left to hold H20, B200 and GB200 to: no data sheet tells the clock of their rates."""
+    """The only check of H20, B200 and GB200: no data sheet prints their clock."""
     tflops = next(spec for _, spec in SPECS if spec.name == name).tflops
     assert [tflops["float8"], tflops["tf32"]] == pytest.approx(
         [2 * tflops["bfloat16"], tflops["bfloat16"] / 2], rel=1e-3
     )
 
 
-def test_every_peak_is_multiplied_or_said_to_have_no_clock() -> None:
+def test_each_peak_is_checked_or_listed_without_a_clock() -> None:
     assert {spec.name for _, spec in SPECS} == UNITS.keys() | {"H20", "B200", "GB200"}

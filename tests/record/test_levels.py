@@ -1,4 +1,4 @@
-"""Levels: what each records, lowered from outside and by the recorder itself, and modules at level 2."""
+"""Levels: the records of each, changes from outside and by the recorder itself, and modules at level 2."""
 
 import logging
 from collections import Counter
@@ -13,7 +13,7 @@ from torch import nn
 import traincope
 from traincope.events import Kind, Phase
 from traincope.record import probes
-from traincope.record.modules import find_blocks
+from traincope.record.compute.modules import find_blocks
 from traincope.store import RankRecords, read_run
 
 
@@ -55,16 +55,16 @@ def only_rank(path: Path) -> RankRecords:
 
 def spans(rank: RankRecords, phase: Phase) -> list[str]:
     records = rank.thread("main")
-    wanted = records[(records["kind"] == Kind.SPAN) & (records["phase"] == phase)]
-    return [rank.name(int(number)) for number in wanted["name"]]
+    chosen = records[(records["kind"] == Kind.SPAN) & (records["phase"] == phase)]
+    return [rank.name(int(number)) for number in chosen["name"]]
 
 
-def test_blocks_are_the_alike_children_of_the_outermost_containers() -> None:
+def test_blocks_are_the_similar_children_of_the_outermost_containers() -> None:
     assert [name for name, _ in find_blocks(Model())] == ["layers.0", "layers.1", "layers.2"]
     assert [name for name, _ in find_blocks(nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.ReLU()))] == []
 
 
-def test_level_2_has_every_block_forward_and_backward_in_the_order_they_run(tmp_path: Path) -> None:
+def test_level_2_records_every_block_forward_and_backward_in_order(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", level=2, throttle=None):
         train(Model(), 2)
     rank = only_rank(tmp_path / "run")
@@ -75,7 +75,7 @@ def test_level_2_has_every_block_forward_and_backward_in_the_order_they_run(tmp_
     assert (records["end_ns"] >= records["start_ns"]).all()
 
 
-def test_observing_modules_changes_no_number_and_leaves_nothing_on_them(tmp_path: Path) -> None:
+def test_observing_modules_changes_no_number_and_leaves_no_hook_on_them(tmp_path: Path) -> None:
     def weights(directory: Path | None) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = Model()
@@ -103,19 +103,23 @@ def test_level_0_keeps_steps_and_phases(tmp_path: Path, monkeypatch: pytest.Monk
     assert rank.info.probes["collectives"] == "off: needs level 1, this run records level 0"
 
 
-def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
-    with traincope.run(tmp_path / "run", level=2, throttle=None) as run:
+def lower_and_raise_the_level(directory: Path, *, steps: int, between: int) -> RankRecords:
+    with traincope.run(directory, level=2, throttle=None) as run:
         model = Model()
-        train(model, 1)
+        train(model, steps)
         for level in (0, 2):
-            (tmp_path / "run" / "level").write_text(f"{level}\n")
+            (directory / "level").write_text(f"{level}\n")
             run.step()
-            train(model, 1)
+            train(model, between)
         for _ in range(32):
             run.step()
-        train(model, 1)
-    rank = only_rank(tmp_path / "run")
+        train(model, steps)
+    return only_rank(directory)
+
+
+def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    rank = lower_and_raise_the_level(tmp_path / "run", steps=1, between=1)
     assert len(spans(rank, Phase.FORWARD)) == 2 * 3
     records = rank.thread("main")
     events = records[records["kind"] == Kind.EVENT]
@@ -125,18 +129,9 @@ def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monk
 
 
 def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is read twice a boundary, one record a measure, before and after it was off."""
+    """Memory is read twice per boundary, one record per measure, before and after it was off."""
     monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
-    with traincope.run(tmp_path / "run", level=2, throttle=None) as run:
-        model = Model()
-        train(model, 2)
-        for level in (0, 2):
-            (tmp_path / "run" / "level").write_text(f"{level}\n")
-            run.step()
-        for _ in range(32):
-            run.step()
-        train(model, 2)
-    rank = only_rank(tmp_path / "run")
+    rank = lower_and_raise_the_level(tmp_path / "run", steps=2, between=0)
     records = rank.thread("main")
     memory = records[(records["kind"] == Kind.MEMORY) & (records["phase"] == Phase.NONE)]
     resident = [int(r["step"]) for r in memory if rank.name(int(r["name"])) == "resident"]
@@ -144,7 +139,7 @@ def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatc
     assert spans(rank, Phase.BACKWARD).count("layers.0 (Block)") == 4
 
 
-def test_a_level_file_that_holds_no_level_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_file_without_a_level_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
     with traincope.run(tmp_path / "run", throttle=None) as run:
         for text in (b"", b"high", b"-1", b"\xff\xfe2"):
@@ -153,32 +148,32 @@ def test_a_level_file_that_holds_no_level_changes_nothing(tmp_path: Path, monkey
             run.step()
             assert run._probes is not None
             assert run._probes.level == 1
-    assert "probes.Probes.look" not in only_rank(tmp_path / "run").info.probes
+    assert "probes.Probes.check" not in only_rank(tmp_path / "run").info.probes
 
 
 @given(first=st.integers(-1, 10**6), other=st.integers(-1, 10**6))
-def test_ranks_that_see_another_level_in_whatever_steps_count_from_a_common_one(first: int, other: int) -> None:
+def test_ranks_that_see_a_level_at_different_steps_count_from_a_common_step(first: int, other: int) -> None:
     """From the first power of two after both at the latest."""
 
-    def begins(seen: int) -> set[int]:
-        steps = [probes.next_agreed(seen)]
+    def begins(step: int) -> set[int]:
+        steps = [probes.next_agreed_step(step)]
         while steps[-1] < 2**22:
-            steps.append(probes.after_agreed(steps[-1]))
+            steps.append(probes.following_agreed_step(steps[-1]))
         return set(steps)
 
-    later = max(probes.next_agreed(first), probes.next_agreed(other))
+    later = max(probes.next_agreed_step(first), probes.next_agreed_step(other))
     assert max(first, other) < min(begins(first) & begins(other)) <= 2 ** later.bit_length()
 
 
-def test_the_steps_at_which_counting_begins_are_ever_fewer() -> None:
-    assert [probes.next_agreed(step) for step in (-1, 0, 31, 32, 95)] == [32, 32, 32, 64, 96]
-    assert [probes.after_agreed(step) for step in (32, 64, 96, 1056)] == [64, 128, 128, 1088]
+def test_restarts_of_counting_become_rare() -> None:
+    assert [probes.next_agreed_step(step) for step in (-1, 0, 31, 32, 95)] == [32, 32, 32, 64, 96]
+    assert [probes.following_agreed_step(step) for step in (32, 64, 96, 1056)] == [64, 128, 128, 1088]
 
 
-def test_a_recorder_too_expensive_for_the_training_lowers_itself_and_says_so(
+def test_a_recorder_that_is_too_expensive_lowers_its_level_and_reports_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Steps of nothing but spans: all the time is ours."""
+    """Steps of nothing but spans: all the time is the recorder's."""
     with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run") as run:
         for _ in range(100):
             run.step()
@@ -193,14 +188,14 @@ def test_a_recorder_too_expensive_for_the_training_lowers_itself_and_says_so(
     assert steps["value"].sum() > 0
 
 
-def test_a_profiler_beside_us_sees_the_training_and_we_see_it_too(tmp_path: Path) -> None:
+def test_a_profiler_and_the_recorder_both_see_the_training(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", level=2, throttle=None), torch.profiler.profile() as profile:
         train(Model(), 2)
     assert any("mm" in event.key for event in profile.key_averages())
     assert len(spans(only_rank(tmp_path / "run"), Phase.FORWARD)) == 6
 
 
-def test_memory_is_known_after_each_phase_and_step(tmp_path: Path) -> None:
+def test_memory_is_recorded_after_each_phase_and_step(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run"):
         train(Model(), 2)
     rank = only_rank(tmp_path / "run")

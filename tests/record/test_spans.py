@@ -5,8 +5,8 @@ from traincope.events import Kind
 from traincope.store import read_run
 
 
-def test_a_span_that_is_used_again_after_the_run_rewrites_no_record(tmp_path: Path) -> None:
-    """The record's memory outlives the run as long as the span does."""
+def test_a_span_reused_after_the_run_changes_no_record(tmp_path: Path) -> None:
+    """The record's memory lives as long as the span, also after the run."""
     again = traincope.span("work")
     with traincope.run(tmp_path / "run") as run:
         run.step()

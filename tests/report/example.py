@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from traincope import analysis as results
-from traincope.analysis.utilization import utilization
+from traincope.analysis.context import Context
+from traincope.analysis.efficiency.utilization import utilization
 from traincope.report import schema
-from traincope.report.lost import LOSSES
+from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
-from traincope.store.cards import RankInfo, RunInfo
+from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.timeline import RankClock, RankTimeline, Timeline
 from traincope.topology import Host, RankCoord
 
@@ -51,7 +52,7 @@ def analysis() -> results.Analysis:
         excluded_steps=(0,),
     )
     return results.Analysis(
-        timeline=timeline(),
+        context=Context(timeline()),
         ledger=ledger,
         comm=(
             results.AxisOperation(
@@ -85,12 +86,16 @@ def analysis() -> results.Analysis:
         ),
         stragglers=results.Stragglers(
             ranks=(
-                results.RankWait(rank=0, compute_ns=201 * MS, own_ns=207 * MS, own_wait_ns=15 * MS, caused_wait_ns=0),
-                results.RankWait(rank=1, compute_ns=216 * MS, own_ns=222 * MS, own_wait_ns=0, caused_wait_ns=15 * MS),
+                results.RankWait(
+                    rank=0, compute_ns=201 * MS, own_ns=207 * MS, own_wait_ns=15 * MS, straggler_wait_ns=0
+                ),
+                results.RankWait(
+                    rank=1, compute_ns=216 * MS, own_ns=222 * MS, own_wait_ns=0, straggler_wait_ns=15 * MS
+                ),
             ),
             named=(results.Straggler(rank=1, confidence="high", caused_share=0.05, excess_ratio=0.07),),
         ),
-        utilization=utilization(timeline(), ledger, None),
+        utilization=utilization(timeline(), ledger, None, experts=None),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.PIPELINE_BUBBLE,
@@ -107,12 +112,12 @@ def without_steps() -> results.Analysis:
     """Records, but no complete step."""
     ledger = results.Ledger(ranks=(), order=(), excluded_steps=())
     return results.Analysis(
-        timeline=timeline(),
+        context=Context(timeline()),
         ledger=ledger,
         comm=(),
         bubble=None,
         stragglers=results.Stragglers(ranks=(), named=()),
-        utilization=utilization(timeline(), ledger, None),
+        utilization=utilization(timeline(), ledger, None, experts=None),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.NO_STEPS,
@@ -188,7 +193,7 @@ def _rank_ledger(rank: int, step: dict[str, int | None]) -> results.RankLedger:
         numbers=np.arange(4, dtype=np.int64),
         wall_ns=100 * MS * scale,
         terms={term: None if ns is None else ns * scale for term, ns in step.items()},
-        unsplit={},
+        ambiguous_waits={},
         counted=np.array([False, True, True, True]),
     )
 
@@ -206,9 +211,9 @@ def _stage(stage: int) -> results.StageBubble:
 
 
 def document() -> schema.Document:
-    """What `analysis()` must become, written out."""
+    """The expected document of `analysis()`."""
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "run": {
             "id": "demo-7f3a",
             "imported": False,
@@ -259,8 +264,8 @@ def document() -> schema.Document:
                 "unattributed": 12 * MS,
             },
             "rank_steps": 6,
-            "unsplit_ns": 0,
-            "unsplit": [],
+            "ambiguous_waits_ns": 0,
+            "ambiguous_waits": [],
             "waterfall": {
                 "forward": 0.275,
                 "backward": 0.4,
@@ -302,7 +307,7 @@ def document() -> schema.Document:
                 "losses": [
                     _loss("bubble.schedule", "stage 0", 60 * MS),
                     _loss("bubble.schedule", "stage 1", 60 * MS),
-                    _loss("caused_wait", "rank 1", 15 * MS),
+                    _loss("straggler_wait", "rank 1", 15 * MS),
                     _loss("bubble.imbalance", "stage 0", 12 * MS),
                     _loss("bubble.imbalance", "stage 1", 12 * MS),
                     _loss("bubble.jitter", "stage 0", -3 * MS),
@@ -340,7 +345,7 @@ def document() -> schema.Document:
                 "wait_ns": 0,
                 "exposed_ns": 18 * MS,
                 "bus_bandwidth_bytes_per_second": 1.398e9,
-                "uneven": None,
+                "message_imbalance": None,
                 "contention": [],
             },
             {
@@ -352,7 +357,7 @@ def document() -> schema.Document:
                 "wait_ns": 15 * MS,
                 "exposed_ns": 15 * MS,
                 "bus_bandwidth_bytes_per_second": None,
-                "uneven": None,
+                "message_imbalance": None,
                 "contention": [],
             },
         ],
@@ -382,8 +387,8 @@ def document() -> schema.Document:
         "stragglers": {
             "named": [{"rank": 1, "confidence": "high", "caused_ratio": 0.05, "excess_ratio": 0.07}],
             "ranks": [
-                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "caused_wait_ns": 0},
-                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "caused_wait_ns": 15 * MS},
+                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "straggler_wait_ns": 0},
+                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS},
             ],
         },
         "faults": [],
@@ -411,8 +416,8 @@ def document() -> schema.Document:
     }
 
 
-def _loss(kind: str, of: str, ns: int) -> schema.Loss:
-    return {"kind": kind, "of": of, "scope": "steps", "ns": ns, "rank_hours": ns / HOUR_NS, "money": None}
+def _loss(kind: str, subject: str, ns: int) -> schema.Loss:
+    return {"kind": kind, "subject": subject, "scope": "steps", "ns": ns, "rank_hours": ns / HOUR_NS, "money": None}
 
 
 def _three(step: dict[str, int | None]) -> schema.Terms:

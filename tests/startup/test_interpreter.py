@@ -1,4 +1,4 @@
-"""Python under our sitecustomize is the Python there was: same path, same modules, same torch."""
+"""Python with the sitecustomize of `traincope run` keeps its path, its modules and its torch."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from traincope import startup
-from traincope.record.identity import this_host
+from traincope.record.session.identity import this_host
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes
 from traincope.topology import Host
 
@@ -43,7 +43,7 @@ assert "traincope_watch" not in distributed_c10d.init_process_group.__code__.co_
 def python(script: str, *places: Path, notes: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), NOTES_VARIABLE: str(notes)}
     return subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60, env=environment
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=150, env=environment
     )
 
 
@@ -52,7 +52,7 @@ def python(script: str, *places: Path, notes: Path | None = None) -> subprocess.
     ["", "said = 'hello'", "import traincope_not_there", "raise OSError('no such mount')"],
     ids=["none", "one", "imports what is not there", "raises"],
 )
-def test_the_users_own_sitecustomize_runs_as_without_ours(tmp_path: Path, theirs: str) -> None:
+def test_the_users_sitecustomize_still_runs(tmp_path: Path, theirs: str) -> None:
     if theirs:
         (tmp_path / "sitecustomize.py").write_text(theirs)
     without, with_ours = python(WHAT_IS_THERE, tmp_path), python(WHAT_IS_THERE, INTERPRETER, tmp_path)
@@ -103,7 +103,7 @@ if __name__ == "__main__":
 """
 
 
-def test_how_a_child_ended_is_noted_by_whoever_waits_for_it(tmp_path: Path) -> None:
+def test_the_parent_that_waits_for_a_child_notes_its_end(tmp_path: Path) -> None:
     """Started by subprocess, or by multiprocessing in each of its ways; one that is only stopped has not ended."""
     notes, script = tmp_path / "notes", tmp_path / "children.py"
     notes.touch()
@@ -118,7 +118,7 @@ def test_how_a_child_ended_is_noted_by_whoever_waits_for_it(tmp_path: Path) -> N
     assert times == sorted(times)
 
 
-def test_a_note_of_an_end_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_note_is_ignored(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.write_text(
         "child 7 -9 100 node1 b00t\nchild 8 -9 100 node2\nchild 8 -9 100\nchild 8 -9\nchild 9 -9 later x y\n"
@@ -137,12 +137,12 @@ assert pickle.loads(pickle.dumps(here)) is here is posix.waitpid
 """
 
 
-def test_waitpid_looks_and_pickles_as_without_ours() -> None:
+def test_waitpid_looks_and_pickles_like_the_original() -> None:
     without, with_ours = python(WAITPID), python(WAITPID, INTERPRETER)
     assert (with_ours.stdout, with_ours.stderr) == (without.stdout, "")
     assert without.stdout.startswith("posix waitpid waitpid ")
 
 
-def test_where_nobody_reads_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_without_a_reader(tmp_path: Path) -> None:
     assert python("print('fine')", INTERPRETER, notes=tmp_path / "notes").stdout == "fine\n"
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Who holds a node's lock file is the node's agent; it is free again when the holder is gone, however it went."""
+"""The lock of a node's agent: one process holds it, and it is free when that process has ended."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ sys.stdin.read()
 """
 
 
-def test_one_holds_it(tmp_path: Path) -> None:
+def test_only_one_process_holds_the_lock(tmp_path: Path) -> None:
     held = take_lock(tmp_path / "lock")
     assert held is not None
     assert take_lock(tmp_path / "lock") is None
@@ -29,7 +29,7 @@ def test_one_holds_it(tmp_path: Path) -> None:
     os.close(again)
 
 
-def test_it_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
+def test_the_lock_is_free_after_its_holder_was_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -42,7 +42,7 @@ def test_it_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
     os.close(held)
 
 
-def test_a_child_that_inherits_it_holds_it_after_its_parent_has_closed_it(tmp_path: Path) -> None:
+def test_an_inheriting_child_keeps_the_lock(tmp_path: Path) -> None:
     held = take_lock(tmp_path / "lock")
     assert held is not None
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(held,)) as child:
@@ -56,7 +56,7 @@ def test_a_child_that_inherits_it_holds_it_after_its_parent_has_closed_it(tmp_pa
     os.close(free)
 
 
-def test_a_lock_that_was_removed_is_another_file(tmp_path: Path) -> None:
+def test_a_removed_lock_file_is_not_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = take_lock(path)
     assert first is not None
@@ -64,20 +64,20 @@ def test_a_lock_that_was_removed_is_another_file(tmp_path: Path) -> None:
     assert not path.exists()
     second = take_lock(path)
     assert second is not None
-    remove_lock(path, first)  # not its own any more
+    remove_lock(path, first)  # no longer the lock file
     assert path.exists()
     os.close(first)
     os.close(second)
 
 
-def test_a_link_that_somebody_planted_is_not_followed(tmp_path: Path) -> None:
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic"):
         take_lock(tmp_path / "lock")
     assert not (tmp_path / "victim").exists()
 
 
-def test_its_name_holds_user_job_and_attempt(tmp_path: Path) -> None:
+def test_the_name_contains_user_job_and_attempt(tmp_path: Path) -> None:
     name = job_name(tmp_path / "a", attempt=2)
     assert name.startswith(f"traincope-{os.getuid()}-")
     assert name.endswith("-002")

@@ -1,4 +1,6 @@
-"""Run directories that are empty, half-written, damaged or of another version: a sentence, or the rest."""
+"""Run directories that are empty, incomplete, damaged or of another version: an error sentence, or the readable
+rest.
+"""
 
 import json
 import re
@@ -16,13 +18,15 @@ from traincope.store import read_run
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of two ranks: one recorded here, the other its copy under another number."""
+    """A run of two ranks: one recorded here, the other a copy of it with another number."""
     path = tmp_path / "runs" / "job"
     with traincope.run(path) as recording:
         for _ in range(3):
             recording.step()
             with traincope.span("work"):
                 pass
+    for collected in path.rglob("thread-*.seg"):  # another test's garbage was collected on another thread
+        collected.unlink()
     first, second = path / "attempt-000" / "rank-00000", path / "attempt-000" / "rank-00001"
     shutil.copytree(first, second)
     edit(second / "rank.json", rank=1)
@@ -38,14 +42,14 @@ def rank(run: Path, number: int) -> Path:
     return run / "attempt-000" / f"rank-{number:05d}"
 
 
-def test_a_whole_run_has_no_problems(run: Path) -> None:
+def test_a_complete_run_has_no_problems(run: Path) -> None:
     records = read_run(run)
     assert [r.rank for r in records.ranks] == [0, 1]
     assert (records.missing, records.problems) == ((), ())
     assert [r.problems for r in records.ranks] == [(), ()]
 
 
-def test_the_parent_of_one_run_will_do(run: Path) -> None:
+def test_the_parent_of_one_run_is_accepted(run: Path) -> None:
     assert read_run(run.parent).path == run
 
 
@@ -63,11 +67,11 @@ def test_a_parent_of_several_runs_asks_which(run: Path) -> None:
         (lambda run: shutil.rmtree(run / "attempt-000"), EmptyRunError, "no rank has recorded anything yet"),
         (lambda run: edit(run / "run.json", version=99), VersionError, "was written in format 99"),
         (lambda run: (run / "run.json").write_text("{"), RunDirectoryError, "cannot be read"),
-        (lambda run: (run / "run.json").write_text("[]"), RunDirectoryError, "holds no JSON object"),
-        (lambda run: edit(run / "run.json", world_size=None), RunDirectoryError, "lacks or garbles"),
+        (lambda run: (run / "run.json").write_text("[]"), RunDirectoryError, "does not hold a JSON object"),
+        (lambda run: edit(run / "run.json", world_size=None), RunDirectoryError, "has a missing or damaged value"),
     ],
 )
-def test_what_cannot_be_opened_says_why(
+def test_an_unreadable_run_says_why(
     run: Path, damage: Callable[[Path], object], error: type[Exception], message: str
 ) -> None:
     damage(run)
@@ -75,14 +79,14 @@ def test_what_cannot_be_opened_says_why(
         read_run(run)
 
 
-def test_a_rank_that_left_nothing_is_missing(run: Path) -> None:
+def test_a_rank_without_records_is_missing(run: Path) -> None:
     shutil.rmtree(rank(run, 1))
     records = read_run(run)
     assert records.missing == (1,)
     assert [r.rank for r in records.ranks] == [0]
 
 
-def test_a_rank_without_its_card_is_named_and_the_others_open(run: Path) -> None:
+def test_a_rank_without_manifest_is_named_and_the_others_open(run: Path) -> None:
     (rank(run, 1) / "rank.json").write_text('{"rank": 1')
     records = read_run(run)
     assert records.missing == (1,)
@@ -90,7 +94,7 @@ def test_a_rank_without_its_card_is_named_and_the_others_open(run: Path) -> None
 
 
 @pytest.mark.parametrize("capacity", ["1e99999", "[1]", "null", '"x"', "1.5", "[" * 3000])
-def test_a_capacity_that_is_no_number_is_named_and_costs_only_its_segment(run: Path, capacity: str) -> None:
+def test_an_invalid_capacity_affects_only_its_segment(run: Path, capacity: str) -> None:
     path = rank(run, 1) / "main-00000.seg"
     raw = path.read_bytes()
     magic, header = raw[:8], f'{{"version": 2, "record_bytes": 56, "capacity": {capacity}}}'.encode()
@@ -100,8 +104,8 @@ def test_a_capacity_that_is_no_number_is_named_and_costs_only_its_segment(run: P
     assert "main-00000.seg has a damaged header" in damaged.problems[0]
 
 
-def test_segments_are_in_the_order_they_were_begun_also_where_their_number_grows_a_digit(run: Path) -> None:
-    """100000 comes before 99999 in a dictionary; so does attempt 1000 before 999."""
+def test_segments_sort_by_number(run: Path) -> None:
+    """100000 sorts before 99999 as text, and attempt 1000 before 999."""
     first = rank(run, 0) / "main-00000.seg"
     for number in (99999, 100000):
         shutil.copy(first, first.with_name(f"main-{number}.seg"))
@@ -114,7 +118,7 @@ def test_segments_are_in_the_order_they_were_begun_also_where_their_number_grows
 
 
 @pytest.mark.parametrize("cut", [1, RECORD_BYTES - 1, 3 * RECORD_BYTES + 7])
-def test_a_truncated_segment_costs_only_its_tail(run: Path, cut: int) -> None:
+def test_a_truncated_segment_loses_only_its_tail(run: Path, cut: int) -> None:
     path = rank(run, 1) / "main-00000.seg"
     whole = len(read_run(run).ranks[1].thread("main"))
     data = path.read_bytes()
@@ -124,16 +128,16 @@ def test_a_truncated_segment_costs_only_its_tail(run: Path, cut: int) -> None:
     assert "is cut off in the middle of a record" in damaged.problems[0]
 
 
-def test_a_segment_without_header_is_named_and_costs_only_itself(run: Path) -> None:
+def test_a_segment_without_header_affects_only_itself(run: Path) -> None:
     (rank(run, 1) / "main-00000.seg").write_bytes(b"\0" * 5000)
     records = read_run(run)
     assert records.ranks[1].segments == ()
-    assert "is no traincope segment" in records.ranks[1].problems[0]
+    assert "is not a traincope segment" in records.ranks[1].problems[0]
     assert len(records.ranks[0].thread("main")) > 0
     assert len(records.ranks[1].thread("main")) == 0
 
 
-def test_a_segment_of_another_format_is_not_guessed_at(run: Path) -> None:
+def test_a_segment_of_another_format_is_refused(run: Path) -> None:
     path = rank(run, 1) / "main-00000.seg"
     path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 9'))
     with pytest.raises(VersionError, match="is of format 9, this traincope reads format 2"):
@@ -149,7 +153,7 @@ def test_a_names_file_cut_in_a_line_keeps_the_lines_before(run: Path) -> None:
     assert first.name(int(span["name"])).startswith("<name ")
 
 
-def test_a_run_of_no_records_says_so(run: Path) -> None:
+def test_a_run_without_records_says_so(run: Path) -> None:
     for number in (0, 1):
         for path in rank(run, number).glob("*.seg"):
             path.unlink()
@@ -158,14 +162,14 @@ def test_a_run_of_no_records_says_so(run: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", ["null", '"x"', "[-1]", "[true]", "17"])
-def test_a_garbled_group_keeps_its_place_and_loses_its_members(run: Path, ranks: str) -> None:
+def test_a_damaged_group_keeps_its_number_without_members(run: Path, ranks: str) -> None:
     (rank(run, 0) / "groups.jsonl").write_text(f'[0, {{"key": "0", "axis": "dp", "rule": "mesh", "ranks": {ranks}}}]\n')
     (group,) = read_run(run).ranks[0].groups
     assert (group.number, group.axis, group.ranks) == (0, "dp", ())
 
 
 @pytest.mark.parametrize("number", [0, 7, 1e300])
-def test_a_card_of_another_rank_is_not_believed(run: Path, number: float) -> None:
+def test_a_manifest_of_another_rank_is_refused(run: Path, number: float) -> None:
     edit(rank(run, 1) / "rank.json", rank=number)
     records = read_run(run)
     assert records.missing == (1,)
@@ -173,8 +177,8 @@ def test_a_card_of_another_rank_is_not_believed(run: Path, number: float) -> Non
 
 
 @pytest.mark.parametrize("name", ["bar.seg", "main-x.seg", "-00000.seg"])
-def test_a_stray_file_is_named_and_costs_nothing(run: Path, name: str) -> None:
+def test_a_stray_file_is_named_and_ignored(run: Path, name: str) -> None:
     (rank(run, 0) / name).write_bytes(b"stray")
     (first, _) = read_run(run).ranks
-    assert f"{name} is not named as a segment is" in first.problems[0]
+    assert f"{name} does not have the name of a segment" in first.problems[0]
     assert len(first.thread("main")) > 0

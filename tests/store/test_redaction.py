@@ -1,4 +1,4 @@
-"""A redacted run says the same in numbers and nothing in names."""
+"""Redacted runs keep all numbers and no names."""
 
 import gc
 import json
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import traincope
-from traincope.cli.worker import settings
+from traincope.cli.launch.worker import settings
 from traincope.engine.config import Config
 from traincope.errors import UsageError
 from traincope.report import to_document
@@ -39,7 +39,7 @@ PLANTS = (
     "plant-level",
     "plant-error",
 )
-"""Texts wherever a training, or whoever has the directory, can put one."""
+"""Texts at every place where a training or a user can put one."""
 
 
 def record(path: Path) -> None:
@@ -74,17 +74,17 @@ def plants_in(path: Path) -> set[str]:
     return {plant for plant in PLANTS if any(plant.encode() in text for text in texts)}
 
 
-def test_no_name_is_left(tmp_path: Path) -> None:
+def test_no_name_remains(tmp_path: Path) -> None:
     record(tmp_path / "run")
     redact(tmp_path / "run", tmp_path / "shown")
-    assert plants_in(tmp_path / "run") == {*PLANTS} - {"plant-failing-value"}  # which even the original lacks
+    assert plants_in(tmp_path / "run") == {*PLANTS} - {"plant-failing-value"}  # which the original lacks too
     assert plants_in(tmp_path / "shown") == set()
     host = Path("/proc/sys/kernel/hostname").read_text().strip()
     cards = [path.read_bytes() for path in (tmp_path / "shown").rglob("*") if path.is_file()]
     assert not any(f'"{host}"'.encode() in content for content in cards)
 
 
-def test_numbers_types_and_what_the_field_calls_its_axes_stay(tmp_path: Path) -> None:
+def test_numbers_types_and_standard_axes_stay(tmp_path: Path) -> None:
     record(tmp_path / "run")
     redact(tmp_path / "run", tmp_path / "shown")
     before, after = read_run(tmp_path / "run"), read_run(tmp_path / "shown")
@@ -94,15 +94,15 @@ def test_numbers_types_and_what_the_field_calls_its_axes_stay(tmp_path: Path) ->
     assert after.ranks[0].info.probes["run._log"] == "failed 3 times: ValueError"
     assert (after.info.settings["tokens_per_step"], list(after.info.settings["peak_flops"].values())) == (64, [1e12])
     assert after.launcher == before.launcher
-    details = [told for told in after.ranks[0].details.values() if 79 in told.values()]
+    details = [values for values in after.ranks[0].details.values() if 79 in values.values()]
     assert len(details) == 3
 
 
-def test_what_utilization_follows_from_stays(tmp_path: Path) -> None:
-    told = {name: 7 for name, value in settings(Config()).items() if not isinstance(value, dict)}
-    del told["experts"]
+def test_inputs_of_utilization_stay(tmp_path: Path) -> None:
+    values = {name: 7 for name, value in settings(Config()).items() if not isinstance(value, dict)}
+    del values["experts"]
     with traincope.run(tmp_path / "run") as run:
-        run.describe(**told, peak_flops=7, model_flops_per_step=7)
+        run.describe(**values, peak_flops=7, model_flops_per_step=7)
         run.log(step_tokens=1.0, step_squared_lengths=1.0)
     redact(tmp_path / "run", tmp_path / "shown")
     before, after = read_run(tmp_path / "run"), read_run(tmp_path / "shown")
@@ -110,8 +110,8 @@ def test_what_utilization_follows_from_stays(tmp_path: Path) -> None:
     assert {"step_tokens", "step_squared_lengths"} <= set(after.ranks[0].names)
 
 
-def test_what_traincope_itself_names_stays(tmp_path: Path) -> None:
-    """Of a training that names nothing, every name but those of classes."""
+def test_names_of_traincope_stay(tmp_path: Path) -> None:
+    """A training without its own names: every name except those of classes."""
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
     with traincope.run(tmp_path / "run") as run:
@@ -128,8 +128,8 @@ def test_what_traincope_itself_names_stays(tmp_path: Path) -> None:
     redact(tmp_path / "run", tmp_path / "shown")
     (before,), (after,) = read_run(tmp_path / "run").ranks, read_run(tmp_path / "shown").ranks
     used = {int(number) for thread in before.threads for number in before.thread(thread)["name"]}
-    gone = {before.name(number) for number in used if before.name(number) != after.name(number)}
-    assert gone == {"Linear", "SGD"}
+    changed = {before.name(number) for number in used if before.name(number) != after.name(number)}
+    assert changed == {"Linear", "SGD"}
     assert len(used) > 10
 
 
@@ -143,7 +143,7 @@ def test_every_number_stays(tmp_path: Path, sample: Path) -> None:
     assert [finding["kind"] for finding in after["verdict"]] == [finding["kind"] for finding in before["verdict"]]
 
 
-def test_what_experts_got_stays(tmp_path: Path) -> None:
+def test_expert_loads_stay(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run") as run:
         run.log(**{"expert_tokens[2.1]": 30, "expert_tokens[2.0]": 10, "expert_padding": 8, "expert_dropped": 4})
         run.step()
@@ -153,7 +153,7 @@ def test_what_experts_got_stays(tmp_path: Path) -> None:
     assert (loads.layers[0].tokens, loads.padding, loads.dropped) == ((10, 30), 8, 4)
 
 
-def test_what_the_recorder_says_of_an_end_stays(tmp_path: Path) -> None:
+def test_the_recorded_ending_stays(tmp_path: Path) -> None:
     def fail() -> None:
         with traincope.run(tmp_path / "run") as run:
             run.step()
@@ -168,13 +168,13 @@ def test_what_the_recorder_says_of_an_end_stays(tmp_path: Path) -> None:
     assert "test_redaction" not in str(fault)
 
 
-def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_an_existing_target_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "run")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         redact(tmp_path / "run", tmp_path)
 
 
-def test_of_the_device_the_name_stays_and_the_uuid_does_not(tmp_path: Path) -> None:
+def test_the_devices_name_stays_without_its_uuid(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES[0], tmp_path / "run")
     for path in (tmp_path / "run").glob("attempt-*/rank-*/rank.json"):
         card = json.loads(path.read_text())

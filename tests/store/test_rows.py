@@ -1,4 +1,4 @@
-"""Ledger rows: whole lines, whatever a kill left of the last."""
+"""Ledger rows: complete lines, and an incomplete last line after a kill."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ FIRST = Row(
 SECOND = replace(FIRST, step=8, anomalous=True)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_rows_are_read_back(tmp_path: Path) -> None:
     append_rows(tmp_path, [FIRST])
     append_rows(tmp_path, [SECOND])
     assert read_rows(tmp_path, rank=3) == (FIRST, SECOND)
@@ -28,11 +28,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_without_an_agent_there_are_none(tmp_path: Path) -> None:
+def test_without_an_agent_there_are_no_rows(tmp_path: Path) -> None:
     assert read_rows(tmp_path, rank=0) == ()
 
 
-def test_a_torn_line_is_no_row_and_is_cut_off_by_who_goes_on(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_ignored_and_removed_by_the_next_writer(tmp_path: Path) -> None:
     append_rows(tmp_path, [FIRST, SECOND])
     whole = (tmp_path / ROWS_FILE).read_bytes()
     for cut in range(1, len(whole) // 2):
@@ -42,13 +42,13 @@ def test_a_torn_line_is_no_row_and_is_cut_off_by_who_goes_on(tmp_path: Path) -> 
     assert (tmp_path / ROWS_FILE).read_bytes() == whole
 
 
-def test_a_file_of_one_torn_line_begins_anew(tmp_path: Path) -> None:
+def test_a_file_of_one_incomplete_line_starts_again(tmp_path: Path) -> None:
     (tmp_path / ROWS_FILE).write_bytes(b"[7,17")
     append_rows(tmp_path, [FIRST])
     assert read_rows(tmp_path, rank=3) == (FIRST,)
 
 
-def test_a_row_written_twice_counts_once_and_garbage_is_left_out(tmp_path: Path) -> None:
+def test_duplicates_count_once_and_invalid_lines_are_left_out(tmp_path: Path) -> None:
     append_rows(tmp_path, [SECOND, FIRST])
     with (tmp_path / ROWS_FILE).open("ab") as file:
         file.write(b'\n{}\n[1]\n\xff\n[1,2,3,4,"0",{}]\n[1,2,3,4,0,{"forward":"60"}]\n[1,2,3,4,0,[5]]\n')

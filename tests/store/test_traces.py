@@ -1,4 +1,4 @@
-"""A trace comes back from its file as it was; a damaged file is refused in words, never a traceback."""
+"""Traces are read back unchanged; a damaged file is refused with a sentence, never a traceback."""
 
 import json
 from dataclasses import fields
@@ -32,7 +32,7 @@ def same(first: Trace, second: Trace) -> bool:
 
 
 def refused(file: Path) -> bool:
-    """Whether it is, in a sentence that names it."""
+    """Refused with a sentence that names the file."""
     try:
         read_trace(file)
     except RunDirectoryError as error:
@@ -46,7 +46,7 @@ def test_a_trace_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["trace-000.npz"]
 
 
-def test_a_trace_without_events_is_one_too(tmp_path: Path) -> None:
+def test_a_trace_without_events_is_valid(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace-000.npz", trace())
     assert len(read_trace(tmp_path / "trace-000.npz")) == 0
 
@@ -71,7 +71,7 @@ def test_an_event_costs_few_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "trace-000.npz").stat().st_size / 20_000 < 12
 
 
-def test_a_damaged_file_is_refused_in_words_wherever_the_damage_is(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_wherever_the_damage_is(tmp_path: Path) -> None:
     file = tmp_path / "trace-000.npz"
     write_trace(file, TRACE)
     whole = file.read_bytes()
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_refused_in_words_wherever_the_damage_is(tmp_path: Pat
             assert refused(file) or same(read_trace(file), TRACE)
 
 
-def test_a_layout_of_tomorrow_is_refused(tmp_path: Path) -> None:
+def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "trace-000.npz"
     write_trace(file, TRACE)
     columns = dict(np.load(file))
@@ -99,7 +99,7 @@ def test_a_position_beyond_its_list_is_damage(column: str, tmp_path: Path) -> No
     columns = dict(np.load(file))
     columns[column][0] = 9
     np.savez_compressed(file, **columns)
-    with pytest.raises(RunDirectoryError, match=f"a {column} that it does not list"):
+    with pytest.raises(RunDirectoryError, match=f"a {column} outside its list"):
         read_trace(file)
 
 

@@ -1,4 +1,4 @@
-"""Runs made by hand: rows of records as one would write them on paper, times in ns.
+"""Runs written by hand: rows of records with times in ns.
 
     run(
         rank(0, step(0, 0, 100), phase(Phase.FORWARD, 10, 60)),
@@ -9,7 +9,7 @@ Without `clock` rows the common axis is the monotonic clock itself.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
-from traincope.store.cards import RankInfo, RunInfo
+from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.timeline import Timeline, build_timeline
 from traincope.topology import Group, Host, RankCoord
 
@@ -105,24 +105,22 @@ def message(
     num_bytes: int = 0,
     flags: int = 0,
 ) -> Row:
-    """A send to, or a recv from, the rank `peer`."""
-    return Row(
-        kind=Kind.COLLECTIVE,
-        start_ns=start_ns,
-        end_ns=end_ns,
+    """Build a send to the rank `peer`, or a recv from it."""
+    row = collective(
+        start_ns,
+        end_ns,
         name=name,
         group=group,
         sequence=sequence,
-        peer=peer,
-        tag=tag,
-        step=at,
-        value=num_bytes,
+        at=at,
+        num_bytes=num_bytes,
         flags=flags | Flag.POINT_TO_POINT,
     )
+    return replace(row, peer=peer, tag=tag)
 
 
 def stall(of: Row, start_ns: int, end_ns: int) -> Row:
-    """The training thread stood still for the collective `of`."""
+    """Build a stall of the training thread for the collective `of`."""
     return Row(
         kind=Kind.STALL,
         start_ns=start_ns,
@@ -143,7 +141,7 @@ def clock(monotonic_ns: int, wall_ns: int) -> Row:
 
 
 def group(axis: str, *ranks: int, key: str | None = None) -> Group:
-    """`rank()` numbers groups in the order they are given."""
+    """Build a group. `rank()` numbers groups in the given order."""
     return Group(number=0, key=key or f"{axis}:{ranks}", axis=axis, rule="mesh", ranks=ranks)
 
 
@@ -157,7 +155,7 @@ def rank(
     problems: Sequence[str] = (),
     first_name: str | None = None,
 ) -> RankRecords:
-    """`first_name` shifts the numbers of the names, which are each rank's own."""
+    """Build the records of a rank. `first_name` shifts the numbers of its names."""
     names = [] if first_name is None else [first_name]
     threads = dict.fromkeys(row.thread for row in rows)
     return RankRecords(

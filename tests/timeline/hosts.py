@@ -1,4 +1,4 @@
-"""A recorded run of one host, as if some of its ranks had been on another whose clock is known."""
+"""Changes to a recorded run of one host that put some ranks on another host with a known clock."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -12,7 +12,7 @@ from traincope.topology import Host
 
 
 def moved(run: RunRecords, ranks: Collection[int], *, ahead_ns: int, drift: float, wall_ahead_ns: int) -> RunRecords:
-    """These ranks' monotonic clock is so much ahead and faster, their wall clock so much ahead."""
+    """Set these ranks' monotonic clock ahead and faster, and their wall clock ahead."""
     others = [
         _moved(rank, ahead_ns=ahead_ns, drift=drift, wall_ahead_ns=wall_ahead_ns) if rank.rank in ranks else rank
         for rank in run.ranks

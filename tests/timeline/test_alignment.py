@@ -1,4 +1,4 @@
-"""Hosts that met are put on one axis by what they sent each other, directly or over others."""
+"""Alignment of hosts by their shared collectives, directly or through other hosts."""
 
 from dataclasses import replace
 
@@ -12,29 +12,31 @@ from traincope.timeline import RankClock, build_timeline, error_between_ns
 DAY = 86_400_000_000_000
 MS = 1_000_000
 ROUNDED = 200
-"""What 1,000 ppm are in the time between the start and the end of a collective here."""
+"""Drift of 1,000 ppm between the start and the end of a collective here."""
 WORLD = group("world", 0, 1)
 
 
 def shifted(by_ns: int, *rows: Row) -> list[Row]:
-    """The same on a clock that is so much ahead."""
+    """Move the row to a clock that is `by_ns` ahead."""
     return [replace(row, start_ns=row.start_ns + by_ns, end_ns=row.end_ns + by_ns) for row in rows]
 
 
-def met(start_ns: int, end_ns: int, *, name: str = "all_reduce", sequence: int = 0, num_bytes: int = 4) -> Row:
+def shared_collective(
+    start_ns: int, end_ns: int, *, name: str = "all_reduce", sequence: int = 0, num_bytes: int = 4
+) -> Row:
     return collective(start_ns, end_ns, name=name, sequence=sequence, num_bytes=num_bytes)
 
 
 def pair(first: list[Row], second: list[Row], *, behind_ns: int = 0) -> tuple[RankClock, ...]:
-    """Clocks of two ranks on two hosts, the second's wall clock `behind_ns` behind."""
-    one = rank(0, clock(0, DAY), *first, groups=[WORLD], boot_id="a")
+    """Return the clocks of two ranks on two hosts. The second's wall clock is `behind_ns` behind."""
+    first_rank = rank(0, clock(0, DAY), *first, groups=[WORLD], boot_id="a")
     other = rank(1, clock(0, DAY - behind_ns), *second, groups=[WORLD], boot_id="b")
-    return timeline(one, other).clocks
+    return timeline(first_rank, other).clocks
 
 
-def test_an_all_reduce_says_that_each_ended_after_the_other_began() -> None:
-    """On clocks that agree: ends 100 us after the common start bound the error by 100 us, for 250 ns of bending."""
-    rows = [met(0, MS // 10)]
+def test_an_all_reduce_ends_on_each_rank_after_it_begins_on_the_other() -> None:
+    """Clocks agree: ends 100 us after the common start bound the error by 100 us + 250 ns of bending."""
+    rows = [shared_collective(0, MS // 10)]
     clocks = pair(rows, rows)
     assert [clock.source for clock in clocks] == ["same host", "messages"]
     assert clocks[0].bound_ns == 0
@@ -42,20 +44,20 @@ def test_an_all_reduce_says_that_each_ended_after_the_other_began() -> None:
 
 
 @pytest.mark.parametrize("behind_ns", [0, 3_000 * MS])
-def test_the_first_hosts_wall_clock_is_the_axis_however_wrong_the_others(behind_ns: int) -> None:
-    clocks = pair([met(0, MS // 10)], [met(0, MS // 10)], behind_ns=behind_ns)
+def test_the_first_hosts_wall_clock_is_the_axis(behind_ns: int) -> None:
+    clocks = pair([shared_collective(0, MS // 10)], [shared_collective(0, MS // 10)], behind_ns=behind_ns)
     assert [clock.offset_ns for clock in clocks] == pytest.approx([DAY, DAY], abs=ROUNDED)
 
 
 def test_a_late_rank_loosens_the_bound_on_one_side_only() -> None:
-    """The second begins 900 us late and both end 100 us later: between -1 ms and +100 us."""
-    clocks = pair([met(0, MS)], [met(9 * MS // 10, MS)])
+    """The second begins 900 us late and both end 100 us later: the offset is between -1 ms and +100 us."""
+    clocks = pair([shared_collective(0, MS)], [shared_collective(9 * MS // 10, MS)])
     assert clocks[1].offset_ns == pytest.approx(DAY - 450_000, abs=ROUNDED)
     assert clocks[1].bounds_ns(np.array([DAY])) == pytest.approx([550_000], rel=0.01)
 
 
-def test_a_message_there_and_one_back_are_an_exchange() -> None:
-    """Sent at 0, there by 300 us; sent back at 300 us, here by 400 us: between -100 us and +300 us."""
+def test_messages_in_both_directions_bound_the_offset() -> None:
+    """Sent at 0, received by 300 us; sent back at 300 us, received by 400 us: between -100 us and +300 us."""
     first = [message("send", 0, 10, peer=1, num_bytes=4), message("recv", 10, 400_000, peer=1, num_bytes=4)]
     second = [message("recv", 0, 300_000, peer=0, num_bytes=4), message("send", 300_000, 300_010, peer=0, num_bytes=4)]
     clocks = pair(first, second)
@@ -67,28 +69,31 @@ def test_a_message_there_and_one_back_are_an_exchange() -> None:
     "rows",
     [
         [],
-        [met(0, MS, name="broadcast")],
-        [met(0, MS, name="all_to_all")],
-        [met(0, MS, num_bytes=0)],
+        [shared_collective(0, MS, name="broadcast")],
+        [shared_collective(0, MS, name="all_to_all")],
+        [shared_collective(0, MS, num_bytes=0)],
         [message("send", 0, 10, peer=1, num_bytes=4)],
     ],
     ids=["nothing", "from the root alone", "perhaps nothing", "no bytes", "only there"],
 )
-def test_what_may_not_have_waited_for_the_other_side_is_no_evidence(rows: list[Row]) -> None:
+def test_operations_that_may_not_wait_for_the_other_side_are_not_evidence(rows: list[Row]) -> None:
     answers = [message("recv", 0, 9, peer=0, num_bytes=4)] if rows and rows[0].name == "send" else rows
     clocks = pair(rows, answers)
     assert [(clock.bound_ns, clock.source) for clock in clocks] == [(0, "same host"), (None, "wall clocks")]
 
 
-def test_what_cannot_be_one_collective_is_no_evidence() -> None:
-    """A barrier here and an all-reduce there; and one of which the first rank has two parts."""
-    clocks = pair([met(0, MS, name="barrier")], [met(0, MS)])
+def test_inconsistent_instances_are_not_evidence() -> None:
+    """A barrier on one rank and an all-reduce on the other; and one of which the first rank has two parts."""
+    clocks = pair([shared_collective(0, MS, name="barrier")], [shared_collective(0, MS)])
     assert (clocks[1].bound_ns, clocks[1].source) == (None, "wall clocks")
-    assert pair([met(0, MS), met(2 * MS, 3 * MS)], [met(0, MS)])[1].bound_ns is None
+    assert (
+        pair([shared_collective(0, MS), shared_collective(2 * MS, 3 * MS)], [shared_collective(0, MS)])[1].bound_ns
+        is None
+    )
 
 
-def test_a_barrier_carries_nothing_and_is_evidence() -> None:
-    rows = [met(0, MS // 10, name="barrier", num_bytes=0)]
+def test_a_barrier_without_bytes_is_evidence() -> None:
+    rows = [shared_collective(0, MS // 10, name="barrier", num_bytes=0)]
     assert pair(rows, rows)[1].bound_ns is not None
 
 
@@ -101,18 +106,18 @@ def test_a_barrier_carries_nothing_and_is_evidence() -> None:
         ({"torch": "2.13.0+rocm6.4"}, False),
     ],
 )
-def test_on_gpus_an_end_that_the_host_saw_is_no_evidence(versions: dict[str, str], known: bool) -> None:
-    ranks = [rank(number, met(0, MS), groups=[WORLD], boot_id=str(number)) for number in (0, 1)]
-    made = run(*ranks)
-    made.info.versions.clear()
-    made.info.versions.update(versions)
-    assert (build_timeline(made).clocks[1].bound_ns is not None) is known
+def test_ends_seen_by_the_host_are_not_evidence_on_gpus(versions: dict[str, str], known: bool) -> None:
+    ranks = [rank(number, shared_collective(0, MS), groups=[WORLD], boot_id=str(number)) for number in (0, 1)]
+    recorded = run(*ranks)
+    recorded.info.versions.clear()
+    recorded.info.versions.update(versions)
+    assert (build_timeline(recorded).clocks[1].bound_ns is not None) is known
 
 
 def chain() -> list[RankRecords]:
-    """Three hosts, of which the second met both others: 100 us with the first, 30 us with the third."""
+    """Build three hosts. The second is connected to both others: 100 us to the first, 30 us to the third."""
     to_first, to_third = group("pp", 0, 1), group("pp", 1, 2)
-    near, far = met(0, MS // 10), collective(0, 30_000, name="all_reduce", num_bytes=4)
+    near, far = shared_collective(0, MS // 10), collective(0, 30_000, name="all_reduce", num_bytes=4)
     both = [near, replace(far, group=1)]
     return [
         rank(0, near, groups=[to_first], boot_id="a"),
@@ -121,8 +126,8 @@ def chain() -> list[RankRecords]:
     ]
 
 
-def test_bounds_add_up_along_the_way() -> None:
-    """The third met the first only through the second; between those two the ways to the first add up, too."""
+def test_bounds_add_up_along_a_chain() -> None:
+    """The third is connected to the first only through the second. Errors of both chains add up."""
     clocks = timeline(*chain()).clocks
     assert clocks[2].offset_ns == pytest.approx(-7 * DAY, abs=ROUNDED)
     at = np.array([0])
@@ -133,11 +138,11 @@ def test_bounds_add_up_along_the_way() -> None:
     assert error_between_ns(clocks[:2]) == bounds[1]
 
 
-def test_what_is_reached_over_a_host_that_ended_earlier_is_inside_its_bound() -> None:
-    """The second's clock is 100 ppm fast and met both others for 200 s, then it is gone; the third goes on to 630 s."""
+def test_a_host_connected_through_one_that_ended_earlier_is_within_its_bound() -> None:
+    """The second's clock is 100 ppm fast. It is connected to both others for its 200 s; the third runs to 630 s."""
     ways = group("to first", 0, 1), group("to third", 1, 2)
     seconds, fast = range(200), 1.0001
-    rows = [met(at * 1000 * MS, at * 1000 * MS + MS // 10, sequence=at) for at in seconds]
+    rows = [shared_collective(at * 1000 * MS, at * 1000 * MS + MS // 10, sequence=at) for at in seconds]
     shown = [replace(row, start_ns=round(row.start_ns * fast), end_ns=round(row.end_ns * fast)) for row in rows]
     both = [replace(row, group=to) for row in shown for to in (0, 1)]
     end_ns = 630_000 * MS
@@ -151,37 +156,39 @@ def test_what_is_reached_over_a_host_that_ended_earlier_is_inside_its_bound() ->
     assert bounds is not None
     errors = np.abs(on_axis - [100_000 * MS, end_ns])
     assert (errors < bounds).all()
-    assert (bounds[0] < MS, errors[1] > 30 * MS) == (True, True), "it is this that the bound must tell"
+    assert (bounds[0] < MS, errors[1] > 30 * MS) == (True, True), "the bound must cover this error"
     assert clocks[2].bound_ns == bounds[1]
 
 
-def test_ranks_of_one_host_share_its_way() -> None:
+def test_ranks_of_one_host_share_its_chain() -> None:
     world = group("world", 0, 1, 2)
     hosts = ("a", "b", "b")
-    ranks = [rank(number, met(0, MS // 10), groups=[world], boot_id=host) for number, host in enumerate(hosts)]
+    ranks = [
+        rank(number, shared_collective(0, MS // 10), groups=[world], boot_id=host) for number, host in enumerate(hosts)
+    ]
     _, second, third = timeline(*ranks).clocks
     assert second.bound_ns == third.bound_ns
     assert error_between_ns([second, third]) == 0
 
 
-def test_a_drifting_clock_ends_on_the_axis_too() -> None:
-    """100 ppm fast: after 10 s it shows 1 ms more, and a step that it dates there is dated right."""
+def test_a_drifting_clock_is_on_the_axis_at_its_end() -> None:
+    """The clock is 100 ppm fast: after 10 s it is 1 ms ahead, and its step still has the correct time."""
     at = range(0, 10_001, 1_000)
-    first = [met(ms * MS, ms * MS + 50_000, sequence=ms) for ms in at]
-    second = [met(ms * 1_000_100, ms * 1_000_100 + 50_000, sequence=ms) for ms in at]
-    one = rank(0, *first, step(0, 0, 10_000 * MS), groups=[WORLD], boot_id="a")
+    first = [shared_collective(ms * MS, ms * MS + 50_000, sequence=ms) for ms in at]
+    second = [shared_collective(ms * 1_000_100, ms * 1_000_100 + 50_000, sequence=ms) for ms in at]
+    first_rank = rank(0, *first, step(0, 0, 10_000 * MS), groups=[WORLD], boot_id="a")
     other = rank(1, *second, step(0, 0, 10_000 * 1_000_100), groups=[WORLD], boot_id="b")
-    made = timeline(one, other)
-    assert made.clocks[1].drift_ppm == pytest.approx(-100, abs=1)
-    assert made.ranks[1].steps[0].end_ns == pytest.approx(10_000 * MS, abs=1_000)
-    assert made.clocks[1].bound_ns == pytest.approx(50_000 + 7_500, rel=0.02)
+    recorded = timeline(first_rank, other)
+    assert recorded.clocks[1].drift_ppm == pytest.approx(-100, abs=1)
+    assert recorded.ranks[1].steps[0].end_ns == pytest.approx(10_000 * MS, abs=1_000)
+    assert recorded.clocks[1].bound_ns == pytest.approx(50_000 + 7_500, rel=0.02)
 
 
 @pytest.mark.parametrize("at_ns", [1 << 62, -(1 << 62), DAY // 8])
-def test_nonsense_in_one_record_costs_no_more_than_the_bound(at_ns: int) -> None:
-    """A damaged step, and a damaged collective: what is said is either nothing, or bounded by the time it spans."""
-    rows = [met(0, MS // 10)]
+def test_a_damaged_record_only_widens_the_bound(at_ns: int) -> None:
+    """With a damaged step or collective the clock is unbounded, or its bound covers the damage."""
+    rows = [shared_collective(0, MS // 10)]
     assert pair([*rows, step(0, 0, MS)], [*rows, step(0, at_ns, at_ns + 1)])[1].source == "messages"
-    other = [*rows, met(at_ns, at_ns + MS // 10, sequence=1)]
-    bound_ns = pair([*rows, met(MS, 2 * MS, sequence=1)], other)[1].bound_ns
+    other = [*rows, shared_collective(at_ns, at_ns + MS // 10, sequence=1)]
+    bound_ns = pair([*rows, shared_collective(MS, 2 * MS, sequence=1)], other)[1].bound_ns
     assert bound_ns is None or bound_ns > MS

@@ -1,4 +1,4 @@
-"""When a rank evaluated, whatever lies inside."""
+"""Evaluation times of a rank."""
 
 import numpy as np
 import pytest
@@ -19,31 +19,31 @@ def test_overlapping_evaluations_are_one() -> None:
         phase(Phase.FORWARD, 50, 60),
     )
     last = action("F", 70, 80, stage=0, microbatch=0, of=Phase.EVALUATION)
-    found = evaluations(timeline(rank(0, step(0, 0, 90), first, inside, after, last)).ranks[0])
-    assert (found.starts_ns.tolist(), found.ends_ns.tolist()) == ([10, 70], [50, 80])
+    result = evaluations(timeline(rank(0, step(0, 0, 90), first, inside, after, last)).ranks[0])
+    assert (result.starts_ns.tolist(), result.ends_ns.tolist()) == ([10, 70], [50, 80])
 
 
-def test_one_that_never_ended_lasts_to_the_ranks_last_instant() -> None:
+def test_an_open_evaluation_lasts_to_the_ranks_last_instant() -> None:
     rows = (phase(Phase.EVALUATION, 10, OPEN), phase(Phase.GC, 20, 33))
-    found = evaluations(timeline(rank(0, *rows, ending=None)).ranks[0])
-    assert (found.starts_ns.tolist(), found.ends_ns.tolist()) == ([10], [33])
+    result = evaluations(timeline(rank(0, *rows, ending=None)).ranks[0])
+    assert (result.starts_ns.tolist(), result.ends_ns.tolist()) == ([10], [33])
 
 
-def test_other_threads_evaluate_nothing() -> None:
-    found = evaluations(timeline(rank(0, step(0, 0, 9), phase(Phase.EVALUATION, 1, 5, thread="thread-7"))).ranks[0])
-    assert found.cover(np.array([3])).tolist() == [False]
+def test_evaluations_on_other_threads_do_not_count() -> None:
+    result = evaluations(timeline(rank(0, step(0, 0, 9), phase(Phase.EVALUATION, 1, 5, thread="thread-7"))).ranks[0])
+    assert result.cover(np.array([3])).tolist() == [False]
 
 
-def found_with(*rows: Row) -> list[tuple[int, int]]:
-    """Of two forwards without gradients, from 10 to 20 and from 40 to 50, and these."""
+def covered_by(*rows: Row) -> list[tuple[int, int]]:
+    """Return the evaluated instants of two forwards without gradients, at [10, 20) and [40, 50), and these rows."""
     forwards = phase(Phase.EVALUATION, 10, 20), phase(Phase.EVALUATION, 40, 50)
     of = evaluations(timeline(rank(0, *sorted((*forwards, *rows), key=lambda row: row.start_ns))).ranks[0])
     return list(zip(of.starts_ns.tolist(), of.ends_ns.tolist(), strict=True))
 
 
-def test_what_lies_between_two_forwards_of_an_evaluation_is_evaluation() -> None:
+def test_time_between_two_forwards_of_an_evaluation_is_evaluation() -> None:
     fetched, cleaned = phase(Phase.DATA_WAIT, 22, 35), phase(Phase.GC, 36, 37)
-    assert found_with(step(0, 0, 90), fetched, cleaned) == [(10, 50)]
+    assert covered_by(step(0, 0, 90), fetched, cleaned) == [(10, 50)]
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_what_lies_between_two_forwards_of_an_evaluation_is_evaluation() -> None
         step(1, 30, 90),
     ],
 )
-def test_two_forwards_with_training_or_a_steps_border_between_them_are_two_evaluations(row: Row) -> None:
-    assert found_with(row) == [(10, 20), (40, 50)]
+def test_training_or_a_step_border_separates_two_evaluations(row: Row) -> None:
+    assert covered_by(row) == [(10, 20), (40, 50)]
 
 
 @given(drawn=st.lists(spans, max_size=6), trained=st.lists(spans, max_size=3))
-def test_an_instant_is_covered_when_one_is_open_or_no_training_is_near_between_two(
+def test_random_instants_are_covered_as_the_definition_requires(
     drawn: list[tuple[int, int]], trained: list[tuple[int, int]]
 ) -> None:
     rows = [phase(Phase.EVALUATION, *span) for span in drawn] + [phase(Phase.FORWARD, *span) for span in trained]

@@ -1,4 +1,4 @@
-"""Kernel traces made by hand: rows as one would write them on paper, times in ns."""
+"""Kernel traces written by hand: rows with times in ns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from traincope.store.traces import Lane, Trace, TraceInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One event; a GPU's lane is (its number, its stream), a host's (process, thread)."""
+    """One event. A GPU's lane is (number, stream), a host's (process, thread)."""
 
     category: str
     name: str
@@ -27,7 +27,7 @@ class Row:
 def kernel(
     name: str, start_ns: int, end_ns: int, *, gpu: str = "0", stream: str = "7", launch: str | None = None, of: int = 0
 ) -> Row:
-    """`of`: the correlation of what launched it."""
+    """Build a kernel. `of` is the correlation of its launch."""
     return Row(
         category="kernel",
         name=name,
@@ -45,7 +45,7 @@ def copy(start_ns: int, end_ns: int, *, gpu: str = "0") -> Row:
 
 
 def launch(at_ns: int, correlation: int, *, thread: str = "1") -> Row:
-    """Of 1 ns."""
+    """Build a launch of 1 ns."""
     return Row(
         category="cuda_runtime",
         name="cudaLaunchKernel",
@@ -73,7 +73,7 @@ def operator(
 
 
 def trace(*rows: Row, rank: int = 0, step: int | None = None, lost: str | None = None) -> Trace:
-    """Sorted by start, as traces are read."""
+    """Build a trace from rows, sorted by start."""
     ordered = sorted(rows, key=lambda row: row.start_ns)
     lanes = [(row.process, row.thread) for row in ordered]
     return Trace(
@@ -100,6 +100,6 @@ def _distinct(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _codes(values: Sequence[object]) -> np.ndarray:
-    """Numbers in order of first appearance, -1 for None."""
+    """Number the values in order of first appearance, -1 for None."""
     numbers = {value: number for number, value in enumerate(dict.fromkeys(v for v in values if v is not None))}
     return np.array([-1 if value is None else numbers[value] for value in values], dtype=np.int32)

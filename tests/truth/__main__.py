@@ -1,16 +1,16 @@
-"""python -m tests.truth [PART ...]: what is true, beside what traincope says of it, in one table.
+"""python -m tests.truth [PART ...]: known truth and traincope's result in one table.
 
-    workloads   real gloo trainings of known compute, lateness, links, loaders, checkpoints (`workloads.py`)
-    bubble      some of the pipelines of `python -m tests.truth.bubble`
-    clocks      made runs of several hosts, `python -m tests.truth.clocks`
-    published   numbers that papers print, `python -m tests.truth.published`
-    flops       FLOPs counted in some layouts of `python -m tests.truth.flops`
-    what-if     predictions, and what the changed trainings really take (`what_if.py`)
-    diff        two trainings, alike or one with something put into it (`diff.py`)
+    workloads   real gloo trainings of known compute, lateness, links, loaders, checkpoints (`trainings/workloads.py`)
+    bubble      some of the pipelines of `python -m tests.truth.pipelines.bubble`
+    clocks      simulated runs of several hosts, `python -m tests.truth.machines.clocks`
+    published   numbers from papers, `python -m tests.truth.formulas.published`
+    flops       FLOPs counted in some layouts of `python -m tests.truth.formulas.flops`
+    what-if     predictions, compared with the changed trainings (`trainings/what_if.py`)
+    diff        two trainings, equal or with one injected change (`trainings/diff.py`)
 
-All parts without a name. An error of time is a share of a step, and so is `noise`, the machine's own (`weighing.py`).
-Exits with 1 when a row misses. Where others use the machine, root can give the ranks' few instants of work precedence:
-`chrt -f 10 python -m tests.truth`.
+Without a name it runs all parts. An error of time is a share of a step, and so is `noise`, the machine's own
+(`trainings/weighing.py`). Exits with 1 if a row misses. On a busy machine, root can give the ranks' short work
+precedence: `chrt -f 10 python -m tests.truth`.
 """
 
 import os
@@ -24,16 +24,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.distributed.pool import Pool
-from tests.truth import bubble, clocks, flops, published
-from tests.truth.cases import Case, truth
-from tests.truth.diff import diff_rows
-from tests.truth.hosts import make_trial
-from tests.truth.measuring import Measurement, measure
+from tests.distributed.ranks.pool import Pool
+from tests.truth.formulas import flops, published
+from tests.truth.machines import clocks
+from tests.truth.machines.hosts import make_trial
+from tests.truth.pipelines import bubble
+from tests.truth.pipelines.cases import Case, truth
+from tests.truth.pipelines.measuring import Measurement, measure
 from tests.truth.rows import Row
-from tests.truth.weighing import weigh
-from tests.truth.what_if import what_if_rows
-from tests.truth.workloads import WORKLOADS
+from tests.truth.trainings.diff import diff_rows
+from tests.truth.trainings.weighing import measure_workload
+from tests.truth.trainings.what_if import what_if_rows
+from tests.truth.trainings.workloads import WORKLOADS
 from traincope.plan.orders import Shape
 
 STEPS = 6
@@ -46,20 +48,20 @@ def workload_rows() -> Iterator[Row]:
         for pool in pools.values():
             stack.callback(pool.stop)
         for workload in WORKLOADS:
-            weighed = weigh(pools[workload.ranks], workload, Path(directory, workload.name), steps=STEPS)
+            weighed = measure_workload(pools[workload.ranks], workload, Path(directory, workload.name), steps=STEPS)
             if weighed.disturbed:
-                yield _unweighed(workload.name, weighed.noise)
+                yield _disturbed_row(workload.name, weighed.noise)
             yield from weighed.rows()
 
 
-def _unweighed(workload: str, noise: float) -> Row:
-    """A row that neither holds nor misses."""
+def _disturbed_row(workload: str, noise: float) -> Row:
+    """A row without a judgement."""
     return Row(
         part="workloads",
         case=workload,
-        what="times",
+        quantity="times",
         truth="",
-        measured="not weighed: run it where nothing else runs",
+        measured="not judged: run it on an idle machine",
         noise=f"{noise:.0%}",
         weighed=False,
         holds=True,
@@ -84,11 +86,11 @@ def bubble_rows() -> Iterator[Row]:
             yield from _pipeline_rows(case, measure(pool, case, Path(directory, str(number))))
 
 
-def _pipeline_rows(case: Case, found: Measurement) -> Iterator[Row]:
-    expected, shares = truth(case), found.shares
+def _pipeline_rows(case: Case, measurement: Measurement) -> Iterator[Row]:
+    expected, shares = truth(case), measurement.shares
     slow = "even" if case.slow_stage is None else f"slow stage {case.slow_stage}"
     name = f"{case.schedule}, {slow}{', slow link' if case.link else ''}"
-    for what, was, says in (
+    for quantity, known, measured in (
         ("schedule", expected.schedule, shares.schedule),
         ("imbalance", expected.imbalance, shares.imbalance),
         ("transfer", expected.transfer, shares.transfer),
@@ -96,27 +98,27 @@ def _pipeline_rows(case: Case, found: Measurement) -> Iterator[Row]:
         yield Row(
             part="bubble",
             case=name,
-            what=what,
-            truth=f"{was:.2%}",
-            measured=f"{says:.2%}",
-            error=f"{says - was:+.2%}",
-            of_step=says - was,
-            noise=f"{found.late_ratio:.0%} late",
-            holds=100 * abs(says - was) <= bubble.WITHIN_POINTS,
+            quantity=quantity,
+            truth=f"{known:.2%}",
+            measured=f"{measured:.2%}",
+            error=f"{measured - known:+.2%}",
+            of_step=measured - known,
+            noise=f"{measurement.late_ratio:.0%} late",
+            holds=100 * abs(measured - known) <= bubble.WITHIN_POINTS,
         )
-    named = ", ".join(f"rank {one.rank}" for one in found.analysis.stragglers.named) or "none"
-    yield Row(part="bubble", case=name, what="straggler", truth="none", measured=named, holds=named == "none")
+    named = ", ".join(f"rank {outcome.rank}" for outcome in measurement.analysis.stragglers.named) or "none"
+    yield Row(part="bubble", case=name, quantity="straggler", truth="none", measured=named, holds=named == "none")
 
 
 def clock_rows() -> Iterator[Row]:
     for seed in range(clocks.TRIALS):
         trial = make_trial(seed)
-        worst = max(clocks.outcomes(trial), key=lambda one: one.share)
+        worst = max(clocks.outcomes(trial), key=lambda outcome: outcome.share)
         bound = "unknown" if worst.bound_ns is None else f"{worst.bound_ns / 1e3:.1f} us"
         yield Row(
             part="clocks",
             case=f"run {seed}, {len(trial.clocks)} hosts",
-            what=f"behind, within {bound}",
+            quantity=f"behind, within {bound}",
             truth=f"{worst.truth_ns / 1e9:.6f} s",
             measured=f"{worst.measured_ns / 1e9:.6f} s",
             error=f"{worst.error_ns / 1e3:.1f} us",
@@ -129,7 +131,7 @@ def published_rows() -> Iterator[Row]:
         yield Row(
             part="published",
             case=row.source,
-            what=row.what,
+            quantity=row.quantity,
             truth=f"{row.truth:g}",
             measured=f"{row.computed:.4g}",
             error=f"{row.error:+.2g}",
@@ -142,7 +144,7 @@ def flops_rows() -> Iterator[Row]:
         yield Row(
             part="flops",
             case=row.layout,
-            what=row.what,
+            quantity=row.quantity,
             truth=f"{row.truth:,.0f}",
             measured=f"{row.measured:,.0f}",
             error=f"{row.error:+.2%}",
@@ -165,7 +167,7 @@ def main(names: list[str]) -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     unknown = [name for name in names if name not in PARTS]
     if unknown:
-        print(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        print(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     table = Table(title="truth | measured | error | noise", box=None)
     for head in ("part", "case", "what", "truth", "measured", "error", "noise"):
@@ -176,10 +178,10 @@ def main(names: list[str]) -> int:
         for row in PARTS[name]():
             number, missed, unweighed = number + row.weighed, missed + (not row.holds), unweighed + (not row.weighed)
             largest = max(largest, abs(row.of_step or 0))
-            cells = row.part, row.case, row.what, row.truth, row.measured, row.error, row.noise
+            cells = row.part, row.case, row.quantity, row.truth, row.measured, row.error, row.noise
             table.add_row(*map(escape, cells), style=None if row.holds else "bold red")
     Console(width=160).print(table)
-    noise = f"; times of {unweighed} not weighed for the machine's noise" if unweighed else ""
+    noise = f"; {unweighed} times not judged because of the machine's noise" if unweighed else ""
     print(f"{number} rows; times off by {largest:.2%} of the step at most{noise}; {missed} missed")
     return int(missed > 0)
 

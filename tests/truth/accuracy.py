@@ -1,7 +1,7 @@
-"""README's table of accuracy: `python -m tests.truth.accuracy` runs what it is made of and writes it there.
+"""The table of `docs/accuracy.md`: `python -m tests.truth.accuracy` runs the commands of its rows and writes it.
 
-Half an hour, on a machine where nothing else runs. What each command says last is its row; one that misses
-says so in it, and stands there as well.
+It takes half an hour on a machine where nothing else runs. A row shows the last line of its command's output. A row
+that misses its limit says MISSED.
 """
 
 import os
@@ -14,53 +14,55 @@ from pathlib import Path
 
 import torch
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy: written by make accuracy -->\n", "<!-- /accuracy -->\n"
 COMMANDS = (
-    ("published formulas, MFU to bubbles", "as printed, or what each allows", "tests.truth.published"),
-    ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.flops"),
+    ("published formulas, MFU to bubbles", "as printed, or what each allows", "tests.truth.formulas.published"),
+    ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.formulas.flops"),
     ("the ledger of known trainings", "1 % of a step, 3 % where the machine's noise is more", "tests.truth workloads"),
-    ("the bubble of known pipelines", "1 point of a step", "tests.truth.bubble"),
+    ("the bubble of known pipelines", "1 point of a step", "tests.truth.pipelines.bubble"),
     ("what a change would make of a step", "3 % of a step", "tests.truth what-if"),
-    ("what differs between two trainings", "3 % of a step", "tests.truth diff"),
-    ("clocks of made runs", "the bound that is told", "tests.truth.clocks"),
+    ("differences between two trainings", "3 % of a step", "tests.truth diff"),
+    ("clocks of simulated runs", "the stated bound", "tests.truth.machines.clocks"),
     ("real GPU traces", "not a nanosecond", "pytest -q tests/ingest/test_public_traces.py"),
 )
-"""What is held, within what, and the module that holds it."""
+"""The compared quantity, its limit, and the module that compares it."""
 
 
 def main() -> int:
-    text = README.read_text()
+    text = PAGE.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    README.write_text(before + BEGIN + "\n".join(_table()) + "\n" + END + after)
+    PAGE.write_text(before + BEGIN + "\n".join(_table()) + "\n" + END + after)
     return 0
 
 
 def _table() -> Iterator[str]:
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, {os.cpu_count()} cores"
-    yield f"| held to what is known ({versions}) | within | what the command says last | `.venv/bin/python -m` | on |"
+    shown = "limit | last line of the command's output | `.venv/bin/python -m` | on"
+    yield f"| compared with a known truth ({versions}) | {shown} |"
     yield "|---|---|---|---|---|"
-    for what, within, module in COMMANDS:
-        print(what, file=sys.stderr, flush=True)
-        yield f"| {what} | {within} | {last_word(module)} | `{module}` | {date.today().isoformat()} |"
+    for title, within, module in COMMANDS:
+        print(title, file=sys.stderr, flush=True)
+        yield f"| {title} | {within} | {last_line(module)} | `{module}` | {date.today().isoformat()} |"
 
 
-def last_word(module: str) -> str:
-    """Of a command that fails, or that only skips what it should do, that stands before it."""
+def last_line(module: str) -> str:
+    """Return the last line that a command prints; a failure or a skip is marked in front of it."""
     done = subprocess.run(
         [sys.executable, "-m", *module.split()],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=README.parent,
+        cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         check=False,
     )
     lines = done.stdout.strip().splitlines()
-    said = lines[-1].strip("= ") if lines else f"nothing; it exited with {done.returncode}"
+    last = lines[-1].strip("= ") if lines else f"no output; it exited with {done.returncode}"
     if done.returncode:
-        return f"**MISSED**: {said}"
-    return f"**NOT RUN**: {said}" if "skipped" in said else said
+        return f"**MISSED**: {last}"
+    return f"**NOT RUN**: {last}" if "skipped" in last else last
 
 
 if __name__ == "__main__":

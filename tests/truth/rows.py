@@ -1,22 +1,22 @@
-"""What every part of the truth tells: one fact, what it is, and what traincope says it is."""
+"""A row of every truth table: one quantity, its true value, and traincope's value."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Words, as the table shows them."""
+    """Texts of the table's cells."""
 
     part: str
     case: str
-    what: str
+    quantity: str
     truth: str
     measured: str
     error: str = ""
     noise: str = ""
-    """What the machine itself did to the same sleeps meanwhile; empty where no time was measured."""
+    """The machine's own error on the same sleeps at the same time; empty if no time was measured."""
     of_step: float | None = None
-    """The error as a share of the step, where it is one of time."""
+    """The error as a share of the step, if it is an error of time."""
     weighed: bool = True
-    """Whether anything is said at all."""
+    """False if the row is not judged."""
     holds: bool

@@ -1,11 +1,11 @@
-"""The address is the view."""
+"""Views and their addresses."""
 
 import pytest
 
 from traincope.viewer.view import View, whole_numbers
 
 
-def test_an_address_that_is_read_and_written_again_is_the_same() -> None:
+def test_an_address_survives_reading_and_writing() -> None:
     address = "/timeline?run=1&ranks=0-3&lanes=comm+tp&lanes=gpu+0%2C+stream+7&from=-5&to=10"
     pathname, _, search = address.partition("?")
     view = View.of(pathname, f"?{search}")
@@ -15,13 +15,13 @@ def test_an_address_that_is_read_and_written_again_is_the_same() -> None:
     assert (view.whole("from"), view.whole("to")) == (-5, 10)
 
 
-def test_what_makes_no_sense_says_nothing() -> None:
+def test_invalid_parameters_are_ignored() -> None:
     view = View.of("/timeline", "?ranks=a-b&from=1e9&run=x&to=99999999999999999999999")
     assert (view.ranks(), view.whole("from"), view.whole("to"), view.run) == (None, None, None, 0)
     assert View.of(None, None) == View()
 
 
-def test_another_page_of_the_same_run_keeps_the_run_alone() -> None:
+def test_another_page_keeps_only_the_run() -> None:
     view = View.of("/timeline", "?run=1&ranks=0&from=1&to=2")
     assert view.on("ledger").address == "/ledger?run=1"
     assert view.on("timeline", step=3, ranks=None).address == "/timeline?run=1&step=3"

@@ -1,4 +1,4 @@
-"""A timeline through all analyses, in the order they need each other."""
+"""All analyses of a timeline, in the order of their dependencies."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -6,7 +6,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traincope.analysis.bubble import (
+from traincope.analysis.attribution.releases import releases
+from traincope.analysis.attribution.stalls import StallTotal, sum_stalls
+from traincope.analysis.communication.axis_operations import AxisOperation, communication
+from traincope.analysis.communication.call_sites import RankCalls, rank_calls
+from traincope.analysis.communication.group_waits import GroupWait, group_waits, rank_waits
+from traincope.analysis.context import Context
+from traincope.analysis.critical_path import CriticalPath, critical_path, track
+from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
+from traincope.analysis.efficiency.goodput import Goodput, goodput
+from traincope.analysis.efficiency.utilization import Utilization, utilization
+from traincope.analysis.faults.endings import endings
+from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.memory import MemoryUse, memory
+from traincope.analysis.faults.stream import fault_stream
+from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
+from traincope.analysis.kernels.kernels import Kernels, kernels
+from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
+from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls
+from traincope.analysis.ledger.ledger import Ledger, RankLedger, assemble, rank_ledger
+from traincope.analysis.pipeline.bubble import (
     Bubble,
     Idle,
     StageBubble,
@@ -16,24 +35,7 @@ from traincope.analysis.bubble import (
     theory,
     usual_work_ns,
 )
-from traincope.analysis.call_sites import RankCalls, rank_calls
-from traincope.analysis.comm import AxisOperation, communication
-from traincope.analysis.coverage import LeftOut, left_out
-from traincope.analysis.critical_path import CriticalPath, critical_path, track
-from traincope.analysis.device_stalls import DeviceStall, device_stalls
-from traincope.analysis.endings import endings
-from traincope.analysis.experts import ExpertLoads, expert_loads
-from traincope.analysis.fault_stream import fault_stream
-from traincope.analysis.faults import Fault
-from traincope.analysis.findings import Finding
-from traincope.analysis.goodput import Goodput, goodput
-from traincope.analysis.gpu_partition import GpuPartition, gpu_partition
-from traincope.analysis.group_waits import GroupWait, group_waits, rank_waits
-from traincope.analysis.host import cut
-from traincope.analysis.kernels import Kernels, kernels
-from traincope.analysis.ledger import Ledger, RankLedger, assemble, rank_ledger
-from traincope.analysis.memory import MemoryUse, memory
-from traincope.analysis.pipeline import (
+from traincope.analysis.pipeline.replicas import (
     NO_WINDOW,
     ReplicaSteps,
     by_number,
@@ -42,50 +44,52 @@ from traincope.analysis.pipeline import (
     step_timetable,
     window_ends,
 )
-from traincope.analysis.releases import releases
-from traincope.analysis.roots import Root, course, jitter_roots
-from traincope.analysis.stalls import Standstill, split_stalls, standstills
-from traincope.analysis.stragglers import Stragglers, last_to_arrive, stragglers
-from traincope.analysis.transfers import Transfers, transfers
-from traincope.analysis.utilization import Utilization, utilization
-from traincope.analysis.verdict import verdict
+from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
+from traincope.analysis.stragglers.stragglers import Stragglers, stragglers
+from traincope.analysis.verdict.findings import Finding
+from traincope.analysis.verdict.verdict import verdict
 from traincope.events import Kind
-from traincope.timeline import Instances, Timeline, match_instances
+from traincope.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """Everything that is said about a run. Absent evidence is None."""
+    """Results of all analyses of a run. A result without evidence is None."""
 
-    timeline: Timeline
+    context: Context
+    """The timeline, and the results that its analyses share."""
     ledger: Ledger
     comm: tuple[AxisOperation, ...]
     bubble: Bubble | None
     """None: no pipeline."""
     stragglers: Stragglers
     jitter_roots: tuple[Root, ...] = ()
-    """Ranks whose own delays were their pipelines' jitter, the largest first."""
+    """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None
-    """None: no step counts, or the timeline is a part of a run."""
+    """None: there is no counted step, or the timeline is a part of a run."""
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
-    """By time; marks (checkpoints, evaluations, events) among them."""
+    """In order of time, with marks (checkpoints, evaluations, events)."""
     group_waits: tuple[GroupWait, ...] = ()
-    """Of the groups in which a rank waited."""
+    """Groups in which a rank waited."""
     calls: tuple[RankCalls, ...] = ()
-    """What each rank called from where; none, where the timeline is a part of a run."""
+    """Call sites of each rank; empty if the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
     experts: ExpertLoads | None = None
-    """None: the training logged nothing of experts."""
+    """None: the training logged no expert loads."""
     goodput: Goodput | None = None
-    """None: no step was begun."""
+    """None: no step began."""
     device_stalls: tuple[DeviceStall, ...] | None = None
-    """None: nobody computed on a GPU, and the ledger has all there is."""
+    """None: no rank computes on a GPU, so the ledger contains all stalls."""
     kernels: Kernels | None = None
     """None: no kernel trace was recorded or imported."""
     gpu_partition: tuple[GpuPartition, ...] = ()
-    """Of every GPU in a kernel trace."""
+    """One entry per GPU in a kernel trace."""
     verdict: tuple[Finding, ...]
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.context.timeline
 
     @property
     def median_step_ns(self) -> int | None:
@@ -95,81 +99,78 @@ class Analysis:
         return round(float(np.median(joined))) if len(joined) else None
 
 
-def analyze(timeline: Timeline, *, out: LeftOut | None = None) -> Analysis:
-    """Where the time of the run went. Pure: nothing is read but the timeline.
+def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) -> Analysis:
+    """Compute where the time of a run went. Pure: it reads only the timeline.
 
-    Rank by rank, each reduced to its sums before the next is cut: a rank's pieces are as large as
-    its records. `out`: the steps that enter no sum, where the timeline is a part of a run and cannot tell; then
-    no critical path is looked for, which a running job has no time for.
+    Works rank by rank and reduces each to its sums before it slices the next: a rank's slices are as large as
+    its records. A caller whose timeline is a part of a run gives `excluded_steps`, the steps that enter no sum.
+    Then the critical path is not computed: a running job has no time for it.
     """
-    whole = out is None
-    out = left_out(timeline) if out is None else out
-    instances = match_instances(timeline)
-    last = last_to_arrive(instances)
-    wire = transfers(timeline, instances)
-    steps, idle = _replayed(replica_steps(timeline), instances, wire)
+    complete_run = excluded_steps is None
+    excluded_steps = find_excluded_steps(timeline) if excluded_steps is None else excluded_steps
+    context = Context(timeline)
+    instances, last, wire = context.instances, context.last, context.transfers
+    steps, idle = _replayed(replica_steps(timeline), context)
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in timeline.ranks)
-    in_pipeline = {rank for one in steps if one_clock(timeline, one) for rank in one.ranks}
-    stood_still = {}
+    in_pipeline = {rank for group in steps if one_clock(timeline, group) for rank in group.ranks}
+    stall_totals = {}
     waited = {}
-    courses = {}
+    wait_spans_of = {}
     tracks = {}
     calls = []
     ledgers = []
     for rank in timeline.ranks:
         ends = window_ends(rank, steps)
-        pieces = cut(rank, window_ends=ends[ends != NO_WINDOW])
-        split = split_stalls(rank, pieces, instances=instances)
-        own = rank_ledger(
+        slices, split = context.slices(rank, window_ends=ends[ends != NO_WINDOW])
+        own_ledger = rank_ledger(
             rank,
-            pieces,
+            slices,
             split,
             window_ends=ends,
             idle=idle[rank.rank],
             pipelined=pipelined,
-            excluded=out.numbers,
+            excluded=excluded_steps.numbers,
         )
-        stood_still[rank.rank] = standstills(pieces, split, counted=own.counted, last=last)
-        waited[rank.rank] = rank_waits(pieces, split, counted=own.counted, instances=instances)
+        stall_totals[rank.rank] = sum_stalls(slices, split, counted=own_ledger.counted, last=last)
+        waited[rank.rank] = rank_waits(slices, split, counted=own_ledger.counted, instances=instances)
         if rank.rank in in_pipeline:
-            courses[rank.rank] = course(pieces, split, instances=instances)
-        if whole:
-            released = releases(rank, pieces, split, instances=instances, wire=wire, last=last)
-            tracks[rank.rank] = track(pieces, split, released)
-            calls.append(rank_calls(rank, pieces, split, counted=own.counted, instances=instances, wire=wire))
-        ledgers.append(own)
-    ledger = assemble(tuple(ledgers), left_out=out)
-    roots, path = jitter_roots(ledger, courses), critical_path(timeline, ledger, tracks) if whole else None
-    found = _analysis(timeline, ledger, stood_still, steps=steps, roots=roots, instances=instances, wire=wire)
+            wait_spans_of[rank.rank] = wait_spans(slices, split, instances=instances)
+        if complete_run:
+            released = releases(rank, slices, split, instances=instances, wire=wire, last=last)
+            tracks[rank.rank] = track(slices, split, released)
+            calls.append(rank_calls(rank, slices, split, counted=own_ledger.counted, instances=instances, wire=wire))
+        ledgers.append(own_ledger)
+    ledger = assemble(tuple(ledgers), excluded_steps=excluded_steps)
+    roots, path = jitter_roots(ledger, wait_spans_of), critical_path(timeline, ledger, tracks) if complete_run else None
+    result = _analysis(context, ledger, stall_totals, steps=steps, roots=roots)
     waits = group_waits(timeline, waited)
-    return replace(found, critical_path=path, group_waits=waits, calls=tuple(calls))
+    return replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
 
 
 def _analysis(
-    timeline: Timeline,
+    context: Context,
     ledger: Ledger,
-    stood_still: Mapping[int, tuple[Standstill, ...]],
+    stall_totals: Mapping[int, tuple[StallTotal, ...]],
     *,
     steps: tuple[ReplicaSteps, ...],
     roots: tuple[Root, ...],
-    instances: Instances,
-    wire: Transfers,
 ) -> Analysis:
-    comm = communication(instances, stood_still, wire=wire, ledger=ledger)
+    timeline = context.timeline
+    comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger)
     excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps, *ledger.unwatched_steps))
-    counted = tuple(kept for one in steps if (kept := one.without(excluded)) is not None)
+    counted = tuple(kept for group in steps if (kept := group.without(excluded)) is not None)
     bubble = _bubble(timeline, ledger, counted)
-    late = stragglers(timeline, ledger, stood_still)
+    straggling = stragglers(timeline, ledger, stall_totals)
     faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
     experts, job, gpus = expert_loads(timeline), goodput(timeline), gpu_partition(timeline)
     return Analysis(
-        timeline=timeline,
+        context=context,
         ledger=ledger,
         comm=comm,
         bubble=bubble,
-        stragglers=late,
+        stragglers=straggling,
         jitter_roots=roots,
-        utilization=utilization(timeline, ledger, job),
+        utilization=utilization(timeline, ledger, job, experts=experts),
         faults=faults,
         memory=used,
         experts=experts,
@@ -178,36 +179,36 @@ def _analysis(
         kernels=kernels(timeline),
         gpu_partition=gpus,
         verdict=verdict(
-            timeline, ledger, bubble, comm, late, roots, faults=faults, memory=used, experts=experts, gpus=gpus
+            timeline, ledger, bubble, comm, straggling, roots, faults=faults, memory=used, experts=experts, gpus=gpus
         ),
     )
 
 
 def _replayed(
-    steps: tuple[ReplicaSteps, ...], instances: Instances, wire: Transfers
+    steps: tuple[ReplicaSteps, ...], context: Context
 ) -> tuple[tuple[ReplicaSteps, ...], Mapping[int, list[Idle]]]:
-    """The steps that can be replayed, and of each rank what the replays say of them."""
-    measured = measured_transfers(instances, wire) if steps else {}
+    """Return the steps that can be replayed, and the replays' idle times of each rank."""
+    measured = measured_transfers(context.instances, context.transfers) if steps else {}
     replayed = []
     idle: dict[int, list[Idle]] = defaultdict(list)
-    for one in steps:
-        said = replay_idle(one, stage_transfers(one, measured))
-        if said:
-            replayed.append(one)
-        for rank, replays in said.items():
+    for group in steps:
+        idle_by_rank = replay_idle(group, stage_transfers(group, measured))
+        if idle_by_rank:
+            replayed.append(group)
+        for rank, replays in idle_by_rank.items():
             idle[rank].append(replays)
     return tuple(replayed), idle
 
 
 def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...]) -> Bubble | None:
-    """Per stage from the ledger; theory and schedule from the last step of the last replica."""
+    """Build the bubble: stages from the ledger, schedule and theory from the last step of the last replica."""
     if not steps:
         return None
     ranks_of: dict[tuple[int, ...], set[int]] = {}
-    for one in steps:
-        for rank, order in one.replica.orders.items():
+    for group in steps:
+        for rank, order in group.replica.orders.items():
             ranks_of.setdefault(tuple(sorted({action.stage for action in order})), set()).add(rank)
-    newest = max((one for one in steps if one.ranks == steps[-1].ranks), key=lambda one: int(one.numbers[-1]))
+    newest = max((group for group in steps if group.ranks == steps[-1].ranks), key=lambda group: int(group.numbers[-1]))
     expected, shown = theory(newest.last()), _median_step(ledger, newest)
     return Bubble(
         schedule=expected.schedule,
@@ -217,14 +218,14 @@ def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...])
         stages=tuple(_stage(ledger, steps, stages, ranks) for stages, ranks in sorted(ranks_of.items())),
         theory_ratio=expected.formula_ratio,
         replay_ratio=expected.replay_ratio,
-        one_clock=all(one_clock(timeline, one) for one in steps),
+        one_clock=all(one_clock(timeline, group) for group in steps),
         step=shown,
         timetable=step_timetable(timeline, newest, shown) if one_clock(timeline, newest) else None,
     )
 
 
 def _median_step(ledger: Ledger, steps: ReplicaSteps) -> int:
-    """Of an even number the shorter of the two in the middle."""
+    """Find the step of median length; of an even number, the shorter of the two in the middle."""
     (first,) = (rank for rank in ledger.ranks if rank.rank == steps.ranks[0])
     wall = by_number(steps.numbers, first.numbers, first.wall_ns, missing=0)
     order = np.argsort(wall, kind="stable")
@@ -232,11 +233,11 @@ def _median_step(ledger: Ledger, steps: ReplicaSteps) -> int:
 
 
 def _stage(ledger: Ledger, steps: tuple[ReplicaSteps, ...], stages: tuple[int, ...], ranks: set[int]) -> StageBubble:
-    own = [rank for rank in ledger.ranks if rank.rank in ranks]
+    ledgers = [rank for rank in ledger.ranks if rank.rank in ranks]
     work_ns = {stage: usual_work_ns(steps, stage) for stage in stages}
 
     def total(part: str) -> int:
-        return sum(rank.total(f"bubble.{part}") or 0 for rank in own)
+        return sum(rank.total(f"bubble.{part}") or 0 for rank in ledgers)
 
     return StageBubble(
         stage=stages[0],
@@ -246,11 +247,11 @@ def _stage(ledger: Ledger, steps: tuple[ReplicaSteps, ...], stages: tuple[int, .
         schedule_ns=total("schedule"),
         imbalance_ns=total("imbalance"),
         jitter_ns=total("jitter"),
-        wall_ns=sum(_replayed_ns(rank, steps) for rank in own),
+        wall_ns=sum(_replayed_ns(rank, steps) for rank in ledgers),
     )
 
 
 def _replayed_ns(rank: RankLedger, steps: tuple[ReplicaSteps, ...]) -> int:
-    """Wall time of its steps that are among these."""
-    numbers = np.concatenate([one.numbers for one in steps if rank.rank in one.ranks])
+    """Sum the wall time of the rank's steps that are among `steps`."""
+    numbers = np.concatenate([group.numbers for group in steps if rank.rank in group.ranks])
     return int(rank.wall_ns[np.isin(rank.numbers, numbers)].sum())

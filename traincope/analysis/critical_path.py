@@ -1,13 +1,13 @@
-"""The critical path: what a step's end waited for, back to the step's beginning, from rank to rank.
+"""Critical path: the chain of work and transfers, from rank to rank, that the end of a step waited for.
 
-From the instant at which the last rank ended the step the path goes back on that rank, as long as it did something of
-its own. Where it stood still for a collective, or for a message, the path goes along the wire back to when the last
-rank joined, and goes on there, on that rank, at that instant. So at every instant it is on one rank and in one term:
-its segments tile the step, and a term that is not on it costs nothing now. What is waiting for others on one rank is on
-the path what those others did; `exposed_wait` is on it only where records contradict each other.
+The path starts at the instant at which the last rank ended the step, and goes back in time on that rank while the rank
+does its own work. At a stall for a collective or a message, the path follows the wire back to the instant at which the
+last rank joined, and continues on that rank at that instant. So at every instant the path is on one rank and in one
+term: its segments tile the step, and a term that is not on the path does not lengthen the step. A rank's wait for
+others appears on the path as the work of those others; `exposed_wait` is on it only if records contradict each other.
 
-A step of the job lasts from when all ranks have begun it to when all have ended it, an evaluation in it left out.
-What is on the wire on the path holds the step up, also where its ranks computed meanwhile.
+A step of the job lasts from the instant at which all ranks have begun it to the instant at which all have ended it,
+without evaluation. A transfer on the path delays the step even if its ranks compute at the same time.
 """
 
 from collections import defaultdict
@@ -18,21 +18,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.host import Ints, Pieces
-from traincope.analysis.ledger import Ledger
-from traincope.analysis.pipeline import FINEST
-from traincope.analysis.releases import Releases
-from traincope.analysis.stalls import StallSplit
-from traincope.analysis.terms import EVALUATION, HOST_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.releases import Releases
+from traincope.analysis.attribution.stalls import StallSplit
+from traincope.analysis.attribution.terms import EVALUATION, HOST_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.thread_slices import ThreadSlices
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.pipeline.replicas import RESOLUTION_RATIO
+from traincope.arrays import Ints
 from traincope.timeline import Timeline, error_between_ns
-from traincope.timeline.painting import NOBODY
+from traincope.timeline.intervals.painting import ABSENT
 
-MOST_STEPS = 1_000
-"""Of more every second, or every third, ... is walked, the last one among them."""
+MAX_STEPS = 1_000
+"""Largest number of steps with a path. A longer run has paths of every second, third, ... step, up to the last."""
 
 
 class Segment(NamedTuple):
-    """A part of the path: one rank in one term, ns of the timeline's axis."""
+    """Part of the path: one rank in one term, in ns on the timeline's axis."""
 
     rank: int
     term: str
@@ -46,22 +47,22 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPath:
-    """One step; its segments follow each other without gap."""
+    """Critical path of one step. Its segments follow each other without a gap."""
 
     number: int
     segments: tuple[Segment, ...]
-    """In order of time; neighbours differ in rank or term."""
+    """In order of time. Neighbours differ in rank or term."""
     untold_ns: int
-    """Part of its transfers of which nobody knows whether they were waiting for a rank."""
+    """Transfers on the path that may contain wait for a rank (ambiguous waits)."""
 
     @property
     def start_ns(self) -> int:
-        """When the last rank began the step."""
+        """Instant at which the last rank began the step."""
         return self.segments[0].start_ns
 
     @property
     def end_ns(self) -> int:
-        """When the last rank ended it."""
+        """Instant at which the last rank ended the step."""
         return self.segments[-1].end_ns
 
     @property
@@ -72,13 +73,13 @@ class StepPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalPath:
-    """Of the counted steps that all ranks completed, or evenly spread ones where there are very many."""
+    """Critical paths of the counted steps that all ranks completed, or of at most MAX_STEPS evenly spread ones."""
 
     steps: tuple[StepPath, ...] = ()
     clock_error_ns: int | None
-    """How far the times of two ranks may be from each other's: where the path goes from one to the other."""
+    """Largest error between the times of two ranks: the path's error where it changes ranks."""
     reason: str | None = None
-    """Why there is none."""
+    """Reason why there is no path."""
 
     @property
     def wall_ns(self) -> int:
@@ -90,42 +91,42 @@ class CriticalPath:
 
     @property
     def median_step(self) -> StepPath:
-        """Of an even number the shorter of the two in the middle. There must be a step."""
+        """The step of median length; of an even number, the shorter of the two in the middle. There must be a step."""
         ordered = sorted(self.steps, key=lambda step: step.wall_ns)
         return ordered[(len(ordered) - 1) // 2]
 
     def shares(self) -> dict[tuple[int, str], int]:
-        """(Rank, term) -> ns over all steps, the largest first; their sum is `wall_ns`."""
+        """Sum the path over all steps: (rank, term) -> ns, the largest first. The sum is `wall_ns`."""
         sums: dict[tuple[int, str], int] = defaultdict(int)
         for step in self.steps:
             for segment in step.segments:
                 sums[segment.rank, segment.term] += segment.length_ns
-        own = {key: ns for key, ns in sums.items() if key[1] != EVALUATION}
-        return dict(sorted(own.items(), key=lambda item: (-item[1], item[0])))
+        counted = {key: ns for key, ns in sums.items() if key[1] != EVALUATION}
+        return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """What of a rank's time the path needs: little beside its pieces."""
+    """One rank's time as the path needs it. It is much smaller than the rank's slices."""
 
     borders_ns: Ints
-    """Of its pieces, one more than there are."""
+    """Borders of its slices: one more than there are slices."""
     code: NDArray[np.int8]
-    """Of each piece, its position in HOST_TERMS."""
+    """Position of each slice's term in HOST_TERMS."""
     stalls: Ints
-    """Which pieces a stall owns; the next three have one entry each."""
+    """Positions of the slices that a stall owns. The arrays below have one entry per such slice."""
     axes: tuple[str, ...]
     axis_code: NDArray[np.int16]
     by: NDArray[np.int32]
-    """Who released it, NOBODY where that is not told."""
+    """The rank that released it, ABSENT if unknown."""
     since_ns: Ints
 
 
-def track(pieces: Pieces, split: StallSplit, released: Releases) -> Track:
-    """One rank's."""
+def track(slices: ThreadSlices, split: StallSplit, released: Releases) -> Track:
+    """Build the track of one rank."""
     return Track(
-        borders_ns=np.append(pieces.start_ns, pieces.end_ns[-1:]),
-        code=pieces.code,
+        borders_ns=np.append(slices.start_ns, slices.end_ns[-1:]),
+        code=slices.code,
         stalls=split.at,
         axes=split.axes,
         axis_code=split.axis_code.astype(np.int16),
@@ -135,11 +136,11 @@ def track(pieces: Pieces, split: StallSplit, released: Releases) -> Track:
 
 
 def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track]) -> CriticalPath | None:
-    """Of steps that count; None where none does. `tracks` are of all ranks of the timeline."""
+    """Find the critical path of the counted steps; None without such steps. `tracks` are those of all ranks."""
     windows = step_windows(timeline, ledger)
     if not windows:
         return None
-    every = -(-len(windows) // MOST_STEPS)
+    every = -(-len(windows) // MAX_STEPS)
     error_ns = error_between_ns(timeline.clocks)
     reason = clocks_too_coarse(error_ns, min(window.end_ns - window.start_ns for window in windows))
     paths = (_step_path(window, tracks) for window in windows[::-every][::-1]) if reason is None else ()
@@ -147,17 +148,17 @@ def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track
 
 
 class Window(NamedTuple):
-    """A step of the job."""
+    """One step of the job."""
 
     number: int
     start_ns: int
     end_ns: int
     last: int
-    """Rank that ended it last; of equals the lowest."""
+    """The rank that ended it last; the lowest of equal ranks."""
 
 
 def step_windows(timeline: Timeline, ledger: Ledger) -> tuple[Window, ...]:
-    """The counted steps that all ranks completed which completed any, in order. Empty ones are left out."""
+    """List the counted steps that all ranks with steps completed, in order, without empty ones."""
     counted = [set(rank.numbers[rank.counted].tolist()) for rank in ledger.ranks if len(rank.numbers)]
     common = sorted(set.intersection(*counted)) if counted else []
     steps = {rank.rank: {step.number: step for step in rank.steps} for rank in timeline.ranks if rank.steps}
@@ -170,17 +171,17 @@ def step_windows(timeline: Timeline, ledger: Ledger) -> tuple[Window, ...]:
 
 
 def clocks_too_coarse(error_ns: int | None, step_ns: int) -> str | None:
-    """Why times of different ranks cannot be put in order, within FINEST of a step; None where they can."""
+    """Return why the clocks cannot order the ranks' times within RESOLUTION_RATIO of a step; None if they can."""
     if error_ns is None:
-        return "nothing says how far the clocks of its hosts are from each other"
-    if error_ns > FINEST * step_ns:
+        return "the error between the clocks of its hosts is unknown"
+    if error_ns > RESOLUTION_RATIO * step_ns:
         far, length = f"{error_ns / 1e6:.2f} ms", f"{step_ns / 1e6:.2f} ms"
         return f"the clocks of its hosts may be {far} apart, and its shortest step takes {length}"
     return None
 
 
 class _Span(NamedTuple):
-    """Time on one rank in one term; None: whatever that rank did itself."""
+    """Time on one rank in one term; None: the rank's own work, of any term."""
 
     rank: int
     term: str | None
@@ -199,53 +200,55 @@ def _step_path(window: Window, tracks: Mapping[int, Track]) -> StepPath:
 
 
 class _Walk:
-    """Back through one step."""
+    """Walk back through one step."""
 
     def __init__(self, tracks: Mapping[int, Track], window: Window) -> None:
         self._tracks = tracks
         self._begin_ns = window.start_ns
         self._rank, self._now_ns = window.last, window.end_ns
-        self._asked: set[int] = set()
-        """Ranks that were waiting at this very instant: if they wait for each other, the records contradict."""
+        self._waiting_ranks: set[int] = set()
+        """Ranks that wait at this instant: if they wait for each other, the records contradict each other."""
         self.untold_ns = 0
 
     def back(self) -> Iterator[_Span]:
-        """What the path is made of, the last of it first."""
+        """Yield the spans of the path, the last one first."""
         while self._now_ns > self._begin_ns:
             track = self._tracks[self._rank]
-            piece = int(np.searchsorted(track.borders_ns, self._now_ns)) - 1
-            stall = int(np.searchsorted(track.stalls, piece, side="right")) - 1
-            if stall >= 0 and track.stalls[stall] == piece:
-                yield from self._stalled(track, piece, stall)
+            slice_number = int(np.searchsorted(track.borders_ns, self._now_ns)) - 1
+            stall = int(np.searchsorted(track.stalls, slice_number, side="right")) - 1
+            if stall >= 0 and track.stalls[stall] == slice_number:
+                yield from self._stalled(track, slice_number, stall)
             else:
-                yield self._to(int(track.borders_ns[track.stalls[stall] + 1]) if stall >= 0 else self._begin_ns, None)
+                yield self._span_to(
+                    int(track.borders_ns[track.stalls[stall] + 1]) if stall >= 0 else self._begin_ns, None
+                )
 
-    def _stalled(self, track: Track, piece: int, stall: int) -> Iterator[_Span]:
+    def _stalled(self, track: Track, slice_number: int, stall: int) -> Iterator[_Span]:
         axis = track.axes[track.axis_code[stall]]
         by, since_ns = int(track.by[stall]), int(track.since_ns[stall])
-        start_ns = int(track.borders_ns[piece])
-        if by == NOBODY or by not in self._tracks:
+        start_ns = int(track.borders_ns[slice_number])
+        if by == ABSENT or by not in self._tracks:
             self.untold_ns += self._now_ns - max(start_ns, self._begin_ns)
-            yield self._to(start_ns, exposed_transfer(axis))
+            yield self._span_to(start_ns, exposed_transfer(axis))
         elif since_ns < self._now_ns:
-            yield self._to(since_ns, exposed_transfer(axis))
+            yield self._span_to(since_ns, exposed_transfer(axis))
             self._rank = by
-        elif self._rank in self._asked:
-            yield self._to(start_ns, exposed_wait(axis))
+        elif self._rank in self._waiting_ranks:
+            yield self._span_to(start_ns, exposed_wait(axis))
         else:
-            self._asked.add(self._rank)
+            self._waiting_ranks.add(self._rank)
             self._rank = by
 
-    def _to(self, start_ns: int, term: str | None) -> _Span:
-        """On this rank from there to now, and then is now."""
+    def _span_to(self, start_ns: int, term: str | None) -> _Span:
+        """Return the span on this rank from `start_ns` to now, and move now to its start."""
         span = _Span(self._rank, term, max(start_ns, self._begin_ns), self._now_ns)
         self._now_ns = span.start_ns
-        self._asked.clear()
+        self._waiting_ranks.clear()
         return span
 
 
 def _parts(span: _Span, track: Track) -> Iterator[Segment]:
-    """Its time by what the rank did itself; where nothing is recorded of it, that is told of nothing."""
+    """Yield a span's time by the rank's own terms. Time without records is unattributed."""
     if span.term is not None:
         yield Segment(span.rank, span.term, span.start_ns, span.end_ns)
         return
@@ -262,16 +265,16 @@ def _parts(span: _Span, track: Track) -> Iterator[Segment]:
 
 
 def _joined(parts: Iterator[Segment]) -> Iterator[Segment]:
-    """Neighbours alike as one, without the empty ones."""
-    held: Segment | None = None
+    """Join neighbours of the same rank and term, and drop empty segments."""
+    last: Segment | None = None
     for part in parts:
         if part.start_ns == part.end_ns:
             continue
-        if held is not None and (held.rank, held.term) == (part.rank, part.term):
-            held = held._replace(end_ns=part.end_ns)
+        if last is not None and (last.rank, last.term) == (part.rank, part.term):
+            last = last._replace(end_ns=part.end_ns)
             continue
-        if held is not None:
-            yield held
-        held = part
-    if held is not None:
-        yield held
+        if last is not None:
+            yield last
+        last = part
+    if last is not None:
+        yield last

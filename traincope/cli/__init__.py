@@ -1,1 +1,4 @@
-"""Commands, one a file; the only place that prints and exits."""
+"""The `traincope` command: `commands` (one module each), `plan` (its questions), `launch` (starting trainings).
+
+Only this package prints and exits. No analysis and no report is here.
+"""

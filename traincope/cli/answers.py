@@ -1,4 +1,4 @@
-"""An answer to a question, as text for people or as JSON for programs."""
+"""Print a command's answer as text or as JSON."""
 
 import argparse
 import json
@@ -11,11 +11,14 @@ A = TypeVar("A")
 
 
 def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
-    """Every command tells text and JSON; some `more` than that."""
-    parser.add_argument("--format", choices=("text", "json", *more), default="text", help="default: text")
+    """Add `--format` with text, JSON and the formats in `more`."""
+    parser.add_argument(
+        "--format", choices=("text", "json", *more), default="text", help="output format (default: text)"
+    )
 
 
-def tell(answer: A, show: Callable[[A, Console], None], *, format: str) -> None:
+def print_answer(answer: A, show: Callable[[A, Console], None], *, format: str) -> None:
+    """Print `answer` as JSON, or as text with `show`."""
     if format == "json":
         print(json.dumps(answer, indent=2))
     else:

@@ -1,4 +1,4 @@
-"""What a command is."""
+"""The protocol of a command, and the parsers of commands."""
 
 import argparse
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it and return the exit code; raise a TraincopeError where it cannot be done."""
+        """Run the command and return its exit code. Raises TraincopeError on failure."""
 
 
 def add_commands(parser: argparse.ArgumentParser, commands: Iterable[Command], *, what: str) -> None:
-    """One parser each; the one that was chosen is in the arguments as `what`, which `--help` calls them, too."""
+    """Add one parser per command. The parsed arguments hold the chosen command as `what`, also its name in `--help`."""
     subparsers = parser.add_subparsers(title=f"{what}s", metavar=what.upper(), required=True)
     for command in commands:
         subparser = subparsers.add_parser(

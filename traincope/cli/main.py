@@ -1,40 +1,43 @@
-"""The `traincope` command: finds the subcommand, and turns an error into one sentence and its exit code."""
+"""The `traincope` command: run the subcommand, and turn an error into one sentence and an exit code."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
+from pkgutil import resolve_name
 
-from traincope.cli.agent import AgentCommand
 from traincope.cli.command import Command, add_commands
-from traincope.cli.dashboards import Dashboards
-from traincope.cli.demo import Demo
-from traincope.cli.diff import DiffCommand
-from traincope.cli.doctor import Doctor
-from traincope.cli.export import Export
-from traincope.cli.import_ import Import
-from traincope.cli.live import Live
-from traincope.cli.plan import Plan
-from traincope.cli.report import Report
-from traincope.cli.run import Run
-from traincope.cli.train import Train
-from traincope.cli.view import View
 from traincope.errors import TraincopeError
 
-COMMANDS: tuple[Command, ...] = (
-    *(Demo(), Run(), Train(), Report(), View(), Live(), DiffCommand(), AgentCommand(), Plan(), Import(), Export()),
-    *(Dashboards(), Doctor()),
-)
-"""All commands, in the order `--help` lists them: adding one is one file and one entry here."""
+COMMANDS: Mapping[str, str] = {
+    "demo": "demo:Demo",
+    "run": "run:Run",
+    "train": "train:Train",
+    "report": "report:Report",
+    "view": "view:View",
+    "live": "live:Live",
+    "diff": "diff:DiffCommand",
+    "agent": "agent:AgentCommand",
+    "plan": "plan:Plan",
+    "import": "import_:Import",
+    "export": "export:Export",
+    "dashboards": "dashboards:Dashboards",
+    "doctor": "doctor:Doctor",
+}
+"""Name of each command -> its module in `cli/commands` and its class, in the order of `--help`.
+
+A new command is one file and one entry here. Only the chosen command is imported: importing all takes half a second.
+"""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; always exits."""
-    parsed = make_parser().parse_args(arguments)
+    """Run the command line and exit."""
+    words = sys.argv[1:] if arguments is None else arguments
+    parsed = make_parser(words).parse_args(words)
     command: Command = parsed.command
     try:
         code = command.run(parsed)
@@ -44,20 +47,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us (head, less) has seen enough; Python would complain at exit.
+        # The reader (head, less) closed the pipe. Without this, Python prints an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def load_commands(names: Iterable[str] = COMMANDS) -> tuple[Command, ...]:
+    """Import the commands with these names."""
+    return tuple(resolve_name(f"traincope.cli.commands.{COMMANDS[name]}")() for name in names)
+
+
+def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Parser of all commands, or of one if `words` begin with its name."""
     parser = argparse.ArgumentParser(
         prog="traincope",
-        description="Where did the time of your distributed training go, who is to blame, and what to do about it.",
+        description="Where the time of a distributed training went, which rank caused it, and what to do about it.",
         epilog="example: traincope report traincope_runs/my-job",
     )
     parser.add_argument("--version", action="version", version=f"traincope {version('traincope')}")
-    add_commands(parser, COMMANDS, what="command")
+    add_commands(parser, load_commands(words[:1] if words and words[0] in COMMANDS else COMMANDS), what="command")
     return parser
 
 

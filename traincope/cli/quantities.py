@@ -1,52 +1,54 @@
-"""Which numbers questions take: what can have been measured, so that every answer is a number too.
+"""Types of numeric arguments for argparse. Rejects non-numbers and out-of-range values in one sentence.
 
-As argparse's `type=`: a number that is none, or is endless, or nothing's, is refused in one sentence.
+The ranges contain everything that a training can have, and keep every answer finite.
 """
 
 from argparse import ArgumentParser, ArgumentTypeError
 from math import isfinite
 
-LEAST, MOST = 1e-12, 1e15
-"""Of seconds, hours and TFLOP/s: but 0, nothing that a training has is smaller, or larger."""
-MOST_WHOLE = 10**15
-"""Of sizes and counts. A product of as many as a formula has stays far below what a float holds."""
-SHOWN = 24
+MIN_QUANTITY, MAX_QUANTITY = 1e-12, 1e15
+"""Range of seconds, hours and TFLOP/s of a training. 0 is also allowed."""
+MAX_WHOLE = 10**15
+"""Largest size or count. The products in formulas then stay far below the largest float."""
+MAX_SHOWN = 24
 
 
 def quantity(text: str) -> float:
-    """Raises ArgumentTypeError unless it is 0 or of a size between LEAST and MOST."""
+    """Return the number. Raises ArgumentTypeError unless it is 0 or its absolute value is within the limits."""
     try:
         number = float(text)
     except ValueError:
         raise ArgumentTypeError(f"{_short(text)} is not a number") from None
-    if number and not LEAST <= abs(number) <= MOST:
-        raise ArgumentTypeError(f"{_short(text)} is not a number between {LEAST:g} and {MOST:g}; is its unit right?")
+    if number and not MIN_QUANTITY <= abs(number) <= MAX_QUANTITY:
+        raise ArgumentTypeError(
+            f"{_short(text)} is not a number between {MIN_QUANTITY:g} and {MAX_QUANTITY:g}; is its unit right?"
+        )
     return number
 
 
 def whole(text: str) -> int:
-    """Raises ArgumentTypeError unless it is an integer of at most MOST_WHOLE, or as much below 0."""
+    """Return the integer. Raises ArgumentTypeError if its absolute value is above MAX_WHOLE."""
     try:
         number = int(text)
     except ValueError:
-        raise ArgumentTypeError(f"{_short(text)} is not a whole number of at most {MOST_WHOLE:g}") from None
-    if abs(number) > MOST_WHOLE:
-        raise ArgumentTypeError(f"{_short(text)} is not a whole number of at most {MOST_WHOLE:g}")
+        raise ArgumentTypeError(f"{_short(text)} is not a whole number of at most {MAX_WHOLE:g}") from None
+    if abs(number) > MAX_WHOLE:
+        raise ArgumentTypeError(f"{_short(text)} is not a whole number of at most {MAX_WHOLE:g}")
     return number
 
 
 def add_price(parser: ArgumentParser) -> None:
-    """`arguments.price_per_gpu_hour`."""
+    """Add `--price-per-gpu-hour`, parsed to `arguments.price_per_gpu_hour`."""
     parser.add_argument(
         "--price-per-gpu-hour",
         type=_price,
         metavar="PRICE",
-        help="what an hour of one rank's GPU costs, in any currency: then all losses have their price",
+        help="price of one GPU for one hour, in any currency; the output then shows the cost of every loss",
     )
 
 
 def _price(text: str) -> float:
-    refusal = ArgumentTypeError(f"{text} is no price: give a number above 0, as 2.5")
+    refusal = ArgumentTypeError(f"{text} is not a price; give a number above 0, e.g. 2.5")
     try:
         price = float(text)
     except ValueError:
@@ -57,4 +59,4 @@ def _price(text: str) -> float:
 
 
 def _short(text: str) -> str:
-    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}..."
+    return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}..."

@@ -1,9 +1,8 @@
-"""Whether recording works here, or worked in a run: facts, what they mean, what to do.
+"""Check whether recording works here, or worked in a run: facts, what they mean, what to do.
 
-finding.py      what an examination says
-machine.py      this environment, by really trying: software, gpu, probes, disk, settings
-recorded.py     a run directory, by what its ranks wrote about themselves
-text.py         findings -> text; `to_document` -> JSON
+`machine` examines this environment by recording a trial (`software`, `gpu`, `probes`, `disk`), `recorded` a run
+directory. `finding` is the result, `text` prints it and makes its JSON. Faults of a training are in the report, not
+here.
 """
 
 from traincope.doctor.finding import Examination, Finding, Section, State

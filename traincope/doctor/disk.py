@@ -1,4 +1,4 @@
-"""Where runs would be written: is it writable, local, and large enough?"""
+"""Check the place where runs are written: writable, local, large enough."""
 
 import os
 import tempfile
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.doctor.finding import Finding, State, bad, note, ok
-from traincope.record.options import DEFAULT_DISK_BUDGET, OUT_VARIABLE
-from traincope.record.writer import CAPACITY, SEGMENT_BYTES
-from traincope.store.segments import SegmentFile
+from traincope.record.segments.writer import CAPACITY, SEGMENT_BYTES
+from traincope.record.session.options import DEFAULT_DISK_BUDGET, OUT_VARIABLE
+from traincope.store.segments.segments import SegmentFile
 from traincope.units import size
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -17,11 +17,11 @@ NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "pvfs2", "wekafs")
 )
 REMOTE_PREFIXES = ("fuse.", "fuseblk")
-"""Filesystems in user space: most of them are object stores and networks."""
+"""Filesystems in user space: most of them are object stores or network filesystems."""
 
-LEAST_BYTES = 16 * SEGMENT_BYTES
+MIN_FREE_BYTES = 16 * SEGMENT_BYTES
 
-ELSEWHERE = f"give another directory: traincope.run(out=...), or {OUT_VARIABLE}=DIR"
+ELSEWHERE = f"choose another directory: traincope.run(out=...) or {OUT_VARIABLE}=DIR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,55 +37,55 @@ class Mount:
 
 
 def examine_disk(out: Path) -> tuple[Finding, ...]:
-    """`out`: absolute; neither it nor what it lies in need exist. Nothing is left there."""
+    """Check the directory `out`, an absolute path; neither it nor its parents need exist. No file remains there."""
     parent = next(place for place in (out, *out.parents) if place.exists())
-    written = _written(out, parent)
+    written = _writable(out, parent)
     if written[0].state is State.BAD:
         return written
     return (*written, _filesystem(parent), _space(parent))
 
 
-def _written(out: Path, parent: Path) -> tuple[Finding, ...]:
-    made = "" if parent == out else "; it will be made"
+def _writable(out: Path, parent: Path) -> tuple[Finding, ...]:
+    creation = "" if parent == out else "; it will be created"
     if not parent.is_dir():
-        return (bad("directory", f"{out} cannot be made: {parent} is a file", do=ELSEWHERE),)
+        return (bad("directory", f"{out} cannot be created: {parent} is a file", do=ELSEWHERE),)
     try:
         with tempfile.TemporaryDirectory(prefix=".traincope-doctor-", dir=parent) as directory:
             place = Path(directory)
-            return ok("directory", f"{out}{made}"), _reserved(place)
+            return ok("directory", f"{out}{creation}"), _reserved(place)
     except OSError as error:
         return (bad("directory", f"{parent} cannot be written to: {error.strerror}", do=ELSEWHERE),)
 
 
 def _reserved(directory: Path) -> Finding:
-    """A segment as the recorder makes it: its space is taken before it is mapped."""
+    """Reserve a segment as the recorder does: its space is allocated before it is mapped."""
     try:
         SegmentFile(directory / "main-00000.seg", capacity=CAPACITY).seal(0)
     except OSError as error:
-        said = f"a segment of {size(SEGMENT_BYTES)} cannot be reserved and mapped: {error.strerror}"
-        return bad("reservation", said, do=ELSEWHERE)
+        fact = f"a segment of {size(SEGMENT_BYTES)} cannot be reserved and mapped: {error.strerror}"
+        return bad("reservation", fact, do=ELSEWHERE)
     return ok("reservation", f"a segment of {size(SEGMENT_BYTES)} was reserved and mapped (posix_fallocate, mmap)")
 
 
 def _filesystem(place: Path) -> Finding:
     mount = find_mount(place, MOUNTS.read_text() if MOUNTS.exists() else "")
     if mount is None:
-        return note("filesystem", f"unknown: {MOUNTS} does not name it")
+        return note("filesystem", f"unknown: {MOUNTS} does not contain it")
     if mount.is_remote:
         return note(
             "filesystem",
             f"{mount.filesystem} at {mount.point}, not local: writing a record may wait for the network",
-            do="where a node has a disk of its own, record there and copy the run directory afterwards",
+            do="record to a local disk of the node, if it has one, and copy the run directory afterwards",
         )
     return ok("filesystem", f"{mount.filesystem} at {mount.point}, local")
 
 
 def find_mount(place: Path, mountinfo: str) -> Mount | None:
-    """The mount that `place` lies on, by the text of /proc/self/mountinfo (see proc_pid_mountinfo(5)).
+    """The mount that contains `place`, by the text of /proc/self/mountinfo (see proc_pid_mountinfo(5)).
 
-    Of several on one point the last is on top. Spaces in paths are octal escapes.
+    Of several mounts on one point the last is on top. Spaces in paths are octal escapes.
     """
-    found = None
+    mount = None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, names = before.split(), after.split()
@@ -93,20 +93,20 @@ def find_mount(place: Path, mountinfo: str) -> Mount | None:
             continue
         point = Path(fields[4].encode("ascii", "backslashreplace").decode("unicode_escape"))
         holds = place.resolve().is_relative_to(point)
-        if holds and (found is None or len(point.parts) >= len(found.point.parts)):
-            found = Mount(point=point, filesystem=names[0])
-    return found
+        if holds and (mount is None or len(point.parts) >= len(mount.point.parts)):
+            mount = Mount(point=point, filesystem=names[0])
+    return mount
 
 
 def _space(place: Path) -> Finding:
     numbers = os.statvfs(place)
     free = numbers.f_bavail * numbers.f_frsize
-    if free < LEAST_BYTES:
-        return bad("space", f"{size(free)} free; records would be dropped", do=f"make room, or {ELSEWHERE}")
+    if free < MIN_FREE_BYTES:
+        return bad("space", f"{size(free)} free; records would be dropped", do=f"free disk space, or {ELSEWHERE}")
     if free < DEFAULT_DISK_BUDGET:
         return note(
             "space",
-            f"{size(free)} free; a writing thread may keep up to {size(DEFAULT_DISK_BUDGET)}",
-            do="make room, or give a smaller traincope.run(disk_budget=...)",
+            f"{size(free)} free; one thread may write up to {size(DEFAULT_DISK_BUDGET)}",
+            do="free disk space, or set a smaller traincope.run(disk_budget=...)",
         )
-    return ok("space", f"{size(free)} free; a writing thread keeps at most {size(DEFAULT_DISK_BUDGET)}")
+    return ok("space", f"{size(free)} free; one thread writes at most {size(DEFAULT_DISK_BUDGET)}")

@@ -1,17 +1,17 @@
-"""What an examination says."""
+"""Result of an examination: facts in sections."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class State(StrEnum):
-    """How a finding is meant."""
+    """Meaning of a finding."""
 
     OK = "ok"
     NOTE = "note"
-    """Something optional is absent, or worth knowing; recording works."""
+    """An optional part is absent, or a fact is worth knowing; recording works."""
     BAD = "bad"
-    """Evidence was or would be lost."""
+    """Records were lost or would be lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,9 @@ class Finding:
 
     name: str
     state: State
-    said: str
+    fact: str
     advice: str | None = None
-    """What to do; None where nothing needs doing."""
+    """Instruction; None if nothing needs to be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """All of them."""
+    """All sections."""
 
     subject: str
     sections: tuple[Section, ...]
@@ -46,17 +46,17 @@ class Examination:
 
     @property
     def healthy(self) -> bool:
-        """Whether all is well but for what is optional."""
+        """True unless a finding is bad."""
         return all(finding.state is not State.BAD for finding in self.findings)
 
 
-def ok(name: str, said: str) -> Finding:
-    return Finding(name=name, state=State.OK, said=said)
+def ok(name: str, fact: str) -> Finding:
+    return Finding(name=name, state=State.OK, fact=fact)
 
 
-def note(name: str, said: str, *, do: str | None = None) -> Finding:
-    return Finding(name=name, state=State.NOTE, said=said, advice=do)
+def note(name: str, fact: str, *, do: str | None = None) -> Finding:
+    return Finding(name=name, state=State.NOTE, fact=fact, advice=do)
 
 
-def bad(name: str, said: str, *, do: str) -> Finding:
-    return Finding(name=name, state=State.BAD, said=said, advice=do)
+def bad(name: str, fact: str, *, do: str) -> Finding:
+    return Finding(name=name, state=State.BAD, fact=fact, advice=do)

@@ -1,10 +1,10 @@
-"""GPUs: what torch sees, and what the driver says beside it (NVML)."""
+"""GPUs as torch and as the driver (NVML) see them."""
 
 import ctypes
 import importlib.util
 
 from traincope.doctor.finding import Finding, bad, note, ok
-from traincope.record.nvml import DRIVER, LIBRARY, has_driver
+from traincope.record.gpu.nvml import DRIVER, LIBRARY, has_driver
 from traincope.units import count
 
 NVML_SUCCESS = 0
@@ -18,7 +18,7 @@ def examine_gpu() -> tuple[Finding, ...]:
 
 def _torch() -> Finding:
     if importlib.util.find_spec("torch") is None:
-        return note("torch sees", "nothing: it is not installed")
+        return note("torch sees", "no GPU: torch is not installed")
     import torch
 
     if torch.cuda.is_available():
@@ -29,7 +29,7 @@ def _torch() -> Finding:
         return bad(
             "torch sees",
             "no GPU: this torch is built for the CPU, but the machine has an NVIDIA driver",
-            do="to train on the GPU install torch's CUDA build",
+            do="install torch's CUDA build to train on the GPU",
         )
     built = "is built for the CPU" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
     return note("torch sees", f"no GPU (it {built}); time is measured on the host's clock")
@@ -38,14 +38,14 @@ def _torch() -> Finding:
 def _nvml() -> Finding:
     try:
         if not has_driver():
-            return note("NVML", "not there, as there is no NVIDIA driver")
+            return note("NVML", "absent: this machine has no NVIDIA driver")
     except FileNotFoundError as error:
         missing, _, remedy = str(error).partition("; ")
         return note("NVML", missing, do=remedy)
     nvml = ctypes.CDLL(LIBRARY)
     answer = nvml.nvmlInit_v2()
     if answer != NVML_SUCCESS:
-        return note("NVML", f"is there but does not start (error {answer})", do="see what nvidia-smi says")
+        return note("NVML", f"is installed but does not start (error {answer})", do="run nvidia-smi and read its error")
     try:
         return ok("NVML", _describe(nvml))
     finally:

@@ -1,20 +1,24 @@
-"""This machine and this Python: can a training be recorded here?"""
+"""Check whether a training can be recorded on this machine, with this Python and these environment variables."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from traincope.doctor.disk import examine_disk
-from traincope.doctor.finding import Examination, Section
+from traincope.doctor.finding import Examination, Finding, Section, note, ok
 from traincope.doctor.gpu import examine_gpu
 from traincope.doctor.probes import examine_probes
-from traincope.doctor.settings import examine_settings
 from traincope.doctor.software import examine_software
-from traincope.record.identity import DEFAULT_ROOT
-from traincope.record.options import OUT_VARIABLE
+from traincope.record.session.identity import DEFAULT_ROOT, RUN_ID, RUN_ID_VARIABLE
+from traincope.record.session.options import DEFAULT_LEVEL, LEVEL_VARIABLE, OFF_SWITCH, OUT_VARIABLE
+from traincope.startup.notes import NOTES_VARIABLE
+
+PREFIX = "TRAINCOPE"
+KNOWN = (OFF_SWITCH, OUT_VARIABLE, RUN_ID_VARIABLE, LEVEL_VARIABLE)
 
 
 def examine_machine(environment: Mapping[str, str]) -> Examination:
-    """Imports torch where there is one, and records for a moment, to a temporary directory."""
+    """Examine the machine. Imports torch if it is installed, and records for a moment to a temporary directory."""
     out = Path(environment.get(OUT_VARIABLE) or DEFAULT_ROOT).absolute()
     return Examination(
         subject="this machine and this Python",
@@ -26,3 +30,28 @@ def examine_machine(environment: Mapping[str, str]) -> Examination:
             Section(title="SETTINGS", findings=examine_settings(environment)),
         ),
     )
+
+
+def examine_settings(environment: Mapping[str, str]) -> tuple[Finding, ...]:
+    names = sorted(name for name in environment if name.startswith(PREFIX) and name != NOTES_VARIABLE)
+    if not names:
+        return (ok("variables", f"none of {', '.join(KNOWN)} is set"),)
+    return tuple(_variable(name, environment[name]) for name in names)
+
+
+def _variable(name: str, value: str) -> Finding:
+    if name == OFF_SWITCH and value.lower() in ("off", "0"):
+        return note(name, f"{value}: nothing is recorded", do=f"unset {name} to record")
+    if name == OFF_SWITCH:
+        return ok(name, f"{value}: recording is on; only `off` and `0` switch it off")
+    if name == LEVEL_VARIABLE and not value.isdecimal():
+        return note(name, f"{value!r} is not a level; level {DEFAULT_LEVEL} is used", do=f"set {name} to a digit")
+    if name == RUN_ID_VARIABLE and not RUN_ID.fullmatch(value):
+        return note(
+            name, f"{value!r} is not a run id; the launcher's id is used", do=f"set {name} to letters, digits and -"
+        )
+    if name in KNOWN:
+        return ok(name, value)
+    closest = get_close_matches(name, KNOWN, n=1)
+    hint = f"; the closest is {closest[0]}" if closest else ""
+    return note(name, f"is not a variable of traincope{hint}", do=f"unset or rename {name}")

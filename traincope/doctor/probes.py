@@ -1,4 +1,4 @@
-"""Each probe, by installing it: a recording of a moment in a temporary directory, read back and removed."""
+"""Check each probe by installing it: a short recording in a temporary directory, read back and removed."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ import traincope
 from traincope.doctor.finding import Finding, bad, note, ok
 from traincope.errors import RunDirectoryError
 from traincope.record.hooks import make_hooks
-from traincope.record.options import LEVEL_VARIABLE, OFF_SWITCH
+from traincope.record.session.options import LEVEL_VARIABLE, OFF_SWITCH
 from traincope.store import RankRecords, read_run
 
 ON = "on"
@@ -21,14 +21,16 @@ TRIAL_SPANS = 10
 
 def examine_probes() -> tuple[Finding, ...]:
     if importlib.util.find_spec("torch") is None:
-        return (note("all", "not tried: they watch torch, which is not installed"),)
+        return (note("all", "not tested: they observe torch, which is not installed"),)
     import torch  # noqa: F401 - probes are installed into a torch that is there
 
     try:
-        with tempfile.TemporaryDirectory(prefix="traincope-doctor-") as directory, _no_wishes():
+        with tempfile.TemporaryDirectory(prefix="traincope-doctor-") as directory, _recording_forced():
             rank = _record(Path(directory) / "run")
     except (RunDirectoryError, OSError) as error:
-        return (bad("recording", f"nothing could be recorded: {error}", do="the warnings above say why; see DISK"),)
+        return (
+            bad("recording", f"nothing could be recorded: {error}", do="read the warnings above and the section DISK"),
+        )
     levels = {hook.name: hook.level for hook in make_hooks()}
     return (
         *(_probe(name, state, level=levels.get(name)) for name, state in rank.info.probes.items()),
@@ -37,7 +39,7 @@ def examine_probes() -> tuple[Finding, ...]:
 
 
 def _record(out: Path) -> RankRecords:
-    """At the highest level. Raises RunDirectoryError where nothing was recorded."""
+    """Record at the highest level. Raises RunDirectoryError if nothing was recorded."""
     highest = max(hook.level for hook in make_hooks())
     with traincope.run(out, level=highest, agent=False) as run:
         for _ in range(TRIAL_SPANS):
@@ -49,8 +51,8 @@ def _record(out: Path) -> RankRecords:
 
 
 @contextmanager
-def _no_wishes() -> Iterator[None]:
-    """As though nobody had switched recording off, or lowered its level."""
+def _recording_forced() -> Iterator[None]:
+    """Ignore variables that switch recording off or lower its level."""
     held = {name: os.environ.pop(name) for name in (OFF_SWITCH, LEVEL_VARIABLE) if name in os.environ}
     try:
         yield
@@ -65,17 +67,17 @@ def _probe(name: str, state: str, *, level: int | None) -> Finding:
 
 
 def probe_off(name: str, state: str, *, where: str = "") -> Finding:
-    """What a probe's state means that is not `on`; `where` names ranks."""
-    said = f"{state}{where}"
+    """Finding about a probe whose state is not `on`; `where` names ranks."""
+    fact = f"{state}{where}"
     if state.startswith(f"{ON}, "):
-        return note(name, said)
+        return note(name, fact)
     if state.startswith(("failed", "switched off")):
-        return bad(name, said, do="its traceback is in the training's log; please report it, the rest was recorded")
+        return bad(name, fact, do="report the traceback in the training's log as an issue; all other probes recorded")
     if "its own time was above" in state:
-        return note(name, said, do="its steps are too short for it; traincope.run(throttle=...) allows more")
+        return note(name, fact, do="allow it more overhead with traincope.run(throttle=...): the steps are short")
     needed = re.search(r"needs level (\d+)", state)
     if needed:
-        return note(name, said, do=f"record with {LEVEL_VARIABLE}={needed[1]}, if you want what it sees")
+        return note(name, fact, do=f"set {LEVEL_VARIABLE}={needed[1]} to record it")
     if state.startswith("off"):
-        return note(name, said)
-    return note(name, said, do="what it watches is not in this torch, or not on this machine; the report does without")
+        return note(name, fact)
+    return note(name, fact, do="use the report without it: this torch or this machine lacks what it observes")

@@ -1,4 +1,4 @@
-"""A run that was recorded, by what its ranks wrote about themselves."""
+"""Check a recorded run by what its ranks wrote about themselves."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from pathlib import Path
 from traincope.doctor.finding import Examination, Finding, Section, bad, note, ok
 from traincope.doctor.probes import ON, probe_off
 from traincope.events import CLEAN
-from traincope.report.lost import LOSSES
+from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RunRecords, read_run
 from traincope.timeline import build_timeline, error_between_ns
 from traincope.units import count, duration, numbers
 
 
 def examine_run(path: Path) -> Examination:
-    """Raises RunDirectoryError where nothing can be read."""
+    """Examine a run directory. Raises RunDirectoryError if nothing can be read."""
     run = read_run(path)
     return Examination(
         subject=f"{run.path}: {count(run.info.world_size, 'rank')}, {_made_with(run)}",
@@ -38,33 +38,35 @@ def _ranks(run: RunRecords) -> Iterator[Finding]:
         missing = numbers(run.missing, "rank")
         yield bad(
             "present",
-            f"{present}; {missing} left nothing to read",
-            do=f"if {missing} ran on another host, record to a directory that all hosts share, or copy theirs here",
+            f"{present}; {missing} left no records",
+            do=f"copy the records of {missing} here, or record to a directory that all hosts share",
         )
     else:
-        yield ok("present", f"{present}: all there are")
+        yield ok("present", f"{present}: all ranks")
     yield from _endings(run)
 
 
 def _endings(run: RunRecords) -> Iterator[Finding]:
-    """As each rank told itself, unless whoever waited for its process knows better."""
+    """Ends of the ranks: as each rank recorded it, unless its launcher noted an exit code."""
     noted = {note.rank: note.exit_code for note in run.launcher if note.attempt == run.last_attempt}
     by_ending: dict[str | None, list[int]] = defaultdict(list)
     for rank in run.ranks:
-        untold = rank.info.ending in (None, CLEAN) and rank.rank in noted
-        by_ending[_exit(noted[rank.rank]) if untold else rank.info.ending].append(rank.rank)
+        unrecorded = rank.info.ending in (None, CLEAN) and rank.rank in noted
+        by_ending[_exit(noted[rank.rank]) if unrecorded else rank.info.ending].append(rank.rank)
     for ending, ranks in by_ending.items():
-        who = numbers(ranks, "rank")
+        shown = numbers(ranks, "rank")
         if ending == CLEAN:
-            yield ok("ended", f"{who} cleanly")
+            yield ok("ended", f"{shown} cleanly")
         elif ending is None:
             yield note(
                 "ended",
-                f"{who} not yet, or was killed; what was recorded until then can be read",
-                do=f"traincope report {run.path} says what each rank was in",
+                f"{shown}: no end recorded, still running or killed; the records until then can be read",
+                do=f"run traincope report {run.path} to see what each rank was in",
             )
         else:
-            yield note("ended", f"{who} by {ending}", do=f"traincope report {run.path} says which rank went first")
+            yield note(
+                "ended", f"{shown} by {ending}", do=f"run traincope report {run.path} to see which rank ended first"
+            )
 
 
 def _exit(code: int) -> str:
@@ -77,7 +79,7 @@ def _probes(run: RunRecords) -> Iterator[Finding]:
         for name, state in rank.info.probes.items():
             states[name, state].append(rank.rank)
     if not states:
-        yield note("all", "no rank says anything about its probes")
+        yield note("all", "no rank recorded its probes")
     for (name, state), ranks in states.items():
         everywhere = len(ranks) == len(run.ranks)
         where = "" if everywhere else f" (on {numbers(ranks, 'rank')})"
@@ -92,16 +94,16 @@ def _records(run: RunRecords) -> Iterator[Finding]:
         yield bad(
             "dropped",
             f"{sum(dropped.values()):,} on {numbers(list(dropped), 'rank')}",
-            do="give a larger traincope.run(disk_budget=...), lower the level, or make room on the disk",
+            do="set a larger traincope.run(disk_budget=...), lower the level, or free disk space",
         )
     else:
         yield ok("dropped", "none")
-    yield from _lost_words(run)
+    yield from _lost(run)
     for problem in (*run.problems, *(problem for rank in run.ranks for problem in rank.problems)):
-        yield bad("damaged", problem, do="what is named there is lost; everything else is read")
+        yield bad("damaged", problem, do="use the rest of the run: only the named part is lost")
 
 
-def _lost_words(run: RunRecords) -> Iterator[Finding]:
+def _lost(run: RunRecords) -> Iterator[Finding]:
     for counter, (what, why) in LOSSES.items():
         lost = {rank.rank: int(rank.info.recorder.get(counter, 0)) for rank in run.ranks}
         total, ranks = sum(lost.values()), [rank for rank, number in lost.items() if number]
@@ -117,9 +119,9 @@ def _clocks(run: RunRecords) -> Finding:
         unknown = numbers([clock.rank for clock in clocks if clock.bound_ns is None], "rank")
         return note(
             "clocks",
-            f"{hosts}; {unknown} tied to the others by wall clocks alone, and nothing bounds the error",
-            do="keep the hosts' clocks together (chrony, PTP), and compare times within a host only",
+            f"{hosts}; only wall clocks relate {unknown} to the others, with an unknown error",
+            do="synchronise the hosts' clocks (chrony, PTP), and compare times only within a host",
         )
     if not error_ns:
-        return ok("clocks", "one for all ranks")
-    return ok("clocks", f"{hosts}; by what they sent each other they agree within {duration(error_ns)}")
+        return ok("clocks", "one clock for all ranks")
+    return ok("clocks", f"{hosts}; their clocks agree within {duration(error_ns)}, by the messages between them")

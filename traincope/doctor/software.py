@@ -1,4 +1,4 @@
-"""Versions of what recording stands on."""
+"""Versions of Python, traincope and torch."""
 
 import importlib.util
 import re
@@ -23,8 +23,8 @@ def _torch() -> tuple[Finding, ...]:
         return (
             note(
                 "torch",
-                "not installed in this Python: runs can be read here, not recorded",
-                do="install torch, or run doctor with the Python that trains: python -m traincope.cli.main doctor",
+                "not installed in this Python: it can read runs, but not record them",
+                do="install torch, or run doctor with the Python of the training: python -m traincope.cli.main doctor",
             ),
         )
     import torch
@@ -38,8 +38,8 @@ def _version(installed: str) -> Finding:
         return ok("torch", installed)
     return note(
         "torch",
-        f"{installed}; recording is tested with {_words(low)} and later, below {_words(high)}",
-        do="look under PROBES at what this torch lacks; a tested one has all of it",
+        f"{installed}; recording is tested with versions from {_words(low)} to below {_words(high)}",
+        do="read under PROBES what this torch lacks, or install a tested version",
     )
 
 
@@ -49,15 +49,15 @@ def _distributed() -> Finding:
     if not dist.is_available():
         return note(
             "distributed",
-            "this torch is built without torch.distributed: no communication can be seen",
-            do="for training on several ranks install a torch with it",
+            "this torch is built without torch.distributed: communication cannot be recorded",
+            do="install a torch with torch.distributed to train on several ranks",
         )
     known = {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available, "mpi": dist.is_mpi_available}
     return ok("distributed", "backends " + ", ".join(name for name, available in known.items() if available()))
 
 
 def torch_bounds() -> tuple[tuple[int, int], tuple[int, int]]:
-    """(major, minor) of the oldest tested torch, and of the first that is too new, as our package declares."""
+    """(major, minor) of the oldest tested torch, and of the first untested one, as this package declares them."""
     try:
         declared = next(line for line in requires("traincope") or () if re.match(r"torch\b", line))
     except (PackageNotFoundError, StopIteration):
@@ -67,7 +67,7 @@ def torch_bounds() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def release(text: str) -> tuple[int, int]:
-    """(major, minor) of a version, e.g. (2, 13) of "2.13.0+cpu"; what has none counts as 0."""
+    """(major, minor) of a version, e.g. (2, 13) of "2.13.0+cpu"; missing parts are 0."""
     numbers = [int(part) for part in re.findall(r"\d+", text)[:2]]
     major, minor = (*numbers, 0, 0)[:2]
     return major, minor

@@ -1,4 +1,4 @@
-"""Findings for people and for programs: the facts first, then what to do about them."""
+"""Findings as text and as JSON: facts first, then instructions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,17 +9,15 @@ from rich.text import Text
 
 from traincope.doctor.finding import Examination, Finding, Section, State
 from traincope.palette import GOOD, SEVERE
-from traincope.report.plain import text
-from traincope.report.tables import INDENT
-from traincope.report.trimmed import Trimmed
+from traincope.report.text.layout.lines import INDENT, Trimmed, text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 STYLES = {State.OK: GOOD, State.NOTE: "dim", State.BAD: f"bold {SEVERE}"}
 
 
 def to_document(examination: Examination) -> dict[str, Any]:
-    """The same as JSON: `healthy`, and every finding under its section."""
+    """JSON of an examination: `healthy`, and every finding under its section."""
     return {
         "schema_version": SCHEMA_VERSION,
         "subject": examination.subject,
@@ -32,7 +30,7 @@ def to_document(examination: Examination) -> dict[str, Any]:
 
 
 def render(examination: Examination, console: Console) -> None:
-    """Write it to `console`."""
+    """Write an examination to `console`."""
     width = max(len(finding.name) for finding in examination.findings)
     console.print(Trimmed(text(examination.subject, style="bold")), end="")
     for section in examination.sections:
@@ -45,7 +43,7 @@ def render(examination: Examination, console: Console) -> None:
 
 
 def _plain(finding: Finding) -> dict[str, str | None]:
-    return {"name": finding.name, "state": finding.state, "said": finding.said, "advice": finding.advice}
+    return {"name": finding.name, "state": finding.state, "fact": finding.fact, "advice": finding.advice}
 
 
 def _rows(section: Section, *, width: int) -> RenderableType:
@@ -55,20 +53,20 @@ def _rows(section: Section, *, width: int) -> RenderableType:
     grid.add_column(width=max(map(len, State)))
     grid.add_column(ratio=1)
     for finding in section.findings:
-        grid.add_row("", text(finding.name), Text(finding.state, style=STYLES[finding.state]), text(finding.said))
+        grid.add_row("", text(finding.name), Text(finding.state, style=STYLES[finding.state]), text(finding.fact))
     return grid
 
 
 def _to_do(examination: Examination) -> Iterator[RenderableType]:
-    """The gravest first; one sentence that several findings share is said once."""
+    """Instructions, the most severe first. Findings with the same instruction share one line."""
     by_advice: dict[str, list[Finding]] = {}
     for finding in sorted(examination.findings, key=lambda finding: finding.state is not State.BAD):
         if finding.advice is not None:
             by_advice.setdefault(finding.advice, []).append(finding)
     if not by_advice:
-        yield Text("TO DO  ", style="bold").append("nothing: all is well", style=f"not bold {GOOD}")
+        yield Text("TO DO  ", style="bold").append("nothing", style=f"not bold {GOOD}")
         return
-    optional = "  all of it optional" if examination.healthy else ""
+    optional = "  all optional" if examination.healthy else ""
     yield Text("TO DO", style="bold").append(optional, style="not bold dim")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", width=3)

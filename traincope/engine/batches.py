@@ -1,7 +1,7 @@
-"""Tokens -> batches: every data-parallel rank gets its slice of the same global batches.
+"""Turn tokens into batches: each data-parallel rank gets its slice of the same global batches.
 
-A batch depends on seed, step and the tokens only, never on the layout: with R replicas, the slices
-of replicas 0 .. R-1, put one after the other, are the batch that a single process gets.
+A batch depends only on seed, step and tokens, never on the layout. With R replicas, the slices of replicas 0 .. R-1 in
+order form the batch that a single process gets.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,10 @@ from traincope.errors import DataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequences(Dataset[Tensor]):
-    """Token array -> its sequences; number i is int64 of shape (length + 1,), inputs and targets overlapping."""
+    """Sequences of a token array.
+
+    Sequence i is int64 of shape (length + 1,); inputs and targets overlap.
+    """
 
     tokens: Tokens
     length: int
@@ -46,7 +49,7 @@ class BatchSlices(Sampler[list[int]]):
     def __init__(
         self, *, sequences: int, batch: int, steps: int, replica: int, replicas: int, seed: int | None
     ) -> None:
-        """`batch` sequences over all `replicas`; `seed` None leaves the text in order."""
+        """`batch` counts sequences over all `replicas`. `seed` None keeps the text in order."""
         self._sequences = sequences
         self._batch = batch
         self._steps = steps
@@ -62,7 +65,7 @@ class BatchSlices(Sampler[list[int]]):
             yield [next(order) for _ in range(self._batch)][self._slice]
 
     def _order(self) -> Iterator[int]:
-        """Every sequence once an epoch, for ever."""
+        """Yield each sequence once per epoch, without end."""
         epoch = 0
         while True:
             if self._seed is None:
@@ -73,13 +76,13 @@ class BatchSlices(Sampler[list[int]]):
 
 
 def training_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
-    """One slice a step, int64 of shape (batch / replicas, sequence + 1)."""
+    """One slice per step, int64 of shape (batch / replicas, sequence + 1)."""
     sequences = _sequences(config, corpus.training, source=corpus.source)
     return _loader(config, sequences, steps=config.train.steps, replica=replica, seed=config.train.seed)
 
 
 def held_out_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
-    """The first batches of the held-out text, in order: the same ones at every evaluation."""
+    """The first batches of the held-out text, in order; the same at each evaluation."""
     sequences = _sequences(config, corpus.held_out, source=held_out_part(corpus.source))
     return _loader(config, sequences, steps=config.train.evaluation_batches, replica=replica, seed=None)
 

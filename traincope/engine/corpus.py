@@ -1,4 +1,4 @@
-"""Text or token files -> one array of tokens, and the part of it that is never trained on."""
+"""Read text or token files into one array of tokens, and hold a part of it out of training."""
 
 import os
 import sysconfig
@@ -14,7 +14,7 @@ from traincope.engine.config import DataConfig
 from traincope.errors import DataError
 
 END_OF_DOCUMENT = 256
-"""The token after each file's bytes."""
+"""Token that follows each file's bytes."""
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -23,16 +23,16 @@ _NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """All tokens of a training, split once."""
+    """All tokens of a training, split into training and held-out text."""
 
     training: Tokens
     held_out: Tokens
     source: str
-    """Where the tokens came from, for messages."""
+    """Origin of the tokens, used in messages."""
 
 
 def read_corpus(config: DataConfig) -> Corpus:
-    """Read what `[data]` names. Raises DataError if it is missing, empty or unreadable."""
+    """Read the text of `[data]`. Raises DataError if it is missing, empty or unreadable."""
     path = _source(config)
     if _is_token_file(config):
         tokens: Tokens = _map_token_file(path, token_type=np.dtype(config.token_type))
@@ -43,9 +43,9 @@ def read_corpus(config: DataConfig) -> Corpus:
 
 
 def check_corpus(config: DataConfig, *, sequence: int) -> None:
-    """Refuse what `read_corpus` and then `require_sequence` would, from the sizes of the files alone.
+    """Check the text from file sizes alone.
 
-    Raises DataError.
+    Raises the DataError that `read_corpus` and then `require_sequence` would raise.
     """
     path = _source(config)
     if _is_token_file(config):
@@ -61,7 +61,7 @@ def check_corpus(config: DataConfig, *, sequence: int) -> None:
 
 
 def require_sequence(tokens: int, *, length: int, source: str) -> None:
-    """Raises DataError where there is not one sequence of `length` tokens and the one after it."""
+    """Raise DataError unless there are `length` tokens and one more."""
     if tokens <= length:
         raise DataError(
             f"{source} has {tokens} tokens, too few for one sequence of {length}; "
@@ -70,7 +70,7 @@ def require_sequence(tokens: int, *, length: int, source: str) -> None:
 
 
 def held_out_part(source: str) -> str:
-    """What messages call it."""
+    """Name of the held-out part in messages."""
     return f"the held-out part of {source}"
 
 
@@ -100,14 +100,14 @@ def _text_files(config: DataConfig, path: Path) -> list[Path]:
 
 
 def _library_files(root: Path) -> list[Path]:
-    """Python's own source, without its tests and without what was installed beside it."""
+    """Files of Python's standard library, without its tests and without installed packages."""
     return [
         path for path in _files(root, pattern="*.py") if not _NOT_LIBRARY.intersection(path.relative_to(root).parts)
     ]
 
 
 def _files(root: Path, *, pattern: str = "*") -> list[Path]:
-    """Files below `root` in an order that depends on their names only."""
+    """Files below `root`, in an order that depends only on their names."""
     return sorted(
         (path for path in root.rglob(pattern) if path.is_file()), key=lambda path: path.relative_to(root).parts
     )
@@ -122,9 +122,9 @@ def _encode(files: list[Path], *, source: Path) -> Tokens:
     return np.concatenate(parts)
 
 
-def _require_text(there: bool, *, source: Path) -> None:
-    if not there:
-        raise DataError(f"data.path {source} holds no text; name a file or folder that does")
+def _require_text(has_text: bool, *, source: Path) -> None:
+    if not has_text:
+        raise DataError(f"data.path {source} contains no text; name a file or folder with text")
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -133,7 +133,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _num_bytes(path: Path) -> int:
-    """Of a file that can be opened."""
+    """Size of a file that can be opened."""
     with _readable(path), path.open("rb") as file:
         return os.fstat(file.fileno()).st_size
 
@@ -147,7 +147,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _map_token_file(path: Path, *, token_type: np.dtype[np.generic]) -> Tokens:
-    """Nothing is read here: pages come in as batches touch them."""
+    """Map a token file. Nothing is read here: pages are loaded as batches touch them."""
     _num_in_token_file(path, token_type=token_type)
     return np.memmap(path, dtype=token_type, mode="r")
 
@@ -156,7 +156,7 @@ def _num_in_token_file(path: Path, *, token_type: np.dtype[np.generic]) -> int:
     size = _num_bytes(path)
     if size == 0 or size % token_type.itemsize:
         raise DataError(
-            f"{path} has {size} bytes, no whole number of {token_type} tokens; write it with numpy's tofile, or set "
-            "data.token_type"
+            f"{path} has {size} bytes, which is not a whole number of {token_type} tokens; write it with numpy's "
+            "tofile, or set data.token_type"
         )
     return size // token_type.itemsize

@@ -1,4 +1,4 @@
-"""Start a training on this machine through torchrun, and say what became of it."""
+"""Start a training on this machine through torchrun, and report how it ended."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.errors import ConfigError, DataError, TrainingError
-from traincope.store.launcher import LauncherNote, read_notes
+from traincope.store.job.launcher import LauncherNote, read_notes
 
-WORKER = "traincope.cli.worker"
-TORCHRUN = "traincope.cli.torchrun"
-"""torchrun, which also writes down who failed."""
+WORKER = "traincope.cli.launch.worker"
+TORCHRUN = "traincope.cli.launch.torchrun_child"
+"""torchrun that also records which rank failed."""
 
 _SIGNALS = {known.value: known.name for known in signal.Signals}
 
@@ -24,19 +24,19 @@ class Launch:
 
     ranks: int
     arguments: tuple[str, ...] = ()
-    """Command line of every worker."""
+    """Command line of each worker."""
     max_restarts: int = 0
-    """Times torchrun starts all ranks anew after one has failed."""
+    """Limit on restarts of all ranks after one has failed."""
     module: str = WORKER
     notes: Path | None = None
-    """Where it is written down how ranks failed, in every attempt (`store.launcher`)."""
+    """File for the failures of ranks, in all attempts (`store.launcher`)."""
 
 
 def launch(job: Launch) -> None:
-    """Run to the end. Raises TrainingError naming the rank that failed and how.
+    """Run the job to its end. Raises TrainingError that names the failed rank and the reason.
 
-    A worker that refuses its configuration or its data has said so on stderr; that becomes the
-    same ConfigError or DataError here, so that the exit code tells.
+    A worker that refuses its configuration or data reports the reason on stderr and exits with a code. The same
+    ConfigError or DataError is raised here, so that this process exits with the same code.
     """
     with tempfile.TemporaryDirectory(prefix="traincope-") as directory:
         notes = job.notes or Path(directory) / "launcher.jsonl"
@@ -46,11 +46,11 @@ def launch(job: Launch) -> None:
     if code != 0 and failures:
         raise _failure(failures[-1])
     if code != 0:
-        raise TrainingError(f"torchrun {_ending(code)} before a rank had failed; its own message is above")
+        raise TrainingError(f"torchrun {_exit_reason(code)} before a rank failed; its own message is above")
 
 
 def torchrun_arguments(job: Launch) -> list[str]:
-    """What `torchrun` would be given on a command line."""
+    """Command-line arguments of `torchrun` for this job."""
     return [
         "--standalone",
         f"--nproc-per-node={job.ranks}",
@@ -62,7 +62,10 @@ def torchrun_arguments(job: Launch) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """One thread a rank unless told otherwise: ranks share the cores, and torchrun's own choice warns."""
+    """Environment with one thread per rank unless OMP_NUM_THREADS is set.
+
+    Ranks share the cores, and torchrun's own choice prints a warning.
+    """
     return {"OMP_NUM_THREADS": "1", **os.environ}
 
 
@@ -72,12 +75,12 @@ def _failure(last: LauncherNote) -> Exception:
     for kind in (ConfigError, DataError):
         if last.exit_code == kind.exit_code:
             return kind("the training was refused; the reason is above")
-    hint = "unless that was by hand, see dmesg for the out-of-memory killer"
-    advice = hint if last.exit_code == -signal.SIGKILL else "its last words are above"
-    return TrainingError(f"rank {last.rank} {_ending(last.exit_code)}; {advice}")
+    hint = "unless you stopped it yourself, see dmesg for the out-of-memory killer"
+    advice = hint if last.exit_code == -signal.SIGKILL else "its last output is above"
+    return TrainingError(f"rank {last.rank} {_exit_reason(last.exit_code)}; {advice}")
 
 
-def _ending(exit_code: int) -> str:
+def _exit_reason(exit_code: int) -> str:
     if exit_code < 0:
         return f"was killed by {_SIGNALS.get(-exit_code, f'signal {-exit_code}')}"
     return f"exited with code {exit_code}"

@@ -1,4 +1,4 @@
-"""The training loop as a generator: whoever drives it decides what happens between steps.
+"""The training loop as a generator: the caller decides what happens between steps.
 
 trainer = Trainer(config, device=device)
 for result in trainer.steps():
@@ -14,57 +14,57 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from traincope.engine.batches import held_out_batches, training_batches
-from traincope.engine.clipping import clip, gradient_norm
 from traincope.engine.config import Config
-from traincope.engine.context_parallel import apply_context_parallel, own_positions
 from traincope.engine.corpus import read_corpus
-from traincope.engine.data_parallel import apply_ddp
-from traincope.engine.documents import squared_lengths
-from traincope.engine.expert_load import ExpertLoad, expert_loads
-from traincope.engine.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
-from traincope.engine.initialise import initialise
-from traincope.engine.mesh import Layout, build_layout
-from traincope.engine.model import GPT
-from traincope.engine.offload import allocate
-from traincope.engine.optimizer import place_optimizer, set_learning_rate
-from traincope.engine.pipeline import Pipeline, stage_layers, stages_of
-from traincope.engine.recompute import apply_recompute
-from traincope.engine.sharded import apply_fsdp
-from traincope.engine.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
-from traincope.engine.whole import WholeModel
+from traincope.engine.model.documents import squared_lengths
+from traincope.engine.model.expert_load import ExpertLoad, expert_loads
+from traincope.engine.model.initialise import initialise
+from traincope.engine.model.model import GPT
+from traincope.engine.optimizer.clipping import clip, gradient_norm
+from traincope.engine.optimizer.optimizer import place_optimizer, set_learning_rate
+from traincope.engine.parallel.context_parallel import apply_context_parallel, local_positions
+from traincope.engine.parallel.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
+from traincope.engine.parallel.pipeline import Pipeline, stage_layers, stages_of
+from traincope.engine.parallel.recompute import apply_recompute
+from traincope.engine.parallel.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
+from traincope.engine.parallel.unpipelined import UnpipelinedModel
+from traincope.engine.ranks.mesh import Layout, build_layout
+from traincope.engine.sharing.data_parallel import apply_ddp
+from traincope.engine.sharing.offload import allocate
+from traincope.engine.sharing.sharded import apply_fsdp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """One optimizer step, the same on every rank but for `squared_lengths`."""
+    """One optimizer step. All ranks have the same values except for `squared_lengths`."""
 
     step: int
     """Counted from 1."""
     loss: float | None
-    """Mean over the global batch, in nats a token; None in steps between two logged ones."""
+    """Mean over the global batch, in nats per token. None in steps that are not logged."""
     grad_norm: float | None
-    """Norm of the whole gradient before clipping; None as above."""
+    """Norm of the whole gradient before clipping. None in steps that are not logged."""
     tokens: int
     """Tokens of the global batch."""
     squared_lengths: int
-    """Of this replica's slice of the batch: summed over its documents, or over whole sequences without any."""
+    """Sum of squared lengths in this replica's slice of the batch: of its documents, or of its whole sequences."""
 
 
-class Passes(Protocol):
-    """How a rank runs a slice of a batch, tokens (B, S + 1)."""
+class ModelRunner(Protocol):
+    """Runs a slice of a batch, tokens (B, S + 1), on this rank."""
 
     def train(self, batch: Tensor) -> Tensor:
-        """Add the gradients of the slice's mean loss to `.grad`; the loss where it is known, else zero."""
+        """Add the gradients of the slice's mean loss to `.grad`. Returns the loss on the last stage, zero on others."""
 
     def evaluate(self, batch: Tensor) -> Tensor:
-        """The slice's mean loss where it is known, else zero."""
+        """Return the slice's mean loss on the last stage, zero on others."""
 
 
 class Trainer:
-    """Model, data and optimizer of one rank; needs the process group unless the layout has one rank."""
+    """Model, data and optimizer of one rank. Needs the process group unless the layout has one rank."""
 
     def __init__(self, config: Config, *, device: torch.device) -> None:
-        """Raises ConfigError if the layout does not fit the process group, DataError if there is no text."""
+        """Build everything. Raises ConfigError if the layout does not fit the process group, DataError without text."""
         self.config = config
         self.device = device
         self.layout = build_layout(config.parallel, device=device)
@@ -75,15 +75,15 @@ class Trainer:
             stage: build_model(config, stage=stage, layout=self.layout, device=device)
             for stage in stages_of(config, layout=self.layout)
         }
-        self._passes = _passes(self.modules, config, layout=self.layout, device=device)
+        self._runner = _runner(self.modules, config, layout=self.layout, device=device)
         self._parameters = [parameter for module in self.modules.values() for parameter in module.parameters()]
         self.optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
 
     def steps(self) -> Iterator[StepResult]:
-        """Train to the end, one result after each optimizer step."""
+        """Train to the end; yield one result after each optimizer step."""
         for step, batch in enumerate(self._batches, start=1):
             with loss_over_vocabulary(self.layout):
-                loss = self._passes.train(batch.to(self.device, non_blocking=True))
+                loss = self._runner.train(batch.to(self.device, non_blocking=True))
             norm = self._update(step)
             logged = step % self.config.train.log_every == 0
             yield StepResult(
@@ -95,19 +95,19 @@ class Trainer:
             )
 
     def evaluate(self) -> float:
-        """Mean loss on held-out text in nats a token, the same on every rank."""
+        """Mean loss on held-out text in nats per token, the same on each rank."""
         for module in self.modules.values():
             module.eval()
         with loss_over_vocabulary(self.layout):
-            losses = [self._passes.evaluate(batch.to(self.device, non_blocking=True)) for batch in self._held_out]
+            losses = [self._runner.evaluate(batch.to(self.device, non_blocking=True)) for batch in self._held_out]
         for module in self.modules.values():
             module.train()
         return self._global_mean(torch.stack(losses).mean())
 
     def expert_loads(self) -> tuple[ExpertLoad, ...]:
-        """What this rank's experts got since the last call, layer by layer; all ranks ask together, or none.
+        """Load of this rank's experts since the last call, layer by layer. All ranks must call it together.
 
-        Ranks of a `tp` group have parts of the same experts, and met the same tokens: the first tells of them.
+        Ranks of a `tp` group have parts of the same experts and saw the same tokens, so only the first reports them.
         """
         counters = load_counters(self.modules.values()) if self.layout.coordinate("tp") == 0 else {}
         return expert_loads(counters, group=self.layout.group("ep"), device=self.device)
@@ -124,17 +124,20 @@ class Trainer:
         return norm
 
     def _global_mean(self, loss: Tensor) -> float:
-        """A sum over all ranks is enough: on one stage every rank has its tokens' mean, on the others zero."""
+        """Mean loss over the global batch.
+
+        One sum over all ranks suffices: on one stage each rank has the mean of its tokens, on the others zero.
+        """
         if self.layout.mesh is not None:
             dist.all_reduce(loss)
         return loss.item() / (self.config.parallel.world_size // self.config.parallel.pp)
 
 
 def build_model(config: Config, *, stage: int, layout: Layout, device: torch.device) -> nn.Module:
-    """This rank's part of a stage of the model, parallelised and initialised, in the order that torch asks for.
+    """Build this rank's part of a stage, parallelised and initialised, in the order that torch requires.
 
-    Everything that cuts a parameter does so before it has storage, tensor parallelism before FSDP; DDP copies
-    initialised ones.
+    Everything that splits a parameter does so before it has storage; tensor parallelism precedes FSDP. DDP copies
+    initialised parameters.
     """
     bf16 = config.train.precision == "bf16"
     layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
@@ -150,8 +153,8 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     return apply_ddp(model, config.ddp, layout=layout, device=device)
 
 
-def _passes(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> Passes:
+def _runner(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> ModelRunner:
     if layout.size("pp") > 1:
         return Pipeline(modules, config, layout=layout, device=device)
-    positions = own_positions(config, layout=layout)
-    return WholeModel(modules[0], config, positions=positions)
+    positions = local_positions(config, layout=layout)
+    return UnpipelinedModel(modules[0], config, positions=positions)

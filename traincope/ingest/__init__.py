@@ -1,8 +1,8 @@
-"""Other tools' evidence -> run directory: kernel traces of torch's profiler (Kineto).
+"""Import of other tools' records: kernel traces of torch's profiler (Kineto) -> run directory.
 
-`stream` reads a file in pieces, `events` finds the events in them, `decimals` makes their times integers,
-`columns` puts them side by side, `products` knows the FLOPs of recorded shapes; `kineto` is the whole of it, from a
-file to a `store.traces.Trace`, and `importing` makes run directories of such.
+`stream` reads a file in pieces, `events` finds the events, `decimals` converts their times to integers, `columns`
+stores them, `matmul_flops` computes FLOPs from recorded shapes. `kineto` combines these: a file -> a
+`store.traces.Trace`. `importing` makes run directories of traces. Analysis of kernels is in `analysis.kernels`.
 """
 
 from traincope.ingest.importing import import_traces

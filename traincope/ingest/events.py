@@ -1,7 +1,8 @@
-"""The events in a piece of a trace's text: found by one pattern where it is written as Kineto writes, else decoded.
+"""Events in a piece of a trace's text.
 
-The pattern is several times as fast as a JSON parser, for it builds nothing of the events' arguments. It stands only
-where it provably saw all: where the piece has as many complete events as it matched.
+One regular expression finds them if the text is written as Kineto writes it; otherwise a JSON decoder does. The
+expression is several times as fast as a JSON parser, because it builds no objects for the events' arguments. Its result
+is used only if it provably found all events: if the piece contains as many complete events as it matched.
 """
 
 import json
@@ -16,39 +17,39 @@ COMPLETE = re.compile(
     rf'\{{\s*"ph": "X",\s*"cat": "([^"\\]*)",\s*"name": {TEXT},\s*"pid": {PLACE},\s*"tid": {PLACE},'
     r'\s*"ts": ([0-9.]+),\s*"dur": ([0-9.]+)(?=[\s,}])(?:\s*,\s*"args": \{([^{}]*)\})?'
 )
-"""A complete event as Kineto of any torch writes it; its arguments are left out where they hold an object."""
+"""A complete event as Kineto of any torch version writes it. Its arguments are left out if they contain an object."""
 OPENING = re.compile(r'\{\s*"ph"')
-"""How an event begins. Within a string the quotes would be escaped."""
+"""Begin of an event. Inside a string the quotes would be escaped."""
 
 DECODER = json.JSONDecoder(parse_float=str, parse_int=str)
-"""Numbers stay as they are written."""
+"""Keeps numbers as they are written."""
 GAP = re.compile(r"[\s,]*")
 
 Event = tuple[str, str, str, str, str, str, str]
-"""A complete event, as it is written: category, name, process, thread, microseconds of its start and its duration, and
-the JSON inside its arguments."""
+"""A complete event as written: category, name, process, thread, microseconds of its start and its duration, and the
+JSON inside its arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a piece of text holds."""
+class Scan:
+    """Events of a piece of text."""
 
     events: list[Event]
     num_read: int
-    """Events of all kinds."""
+    """Number of events of all kinds."""
     used: int
-    """Characters up to the end of the last one, or to the begin of what was left for the next piece."""
+    """Characters up to the end of the last event, or to the begin of what remains for the next piece."""
 
 
-def find(text: str) -> Found:
-    """The events in `text`, which begins between two; the last may be left for when more of it is there."""
+def find(text: str) -> Scan:
+    """Find the events in `text`, which begins between two events. The last may remain until more of it is read."""
     openings = OPENING.search(text)
     cut = text.rfind(openings.group()) if openings else 0
     return _matched(text, cut) or decode(text)
 
 
-def _matched(text: str, cut: int) -> Found | None:
-    """None where some of the events before `cut` are written in another way."""
+def _matched(text: str, cut: int) -> Scan | None:
+    """Events by the regular expression; None if some events before `cut` are written differently."""
     body = text[:cut]
     num_read = body.count('"ph"')
     if not num_read or body.count('"ph": "') != num_read:
@@ -58,7 +59,7 @@ def _matched(text: str, cut: int) -> Found | None:
         return None
     if "\\" in body:
         events = [_unescaped(event) if "\\" in event[1] else event for event in events]
-    return Found(events=events, num_read=num_read, used=cut)
+    return Scan(events=events, num_read=num_read, used=cut)
 
 
 def _unescaped(event: Event) -> Event:
@@ -66,8 +67,8 @@ def _unescaped(event: Event) -> Event:
     return category, str(json.loads(f'"{name}"', strict=False)), process, thread, start, duration, arguments
 
 
-def decode(text: str) -> Found:
-    """Event by event, as far as they are whole; written in any way that JSON allows."""
+def decode(text: str) -> Scan:
+    """Decode complete events one by one, in any notation that JSON allows."""
     events, num_read, used = [], 0, 0
     while True:
         begin = _after_gap(text, used)
@@ -80,7 +81,7 @@ def decode(text: str) -> Found:
         num_read += 1
         if raw.get("ph") == "X" and "dur" in raw:
             events.append(_event(raw))
-    return Found(events=events, num_read=num_read, used=used)
+    return Scan(events=events, num_read=num_read, used=used)
 
 
 def _after_gap(text: str, at: int) -> int:

@@ -1,4 +1,4 @@
-"""The text of a file, plain or gzip, in pieces of bounded size, as far as it can be read."""
+"""Text of a file, plain or gzip, in pieces of bounded size, as far as it is readable."""
 
 import codecs
 import zlib
@@ -8,23 +8,23 @@ from pathlib import Path
 from traincope.errors import DataError
 
 CHUNK = 4 << 20
-"""Characters of a piece, about: what is parsed at once."""
+"""Approximate characters per piece, which is parsed at once."""
 COMPRESSED = 1 << 16
-"""Bytes of a gzip file read at once."""
+"""Bytes of a gzip file that are read at once."""
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP = 31
-"""Window bits that tell zlib to expect gzip's header."""
+"""Window bits for zlib to expect gzip's header."""
 
 
 class Stream:
-    """Iterate over it once; then `damage` says why it ended before the file did, if so."""
+    """Pieces of a file's text. Iterate once; afterwards `damage` is the reason if it ended before the file did."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: str | None = None
 
     def __iter__(self) -> Iterator[str]:
-        """Raises DataError where the file cannot be opened."""
+        """Pieces of the text. Raises DataError if the file cannot be opened."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         try:
             with self.path.open("rb") as file:
@@ -40,7 +40,7 @@ class Stream:
                 yield piece
 
     def _inflated(self) -> Iterator[bytes]:
-        """gzip's own module loses what it has read when it meets the end of a file that was cut."""
+        """Pieces of a gzip file. The gzip module would lose what it has read when a truncated file ends."""
         inflater = zlib.decompressobj(GZIP)
         with self.path.open("rb") as file:
             packed = b""
@@ -60,7 +60,7 @@ class Stream:
 
 
 def _as_far_as_whole(inflater: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
-    """Byte by byte, for a call that fails gives nothing of what it could read."""
+    """Inflate byte by byte, because a call that fails returns none of what it could read."""
     for at in range(len(packed)):
         try:
             yield inflater.decompress(packed[at : at + 1])

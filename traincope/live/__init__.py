@@ -1,6 +1,5 @@
-"""One agent a node and job: a process of its own that reads what its ranks write.
+"""Agent of a node: one process per node and job that reads what its ranks write.
 
-It reduces finished steps to ledger rows by the same analyses as `report`, compacts what is full, keeps within the
-disk's budget, and shows its observers what it found. The training only writes: without the agent nothing is lost,
-and `report` does the same later.
+It reduces finished steps to ledger rows with the analyses of `report`, compacts full segments, keeps within the disk
+budget, and exports live numbers. Training needs no agent: without it `report` does the same later.
 """

@@ -1,4 +1,4 @@
-"""What one pass of the agent found, and who is shown it."""
+"""Result of one look of the agent, and the observer to which it is passed."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,75 +6,77 @@ from pathlib import Path
 from typing import Protocol
 
 from traincope.analysis import Analysis
-from traincope.analysis.faults import Fault
-from traincope.store.cards import RankInfo, RunInfo
+from traincope.analysis.faults.faults import Fault
+from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.store.rows import Row
 
 
 class RankState(StrEnum):
     ALIVE = "alive"
     ENDED = "ended"
-    """Its run was left, cleanly or by an exception."""
+    """The rank left its run, cleanly or by an exception."""
     GONE = "gone"
-    """Its process is there no more, and wrote no end."""
+    """The rank's process does not run, and it recorded no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStatus:
-    """One rank of the node, as it was when the pass read its records."""
+    """State of one rank of the node when its events were read."""
 
     rank: int
     info: RankInfo
     state: RankState
     began_wall_ns: int | None = None
-    """When its first record began, wall time; None: there is none yet."""
+    """Wall time of the first event's start; None before the first event."""
     last_record_ns: int
-    """On the host's monotonic clock, as `time.monotonic_ns()` gives it."""
+    """Time of the last event on the host's monotonic clock, as from `time.monotonic_ns()`."""
     last_record_wall_ns: int
-    """The same as wall time, by the clocks as they were when the rank began: as all times of its timeline."""
+    """The same as wall time. It uses the clocks at the rank's start, as all times of its timeline do."""
     num_records: int
-    """Since the attempt began, as far as they were seen."""
+    """Number of events since the attempt began, as far as the agent read them."""
     num_dropped: int
 
     @property
     def over(self) -> bool:
-        """Whether it will write nothing more."""
+        """True if the rank will write nothing more."""
         return self.state is not RankState.ALIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What happened since the window before."""
+    """Everything that happened since the previous window."""
 
     run: Path
     attempt: int
     info: RunInfo
     at_ns: int
-    """When the records were read, by `time.monotonic_ns()`."""
+    """Time at which the events were read, by `time.monotonic_ns()`."""
     since_ns: int
     until_ns: int
-    """What lies outside of steps is this window's where it began after `since_ns` and not after `until_ns`, on the
-    timeline's axis."""
+    """Bounds of the window on the timeline's axis. An interval outside of steps belongs to it if it began after
+    `since_ns` and not after `until_ns`.
+    """
     ranks: tuple[RankStatus, ...]
     rows: tuple[Row, ...]
-    """Each step of each rank once in all windows of an attempt, also over an agent that was killed and begun anew."""
+    """New rows. Over all windows of an attempt each step of each rank comes once, even after a restart of the agent."""
     warm_up: int | None
-    """The step that enters no sum; None: there is none yet."""
+    """Step that enters no sum; None before there is one."""
     analysis: Analysis | None
-    """Of the new steps: they, without the one that warms up, are what its ledger counts. What is said of the whole
-    job (goodput, verdict) means nothing in it. None: nothing new."""
+    """Analysis of the new steps. Its ledger counts them without the warm-up step. Its results about the whole job
+    (goodput, verdict) have no meaning. None: nothing is new.
+    """
     faults: tuple[Fault, ...]
-    """Each once; marks are among them."""
+    """New faults and marks, each once."""
     earlier: tuple[Fault, ...]
-    """In the first window what an agent before this one has told, without slow steps and ends of ranks."""
+    """Faults that an earlier agent reported, without slow steps and ends of ranks. Only the first window has them."""
     last: bool
-    """The agent ends after it."""
+    """True if the agent ends after this window."""
 
 
 class Observer(Protocol):
-    """Who is shown every window, in order, on the agent's main thread."""
+    """Receiver of every window, in order, on the agent's main thread."""
 
-    def observed(self, window: Window) -> None: ...
+    def observe(self, window: Window) -> None: ...
 
     def close(self) -> None:
-        """The agent ends."""
+        """End: the agent stops."""

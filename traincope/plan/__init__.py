@@ -1,1 +1,11 @@
-"""Pure arithmetic on layouts: what theory says a run should do. No torch, no files."""
+"""Formulas: what theory predicts for a layout, without a run.
+
+    hardware    peak FLOP/s of accelerators
+    cadence     how often to save a checkpoint
+    model       weights, FLOPs and bytes of a transformer
+    orders      pipeline schedules as lists of actions
+    pipeline    timetables and bubbles of those orders
+    layout      memory, communication and time of a whole layout
+
+No torch, and no files. What a run measured stands in `analysis`.
+"""

@@ -1,4 +1,4 @@
-"""How often to save a checkpoint, from what one costs and how often the job fails."""
+"""Interval of checkpoints, from the cost of a checkpoint and the rate of failures."""
 
 import math
 from dataclasses import dataclass
@@ -8,39 +8,46 @@ from traincope.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """All in seconds; raises UsageError unless they can be."""
+    """Failures and checkpoint costs of a job, in seconds. Raises UsageError for impossible values."""
 
     mtbf_seconds: float
     """Mean time between failures of the whole job."""
     save_seconds: float
-    """What a checkpoint costs: how long training stands still for it."""
+    """Time that training stops for one checkpoint."""
     restart_seconds: float = 0.0
-    """From a failure until training goes on from the last checkpoint."""
+    """Time from a failure until training continues from the last checkpoint."""
 
     def __post_init__(self) -> None:
         for name in ("mtbf_seconds", "save_seconds"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
-                raise UsageError(f"{name} = {value:g} must be {'finite' if value > 0 else 'more than 0'}")
+                raise UsageError(f"{name} is {value:g}; it must be {'finite' if value > 0 else 'greater than 0'}")
         if not 0 <= self.restart_seconds < math.inf:
             how = "finite" if self.restart_seconds > 0 else "at least 0"
-            raise UsageError(f"restart_seconds = {self.restart_seconds:g} must be {how}")
+            raise UsageError(f"restart_seconds is {self.restart_seconds:g}; it must be {how}")
 
 
 def job_mtbf(*, part_mtbf_seconds: float, parts: int) -> float:
-    """Of a job that fails with any of its parts, which fail independently at constant rates."""
+    """Mean time between failures of a job that fails with any of its parts.
+
+    Parts fail independently at constant rates.
+    """
     return part_mtbf_seconds / parts
 
 
 def young_seconds(failures: Failures) -> float:
-    """Of training between two checkpoints, to first order: sqrt(2 C M). Young 1974, CACM 17(9), p. 530."""
+    """Checkpoint interval to first order, sqrt(2 C M), in seconds of training.
+
+    Young 1974, CACM 17(9), p. 530.
+    """
     return math.sqrt(2 * failures.save_seconds * failures.mtbf_seconds)
 
 
 def daly_seconds(failures: Failures) -> float:
-    """The higher-order estimate: Daly 2006, FGCS 22(3), p. 303, its perturbation solution of third order.
+    """Higher-order estimate of the checkpoint interval, in seconds of training.
 
-    sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C where C < 2 M, else M.
+    Daly 2006, FGCS 22(3), p. 303, perturbation solution of third order: sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) /
+    9) - C if C < 2 M, otherwise M.
     """
     save, mtbf = failures.save_seconds, failures.mtbf_seconds
     if save >= 2 * mtbf:
@@ -50,15 +57,14 @@ def daly_seconds(failures: Failures) -> float:
 
 
 def useful_ratio(failures: Failures, interval_seconds: float) -> float:
-    """Share of all time that is training which lasts, with a checkpoint after every `interval_seconds` of it.
+    """Share of all time that is lasting training, with a checkpoint after each `interval_seconds` of it.
 
-    Daly 2006, the complete cost function, failures being Poisson:
-    interval / (M e^(R / M) (e^((interval + C) / M) - 1)).
+    Daly 2006, complete cost function with Poisson failures: interval / (M e^(R / M) (e^((interval + C) / M) - 1)).
     Raises UsageError unless the interval is positive and finite.
     """
     if not 0 < interval_seconds < math.inf:
-        how = "finite" if interval_seconds > 0 else "more than 0"
-        raise UsageError(f"interval_seconds = {interval_seconds:g} must be {how}")
+        how = "finite" if interval_seconds > 0 else "greater than 0"
+        raise UsageError(f"interval_seconds is {interval_seconds:g}; it must be {how}")
     mtbf = failures.mtbf_seconds
     exponent = (interval_seconds + failures.save_seconds) / mtbf
     if exponent + failures.restart_seconds / mtbf > 700:

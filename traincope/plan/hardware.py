@@ -1,8 +1,8 @@
-"""Dense peak FLOP/s of accelerators, exact to the SKU: an H100 PCIe is no H100 SXM.
+"""Dense peak FLOP/s of accelerators, exact to the SKU: an H100 PCIe differs from an H100 SXM.
 
-Products as training runs them: no sparsity, fp32 accumulation where that has a rate of its own
-(GeForce). Numbers are the vendors' data sheets', in TFLOP/s, a sheet's sparse figures halved; and
-they are units x products a clock x boost clock, which tests/plan/test_hardware.py multiplies.
+The rates hold for matrix products as training runs them: no sparsity, and fp32 accumulation where that has a rate of
+its own (GeForce). Numbers are the vendors' data sheets', in TFLOP/s; a sheet's sparse figures are halved. Each equals
+units x products per clock x boost clock, which tests/plan/test_hardware.py multiplies.
 """
 
 import re
@@ -11,16 +11,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareSpec:
-    """One device as torch sees it; of a card with two dies, one die."""
+    """Rates of one device as torch sees it. A card with two dies is two devices."""
 
     name: str
     tflops: dict[str, float]
     """dtype of the factors -> dense TFLOP/s."""
     source: str
-    """Where they are printed."""
+    """Document that prints the rates."""
 
     def peak(self, dtype: str) -> float | None:
-        """FLOP/s of matrix products of a torch dtype by its name, `tf32` for fp32 on TF32 units; None: not told."""
+        """FLOP/s of matrix products in a torch dtype, given by name. None if the rate is unknown.
+
+        `tf32` is fp32 on TF32 units.
+        """
         tflops = self.tflops.get("float8" if dtype.startswith("float8") else dtype)
         return None if tflops is None else tflops * 1e12
 
@@ -45,14 +48,14 @@ CDNA = "AMD Instinct MI250X, MI300X, MI325X and MI355X data sheets, matrix rates
 def _spec(
     name: str, source: str, half: float, *, fp32: float, tf32: float | None = None, fp8: float | None = None
 ) -> HardwareSpec:
-    """`half`: bfloat16 and float16 run alike."""
+    """Rates of a device whose bfloat16 and float16 are equally fast (`half`)."""
     tflops = {"bfloat16": half, "float16": half, "tf32": tf32, "float32": fp32, "float8": fp8}
     known = {dtype: value for dtype, value in tflops.items() if value is not None}
     return HardwareSpec(name=name, tflops=known, source=source)
 
 
 def _before_ampere(name: str, source: str, half: float, *, fp32: float) -> HardwareSpec:
-    """No bfloat16, no TF32."""
+    """Rates of a device without bfloat16 and TF32."""
     return HardwareSpec(name=name, tflops={"float16": half, "float32": fp32}, source=source)
 
 
@@ -91,14 +94,12 @@ SPECS: tuple[tuple[str, HardwareSpec], ...] = (
     (r"AMD Instinct MI325X.*", _spec("MI325X", CDNA, 1307.4, tf32=653.7, fp32=163.4, fp8=2614.9)),
     (r"AMD Instinct MI355X.*", _spec("MI355X", CDNA, 2516.6, fp32=157.3, fp8=5033.2)),
 )
-"""Pattern of the whole name that torch gives a device -> what it can do: adding one is one line.
-
-A part of a GPU (MIG) or a laptop's has a longer name, so it is unknown rather than taken for the whole.
-"""
+"""Pattern of the whole device name in torch -> its rates. Adding a device is one line.
+A part of a GPU (MIG) or a laptop GPU has a longer name, so it is unknown and not taken for the whole GPU."""
 
 
-def find(device: str) -> HardwareSpec | None:
-    """What the device of this name can do; None where no data sheet is known here."""
+def find_hardware(device: str) -> HardwareSpec | None:
+    """Rates of the device with this name; None if no data sheet is listed here."""
     for pattern, spec in SPECS:
         if re.fullmatch(pattern, device):
             return spec

@@ -1,5 +1,6 @@
-"""Inside the training process: hooks -> records. It only writes; it never raises, blocks or computes.
+"""Record a training from inside its process: hooks see what torch does and write events.
 
-`run.py` is the entry: it starts a `Recorder` (who writes where) and installs the `HOOKS` (what is
-seen). Everything torch calls into here passes `guard.guard`, the one place that catches.
+`run.py` is the entry. It starts a `Recorder` (`session/`) and installs the hooks that `hooks.py` lists.
+The recorder only writes. It never raises into training, never blocks it, and computes nothing: analysis is elsewhere.
+Every function of it that torch calls passes `instrumentation.guard.guard`, the one place that catches exceptions.
 """

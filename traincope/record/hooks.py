@@ -1,47 +1,28 @@
-"""What a hook is, and the list of those there are: adding one is one file and one line here."""
+"""The list of all hooks. A new hook is one file and one line here. `probes.Hook` is the protocol."""
 
-from typing import Protocol
-
-from traincope.record.checkpoints import Checkpoints
-from traincope.record.collectives import Collectives
-from traincope.record.data import DataLoading
-from traincope.record.ddp import DistributedDataParallelStall
-from traincope.record.fallback import CollectivesFallback
-from traincope.record.flops import Flops
-from traincope.record.garbage import GarbageCollection
-from traincope.record.hardware import Hardware
-from traincope.record.memory import Memory
-from traincope.record.meshes import Meshes
-from traincope.record.modules import Modules
-from traincope.record.phases import Phases
-from traincope.record.pipeline import PipelineActions
-from traincope.record.recorder import Recorder
-from traincope.record.scaler import GradientScaling
+from traincope.record.communication.collectives import Collectives
+from traincope.record.communication.ddp import DistributedDataParallelStall
+from traincope.record.communication.fallback import CollectivesFallback
+from traincope.record.communication.meshes import Meshes
+from traincope.record.communication.streams import Streams
+from traincope.record.communication.waits import Waits
+from traincope.record.compute.checkpoints import Checkpoints
+from traincope.record.compute.data import DataLoading
+from traincope.record.compute.flops import Flops
+from traincope.record.compute.garbage import GarbageCollection
+from traincope.record.compute.memory import Memory
+from traincope.record.compute.modules import Modules
+from traincope.record.compute.phases import Phases
+from traincope.record.compute.pipeline import PipelineActions
+from traincope.record.compute.scaler import GradientScaling
+from traincope.record.gpu.hardware import Hardware
+from traincope.record.gpu.windows import KernelWindows
+from traincope.record.probes import Hook
 from traincope.record.signals import Signals
-from traincope.record.streams import Streams
-from traincope.record.waits import Waits
-from traincope.record.windows import KernelWindows
-
-
-class Hook(Protocol):
-    """Something of torch (or Python) that is watched.
-
-    `install` raises where it cannot watch: its message becomes the probe's state in `rank.json`,
-    what it had done is taken back by `remove`, and the run goes on without it. `remove` restores
-    exactly what was there.
-    """
-
-    name: str
-    level: int
-    """The lowest level at which it is on (`probes.py`)."""
-
-    def install(self, recorder: Recorder) -> None: ...
-
-    def remove(self) -> None: ...
 
 
 def make_hooks() -> tuple[Hook, ...]:
-    """All hooks, in the order they are installed; they are removed in the opposite one."""
+    """Create all hooks, in order of installation. They are removed in reverse order."""
     meshes = Meshes()
     collectives = Collectives(meshes)
     waits = Waits(collectives.pending)

@@ -1,85 +1,101 @@
-"""The hooks of one run: which are on, at which level, and how they come off.
+"""The hooks of one run: install them, change the level, remove them.
 
-Levels: 0 steps and phases; 1 and collectives, waits and pipeline actions; 2 and modules; 3 and
-kernel windows. A running job's level is lowered (or raised again) by writing a digit to the file
-`level` in its run directory.
+Levels: 0 records steps and phases; 1 adds collectives, waits and pipeline actions; 2 adds modules; 3 adds kernel
+windows. Writing a digit to the file `level` in the run directory changes the level of a running job.
 
-Each rank sees that at another moment, some a step earlier. What they count, to tell which collectives are the same,
-they must begin to count at the same one: so a level is raised at the next step that AGREED_STEPS divides. Should
-that be another one for some, all begin anew at later steps, ever fewer, which soon are the same: after step 96 = 3 x 32
-comes 128 = 4 x 32, then 256.
+Ranks see that file at different moments, some a step earlier. The counts that identify a collective across ranks must
+begin at the same step on all ranks. Therefore a level is raised at the next step that AGREED_STEPS divides. If ranks
+choose different steps, all restart their counts at later steps, ever more rarely, which soon coincide: after step 96 =
+3 x 32 comes 128 = 4 x 32, then 256.
 """
 
 import logging
 import sys
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from traincope.record.guard import guard
-from traincope.record.throttle import Throttle
-from traincope.record.torch_private import hide_from_compiler
+from traincope.events import RECORDER_LEVEL
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.torch_private import hide_from_compiler
+from traincope.record.session.recorder import Recorder
+from traincope.record.session.throttle import Throttle
 from traincope.store.layout import LEVEL_FILE
-
-if TYPE_CHECKING:
-    from traincope.record.hooks import Hook
-    from traincope.record.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_NS = 1_000_000_000
 AGREED_STEPS = 32
-LONGEST_WISH = 16
-"""Characters of the file that are read: it is anybody's."""
+MAX_LEVEL_CHARACTERS = 16
+"""Number of characters read from the level file, which any user can write."""
 ON = "on"
 FAILED = "absent: it failed to install"
-ASKED = f"asked for by the file {LEVEL_FILE}"
-UNABLE = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
-"""What a hook's `install` raises where this torch or this machine lacks what it watches."""
+BY_LEVEL_FILE = f"requested by the file {LEVEL_FILE}"
+INSTALL_ERRORS = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
+"""Errors of a hook's `install` if this torch or this machine lacks the hooked part."""
 
 
-def next_agreed(step: int) -> int:
-    """The next step at which ranks that see a level raised during `step` begin to count."""
+def next_agreed_step(step: int) -> int:
+    """Return the next step at which ranks that see a raised level during `step` begin to count."""
     return (max(step, 0) // AGREED_STEPS + 1) * AGREED_STEPS
 
 
-def after_agreed(step: int) -> int:
-    """The step at which those that began at `step` begin anew: later by the largest power of 2 that divides it.
+def following_agreed_step(step: int) -> int:
+    """Return the step at which ranks that began at `step` restart their counts: later by the largest power of 2 in
+    `step`.
 
-    From any two steps these lead to a common one, the first power of 2 after both at the latest.
+    From any two steps these lead to a common step, at the latest the first power of 2 after both.
     """
     return step + (step & -step)
 
 
 def hide_from_compiler_once() -> None:
-    """Everything of ours that torch calls passes a guard; all guards run one code object."""
+    """Hide the recorder's hooks from torch.compile. All guards run one code object, so one call is enough."""
     if "torch" in sys.modules:
         hide_from_compiler(guard(hide_from_compiler_once), calls_too=True)
 
 
-@runtime_checkable
-class Counting(Protocol):
-    """A hook whose counts identify what ranks do together."""
+class Hook(Protocol):
+    """Observer of one thing in torch or Python.
 
-    def count_anew(self, step: int) -> None: ...
+    `install` raises if it cannot observe. Its message becomes the probe's state in `rank.json`, `remove` undoes the
+    partial installation, and the run continues without the hook. `remove` restores exactly the earlier state.
+    """
+
+    name: str
+    level: int
+    """The lowest level at which the hook is on."""
+
+    def install(self, recorder: Recorder) -> None: ...
+
+    def remove(self) -> None: ...
+
+
+@runtime_checkable
+class SequenceCounter(Protocol):
+    """A hook whose counts identify operations across ranks."""
+
+    def restart_counts(self, step: int) -> None: ...
 
 
 class Probes:
-    """Installs hooks, and takes them off again; every change is on the training thread, between steps."""
+    """Install and remove hooks. Every change is on the training thread, between steps."""
 
-    def __init__(self, recorder: "Recorder", hooks: "tuple[Hook, ...]", *, level: int, throttle: Throttle) -> None:
+    def __init__(self, recorder: Recorder, hooks: tuple[Hook, ...], *, level: int, throttle: Throttle) -> None:
         self._recorder = recorder
         self._hooks = hooks
         self.on: list[Hook] = []
-        """Installed, in the order they were."""
-        self._asked = level
-        """What the file or the caller wants; a throttle may hold the level below."""
+        """Installed hooks, in order of installation."""
+        self._requested_level = level
+        """The level that the file or the caller requests. A throttle may hold the level below it."""
         self._throttle = throttle
-        self._looked_ns = 0
-        self._raises = False
-        """Whether the level is to be what was asked for from `_anew_at` on."""
-        self._anew_at: int | None = None
-        """The step at which counts begin anew; None where nobody has asked for another level, for that may be a higher
-        one for some: those that a throttle has lowered."""
+        self._checked_ns = 0
+        self._raise_pending = False
+        """True if the level rises to the requested one at step `_restart_at`."""
+        self._restart_at: int | None = None
+        """The step at which counts restart. None until the level file requests another level.
+
+        Such a level may be higher for some ranks: those whose level a throttle has lowered.
+        """
         self.level = level
 
     def install(self) -> None:
@@ -89,77 +105,77 @@ class Probes:
                 self._recorder.probes[hook.name] = f"off: needs level {hook.level}, this run records level {self.level}"
             elif hook not in self.on:
                 guard(self._install)(hook)
-        self._recorder.between_steps(self.look)
+        self._recorder.between_steps(self.check)
 
     def remove(self) -> None:
-        """All of them, last first: torch is then as it was."""
+        """Remove all hooks, last first. torch is then as before."""
         while self.on:
             guard(self.on.pop().remove)()
 
-    def look(self) -> None:
-        """Between two steps: are we too expensive, does somebody want another level?"""
-        if self._anew_at is not None and self._recorder.shared.step >= self._anew_at:
-            self._count_anew(self._recorder.shared.step, agreed=self._anew_at)
-        if self._throttle.too_expensive(self._recorder.steps.latest) and self.level > 0:
+    def check(self) -> None:
+        """Check between two steps whether the recorder is too expensive and whether the level file has changed."""
+        if self._restart_at is not None and self._recorder.shared.step >= self._restart_at:
+            self._restart_counts(self._recorder.shared.step, agreed=self._restart_at)
+        if self._throttle.is_too_expensive(self._recorder.steps.latest) and self.level > 0:
             self._set_level(self.level - 1, why=f"its own time was above {self._throttle.percent} of the step")
         now = monotonic_ns()
-        if now - self._looked_ns >= LOOK_INTERVAL_NS:
-            self._looked_ns = now
-            self._look_for_wish()
+        if now - self._checked_ns >= LOOK_INTERVAL_NS:
+            self._checked_ns = now
+            self._read_level_file()
 
-    def _look_for_wish(self) -> None:
+    def _read_level_file(self) -> None:
         if self._recorder.place is None:
             return
         try:
             with (self._recorder.place.run / LEVEL_FILE).open(errors="replace") as file:
-                text = file.read(LONGEST_WISH).strip()
+                text = file.read(MAX_LEVEL_CHARACTERS).strip()
         except OSError:
             return
-        if text.isdecimal() and int(text) != self._asked:
-            self._asked = int(text)
-            self._raises = self._asked > self.level
-            self._anew_at = next_agreed(self._recorder.shared.step)
-            if self._asked < self.level:
-                self._set_level(self._asked, why=ASKED)
+        if text.isdecimal() and int(text) != self._requested_level:
+            self._requested_level = int(text)
+            self._raise_pending = self._requested_level > self.level
+            self._restart_at = next_agreed_step(self._recorder.shared.step)
+            if self._requested_level < self.level:
+                self._set_level(self._requested_level, why=BY_LEVEL_FILE)
 
-    def _count_anew(self, step: int, *, agreed: int) -> None:
-        """A rank that missed the step's beginning takes part the next time."""
+    def _restart_counts(self, step: int, *, agreed: int) -> None:
+        """Restart the counts at the agreed step. A rank that missed that step takes part at the next one."""
         if step != agreed:
-            self._anew_at = next_agreed(step)
+            self._restart_at = next_agreed_step(step)
             return
-        if self._raises:
-            self._raises = False
-            self._set_level(self._asked, why=ASKED)
+        if self._raise_pending:
+            self._raise_pending = False
+            self._set_level(self._requested_level, why=BY_LEVEL_FILE)
         for hook in self._hooks:
-            if isinstance(hook, Counting):
-                guard(hook.count_anew)(step)
-        self._anew_at = after_agreed(step)
+            if isinstance(hook, SequenceCounter):
+                guard(hook.restart_counts)(step)
+        self._restart_at = following_agreed_step(step)
 
     def _set_level(self, level: int, *, why: str) -> None:
         logger.warning("traincope records level %d from now on: %s", level, why)
-        self._recorder.event("recorder level", {"level": level, "was": self.level, "why": why})
+        self._recorder.event(RECORDER_LEVEL, {"level": level, "was": self.level, "why": why})
         self.level = level
         for hook in reversed([hook for hook in self.on if hook.level > level]):
             self.on.remove(hook)
             guard(hook.remove)()
-            if self._recorder.probes[hook.name].startswith(ON):  # else it has told a reason of its own
+            if self._recorder.probes[hook.name].startswith(ON):  # otherwise the hook has set its own reason
                 self._recorder.probes[hook.name] = f"off: level {level}, {why}"
         for hook in self._hooks:
             if hook.level <= level and hook not in self.on:
                 guard(self._install)(hook)
-        self._recorder.note()
+        self._recorder.write_metadata()
 
-    def _install(self, hook: "Hook") -> None:
-        """What a hook had done before it failed is taken back, whatever it failed with.
+    def _install(self, hook: Hook) -> None:
+        """Install one hook. Undo a partial installation after any error.
 
-        A hook that is installed is on, unless it says itself what else it is.
+        An installed hook is on, unless it sets another state itself.
         """
         states, done = self._recorder.probes, False
         states[hook.name] = FAILED
         try:
             hook.install(self._recorder)
             done = True
-        except UNABLE as error:
+        except INSTALL_ERRORS as error:
             states[hook.name] = f"absent: {type(error).__name__}: {error}"
         finally:
             if not done:

@@ -1,4 +1,4 @@
-"""`traincope.run()`: what a training process calls, and the guard around all of it."""
+"""`traincope.run()`: the API that a training process calls, with a guard around every entry."""
 
 import functools
 import inspect
@@ -12,34 +12,33 @@ from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.record import guard as guarding
-from traincope.record.agent import start_agent
-from traincope.record.ending import stop_at_exit
-from traincope.record.exceptions import ending_of
-from traincope.record.guard import guard, meter, trial_ns
+from traincope.record.compute.logged_values import Scalars
 from traincope.record.hooks import make_hooks
-from traincope.record.identity import DEFAULT_ROOT, identify
-from traincope.record.meeting import Place
-from traincope.record.options import (
+from traincope.record.instrumentation import guard as guarding
+from traincope.record.instrumentation.guard import guard, meter, trial_ns
+from traincope.record.probes import Probes
+from traincope.record.segments.slots import Slot
+from traincope.record.segments.writer import ThreadWriter
+from traincope.record.session.agent import start_agent
+from traincope.record.session.ending import ending_of, stop_at_exit
+from traincope.record.session.identity import DEFAULT_ROOT, identify
+from traincope.record.session.options import (
     DEFAULT_DISK_BUDGET,
     DEFAULT_LEVEL,
     OFF_SWITCH,
     OUT_VARIABLE,
     Options,
-    told_agent,
-    told_axes,
-    told_depth,
-    told_disk_budget,
-    told_flops,
-    told_level,
-    told_throttle,
+    resolved_agent,
+    resolved_axes,
+    resolved_disk_budget,
+    resolved_flops,
+    resolved_level,
+    resolved_module_depth,
+    resolved_throttle,
 )
-from traincope.record.probes import Probes
-from traincope.record.recorder import Recorder
-from traincope.record.scalars import Scalars
-from traincope.record.slots import Slot
-from traincope.record.throttle import DEFAULT_RATIO, Throttle
-from traincope.record.writer import ThreadWriter
+from traincope.record.session.recorder import Recorder
+from traincope.record.session.rendezvous import Place
+from traincope.record.session.throttle import DEFAULT_RATIO, Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +48,15 @@ _active: "Run | None" = None
 _recording: Recorder | None = None
 """The active run's recorder, one look-up away for spans."""
 _is_compiling: Callable[[], bool] = bool
-"""Whether torch.compile is tracing the caller; torch's own answer once a run has found torch."""
+"""Return whether torch.compile is tracing the caller. A run that finds torch imported sets torch's own function."""
 
 
 class Run:
     """One recorded run of this process; a context manager and a decorator.
 
-    Nothing here raises into training or blocks it: where recording is impossible (disk full,
-    directory read-only, a second `run()` inside the first) it is logged once and the run goes on
-    unrecorded. Leaving the `with` restores torch exactly.
+    Nothing here raises into training or blocks it. If recording is impossible (disk full, directory read-only, a second
+    `run()` inside the first), one line is logged and the training continues unrecorded. Leaving the `with` restores
+    torch exactly.
     """
 
     def __init__(self, options: Options) -> None:
@@ -69,7 +68,10 @@ class Run:
 
     @property
     def directory(self) -> Path | None:
-        """The run directory; None while nothing is recorded, or where is not known yet (no process group)."""
+        """The run directory.
+
+        None while nothing is recorded, or while the directory is not known yet (no process group).
+        """
         return None if self._recorder is None else self._recorder.run
 
     def __enter__(self) -> Self:
@@ -86,13 +88,16 @@ class Run:
             guard(self._stop)(kind, error, False)
 
     def end_with_the_process(self, error: BaseException | None) -> None:
-        """As if left by `error`, or by nothing; the exit code of the process is not known here."""
+        """End the run when the process exits. `error` is the exception that ended the process, if any.
+
+        The exit code of the process is not known here.
+        """
         guard(self._stop)(None if error is None else type(error), error, True)
 
     def __call__(self, function: F) -> F:
-        """`@traincope.run()`: every call of the function is a run of its own.
+        """Decorate a function: with `@traincope.run()` every call of it is a run of its own.
 
-        What a generator or a coroutine does happens after its call, so those are left as they are.
+        A generator or a coroutine does its work after its call, so it is returned unchanged.
         """
         if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
             guard(logger.warning)("%s is not recorded: use `with traincope.run():` inside it", function.__qualname__)
@@ -106,29 +111,29 @@ class Run:
         return cast(F, recorded)
 
     def step(self) -> None:
-        """Mark the boundary between two training steps, once an iteration (at its end, or its top)."""
+        """Mark the boundary between two training steps, once per iteration (at its end or at its start)."""
         if self._recorder is not None:
             _mark_step(self._recorder)
 
     def log(self, **values: Any) -> None:
         """Put numbers of this step on the timeline: `run.log(loss=loss, grad_norm=norm)`.
 
-        A tensor of one element may be given as it is; on a GPU it is fetched without waiting for it.
+        A value may be a tensor of one element. From a GPU it is copied without waiting for the device.
         """
         if self._scalars is not None:
             for name, value in values.items():
                 _log(self._scalars, name, value)
 
     def describe(self, **settings: Any) -> None:
-        """Tell the report what only the training knows: `tokens_per_step`, `model_flops_per_step`, `peak_flops`.
+        """Describe the training to the report: `tokens_per_step`, `model_flops_per_step`, `peak_flops`.
 
-        `peak_flops` is FLOP/s of one rank, a number or a table by dtype; `peak_source` says whose it is.
+        `peak_flops` is the FLOP/s of one rank, a number or a table by dtype. `peak_source` names its source.
         """
         if self._recorder is not None:
             _describe(self._recorder, settings)
 
     def gives_way_to(self, _inner: "Run") -> bool:
-        """Whether this run has ended, because `inner` begins inside it; the one of `traincope run` does so."""
+        """Return whether this run has ended in favour of the inner run. Only the run of `traincope run` does so."""
         return False
 
     def _start(self) -> None:
@@ -142,26 +147,29 @@ class Run:
             return
         guarding.begin_run()
         out = self._options.out or os.environ.get(OUT_VARIABLE)
-        self._disk_budget, flops = told_disk_budget(self._options), told_flops(self._options)
+        self._disk_budget, flops = resolved_disk_budget(self._options), resolved_flops(self._options)
         recorder = Recorder(
             Path(out).absolute() if out else None,
             root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
             identity=identify(os.environ, run_id=self._options.run_id),
             disk_budget_bytes=self._disk_budget,
-            settled=self._start_agent if told_agent(self._options) else None,
+            on_settled=self._start_agent if resolved_agent(self._options) else None,
         )
-        recorder.module_depth, recorder.told_axes = told_depth(self._options), told_axes(self._options)
+        recorder.module_depth, recorder.resolved_axes = (
+            resolved_module_depth(self._options),
+            resolved_axes(self._options),
+        )
         if flops is not None:
             recorder.settings["model_flops_per_step"] = float(flops)
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
-        throttle = Throttle(told_throttle(self._options))
-        self._probes = Probes(recorder, make_hooks(), level=told_level(self._options), throttle=throttle)
+        throttle = Throttle(resolved_throttle(self._options))
+        self._probes = Probes(recorder, make_hooks(), level=resolved_level(self._options), throttle=throttle)
         self._probes.install()
         if "torch" in sys.modules:
             _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
-        recorder.note()
+        recorder.write_metadata()
 
     def _start_agent(self, place: Place) -> None:
         guard(start_agent)(place, self._disk_budget)
@@ -216,32 +224,32 @@ def run(out: F | str | os.PathLike[str] | None = None, **options: Any) -> F | Ru
 
 
 def active_run() -> Run | None:
-    """The run that is recording in this process."""
+    """Return the run that is recording in this process."""
     return _active
 
 
 def step() -> None:
-    """`run.step()` of the run that is recording, wherever it was begun; nothing without one."""
+    """Call `run.step()` of the active run, from anywhere in the program. Does nothing without a run."""
     if _active is not None:
         _active.step()
 
 
 def log(**values: Any) -> None:
-    """`run.log(...)` of the run that is recording; nothing without one."""
+    """Call `run.log(...)` of the active run. Does nothing without a run."""
     if _active is not None:
         _active.log(**values)
 
 
 def event(name: str, **details: Any) -> None:
-    """Record that something happened, now; `details` are kept as JSON."""
+    """Record an event at this moment. `details` are kept as JSON."""
     if _active is not None and _active._recorder is not None:
         _write_event(_active._recorder, name, details)
 
 
 class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise"):`
-    """Record the time inside the `with` under a name; about a microsecond, nothing without a run.
+    """Record the time inside the `with` under a name. Costs about a microsecond; does nothing without a run.
 
-    In code that torch.compile compiles it records nothing, and breaks no graph.
+    In code that torch.compile compiles it records nothing and breaks no graph.
     """
 
     __slots__ = ("_name", "_slot")
@@ -251,7 +259,7 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
         self._slot: Slot | None = None
 
     def __enter__(self) -> None:
-        # The known name is unguarded to save 0.1 us: looking up a str and writing into a segment cannot raise.
+        # A known name is unguarded to save 0.1 us: looking up a str and writing into a segment cannot raise.
         recorder = _recording
         if recorder is None or _is_compiling():
             return
@@ -268,11 +276,11 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
         if slot is not None:
             words, index = slot
             words[index] = monotonic_ns()
-            self._slot = None  # the record is finished, also where the span is used again without a run
+            self._slot = None  # the record is finished, also if the span is reused without a run
 
 
 def _trial_of_a_span() -> int:
-    """What one span costs here, written to memory of its own."""
+    """Measure the cost of one span on this machine, in ns. The trial writes to private memory."""
     global _recording
     names, threads = SimpleNamespace(numbers={"trial": 1}), SimpleNamespace(writer=ThreadWriter.for_trial())
     _recording = cast(Recorder, SimpleNamespace(names=names, threads=threads))
@@ -307,18 +315,18 @@ def _log(scalars: Scalars, name: str, value: Any) -> None:
 @guard
 def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
     recorder.settings.update(json.loads(json.dumps(settings, default=str, skipkeys=True)))
-    recorder.note()
+    recorder.write_metadata()
 
 
 @guard
 def _write_event(recorder: Recorder, name: str, details: dict[str, Any]) -> None:
     if recorder.active:
-        recorder.event(name, details, given=True)
+        recorder.event(name, details, from_training=True)
 
 
 @guard
 def _after_fork() -> None:
-    """A forked child (a DataLoader worker) must not write into its parent's segments."""
+    """Disable recording in a forked child (a DataLoader worker): it must not write into its parent's segments."""
     global _active, _recording
     if _active is not None and _active._recorder is not None:
         _active._recorder.abandon()

@@ -1,12 +1,11 @@
-"""What a signal found: the stacks of all threads, written by the signal's own handler in C.
+"""Stacks of all threads at a signal, written by the signal's own handler in C.
 
-A handler in Python would only run once the main thread is back in Python, and a rank that hangs in
-a collective never is: SIGTERM would no longer end it. `faulthandler` writes file, line and function
-of every thread at once, then does what would have happened without it. A file that is not empty is
-the evidence; which one tells the signal.
+A handler in Python runs only once the main thread is back in Python. A rank that hangs in a collective never is:
+SIGTERM would no longer end it. `faulthandler` writes file, line and function of every thread at once, and then chains
+to the previous action. A file that is not empty is the evidence; its name contains the signal.
 
-`faulthandler` keeps one registration a signal and one file for crashes, so those that the training
-makes for itself, before the run or in it, are left to it.
+`faulthandler` keeps one registration per signal and one file for crashes. The recorder leaves those that the training
+registers itself, before the run or during it.
 """
 
 import faulthandler
@@ -17,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from traincope.record.guard import guard
-from traincope.record.patching import Patches
-from traincope.record.recorder import Recorder
-from traincope.record.rescue import aside
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.segments.rescue import without_handler
+from traincope.record.session.recorder import Recorder
 from traincope.store.layout import FATAL_FILE, signal_file
 
 WATCHED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that end a process which does not handle them; schedulers send all of these."""
+"""Signals that end a process which does not handle them. Schedulers send all of these."""
 
 STATUS = Path("/proc/self/status")
 
@@ -52,17 +51,17 @@ class Signals:
                 file = self._open(recorder.directory, signal_file(number.name))
                 faulthandler.register(number, file=file, all_threads=True, chain=True)
         if not faulthandler.is_enabled():
-            with aside():
+            with without_handler():
                 faulthandler.enable(self._open(recorder.directory, FATAL_FILE), all_threads=True)
             self._enabled = True
-        self._leave_theirs()
+        self._yield_to_training()
         _installed.add(self)
 
     def remove(self) -> None:
-        """A signal whose handler the training has set since is left to it."""
+        """Unregister the handlers. A signal whose handler the training has set since then keeps it."""
         _installed.discard(self)
         self._patches.restore()
-        self.let_go()
+        self.release_all()
         for name, file in self._files.items():
             file.close()
             path = self._recorder.directory / name
@@ -70,43 +69,43 @@ class Signals:
                 path.unlink()
         self._files.clear()
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         for number, handler in self._registered.items():
             if signal.getsignal(number) == handler:
                 faulthandler.unregister(number)
         self._registered.clear()
         if self._enabled:
-            with aside():
+            with without_handler():
                 faulthandler.disable()
             self._enabled = False
 
-    def _leave_theirs(self) -> None:
-        """What the training registers from now on is its own, and stays when the run ends."""
-        register, leave = faulthandler.register, guard(self._leave)
+    def _yield_to_training(self) -> None:
+        """Release every signal that the training registers from now on. Its registration stays when the run ends."""
+        register, release = faulthandler.register, guard(self._release)
         enable = faulthandler.enable
         disable: Callable[[], Any] = faulthandler.disable
 
         @functools.wraps(register)
         def registering(*args: Any, **kwargs: Any) -> None:
             register(*args, **kwargs)
-            leave(args[0] if args else kwargs.get("signum"))
+            release(args[0] if args else kwargs.get("signum"))
 
         @functools.wraps(enable)
         def enabling(*args: Any, **kwargs: Any) -> None:
-            with aside():
+            with without_handler():
                 enable(*args, **kwargs)
             self._enabled = False
 
         @functools.wraps(disable)
         def disabling() -> Any:
-            with aside():
+            with without_handler():
                 return disable()
 
         self._patches.replace(faulthandler, "register", registering)
         self._patches.replace(faulthandler, "enable", enabling)
         self._patches.replace(faulthandler, "disable", disabling)
 
-    def _leave(self, number: Any) -> None:
+    def _release(self, number: Any) -> None:
         self._registered.pop(number, None)
 
     def _open(self, directory: Path, name: str) -> TextIO:
@@ -116,13 +115,16 @@ class Signals:
 
 
 def _caught() -> int:
-    """The signals that somebody handles, in C or in Python, as the kernel's bits: the lowest is signal 1's."""
+    """Return the signals with a handler in C or in Python, as the kernel's bit mask. The lowest bit is signal 1."""
     (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith("SigCgt:"))
     return int(line.split()[1], 16)
 
 
 def _is_free(number: signal.Signals, caught: int) -> bool:
-    """Whether Python handles it, or nobody; what else is caught is C's, most likely the training's `faulthandler`."""
+    """Return whether the signal has a Python handler or the default action.
+
+    Any other caught signal has a handler in C, most likely the training's `faulthandler`.
+    """
     handler = signal.getsignal(number)
     if handler is signal.SIG_DFL:
         return not caught >> (number - 1) & 1
@@ -130,9 +132,9 @@ def _is_free(number: signal.Signals, caught: int) -> bool:
 
 
 def _forked() -> None:
-    """A child's signals are not the rank's."""
+    """Release the signals in a forked child: they are not the rank's."""
     for hook in _installed:
-        hook.let_go()
+        hook.release_all()
     _installed.clear()
 
 

@@ -1,19 +1,23 @@
-"""Results -> text, JSON and, in `html`, one HTML file. Nothing here prints: the console or the string is the caller's.
+"""Reports of results: `schema` (the JSON's types), `document` (results -> JSON), `text`, `html`, and exports by name.
 
-`html` is imported by itself: it needs plotly, and nothing else here does.
+No analysis is here: a report only shows results, on the caller's console or as a string. Import `html` by itself: it
+alone needs plotly.
 """
 
-from traincope.report.diff import diff_document, render_diff
-from traincope.report.document import to_document, to_json
-from traincope.report.text import render, render_document
-from traincope.report.what_if import prediction_document, render_prediction
+from traincope.report.document.document import to_document, to_json
+from traincope.report.text.diff import diff_document, render_diff
+from traincope.report.text.first_screen import render_brief, render_first_screen
+from traincope.report.text.text import render, render_document
+from traincope.report.text.what_if import prediction_document, render_prediction
 
 __all__ = [
     "diff_document",
     "prediction_document",
     "render",
+    "render_brief",
     "render_diff",
     "render_document",
+    "render_first_screen",
     "render_prediction",
     "to_document",
     "to_json",

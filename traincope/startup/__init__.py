@@ -1,9 +1,10 @@
-"""`traincope run`, on the side of the processes it watches: they record themselves, their scripts unchanged.
+"""The part of `traincope run` in the processes that it starts: they record themselves with unchanged scripts.
 
     interpreter/   first on their PYTHONPATH: at every start of Python, wait for torch
-    training.py    imported once a process trains: begins the recording, ends it at exit
-    notes.py       what the processes tell the command that started them
+    training.py    imported when a process trains: begins the recording, ends it at exit
+    notes.py       notes from the processes to the command that started them
+    rank_exits.py  the ends of ranks, from these notes
 
-Whether a process trains is known when its first process group is made, or its first optimizer.
-Until then it has paid for a look at the names it imports, and nothing else.
+A process trains when it makes its first process group or its first optimizer. Until then the only cost is a check of
+the names that it imports.
 """

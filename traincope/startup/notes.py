@@ -1,6 +1,6 @@
-"""One file that every process under `traincope run` adds a line to, so that the command can say what it saw.
+"""Notes from the processes under `traincope run` to the command, as lines in one file.
 
-`interpreter/traincope_watch.py` writes to it too, with code of its own: it must not import traincope.
+`interpreter/traincope_watch.py` writes notes with separate code, because it must not import traincope.
 """
 
 import os
@@ -14,54 +14,54 @@ from pathlib import Path
 from traincope.topology import Host
 
 NOTES_VARIABLE = "TRAINCOPE_NOTES"
-"""Where the file is. It is never made by those who write: on another host there is none, and nobody reads."""
+"""Path of the file. Writers never create it: on another host it does not exist and has no reader."""
 
 
 class Note(StrEnum):
-    """First word of a line."""
+    """Kind of a note, the first word of its line."""
 
     PYTHON = "python"
     """An interpreter started."""
     TORCH = "torch"
-    """It imported torch."""
+    """A process imported torch."""
     TRAINS = "trains"
-    """It made a process group or an optimizer, and a recording was begun."""
+    """A process made a process group or an optimizer, and its recording began."""
     NO_TRAINCOPE = "no-traincope"
-    """It would have, but this interpreter has no traincope: its path."""
+    """A process trains with an interpreter without traincope; with the interpreter's path."""
     OWN_RUN = "own-run"
-    """The script calls `traincope.run()` itself: the directory it gave."""
+    """A script calls `traincope.run()` itself; with its run directory."""
     CHILD = "child"
-    """A child of it ended: process id, code, when, and on which host (`ChildEnd`)."""
+    """A child process ended; with process id, exit code, time and host (`ChildEnd`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnd:
-    """How some process ended, as its parent learnt it."""
+    """The end of a process, as its parent saw it."""
 
     pid: int
     exit_code: int
     """Negative: the signal that ended it."""
     at_wall_ns: int
     host: Host
-    """Of both: the file of notes may be seen by several hosts, and their process ids are the same numbers."""
+    """Host of both processes. Several hosts may share the file, and their process ids overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """What the processes told."""
+    """All notes of one command."""
 
     counts: Mapping[Note, int]
-    """Kind -> processes."""
+    """Kind -> number of notes."""
     without_traincope: tuple[str, ...]
-    """Interpreters that train and have no traincope."""
+    """Interpreters that train without traincope."""
     own_runs: tuple[str, ...]
-    """Directories that scripts record to by themselves."""
+    """Run directories of scripts that call `traincope.run()`."""
     ends: tuple[ChildEnd, ...]
-    """In the order in which parents learnt of them."""
+    """Ends of children, in the order in which their parents saw them."""
 
 
 def write_note(kind: Note, what: object = "") -> None:
-    """Add a line; where nobody reads it nothing happens."""
+    """Append a note. Does nothing if the file does not exist."""
     with suppress(KeyError, OSError):
         descriptor = os.open(os.environ[NOTES_VARIABLE], os.O_WRONLY | os.O_APPEND)
         try:
@@ -71,7 +71,7 @@ def write_note(kind: Note, what: object = "") -> None:
 
 
 def read_notes(path: Path) -> Notes:
-    """All lines so far, whoever still writes."""
+    """Read all notes so far; processes may still write."""
     known = {str(kind): kind for kind in Note}
     lines = [line.partition(" ") for line in path.read_text(errors="replace").splitlines()]
     notes = [(known[kind], what) for kind, _, what in lines if kind in known]
@@ -84,7 +84,7 @@ def read_notes(path: Path) -> Notes:
 
 
 def _child_end(what: str) -> ChildEnd | None:
-    """None where the line was cut short."""
+    """Parse an end; None if the line is incomplete."""
     try:
         pid, exit_code, at_wall_ns, name, *boot_id = what.split()
         numbers = int(pid), int(exit_code), int(at_wall_ns)

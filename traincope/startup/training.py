@@ -1,4 +1,4 @@
-"""Begin and end the recording of a process whose script knows nothing of it."""
+"""Begin and end the recording of a process whose script does not call traincope."""
 
 import atexit
 import os
@@ -11,18 +11,18 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 
-from traincope.record.guard import guard
-from traincope.record.options import OUT_VARIABLE, Options
+from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
+from traincope.record.session.options import OUT_VARIABLE, Options
 from traincope.startup.notes import Note, write_note
 from traincope.store.layout import RUN_FILE
 
 
-class UnaskedRun(Run):
-    """What the script does not know of, it cannot mean: a run that it begins itself takes this one's place."""
+class AutomaticRun(Run):
+    """A run that `traincope run` began. A run that the script begins itself replaces it."""
 
     def gives_way_to(self, inner: Run) -> bool:
-        """End, and remove what was recorded: two runs of one training would be one too many."""
+        """End and delete this recording, because the script records the training itself."""
         recorder = self._recorder
         self._stop(None, None, False)
         out = inner._options.out or os.environ.get(OUT_VARIABLE, "")
@@ -34,19 +34,22 @@ class UnaskedRun(Run):
 
 @guard
 def begin() -> None:
-    """Record from here to the end of the process, unless the script does so already."""
-    own = active_run()
-    if own is not None:
-        write_note(Note.OWN_RUN, own.directory or "")
+    """Record until the end of the process, unless the script already records."""
+    script_run = active_run()
+    if script_run is not None:
+        write_note(Note.OWN_RUN, script_run.directory or "")
         return
-    run = UnaskedRun(Options())
+    run = AutomaticRun(Options())
     run.__enter__()
     _end_with_the_process(run)
     write_note(Note.TRAINS)
 
 
 def _end_with_the_process(run: Run) -> None:
-    """An error nobody catches ends it at once, a thread that is joined later may never end; else the exit does."""
+    """End the run at an uncaught error or at exit.
+
+    An error ends it at once, because a thread that the interpreter joins later may never end.
+    """
     over = False
 
     def end(error: BaseException | None) -> None:
@@ -55,18 +58,18 @@ def _end_with_the_process(run: Run) -> None:
             over = True
             run.end_with_the_process(_cause(error))
 
-    sys.excepthook = _then(end, sys.excepthook)
+    sys.excepthook = _chained(end, sys.excepthook)
     if parent_process() is None:
         atexit.register(lambda: end(getattr(sys, "last_value", None)))
     else:
-        # multiprocessing catches what its children raise, and ends a forked one without `atexit`.
+        # multiprocessing catches exceptions of its children, and ends a forked child without `atexit`.
         Finalize(None, lambda: end(sys.exc_info()[1]), exitpriority=0)
 
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 
-def _then(end: Callable[[BaseException | None], None], previous: Hook) -> Hook:
+def _chained(end: Callable[[BaseException | None], None], previous: Hook) -> Hook:
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         end(error)
         previous(kind, error, traceback)
@@ -75,14 +78,14 @@ def _then(end: Callable[[BaseException | None], None], previous: Hook) -> Hook:
 
 
 def _cause(error: BaseException | None) -> BaseException | None:
-    """`sys.exit(1)` in an `except` is how torch.multiprocessing passes an error on."""
+    """The error behind a `sys.exit(1)` in an `except`, by which torch.multiprocessing passes on errors."""
     if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
         return error.__context__
     return error
 
 
 def _discard(rank: Path, *, with_run: bool) -> None:
-    """Remove what one rank recorded; the last of them takes the attempt with it, and the run if nobody needs it."""
+    """Delete the recording of one rank; the last rank also deletes the attempt, and the run if `with_run`."""
     shutil.rmtree(rank, ignore_errors=True)
     with suppress(OSError):
         rank.parent.rmdir()

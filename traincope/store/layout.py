@@ -1,4 +1,4 @@
-"""Names of the files in a run directory, in one place."""
+"""File names in a run directory."""
 
 import re
 from collections.abc import Iterable
@@ -10,24 +10,24 @@ NAMES_FILE = "names.jsonl"
 GROUPS_FILE = "groups.jsonl"
 DETAILS_FILE = "details.jsonl"
 FATAL_FILE = "signal-fatal.txt"
-"""Stacks at a fatal signal (SIGSEGV, SIGABRT, ...), whose name is its first line."""
+"""Stacks at a fatal signal (SIGSEGV, SIGABRT, ...); the first line is the signal's name."""
 LEVEL_FILE = "level"
-"""A digit in it is the level a running job shall record at."""
+"""A digit: the level at which a running job records."""
 ROWS_FILE = "rows.jsonl"
-"""A rank's ledger, a finished step a line (`rows.py`)."""
+"""A rank's ledger, one finished step per line (`rows.py`)."""
 AGENT_LOG = "agent.log"
-"""What the node's agent had to say, with the rank that started it."""
+"""The agent's log, in the directory of the rank that started the agent."""
 METRICS_FILES = "metrics-*.json"
-"""Where the numbers of a running job are served, a file a node."""
+"""Addresses of a running job's metrics, one file per node."""
 TILES_DIRECTORY = "tiles"
-"""The run cut up for a viewer (`tiles.py`), by the last agent of a job that is over."""
+"""Tiles for the viewer (`traincope.tiles`), written by the last agent of a finished job."""
 SEGMENT, COMPACTED = ".seg", ".parquet"
-"""How the files of records end: as they are written, and as the node's agent keeps them."""
-OWN_THREAD = re.compile(r"(main|thread-\d+)-\d+")
+"""Extensions of record files: as the recorder writes them, and as the node's agent compacts them."""
+SEGMENT_STEM = re.compile(r"(main|thread-\d+)-\d+")
 LAUNCHER_FILE = "launcher.jsonl"
-"""What the launcher noted of processes that did not end well."""
+"""Processes that did not end well, as the launcher saw them."""
 PROVISIONAL = "provisional-"
-"""What a directory is called whose rank and attempt are not known yet."""
+"""Prefix of the directory of a process whose rank and attempt are not known yet."""
 
 
 def attempt_directory(run: Path, attempt: int) -> Path:
@@ -42,47 +42,49 @@ def segment_path(directory: Path, *, thread: str, index: int) -> Path:
     return directory / f"{thread}-{index:05d}.seg"
 
 
-def records_of(rank: Path, *, thread: str | None = None) -> list[Path]:
-    """The files of a rank's records, or of one thread's, each part once: where it is there in both forms, compacted."""
-    wanted = "*" if thread is None else f"{thread}-*"
-    compacted = {path.stem: path for path in rank.glob(wanted + COMPACTED) if OWN_THREAD.fullmatch(path.stem)}
-    written = {path.stem: path for path in rank.glob(wanted + SEGMENT)}
+def record_files(rank: Path, *, thread: str | None = None) -> list[Path]:
+    """Files of a rank's records, or of one thread's. A segment that exists in both forms appears once, compacted."""
+    pattern = "*" if thread is None else f"{thread}-*"
+    compacted = {path.stem: path for path in rank.glob(pattern + COMPACTED) if SEGMENT_STEM.fullmatch(path.stem)}
+    written = {path.stem: path for path in rank.glob(pattern + SEGMENT)}
     return in_order((written | compacted).values())
 
 
 def in_order(segments: Iterable[Path]) -> list[Path]:
-    """Thread by thread, as they were begun: the one after 99999 has a digit more. What is no segment comes first."""
+    """Sort segments by thread and index; numerically, because the index after 99999 has one digit more. Other files
+    come first.
+    """
     return sorted(segments, key=thread_and_index)
 
 
 def thread_and_index(path: Path) -> tuple[str, int]:
-    """Of a segment, by its name; -1 for what is none."""
+    """Thread and index from the name of a segment; index -1 for other files."""
     thread, _, index = path.stem.rpartition("-")
     return thread, int(index) if index.isdecimal() else -1
 
 
 def signal_file(name: str) -> str:
-    """Where the stacks lie that a signal of that name found; empty until it came."""
+    """File for the stacks at this signal; empty until the signal arrives."""
     return f"signal-{name}.txt"
 
 
 def window_file(step: int) -> str:
-    """The kernel trace of one step."""
+    """Name of the kernel trace of one step."""
     return f"kernels-step-{step:08d}.json"
 
 
 def trace_file(number: int) -> str:
-    """A kernel trace that was imported (`traces.py`)."""
+    """Name of an imported kernel trace (`traces.py`)."""
     return f"trace-{number:03d}.npz"
 
 
-def traces_of(rank: Path) -> list[Path]:
-    """A rank's kernel traces: those that were imported, and those that the recorder had written of single steps."""
+def trace_files(rank: Path) -> list[Path]:
+    """Kernel traces of a rank: imported ones, and those of single steps that the recorder wrote."""
     return sorted((*rank.glob("trace-*.npz"), *rank.glob("kernels-step-*.json")))
 
 
 def window_step(path: Path) -> int | None:
-    """The step of a `window_file`."""
+    """Step of a `window_file`."""
     return _number(path, r"kernels-step-(\d+)\.json")
 
 

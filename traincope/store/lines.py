@@ -1,4 +1,4 @@
-"""The side files of a rank: JSON, whole or in numbered lines, whatever a kill or a full disk left of them."""
+"""Side files of a rank, in JSON or numbered JSON lines. They can be read after a kill or a full disk."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,14 +9,14 @@ from typing import Any
 from traincope.errors import RunDirectoryError
 from traincope.topology import Group
 
-MOST_NAMES = 1 << 20
-"""A number above is damage: nobody wrote that many."""
+MAX_NAMES = 1 << 20
+"""A larger number means a damaged line."""
 
 
 def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
-    """Number -> value of each whole line; a line that cannot be read is left out.
+    """Number -> value of each complete line. Lines that cannot be read are left out.
 
-    In version 1 a line's number was its place, and the first damaged line ended them.
+    In version 1 the position of a line was its number, and reading stops at the first damaged line.
     """
     if version == 1:
         return dict(enumerate(_unnumbered(path)))
@@ -24,20 +24,22 @@ def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object that a file is. Raises RunDirectoryError where it is none."""
+    """Read a file that holds one JSON object. Raises RunDirectoryError if it does not."""
     try:
         raw = _loads(path.read_text())
     except FileNotFoundError as error:
-        raise RunDirectoryError(f"{path} is missing; the recording of it ended before it began") from error
+        raise RunDirectoryError(
+            f"{path} is missing; copy it from its host, unless the process ended before it wrote the file"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
+        raise RunDirectoryError(f"{path} cannot be read: {error}; restore it from a copy of the run") from error
     if not isinstance(raw, dict):
-        raise RunDirectoryError(f"{path} holds no JSON object")
+        raise RunDirectoryError(f"{path} does not hold a JSON object; restore it from a copy of the run")
     return raw
 
 
 def parse(text: str) -> Any:
-    """The JSON value, or None where it is none."""
+    """Decode a JSON value; None if the text is invalid."""
     try:
         return _loads(text)
     except (ValueError, RecursionError):
@@ -45,7 +47,7 @@ def parse(text: str) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """A number that is none (NaN, Infinity, 1e999) is missing."""
+    """Decode JSON; non-finite numbers (NaN, Infinity, 1e999) become None."""
     return json.loads(text, parse_float=_finite, parse_constant=lambda _: None)
 
 
@@ -55,7 +57,7 @@ def _finite(text: str) -> float | None:
 
 
 def dense_names(values: Mapping[int, Any]) -> tuple[str, ...]:
-    """Names by number, with a stand-in for each that was lost."""
+    """Names by number, with a placeholder for each lost name."""
     count = max(values, default=-1) + 1
     return tuple(str(values.get(number, unknown_name(number))) for number in range(count))
 
@@ -65,7 +67,7 @@ def unknown_name(number: int) -> str:
 
 
 def dense_groups(values: Mapping[int, Any]) -> tuple[Group, ...]:
-    """Groups by number; a garbled or lost one keeps its place, for records name groups by it."""
+    """Groups by number. A damaged or lost group keeps its position, because records refer to groups by number."""
     count = max(values, default=-1) + 1
     return tuple(_group(number, values.get(number)) for number in range(count))
 
@@ -73,13 +75,13 @@ def dense_groups(values: Mapping[int, Any]) -> tuple[Group, ...]:
 def _group(number: int, raw: Any) -> Group:
     fields = raw if isinstance(raw, dict) else {}
     ranks = fields.get("ranks")
-    whole = isinstance(ranks, list) and all(type(rank) is int and rank >= 0 for rank in ranks)
+    valid = isinstance(ranks, list) and all(type(rank) is int and rank >= 0 for rank in ranks)
     return Group(
         number=number,
         key=str(fields.get("key", f"<group {number}>")),
         axis=str(fields.get("axis", "unknown")),
         rule=str(fields.get("rule", "none")),
-        ranks=tuple(ranks) if whole and isinstance(ranks, list) else (),
+        ranks=tuple(ranks) if valid and isinstance(ranks, list) else (),
     )
 
 
@@ -87,7 +89,7 @@ def _numbered(line: str) -> tuple[int, Any] | None:
     pair = parse(line)
     if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
         return None
-    return (pair[0], pair[1]) if 0 <= pair[0] < MOST_NAMES else None
+    return (pair[0], pair[1]) if 0 <= pair[0] < MAX_NAMES else None
 
 
 def _unnumbered(path: Path) -> Iterator[Any]:
@@ -99,7 +101,7 @@ def _unnumbered(path: Path) -> Iterator[Any]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Of the whole file: the last one may have been cut by a kill."""
+    """Lines of the file; a kill may have cut the last one."""
     try:
         yield from path.read_text(errors="replace").split("\n")
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""One agent a node and job: whoever holds the lock file is it.
+"""Lock file that makes one process the agent of a node and job.
 
-The lock belongs to an open file, so it goes to a child that inherits it, and goes away with the
-last process that has it, however that ends. The file is node-local, for locks on network mounts
-are the mount's own matter; its name holds user and job.
+The lock belongs to an open file: a child that inherits the file holds the lock too, and the lock ends with the last
+such process, however it ends. The file is node-local, because locks on network mounts depend on the mount. Its name
+contains user and job.
 """
 
 import fcntl
@@ -13,11 +13,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
-"""Node-local everywhere on Linux, and the same for all ranks, as a launcher's $TMPDIR need not be."""
+"""Node-local on every Linux, and the same directory for all ranks, while a launcher's $TMPDIR may differ per rank."""
 
 
 def job_name(run: Path, *, attempt: int) -> str:
-    """Names one attempt of one job of one user among all on a node."""
+    """Name of one attempt of one job of one user, unique on a node."""
     digest = blake2b(os.fsencode(run.resolve()), digest_size=6).hexdigest()
     return f"traincope-{os.getuid()}-{digest}-{attempt:03d}"
 
@@ -28,9 +28,9 @@ def lock_path(job: str) -> Path:
 
 
 def take_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock until it, and every copy of it, is closed; None: somebody else has it.
+    """Take the lock: a descriptor that holds it until all its copies are closed; None if another process holds it.
 
-    Raises OSError where the file cannot be made.
+    Raises OSError if the file cannot be created.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -43,11 +43,13 @@ def take_lock(path: Path) -> int | None:
             raise
         if _is_at(descriptor, path):
             return descriptor
-        os.close(descriptor)  # its last holder has removed it meanwhile
+        os.close(descriptor)  # the previous holder removed the file in the meantime
 
 
 def remove_lock(path: Path, descriptor: int) -> None:
-    """By its holder, before it ends: nobody else can have taken it."""
+    """Remove the lock file before its holder ends. Only the holder may call this, so no other process can hold the
+    lock.
+    """
     if _is_at(descriptor, path):
         with suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Run directory -> records: what can still be read is read, what cannot is named."""
+"""Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
-from traincope.store.attempts import Attempt, read_attempt
-from traincope.store.cards import RankInfo, RunInfo, read_rank_info, read_run_info
-from traincope.store.gaps import count_dropped, missing_segments
-from traincope.store.launcher import LauncherNote, notes_of, read_notes
+from traincope.store.job.attempts import Attempt, read_attempt
+from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
+from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import (
     DETAILS_FILE,
     GROUPS_FILE,
@@ -23,24 +22,24 @@ from traincope.store.layout import (
     RUN_FILE,
     attempt_number,
     rank_number,
-    records_of,
-    traces_of,
+    record_files,
+    trace_files,
 )
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
-from traincope.store.records import read_records
-from traincope.store.segments import RECORD_DTYPE, SegmentRecords
+from traincope.store.segments.records import count_dropped, missing_segments, read_records
+from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 from traincope.topology import Group
 
 SAME_LAUNCH_NS = 60_000_000_000
-"""Ranks of one launch start within."""
+"""Maximum difference between the starts of the ranks of one launch."""
 
-NAMED = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT)
-"""Kinds whose `name` is the number of a string."""
+NAMED_KINDS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT)
+"""Kinds of records whose `name` is the number of a string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecords:
-    """Everything one rank left in one attempt."""
+    """All records of one rank in one attempt."""
 
     attempt: int
     info: RankInfo
@@ -48,42 +47,44 @@ class RankRecords:
     groups: tuple[Group, ...]
     segments: tuple[SegmentRecords, ...]
     details: Mapping[int, dict[str, Any]] = field(default_factory=dict)
-    """What events carry, by the number in their records' `group`."""
+    """Details of events, by the number in their records' `group`."""
     problems: tuple[str, ...]
-    """What of this rank could not be read, one sentence each."""
+    """Damage in the files of this rank, one sentence each."""
     traces: tuple[Path, ...] = ()
-    """Its kernel traces, which are read when they are asked for."""
+    """Kernel traces of the rank; they are read on demand."""
+    running: bool | None = None
+    """True if its process ran when the records were read; None if that is unknown, or if its end is recorded."""
 
     @property
     def rank(self) -> int:
         return self.info.coord.rank
 
     def thread(self, name: str) -> NDArray[np.void]:
-        """All records of one thread, in the order they were begun."""
+        """All records of one thread, in order of their begin."""
         parts = [segment.records for segment in self.segments if segment.thread == name]
         return np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
 
     @property
     def threads(self) -> tuple[str, ...]:
         """Thread names, the training thread first."""
-        seen = sorted({segment.thread for segment in self.segments}, key=lambda name: (name != "main", name))
-        return tuple(seen)
+        names = sorted({segment.thread for segment in self.segments}, key=lambda name: (name != "main", name))
+        return tuple(names)
 
     @property
     def dropped(self) -> int:
-        """What the recorder could not keep: the records' own count lacks drops after the last of them, `rank.json` has
-        none before a clean end.
+        """Dropped events. The records' own count lacks drops after the last record, and `rank.json` has no count before
+        a clean end, so the larger one counts.
         """
         return max(count_dropped(self.segments), int(self.info.recorder.get("dropped", 0)))
 
     def name(self, number: int) -> str:
-        """The interned string, or a stand-in where the names file lost it."""
+        """The interned string, or a placeholder if the names file lost it."""
         return self.names[number] if number < len(self.names) else unknown_name(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
-    """A run directory, read."""
+    """The contents of a run directory."""
 
     path: Path
     info: RunInfo
@@ -91,16 +92,16 @@ class RunRecords:
     """The last attempt's ranks, in rank order."""
     attempts: int
     missing: tuple[int, ...]
-    """Ranks of the world that left nothing readable."""
+    """Ranks of the world without readable records."""
     problems: tuple[str, ...]
     earlier: tuple[Attempt, ...] = ()
     """The attempts before the last, as far as they can be read."""
     launcher: tuple[LauncherNote, ...] = ()
-    """How processes of any attempt ended that did not end well, where the launcher noted it."""
+    """Processes of any attempt that did not end well, as the launcher saw them."""
 
     @property
     def last_attempt(self) -> int:
-        """The number of the one that is read in full."""
+        """Number of the attempt that is read in full."""
         return self.ranks[0].attempt if self.ranks else 0
 
 
@@ -108,7 +109,7 @@ def read_run(path: str | Path) -> RunRecords:
     """Open a run directory, also while it is being written or after its writers were killed.
 
     `path` may be a parent that holds exactly one run. Raises NotARunError, EmptyRunError or
-    VersionError, each with what to do; damage to single ranks is reported in `problems` instead.
+    VersionError, each with advice. Damage to single ranks does not raise: it is listed in `problems`.
     """
     root = find_run(Path(path))
     info = read_run_info(root)
@@ -117,12 +118,14 @@ def read_run(path: str | Path) -> RunRecords:
     ranks, problems = _read_ranks(sorted(attempts[-1].glob("rank-*")) if attempts else [], attempt=number)
     ranks = _with_provisional(root, ranks, problems, attempt=number)
     if not attempts and not ranks:
-        raise EmptyRunError(f"{root} was begun, but no rank has recorded anything yet; try again once training runs")
+        raise EmptyRunError(
+            f"{root} has been created, but no rank has recorded anything yet; try again once training runs"
+        )
     if not any(rank.traces or any(len(segment.records) for segment in rank.segments) for rank in ranks):
         detail = f": {problems[0]}" if problems else ""
         raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
     present = {rank.rank for rank in ranks}
-    notes = read_notes(notes_of(root))
+    notes = read_notes(notes_path(root))
     return RunRecords(
         path=root,
         info=info,
@@ -136,7 +139,7 @@ def read_run(path: str | Path) -> RunRecords:
 
 
 def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
-    """A light reading of attempts, in order, and what the launcher noted of them; what cannot be read is left out."""
+    """Summaries of attempts in order, with the launcher's notes. Attempts that cannot be read are left out."""
     noted = {note.attempt for note in notes if note.rank is not None}
     for directory in directories:
         attempt = read_attempt(directory)
@@ -145,7 +148,7 @@ def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]
 
 
 def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:
-    """The ranks that can be read, and a sentence for each that cannot."""
+    """The ranks that can be read, and one sentence for each that cannot."""
     ranks, problems = [], []
     for directory in directories:
         try:
@@ -158,44 +161,44 @@ def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankReco
 
 
 def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str], *, attempt: int) -> list[RankRecords]:
-    """And those that died before they knew their place: newest first, of this launch, where nothing better is."""
-    found, unreadable = _read_ranks(sorted(root.glob(f"{PROVISIONAL}*")), attempt=attempt)
+    """Add ranks of this launch that ended before they joined a process group, the newest record of each."""
+    provisional, unreadable = _read_ranks(sorted(root.glob(f"{PROVISIONAL}*")), attempt=attempt)
     problems += unreadable
     began_ns = min((rank.info.started_wall_ns for rank in ranks), default=0) - SAME_LAUNCH_NS
     present = {rank.rank: rank for rank in ranks}
-    for rank in sorted(found, key=lambda rank: -rank.info.started_wall_ns):
+    for rank in sorted(provisional, key=lambda rank: -rank.info.started_wall_ns):
         if rank.rank not in present and rank.info.started_wall_ns >= began_ns:
             present[rank.rank] = rank
-            problems.append(f"rank {rank.rank} recorded, but never met the others: it was in no process group")
+            problems.append(f"rank {rank.rank} recorded, but never joined a process group")
     return [present[number] for number in sorted(present)]
 
 
 def find_run(path: Path) -> Path:
-    """The run directory that `path` is, or the one run it contains.
+    """Find the run directory at `path`, or the only one inside it.
 
-    Raises NotARunError if there is none, or several.
+    Raises NotARunError if there is none, or more than one.
     """
     if not path.exists():
         raise NotARunError(f"{path} does not exist; give the directory that `traincope.run(out=...)` was given")
     if (path / RUN_FILE).is_file():
         return path
-    found = sorted(p.parent for p in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(p.name for p in found[:5]) + (", ..." if len(found) > 5 else "")
-        raise NotARunError(f"{path} holds {len(found)} runs ({names}); name one of them")
+    candidates = sorted(p.parent for p in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        names = ", ".join(p.name for p in candidates[:5]) + (", ..." if len(candidates) > 5 else "")
+        raise NotARunError(f"{path} holds {len(candidates)} runs ({names}); name one of them")
     raise NotARunError(f"{path} is not a run directory: it has no {RUN_FILE}; give the directory a run was recorded in")
 
 
 def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     problems: list[str] = []
-    info = read_rank_info(directory)
+    info, running = _read_manifest(directory)
     if info.coord.rank != rank_number(directory) and not directory.name.startswith(PROVISIONAL):
         raise RunDirectoryError(
-            f"{directory / RANK_FILE} says it is rank {info.coord.rank}; it was put there by mistake"
+            f"{directory / RANK_FILE} belongs to rank {info.coord.rank}; the file is in the wrong directory"
         )
-    segments, files = [], records_of(directory)
+    segments, files = [], record_files(directory)
     for path in files:
         try:
             segment = read_records(path)
@@ -207,7 +210,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         if segment.lost_bytes:
             problems.append(f"{path} is cut off in the middle of a record; {segment.lost_bytes} bytes of it are lost")
         if segment.garbled:
-            problems.append(f"{path} is damaged: {segment.garbled:,} records of it make no sense and are left out")
+            problems.append(f"{path} is damaged: {segment.garbled:,} implausible records are left out")
         segments.append(segment)
     lines = read_numbered(directory / NAMES_FILE, version=info.version)
     names = dense_names(lines)
@@ -215,9 +218,10 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     unnamed = sum(_count_unnamed(segment.records, known=known) for segment in segments)
     if unnamed:
         problems.append(f"{directory / NAMES_FILE} lacks the names of {unnamed:,} records; was the disk full?")
-    gone, first = missing_segments(files, dropped=count_dropped(segments))
-    if gone:
-        problems.append(f"{directory / first} is gone{f' and {gone - 1} more' * (gone > 1)}: somebody removed it")
+    num_missing, first = missing_segments(files, dropped=count_dropped(segments))
+    if num_missing:
+        more = f" (and {num_missing - 1} more)" if num_missing > 1 else ""
+        problems.append(f"{directory / first}{more} is missing: the file was deleted")
     return RankRecords(
         attempt=attempt,
         info=info,
@@ -226,13 +230,23 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         details=_details(directory, names=names, segments=segments, version=info.version),
         segments=tuple(segments),
         problems=tuple(problems),
-        traces=tuple(traces_of(directory)),
+        traces=tuple(trace_files(directory)),
+        running=running,
     )
 
 
+def _read_manifest(directory: Path) -> tuple[RankInfo, bool | None]:
+    """The manifest, and whether the process runs. An ended process may have written last, so the manifest is read
+    again.
+    """
+    info = read_rank_info(directory)
+    running = info.process.is_running() if info.ending is None and info.process is not None else None
+    return (info if running is not False else read_rank_info(directory)), running
+
+
 def _count_unnamed(records: NDArray[np.void], *, known: NDArray[np.bool_]) -> int:
-    """Records that carry the number of a string which the names file does not hold."""
-    numbers = records["name"][np.isin(records["kind"], NAMED)]
+    """Number of records whose name is missing in the names file."""
+    numbers = records["name"][np.isin(records["kind"], NAMED_KINDS)]
     within = numbers < len(known)
     return len(numbers) - int(np.count_nonzero(known[numbers[within]]))
 

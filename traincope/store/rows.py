@@ -1,9 +1,9 @@
-"""Ledger rows: what a step came to on one rank, a JSON line each, written by the node's agent.
+"""Ledger rows: the ledger of one step on one rank, one JSON line each, written by the node's agent.
 
     [step, start, wall, own, anomalous, {"forward": 41000000, "exposed_wait[fsdp]": 200000, ...}]
 
-About 200 bytes, all times in ns. Whole lines are added, and what a kill leaves of one is no row: whoever goes on
-writing cuts it off first. Of steps long past a line tells of many (`thinning.py`), and has three fields more:
+About 200 bytes; all times in ns. Only complete lines count: a writer first removes a line that a kill cut off. A line
+of old steps covers several steps (`row_thinning.py`) and has three more fields:
 
     [last step, first start, wall, own, 0, {"forward": 29520000000, ...}, 720, [[50000000, 700], ...], {"wall": [...]}]
 """
@@ -18,53 +18,56 @@ from typing import Any
 from traincope.store.layout import ROWS_FILE
 from traincope.store.lines import parse
 
-ONE, SEVERAL = 6, 9
-"""Fields of a line, by how many steps it tells of."""
+STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+"""Upper bounds in seconds of the buckets of step times, in merged rows and in the metric of step times."""
+
+SINGLE_FIELDS, MERGED_FIELDS = 6, 9
+"""Number of fields of a line for a single step, and for merged steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Many:
-    """What is still known of single steps, where a row is of several."""
+class MergedSteps:
+    """Distribution of single steps in a merged row."""
 
     num_steps: int
     lengths_ns: Mapping[int, int]
-    """Upper bound of steps' wall times -> how many of them lie below it, and above the bound before."""
+    """Upper bound of step times -> number of steps below it and above the previous bound."""
     quantiles_ns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """"wall" or a term -> at each of `thinning.QUANTILES`, what a step took of it."""
+    """"wall" or a term -> its values per step at each of `row_thinning.QUANTILES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One finished step of one rank, or several that are long past."""
+    """One finished step of one rank, or several old steps."""
 
     rank: int
     step: int
-    """Of several the last."""
+    """The last step of a merged row."""
     start_ns: int
-    """Wall time since the epoch; of several when the first began."""
+    """Wall time since the epoch; in a merged row the begin of its first step."""
     wall_ns: int
-    """From start to end, without evaluation; of several the sum, as all that follows."""
+    """Step time without evaluation; in a merged row a sum, like all following fields."""
     own_ns: int
-    """What the recorder spent in it."""
+    """The recorder's own time in the step."""
     anomalous: bool
-    """It took far longer than others, or something went wrong in it, on any rank of the node."""
+    """True if on any rank of the node the step took far longer than others, or a fault happened in it."""
     terms: Mapping[str, int]
-    """Ledger term -> ns; those that are not there had no time. They sum to `wall_ns`."""
-    many: Many | None = None
-    """None: it is of one step."""
+    """Ledger term -> ns; absent terms are 0. They sum to `wall_ns`."""
+    merged: MergedSteps | None = None
+    """None for a single step."""
 
     @property
     def num_steps(self) -> int:
-        return 1 if self.many is None else self.many.num_steps
+        return 1 if self.merged is None else self.merged.num_steps
 
     @property
     def lengths_ns(self) -> Mapping[int, int]:
-        """As of `Many`: of one step its wall time itself."""
-        return {self.wall_ns: 1} if self.many is None else self.many.lengths_ns
+        """Upper bounds and counts as in `MergedSteps`; for a single step its wall time."""
+        return {self.wall_ns: 1} if self.merged is None else self.merged.lengths_ns
 
 
 def read_rows(directory: Path, *, rank: int) -> tuple[Row, ...]:
-    """Of a rank's directory, by step; none where no agent wrote any. A line that is no row is left out."""
+    """Read the rows of a rank's directory, by step; empty if no agent wrote any. Invalid lines are left out."""
     try:
         lines = (directory / ROWS_FILE).read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -75,12 +78,12 @@ def read_rows(directory: Path, *, rank: int) -> tuple[Row, ...]:
 
 
 def line_of(row: Row) -> bytes:
-    """With its break."""
+    """One row as a line, with its line break."""
     return json.dumps(_fields(row), separators=(",", ":")).encode() + b"\n"
 
 
 def append_rows(directory: Path, rows: Iterable[Row]) -> None:
-    """In one write. Raises OSError where they cannot be written."""
+    """Append rows in one write. Raises OSError if they cannot be written."""
     text = b"".join(map(line_of, rows))
     descriptor = os.open(directory / ROWS_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     with open(descriptor, "r+b", buffering=0) as file:
@@ -89,7 +92,7 @@ def append_rows(directory: Path, rows: Iterable[Row]) -> None:
 
 
 def _cut_torn_line(descriptor: int) -> None:
-    """Behind the last line break, which somebody was killed before writing."""
+    """Remove an incomplete last line, left by a killed writer."""
     size = os.fstat(descriptor).st_size
     if not size or os.pread(descriptor, 1, size - 1) == b"\n":
         return
@@ -99,18 +102,22 @@ def _cut_torn_line(descriptor: int) -> None:
 
 def _fields(row: Row) -> list[object]:
     terms = {term: ns for term, ns in row.terms.items() if ns}
-    one = [row.step, row.start_ns, row.wall_ns, row.own_ns, int(row.anomalous), terms]
-    return one if row.many is None else [*one, *_fields_of_many(row.many)]
+    fields = [row.step, row.start_ns, row.wall_ns, row.own_ns, int(row.anomalous), terms]
+    return fields if row.merged is None else [*fields, *_merged_fields(row.merged)]
 
 
-def _fields_of_many(many: Many) -> list[object]:
-    return [many.num_steps, list(many.lengths_ns.items()), many.quantiles_ns]
+def _merged_fields(merged: MergedSteps) -> list[object]:
+    return [merged.num_steps, list(merged.lengths_ns.items()), merged.quantiles_ns]
 
 
 def _row(raw: Any, *, rank: int) -> Row | None:
-    if not isinstance(raw, list) or len(raw) not in (ONE, SEVERAL) or not isinstance(raw[ONE - 1], dict):
+    if (
+        not isinstance(raw, list)
+        or len(raw) not in (SINGLE_FIELDS, MERGED_FIELDS)
+        or not isinstance(raw[SINGLE_FIELDS - 1], dict)
+    ):
         return None
-    (*numbers, terms), many = raw[:ONE], raw[ONE:]
+    (*numbers, terms), merged = raw[:SINGLE_FIELDS], raw[SINGLE_FIELDS:]
     if any(type(number) is not int for number in (*numbers, *terms.values())):
         return None
     step, start_ns, wall_ns, own_ns, anomalous = numbers
@@ -123,14 +130,14 @@ def _row(raw: Any, *, rank: int) -> Row | None:
             own_ns=own_ns,
             anomalous=bool(anomalous),
             terms={str(term): ns for term, ns in terms.items()},
-            many=_many(*many) if many else None,
+            merged=_merged(*merged) if merged else None,
         )
     except (AttributeError, TypeError, ValueError):
         return None
 
 
-def _many(num_steps: Any, lengths: Any, quantiles: Any) -> Many:
-    return Many(
+def _merged(num_steps: Any, lengths: Any, quantiles: Any) -> MergedSteps:
+    return MergedSteps(
         num_steps=int(num_steps),
         lengths_ns={int(bound): int(count) for bound, count in lengths},
         quantiles_ns={str(term): tuple(map(int, values)) for term, values in quantiles.items()},

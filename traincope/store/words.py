@@ -1,18 +1,19 @@
-"""The words that traincope and torch give by themselves: all that a copy without names goes on saying.
+"""Names that traincope and torch define. A redacted copy keeps exactly these.
 
-Each stands here whole. A pattern lets through what a training calls its own things.
+They are listed in full, because a pattern could match a user's names.
 """
 
 import re
 
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, EXCEPTION, RECORDER_LEVEL
 from traincope.topology import KNOWN_AXES
 
 EVENTS = frozenset(
     {
-        "exception",
-        "recorder level",
-        "checkpoint saved",
-        "checkpoint failed",
+        EXCEPTION,
+        RECORDER_LEVEL,
+        CHECKPOINT_SAVED,
+        CHECKPOINT_FAILED,
         "kernel window",
         "kernel window left out",
         "gpu throttled",
@@ -23,10 +24,10 @@ EVENTS = frozenset(
         "gpu lost",
     }
 )
-"""The recorder's own."""
+"""Names of the recorder's own events."""
 
 DETAILS = frozenset({"type", "handling", "why", "reasons", "meaning", "of"})
-"""Details of those whose text is the recorder's too; of the others only the numbers are shown."""
+"""Details whose text comes from the recorder too; of other details only numbers are kept."""
 
 SCHEDULES = frozenset(
     {
@@ -44,7 +45,7 @@ SCHEDULES = frozenset(
         "_PipelineScheduleRuntime",
     }
 )
-"""torch's; the first is where none is known."""
+"""Schedule classes of torch; empty if the schedule is unknown."""
 
 CALLS = frozenset(
     {
@@ -76,9 +77,9 @@ VALUES = frozenset(
         "step_squared_lengths",
     }
 )
-"""What `traincope train` logs, and whatever says how large a step was."""
+"""Values that `traincope train` logs, and values that give the size of a step."""
 EXPERT = re.compile(r"expert_tokens\[\d+\.\d+\]")
-"""And what each expert got, by layer and number."""
+"""Tokens of each expert, by layer and number."""
 
 SETTINGS = frozenset(
     {
@@ -87,14 +88,14 @@ SETTINGS = frozenset(
         *("flops_dtype", "peak_flops", "peak_source"),
     }
 )
-"""What `run.describe()` is asked for."""
+"""Settings of `run.describe()`."""
 
 DTYPES = frozenset(
     {"float64", "float32", "tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "complex64"}
 )
 
 TEXTS = DTYPES | {"measured, every rank multiplying at once"}
-"""Of settings: what a peak is of, and where `traincope train` has it from."""
+"""Texts of settings: the data type of a peak, and the source that `traincope train` gives for it."""
 
 AXIS_PARTS = frozenset(part for axis in KNOWN_AXES for part in axis.split("_")) | {
     "shard",
@@ -106,14 +107,14 @@ AXIS_PARTS = frozenset(part for axis in KNOWN_AXES for part in axis.split("_")) 
     "unregistered",
 }
 GROUP = re.compile(r"group:[\d,]*")
-"""A group that nothing names, by its ranks."""
+"""A group without a name, by its ranks."""
 
 
-def is_own_name(name: str) -> bool:
-    """Whether records of any kind may go on saying it."""
+def is_known_name(name: str) -> bool:
+    """True if a redacted copy keeps this name."""
     return name in EVENTS | SCHEDULES | CALLS | VALUES or EXPERT.fullmatch(name) is not None
 
 
-def is_own_axis(axis: str) -> bool:
-    """Whether it is a mesh axis as the field names them, alone or of several: `dp_shard_cp`."""
+def is_known_axis(axis: str) -> bool:
+    """True for a standard mesh axis, or a combination of them: `dp_shard_cp`."""
     return GROUP.fullmatch(axis) is not None or AXIS_PARTS.issuperset(axis.split("_"))

@@ -1,10 +1,13 @@
-"""Run directory -> time: every rank's records on one axis, steps found, collectives matched across ranks."""
+"""Timeline: every rank's records on one time axis, with steps, evaluations, kernel traces and matched collectives.
+
+It is built from a run directory (`traincope.store` reads its files). Sums and findings are in `traincope.analysis`.
+"""
 
 from traincope.timeline.building import build_timeline, open_run
-from traincope.timeline.channels import Channel
-from traincope.timeline.clocks import ClockSource, RankClock, error_between_ns
+from traincope.timeline.clocks.clocks import ClockSource, RankClock, error_between_ns
+from traincope.timeline.collectives.channels import Channel
+from traincope.timeline.collectives.instances import Instances, match_instances
 from traincope.timeline.evaluation import Evaluations, evaluations
-from traincope.timeline.instances import Instances, match_instances
 from traincope.timeline.timeline import OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import Traces
 

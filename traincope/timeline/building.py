@@ -1,4 +1,4 @@
-"""Records -> Timeline."""
+"""Construction of a timeline from the records of a run."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,23 +9,24 @@ from numpy.typing import NDArray
 
 from traincope.events import CLEAN, NO_STEP, OPEN, SEND_OPERATIONS, Flag, Kind
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
+from traincope.store.segments.segments import last_instant_ns
 from traincope.timeline.alignment import align
-from traincope.timeline.clocks import RankClock, wall_clocks
+from traincope.timeline.clocks.clocks import RankClock, wall_clocks
+from traincope.timeline.observation import observation
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import read_traces
-from traincope.timeline.watching import watched
 
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 
 
 def open_run(path: str | Path) -> Timeline:
-    """Open a run directory; raises RunDirectoryError (see `traincope.errors`) where there is none."""
+    """Open a run directory; raises RunDirectoryError (see `traincope.errors`) if there is none."""
     run = read_run(path)
     return replace(build_timeline(run), traces=read_traces(run))
 
 
 def build_timeline(run: RunRecords) -> Timeline:
-    """Put every rank on the common axis. Ranks that left no record are in `run.missing` only."""
+    """Put every rank on the common axis. Ranks without records are only in `run.missing`."""
     clocks = wall_clocks(run)
     if len({clocks[rank.rank].host for rank in run.ranks if rank.segments}) > 1:
         clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
@@ -33,7 +34,7 @@ def build_timeline(run: RunRecords) -> Timeline:
 
 
 def _timeline(run: RunRecords, clocks: Mapping[int, RankClock], *, kinds: tuple[Kind, ...]) -> Timeline:
-    """Of records of these kinds alone, where any are given."""
+    """Build a timeline of the records of these kinds, or of all records if `kinds` is empty."""
     ranks = tuple(_rank_timeline(rank, clocks[rank.rank], kinds=kinds) for rank in run.ranks if rank.segments)
     return Timeline(run=run, ranks=ranks, clocks=tuple(clocks[rank.rank] for rank in ranks))
 
@@ -54,13 +55,13 @@ def _rank_timeline(rank: RankRecords, clock: RankClock, *, kinds: tuple[Kind, ..
         steps=_complete_steps(steps),
         open_step=int(unfinished["step"][-1]) if len(unfinished) and not ended else None,
         open_records=() if ended else _open_records(rank, threads[TRAINING_THREAD]),
-        last_ns=max(_last_ns(records) for records in threads.values()),
-        watched=watched(rank.info.probes),
+        last_ns=max(last_instant_ns(records) for records in threads.values()),
+        observation=observation(rank.info.probes),
     )
 
 
 def _aligned(rank: RankRecords, thread: str, clock: RankClock, *, kinds: tuple[Kind, ...]) -> NDArray[np.void]:
-    """A copy of the thread's records on the common axis, the only one that is made of them."""
+    """Copy the thread's records to the common axis. It is the only copy of them."""
     parts = [segment.records for segment in rank.segments if segment.thread == thread]
     if kinds:
         parts = [records[np.isin(records["kind"], kinds)] for records in parts]
@@ -70,10 +71,6 @@ def _aligned(rank: RankRecords, thread: str, clock: RankClock, *, kinds: tuple[K
     ends[:] = np.where(ends == OPEN, OPEN, clock.on_axis(ends))
     in_order = bool(np.all(starts[1:] >= starts[:-1]))
     return aligned if in_order else aligned[np.argsort(starts, kind="stable")]
-
-
-def _last_ns(records: NDArray[np.void]) -> int:
-    return int(max(records["start_ns"].max(initial=0), records["end_ns"].max(initial=0)))
 
 
 def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
@@ -86,7 +83,7 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
 
 
 def _open_records(rank: RankRecords, main: NDArray[np.void]) -> tuple[OpenRecord, ...]:
-    """What was under way; a collective that later ones on its channel have overtaken is not."""
+    """List the open intervals, without collectives that a later one on their channel has overtaken."""
     still_open = main[(main["end_ns"] == OPEN) & np.isin(main["kind"], INTERVALS)]
     last_ns = int(main["start_ns"].max(initial=0))
     overtaken = _overtaken(rank, still_open, main)
@@ -94,24 +91,25 @@ def _open_records(rank: RankRecords, main: NDArray[np.void]) -> tuple[OpenRecord
 
 
 def _overtaken(rank: RankRecords, still_open: NDArray[np.void], main: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether a later one of the same group, between two ranks also of the same peer, tag and side, has ended.
+    """Mark open collectives after which another one on the same channel has ended.
 
-    One that ended by an exception says nothing of those before it.
+    A channel is a group; for messages also the peer, tag and side. A collective that ended by an exception gives no
+    evidence about earlier ones.
     """
     overtaken = np.zeros(len(still_open), dtype=bool)
-    called = np.flatnonzero(still_open["kind"] == Kind.COLLECTIVE)
+    open_collectives = np.flatnonzero(still_open["kind"] == Kind.COLLECTIVE)
     ended = main[(main["kind"] == Kind.COLLECTIVE) & (main["end_ns"] != OPEN) & (main["flags"] & Flag.RAISED == 0)]
-    channels, of = np.unique(_channels(rank, still_open[called]), axis=0, return_inverse=True)
-    there = _channels(rank, ended)
+    channels, of = np.unique(_channels(rank, still_open[open_collectives]), axis=0, return_inverse=True)
+    ended_channels = _channels(rank, ended)
     for number, channel in enumerate(channels):
-        latest_ns = ended["start_ns"][(there == channel).all(axis=1)].max(initial=0)
-        own = called[of.reshape(-1) == number]
-        overtaken[own] = still_open["start_ns"][own] < latest_ns
+        latest_ns = ended["start_ns"][(ended_channels == channel).all(axis=1)].max(initial=0)
+        candidates = open_collectives[of.reshape(-1) == number]
+        overtaken[candidates] = still_open["start_ns"][candidates] < latest_ns
     return overtaken
 
 
 def _channels(rank: RankRecords, records: NDArray[np.void]) -> NDArray[np.int64]:
-    """What each collective is counted on by this rank, a row each: its group; of a message also peer, tag and side."""
+    """Return each collective's channel on this rank, one row each: group; for messages also peer, tag and side."""
     sends = [number for number, name in enumerate(rank.names) if name in SEND_OPERATIONS]
     direct = records["flags"] & Flag.POINT_TO_POINT > 0
     message = np.stack([records["peer"], records["tag"], np.isin(records["name"], sends)], axis=1, dtype=np.int64)
@@ -119,7 +117,7 @@ def _channels(rank: RankRecords, records: NDArray[np.void]) -> NDArray[np.int64]
 
 
 def _open_record(rank: RankRecords, record: np.void, *, last_ns: int) -> OpenRecord:
-    """A collective's call holds its thread as long as nothing has begun after it."""
+    """Describe an open record. A collective holds its thread if no record of the thread begins after it."""
     collective = record["kind"] in (Kind.COLLECTIVE, Kind.STALL)
     number = int(record["group"])
     axis = rank.groups[number].axis if collective and number < len(rank.groups) else None

@@ -1,31 +1,30 @@
-"""When a rank evaluated: a regime of its own, which is no part of any step."""
+"""Evaluation: the times in which a rank evaluates. They are not part of any step."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.store.evaluating import evaluated
+from traincope.arrays import Ints
+from traincope.store.job.evaluating import evaluation_intervals
 from traincope.timeline.timeline import RankTimeline
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluations:
-    """Intervals [start, end) that do not overlap, in order."""
+    """Evaluations of one rank: intervals [start, end) in order that do not overlap."""
 
     starts_ns: Ints
     ends_ns: Ints
 
     def cover(self, times_ns: Ints) -> NDArray[np.bool_]:
-        """Whether each instant lies in one of them."""
+        """Return, for each instant, whether it lies in an evaluation."""
         at = np.searchsorted(self.starts_ns, times_ns, side="right") - 1
         covered: NDArray[np.bool_] = (at >= 0) & (times_ns < np.append(self.ends_ns, 0)[at])
         return covered
 
 
 def evaluations(rank: RankTimeline) -> Evaluations:
-    """Of the training thread, as `store.evaluating` finds them."""
-    starts, ends = evaluated(rank.main, last_ns=rank.last_ns).T
+    """Find the evaluations of the rank's training thread, as `store.job.evaluating` defines them."""
+    starts, ends = evaluation_intervals(rank.main, last_ns=rank.last_ns).T
     return Evaluations(starts_ns=starts, ends_ns=ends)

@@ -1,4 +1,4 @@
-"""What an analysis gets: immutable, columnar, on one time axis (ns of wall time since the epoch)."""
+"""Timeline of a run, the input of all analyses: immutable columns on one time axis (ns since the epoch)."""
 
 from dataclasses import dataclass, field
 
@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from traincope.events import OPEN, Kind
 from traincope.store import RunRecords
-from traincope.timeline.clocks import RankClock
+from traincope.timeline.clocks.clocks import RankClock
+from traincope.timeline.observation import DISPATCHER
 from traincope.timeline.traces import Traces
-from traincope.timeline.watching import AS_USUAL
 from traincope.topology import PIPELINE_AXIS, Group
 
 TRAINING_THREAD = "main"
@@ -23,51 +23,51 @@ class Step:
     start_ns: int
     end_ns: int
     guessed: bool = False
-    """Its borders were found from what the training did, not told by `run.step()`."""
+    """The step's borders were guessed from the training's actions, without `run.step()`."""
     own_ns: int = 0
-    """What the recorder itself spent in it; 0 where that was not measured."""
+    """The recorder's own CPU time in it; 0 if not measured."""
 
     @property
     def length_ns(self) -> int:
-        """From start to end; an evaluation in between is no part of its wall time."""
+        """Time from start to end. An evaluation in between is not part of the step's wall time."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRecord:
-    """Something a rank was in when its records end."""
+    """An interval that a rank was in at the end of its records."""
 
     what: str
     axis: str | None
-    """Mesh axis, where it is a collective."""
+    """Mesh axis of a collective."""
     step: int | None
     start_ns: int
     in_thread: bool = True
-    """False for a collective that was only under way, while the thread did something else."""
+    """False for a collective under way while the thread does other work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTimeline:
-    """One rank's records, aligned."""
+    """Records of one rank on the common axis."""
 
     rank: int
     coords: dict[str, int]
     ending: str | None
-    """`clean`, the name of the exception that left the run, or None: no end was recorded."""
+    """`clean`, the name of the exception that left the run, or None if no end is recorded."""
     names: tuple[str, ...]
     groups: tuple[Group, ...]
     threads: dict[str, NDArray[np.void]]
-    """Thread -> records (store.RECORD_DTYPE) sorted by start, times on the axis, OPEN ends kept."""
+    """Thread -> records (`store.RECORD_DTYPE`) sorted by start, with times on the axis and OPEN ends."""
     steps: tuple[Step, ...]
     """Complete steps, in order."""
     open_step: int | None
-    """Number of the step that was under way when the records end."""
+    """Number of the step under way at the end of the records."""
     open_records: tuple[OpenRecord, ...]
-    """Outermost first; empty after a clean end."""
+    """Open intervals, the outermost first; empty after a clean end."""
     last_ns: int
     """The last instant this rank recorded."""
-    watched: str = AS_USUAL
-    """How its collectives were (`watching.py`)."""
+    observation: str = DISPATCHER
+    """How it records collectives (`observation.py`)."""
 
     @property
     def main(self) -> NDArray[np.void]:
@@ -80,11 +80,11 @@ class RankTimeline:
         return self.coords.get(PIPELINE_AXIS)
 
     def of_kind(self, *kinds: Kind) -> NDArray[np.void]:
-        """Records of the training thread of these kinds."""
+        """Return the training thread's records of these kinds."""
         return self.main[np.isin(self.main["kind"], kinds)]
 
     def closed(self, records: NDArray[np.void]) -> NDArray[np.void]:
-        """The same records, those still open ended at the last instant of the rank."""
+        """Return a copy in which open records end at the rank's last instant."""
         ended = records.copy()
         ended["end_ns"][records["end_ns"] == OPEN] = self.last_ns
         return ended
@@ -93,19 +93,19 @@ class RankTimeline:
         return self.names[number] if number < len(self.names) else f"<name {number}>"
 
     def axis(self, number: int) -> str:
-        """Mesh axis of a group number of this rank."""
+        """Return the mesh axis of a group number of this rank."""
         return self.groups[number].axis if number < len(self.groups) else f"<group {number}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A run, on one time axis."""
+    """A run on one time axis."""
 
     run: RunRecords
     ranks: tuple[RankTimeline, ...]
     clocks: tuple[RankClock, ...]
     traces: Traces = field(default_factory=Traces)
-    """Its kernel traces; none where it was not opened from a directory."""
+    """Kernel traces; empty if the run was not opened from a directory."""
 
     @property
     def start_ns(self) -> int:

@@ -1,4 +1,4 @@
-"""The frame around the pages: tabs, the runs, light and dark, and what happens when the address changes."""
+"""The frame around the pages: tabs, choice of run, light and dark theme, and reactions to the address."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,29 +10,29 @@ from dash.development.base_component import Component
 from flask import Response, abort, request
 
 from traincope.errors import TraincopeError
-from traincope.report.text import steps
+from traincope.report.text.text import steps
 from traincope.units import count, duration
-from traincope.viewer.components import absent, parameter, said
-from traincope.viewer.drawing import shares_at
-from traincope.viewer.library import Library, Opened
+from traincope.viewer.components import absent, parameter, plain
+from traincope.viewer.library.library import Library, Opened
 from traincope.viewer.pages import PAGES, Asked, Needs, Page
+from traincope.viewer.timeline.drawing import shares_at
 from traincope.viewer.view import RUN, View
 
 LOOK_AGAIN_MS, BUSY_MS = 10_000, 1_000
-"""How often it is looked whether a run has changed; and while one is being read."""
+"""Intervals of the check for changed runs: usually, and while a run is being read."""
 PLOTLY_FIRST = '<link rel="preload" as="script" href="/_dash-component-suites/plotly/package_data/plotly.min.js">'
-"""The largest script by far is asked for first; assets/plotly.js runs it."""
+"""Preload of the largest script; assets/plotly.js runs it."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""Nothing comes from elsewhere, or goes there. Dash itself needs inline scripts, plotly's templates eval."""
+"""No data comes from or goes to another host. Dash needs inline scripts, plotly's templates need eval."""
 
 
 def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
-    """`hosts`: names under which it may be asked; a page elsewhere that resolves to this machine is turned away."""
+    """The viewer of a library. It rejects requests for host names outside `hosts` (DNS rebinding)."""
     app = empty_app(hosts)
     app.layout = lambda: _layout(library)
     _show(app, library)
@@ -51,7 +51,7 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
 
 
 def empty_app(hosts: Sequence[str]) -> dash.Dash:
-    """The viewer's looks, and who may ask; a button `light` changes what the store `theme` holds."""
+    """An app with the viewer's styles and access rules; its button `light` toggles the store `theme`."""
     app = dash.Dash(
         "traincope.viewer",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -67,11 +67,11 @@ def empty_app(hosts: Sequence[str]) -> dash.Dash:
 
 
 def _in_the_browser(
-    app: dash.Dash, name: str, *what: Input | Output | State, prevent_initial_call: bool = False
+    app: dash.Dash, name: str, *dependencies: Input | Output | State, prevent_initial_call: bool = False
 ) -> None:
-    """A callback that assets/viewer.js has."""
+    """Register a callback of assets/viewer.js."""
     function = ClientsideFunction("viewer", name)
-    app.clientside_callback(function, *what, prevent_initial_call=prevent_initial_call)  # type: ignore[no-untyped-call]
+    app.clientside_callback(function, *dependencies, prevent_initial_call=prevent_initial_call)  # type: ignore[no-untyped-call]
 
 
 def parameter_of_any() -> dict[str, Any]:
@@ -79,7 +79,7 @@ def parameter_of_any() -> dict[str, Any]:
 
 
 def _layout(library: Library) -> Component:
-    """Made anew for each browser that comes."""
+    """The layout for a new browser session."""
     return html.Div(
         [
             dcc.Location(id="location", refresh=False),
@@ -140,62 +140,62 @@ def _show(app: dash.Dash, library: Library) -> None:
         fields: Sequence[dict[str, str]],
         typed: Sequence[object],
     ) -> tuple[Any, ...]:
-        """The page anew; or what of it has to change, where it is there already."""
+        """Render the page, or update only its changed parts where it is already shown."""
         if theme is None:
             return (dash.no_update,) * 5
         view = View.of(pathname, search)
-        page = next((one for one in PAGES if one.slug == view.page), PAGES[0])
+        page = next((page for page in PAGES if page.slug == view.page), PAGES[0])
         opened = library[view.run]
-        there = {one["name"]: value for one, value in zip(fields, typed, strict=True)}
-        asked = Asked(view=view, opened=opened, library=library, theme=theme, fields=there)
-        lacking = _lacking(page, opened)
-        now = {"page": page.slug, "run": view.run, "theme": theme, "whole": lacking is None}
+        entered = {field["name"]: value for field, value in zip(fields, typed, strict=True)}
+        asked = Asked(view=view, opened=opened, library=library, theme=theme, fields=entered)
+        pending = _pending(page, opened)
+        now = {"page": page.slug, "run": view.run, "theme": theme, "whole": pending is None}
         of_no_run = page.needs is Needs.NOTHING and dash.ctx.triggered_id == "generation"
-        changed = page.update(asked) if page.update and now == shown and lacking is None else None
-        if changed is not None or (now == shown and lacking is None and of_no_run):
+        changed = page.update(asked) if page.update and now == shown and pending is None else None
+        if changed is not None or (now == shown and pending is None and of_no_run):
             for name, properties in (changed or {}).items():
                 dash.set_props(name, dict(properties))
             return dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
-        return _content(page, asked, lacking), page.slug, _tabs(page, view), _runs(library, view), now
+        return _content(page, asked, pending), page.slug, _tabs(page, view), _runs(library, view), now
 
 
-def _content(page: Page, asked: Asked, lacking: str | None) -> Sequence[Component]:
-    if asked.opened.problem and lacking:
+def _content(page: Page, asked: Asked, pending: str | None) -> Sequence[Component]:
+    if asked.opened.problem and pending:
         return [absent(asked.opened.problem)]
-    if lacking:
-        return [html.P(said(lacking), className="absent", role="status")]
+    if pending:
+        return [html.P(plain(pending), className="absent", role="status")]
     try:
         return page.render(asked)
     except TraincopeError as error:
         return [absent(str(error))]
 
 
-def _lacking(page: Page, opened: Opened) -> str | None:
-    """What has still to be read before the page can be shown."""
-    there = {
+def _pending(page: Page, opened: Opened) -> str | None:
+    """A status message while the page's data are being read; None when they are ready."""
+    ready = {
         Needs.NOTHING: True,
         Needs.TILES: opened.tiles is not None,
         Needs.DOCUMENT: opened.document is not None,
         Needs.ANALYSIS: opened.analysis is not None,
     }
-    return None if there[page.needs] else f"{opened.name} is being read; this page opens by itself."
+    return None if ready[page.needs] else f"Reading {opened.name}. The page opens when it is ready."
 
 
 def _tabs(page: Page, view: View) -> list[Component]:
     return [
         dcc.Link(
-            one.title, href=view.on(one.slug).address, className="here" if one is page else "", id=f"tab-{one.slug}"
+            tab.title, href=view.on(tab.slug).address, className="here" if tab is page else "", id=f"tab-{tab.slug}"
         )
-        for one in PAGES
+        for tab in PAGES
     ]
 
 
 def _runs(library: Library, view: View) -> list[Component]:
     opened = library[view.run]
-    facts = [html.Span(said(_in_brief(opened)))]
+    facts = [html.Span(plain(_in_brief(opened)))]
     if len(library) < 2:
-        return [html.B(said(opened.name, most=60)), *facts]
-    options = [{"label": said(library[at].name, most=60), "value": str(at)} for at in range(len(library))]
+        return [html.B(plain(opened.name, max_length=60)), *facts]
+    options = [{"label": plain(library[at].name, max_length=60), "value": str(at)} for at in range(len(library))]
     return [
         dcc.Dropdown(id=parameter(RUN), options=options, value=str(view.run), clearable=False, className="runs"),
         *facts,
@@ -204,15 +204,15 @@ def _runs(library: Library, view: View) -> list[Component]:
 
 def _in_brief(opened: Opened) -> str:
     if opened.document is None:
-        return opened.problem or "being read"
+        return opened.problem or "reading ..."
     run = opened.document["run"]
     facts = [count(run["world_size"], "rank"), steps(opened.document)]
     if run["end"] is not None:
         facts.append(duration(run["end"] - run["start"]))
     if opened.growing:
-        facts.append("no end was recorded: it may be going on")
+        facts.append("no end recorded, it may still be running")
     if opened.analysis is None:
-        facts.append("being read")
+        facts.append("reading ...")
     if opened.problem:
         facts.append(opened.problem)
     return ", ".join(facts)
@@ -229,8 +229,8 @@ def _follow(app: dash.Dash, library: Library) -> None:
     )
     def follow(_passed: int | None, known: int, every_ms: int) -> tuple[Any, Any]:
         library.refresh()
-        now, wanted = library.generation, BUSY_MS if library.busy else LOOK_AGAIN_MS
-        return now if now != known else dash.no_update, wanted if wanted != every_ms else dash.no_update
+        now, interval_ms = library.generation, BUSY_MS if library.busy else LOOK_AGAIN_MS
+        return now if now != known else dash.no_update, interval_ms if interval_ms != every_ms else dash.no_update
 
 
 def _read(app: dash.Dash, library: Library) -> None:
@@ -242,13 +242,13 @@ def _read(app: dash.Dash, library: Library) -> None:
         prevent_initial_call=True,
     )
     def read(pointed: dict[str, Any] | None, pathname: str | None, search: str | None) -> Any:
-        """What the pixel under the mouse stands for."""
+        """Describe the pixel under the mouse pointer."""
         view = View.of(pathname, search)
         tiles = library[view.run].tiles
         if tiles is None or pointed is None:
             return dash.no_update
-        told = shares_at(view, tiles, at_ns=float(pointed["x"]), height=float(pointed["y"]))
-        if told is None:
+        pixel = shares_at(view, tiles, at_ns=float(pointed["x"]), height=float(pointed["y"]))
+        if pixel is None:
             return dash.no_update
-        name, shares = told
-        return said(f"{name}: " + (", ".join(f"{of} {ratio}" for of, ratio in shares) or "nothing recorded"))
+        name, shares = pixel
+        return plain(f"{name}: " + (", ".join(f"{kind} {ratio}" for kind, ratio in shares) or "no spans"))

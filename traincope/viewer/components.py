@@ -1,4 +1,4 @@
-"""What pages are made of. Text is given as children, never as HTML: React shows it letter by letter."""
+"""Building blocks of the pages. Text becomes a child and never HTML, so React escapes it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.figures.themes import Figure, on_paper, pixels
-from traincope.plain import short
+from traincope.figures.drawing.themes import Figure, on_paper, pixels
+from traincope.printable import short
 
-LONGEST = 400
+MAX_CHARACTERS = 400
 
 
 def section(title: str, *children: Component | str, note: str = "") -> Component:
-    """A part of a page, with its heading."""
-    return html.Section([html.H2([said(title), html.Span(said(note), className="note")]), *children])
+    """A part of a page with a heading and a note next to it."""
+    return html.Section([html.H2([plain(title), html.Span(plain(note), className="note")]), *children])
 
 
-def said(text: str, *, most: int = LONGEST) -> str:
-    """What came from a run, as plain text of a bearable length."""
-    return short(text, most=most)
+def plain(text: str, *, max_length: int = MAX_CHARACTERS) -> str:
+    """Text of a run without control characters, at most `max_length` characters long."""
+    return short(text, max_length=max_length)
 
 
 def absent(why: str) -> Component:
-    """In the place of what cannot be shown."""
-    return html.P(said(why), className="absent")
+    """A box that says why something cannot be shown."""
+    return html.P(plain(why), className="absent")
 
 
 def graph(figure: Figure, *, theme: str, id: str | dict[str, str] | None = None, **config: Any) -> Component:
@@ -36,23 +36,24 @@ def graph(figure: Figure, *, theme: str, id: str | dict[str, str] | None = None,
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_from: int = 1) -> Component:
-    """Of texts and components; columns from `numbers_from` on are numbers."""
+    """A table of texts and components; columns from `numbers_from` on are numbers."""
 
     def cells(row: Sequence[object], kind: Callable[..., Component]) -> list[Component]:
         kinds = ["number" if at >= numbers_from else "" for at in range(len(row))]
-        shown = [one if isinstance(one, Component) else said(str(one)) for one in row]
-        return [kind(one, className=of) for one, of in zip(shown, kinds, strict=True)]
+        contents = [cell if isinstance(cell, Component) else plain(str(cell)) for cell in row]
+        return [kind(content, className=name) for content, name in zip(contents, kinds, strict=True)]
 
     body = [html.Tr(cells(row, html.Td)) for row in rows]
     return html.Div(html.Table([html.Thead(html.Tr(cells(heads, html.Th))), html.Tbody(body)]), className="scroll")
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Component:
-    """Names and values, one line each."""
-    return html.Dl([part for name, value in pairs for part in (html.Dt(said(name)), html.Dd(said(value)))])
+    """A list of names and values, one line each."""
+    return html.Dl([part for name, value in pairs for part in (html.Dt(plain(name)), html.Dd(plain(value)))])
 
 
 def field(label: str, control: Component) -> Component:
+    """A control under its label."""
     return html.Label([html.Span(label), control], className="field")
 
 
@@ -62,5 +63,5 @@ def parameter(name: str) -> dict[str, str]:
 
 
 def linked(name: str) -> dict[str, str]:
-    """Id of a figure whose marks lead somewhere when they are clicked (assets/viewer.js)."""
+    """Id of a figure whose marks are links (assets/viewer.js follows them)."""
     return {"type": "linked", "name": name}

@@ -1,4 +1,4 @@
-"""Numbers on a page: each carries its exact value, and where in the JSON of a command it stands."""
+"""Numbers on a page: each carries its exact value and its place in a command's JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.report.forms import FORMS, Form
+from traincope.report.text.layout.forms import FORMS, Form
 from traincope.units import MISSING
 
 REPORT, DIFF, PLAN = "report", "diff", "plan"
 
 
-def number(document: Mapping[str, object], *path: str | int, form: Form, of: str = REPORT) -> Component:
-    """The number at `path` of the document that `of` prints; missing reads "-"."""
-    value = found(document, *path)
+def number(document: Mapping[str, object], *path: str | int, form: Form, command: str = REPORT) -> Component:
+    """The number at `path` of the document that the command `command` prints; a missing number reads "-"."""
+    value = value_at(document, *path)
     if value is None:
         return html.Span(MISSING, className="missing")
     pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in path)
-    source: dict[str, Any] = {"data-of": of, "data-at": pointer, "data-as": form}
+    source: dict[str, Any] = {"data-of": command, "data-at": pointer, "data-as": form}
     return html.Data(FORMS[form](value), value=repr(value), **source)
 
 
-def found(document: Mapping[str, object], *path: str | int) -> float | None:
-    """None where something on the way is null, or no number."""
+def value_at(document: Mapping[str, object], *path: str | int) -> float | None:
+    """The number at `path`; None where a key on the way is null or the value is not a number."""
     at: object = document
     for key in path:
         if isinstance(at, list) and isinstance(key, int):
@@ -36,5 +36,5 @@ def found(document: Mapping[str, object], *path: str | int) -> float | None:
 
 
 def tile(name: str, value: Component | str | list[Component | str], *, note: str = "") -> Component:
-    """A number to be read from afar."""
-    return html.Div([html.B(value), html.Span(name), html.Span(f" {note}" if note else "")], className="tile")
+    """A large number with its name below."""
+    return html.Div([html.B(value), html.Span(name), html.Span(f", {note}" if note else "")], className="tile")

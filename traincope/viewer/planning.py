@@ -1,23 +1,23 @@
-"""What is asked of a plan, field by field, and its answer."""
+"""The fields of the plan page, and the prediction for their values."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from traincope.errors import UsageError
-from traincope.figures.plan import GIB
-from traincope.plan.activations import Keeping
-from traincope.plan.flops import Recompute
-from traincope.plan.layout import ZERO_STAGES, Layout
+from traincope.figures.efficiency.plan import GIB
+from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.layout import ZERO_STAGES, Layout
+from traincope.plan.layout.prediction import Machine, Prediction, predict
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.precision import Precision
+from traincope.plan.model.transformer import Experts, Transformer
 from traincope.plan.orders import SCHEDULES
-from traincope.plan.precision import Precision
-from traincope.plan.prediction import Machine, Prediction, predict
-from traincope.plan.transformer import Experts, Transformer
 from traincope.viewer.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A number or a choice."""
+    """A number field or a drop-down."""
 
     name: str
     label: str
@@ -25,37 +25,39 @@ class Field:
 
 
 MODEL = (
-    *(Field(name=name, label=name) for name in ("layers", "hidden", "heads")),
-    Field(name="kv", label="key, value heads"),
-    Field(name="ffn", label="feed-forward"),
-    Field(name="vocabulary", label="vocabulary"),
-    Field(name="sequence", label="tokens a sequence"),
+    Field(name="layers", label="layers"),
+    Field(name="hidden", label="hidden size"),
+    Field(name="heads", label="attention heads"),
+    Field(name="kv", label="key/value heads"),
+    Field(name="ffn", label="feed-forward size"),
+    Field(name="vocabulary", label="vocabulary size"),
+    Field(name="sequence", label="tokens per sequence"),
 )
 EXPERTS = (
-    Field(name="experts", label="experts, 0: none"),
-    Field(name="top", label="of them a token takes"),
-    Field(name="expert-ffn", label="feed-forward of one"),
+    Field(name="experts", label="experts (0: none)"),
+    Field(name="top", label="experts per token"),
+    Field(name="expert-ffn", label="expert feed-forward size"),
     Field(name="shared", label="shared experts"),
     Field(name="dense", label="layers without experts"),
 )
 MESH = (
     *(Field(name=name, label=name) for name in ("dp", "tp", "pp", "cp", "ep")),
-    Field(name="zero", label="ZeRO", choices=tuple(map(str, ZERO_STAGES))),
+    Field(name="zero", label="ZeRO stage", choices=tuple(map(str, ZERO_STAGES))),
     Field(name="microbatches", label="microbatches"),
-    Field(name="micro", label="sequences in each"),
+    Field(name="micro", label="sequences per microbatch"),
     Field(name="schedule", label="schedule", choices=tuple(SCHEDULES)),
-    Field(name="virtual", label="stages a rank, 0: fewest"),
-    Field(name="recompute", label="recompute", choices=tuple(one.value for one in Recompute)),
+    Field(name="virtual", label="stages per rank (0: fewest)"),
+    Field(name="recompute", label="recompute", choices=tuple(kind.value for kind in Recompute)),
 )
 MACHINE = (
-    Field(name="peak", label="TFLOP/s of a GPU"),
-    Field(name="gib", label="GiB of a GPU"),
-    Field(name="node", label="GPUs a node"),
-    Field(name="inside", label="GB/s in a node"),
+    Field(name="peak", label="peak TFLOP/s per GPU"),
+    Field(name="gib", label="memory per GPU, GiB"),
+    Field(name="node", label="GPUs per node"),
+    Field(name="inside", label="GB/s inside a node"),
     Field(name="outside", label="GB/s between nodes"),
-    Field(name="reached", label="% of peak reached"),
-    Field(name="price", label="price of a GPU hour"),
-    Field(name="billions", label="billion tokens"),
+    Field(name="reached", label="efficiency, % of peak"),
+    Field(name="price", label="price per GPU-hour"),
+    Field(name="billions", label="training tokens, 10^9"),
 )
 DENSE = {"experts": "0", "top": "2", "expert-ffn": "14336", "shared": "0", "dense": "0", "ep": "1"}
 H100 = {"peak": "989", "gib": "80", "node": "8", "inside": "450", "outside": "50", "reached": "60", "price": "2.5"}
@@ -129,23 +131,23 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         **H100,
     },
 }
-"""The second has the shapes and the mesh of Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, tables 3 and 4); its
-pipeline was interleaved, in how many stages a rank is not printed. The third has the shapes of Mixtral (Jiang et al.
-2024, arXiv:2401.04088, table 1)."""
+"""Examples. The second has the shapes and the mesh of Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, tables 3
+and 4); its pipeline was interleaved, and the paper does not give the stages per rank. The third has the shapes of
+Mixtral (Jiang et al. 2024, arXiv:2401.04088, table 1)."""
 FIRST = next(iter(PRESETS))
 PRESET = "preset"
-MOST = 10**12
-"""A number above is a slip."""
+MAX = 10**12
+"""Largest number that a field accepts."""
 
 
 def values(view: View) -> Mapping[str, str]:
-    """The preset's, and what the address says otherwise."""
+    """Values of the preset, overridden by the address."""
     preset = PRESETS.get(view.text(PRESET) or FIRST, PRESETS[FIRST])
     return {name: view.text(name) or value for name, value in preset.items()}
 
 
 def prediction(chosen: Mapping[str, str]) -> Prediction:
-    """Raises UsageError for what cannot be."""
+    """The prediction for the chosen values. Raises UsageError for impossible values."""
     shape = Transformer(
         layers=_whole(chosen, "layers"),
         hidden=_whole(chosen, "hidden"),
@@ -170,9 +172,9 @@ def prediction(chosen: Mapping[str, str]) -> Prediction:
         schedule=chosen["schedule"],
         virtual=_whole(chosen, "virtual") or None,
     )
-    recompute = next((one for one in Recompute if one == chosen["recompute"]), Recompute.NONE)
-    keeping = Keeping(recompute=recompute, flash=True, dropout=False)
-    return predict(shape, layout=layout, precision=Precision(), keeping=keeping, machine=machine(chosen))
+    recompute = next((kind for kind in Recompute if kind == chosen["recompute"]), Recompute.NONE)
+    policy = ActivationPolicy(recompute=recompute, flash=True, dropout=False)
+    return predict(shape, layout=layout, precision=Precision(), policy=policy, machine=machine(chosen))
 
 
 def _experts(chosen: Mapping[str, str]) -> Experts | None:
@@ -188,7 +190,7 @@ def _experts(chosen: Mapping[str, str]) -> Experts | None:
 
 
 def machine(chosen: Mapping[str, str]) -> Machine:
-    """Raises UsageError."""
+    """The chosen GPU and network. Raises UsageError for impossible values."""
     return Machine(
         peak_flops=_number(chosen, "peak") * 1e12,
         memory_bytes=round(_number(chosen, "gib") * GIB),
@@ -201,31 +203,31 @@ def machine(chosen: Mapping[str, str]) -> Machine:
 
 def _number(chosen: Mapping[str, str], name: str) -> float:
     text = chosen[name].replace(",", "")
-    if not text.replace(".", "", 1).isdecimal() or not 0 <= float(text) <= MOST:
-        raise UsageError(f"{name} = {chosen[name]!r} is no number from 0 to {MOST:g}")
+    if not text.replace(".", "", 1).isdecimal() or not 0 <= float(text) <= MAX:
+        raise UsageError(f"{name} = {chosen[name]!r} is not a number from 0 to {MAX:g}")
     return float(text)
 
 
 def _whole(chosen: Mapping[str, str], name: str) -> int:
     number = _number(chosen, name)
     if number != int(number):
-        raise UsageError(f"{name} = {chosen[name]!r} is no whole number")
+        raise UsageError(f"{name} = {chosen[name]!r} is not a whole number")
     return int(number)
 
 
-def document(chosen: Mapping[str, str], found: Prediction) -> Mapping[str, object]:
-    """Its numbers under the names of `Prediction`, and what they cost."""
+def document(chosen: Mapping[str, str], plan: Prediction) -> Mapping[str, object]:
+    """The prediction's numbers under the names of `Prediction`, and their cost."""
     price = _number(chosen, "price")
     return {
-        **asdict(found),
-        "best_seconds": found.best_seconds,
-        "worst_seconds": found.worst_seconds,
-        "largest_bytes": max(rank.total for rank in found.memory),
-        "device_hours": list(hours(chosen, found)),
-        "price": [one * price for one in hours(chosen, found)],
+        **asdict(plan),
+        "best_seconds": plan.best_seconds,
+        "worst_seconds": plan.worst_seconds,
+        "largest_bytes": max(rank.total for rank in plan.memory),
+        "device_hours": list(hours(chosen, plan)),
+        "price": [each * price for each in hours(chosen, plan)],
     }
 
 
-def hours(chosen: Mapping[str, str], found: Prediction) -> tuple[float, float]:
-    """Of all GPUs together, least and most."""
-    return found.device_hours(_number(chosen, "billions") * 1e9)
+def hours(chosen: Mapping[str, str], plan: Prediction) -> tuple[float, float]:
+    """GPU-hours of the whole training, lowest and highest."""
+    return plan.device_hours(_number(chosen, "billions") * 1e9)

@@ -1,18 +1,18 @@
-"""What is looked at, as the address has it: a page, a run, and the page's own parameters."""
+"""The current view as the address holds it: a page, a run, and the page's parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, urlencode
 
 RUN = "run"
-MOST_RANKS = 1 << 20
-MOST_DIGITS = 18
-"""Of a number in an address: such a one fits into 64 bits."""
+MAX_RANKS = 1 << 20
+MAX_DIGITS = 18
+"""Digits of a number in an address; a number of so many digits fits into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Of the address `/PAGE?run=1&ranks=0-7&from=0&to=1000`."""
+    """The view of an address such as `/PAGE?run=1&ranks=0-7&from=0&to=1000`."""
 
     page: str = ""
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -40,42 +40,42 @@ class View:
         return self.parameters.get(name, ())
 
     def whole(self, name: str) -> int | None:
-        """A whole number; None where there is none."""
+        """A whole number; None where the parameter is missing or not a whole number."""
         text = self.text(name) or ""
         return int(text) if _short_number(text.removeprefix("-")) else None
 
     def ranks(self, name: str = "ranks") -> tuple[int, ...] | None:
-        """`0-3,8` as numbers; None where nothing is said, or nothing that can be read."""
+        """`0-3,8` as numbers; None where the parameter is missing or invalid."""
         return whole_numbers(self.text(name) or "")
 
     def on(self, page: str, **parameters: object) -> "View":
-        """Another page of the same run; parameters that are None are left out."""
-        kept = {name: values for name, values in self.parameters.items() if name == RUN}
-        return View(page=page, parameters=kept).but(**parameters)
+        """The view of another page of the same run; parameters that are None are omitted."""
+        remaining = {name: values for name, values in self.parameters.items() if name == RUN}
+        return View(page=page, parameters=remaining).but(**parameters)
 
     def but(self, **parameters: object) -> "View":
-        """The same with other parameters (a trailing underscore is left out, for `from` is a keyword)."""
+        """A copy with other parameters; a trailing underscore is removed, because `from` is a keyword."""
         changed = {name.rstrip("_"): _texts(value) for name, value in parameters.items()}
         return replace(self, parameters={n: v for n, v in {**self.parameters, **changed}.items() if v})
 
 
 def whole_numbers(text: str) -> tuple[int, ...] | None:
-    """`0-3,8` -> (0, 1, 2, 3, 8); None where it is no such list."""
-    found: set[int] = set()
+    """`0-3,8` -> (0, 1, 2, 3, 8); None for any other text."""
+    numbers: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dash, last = part.partition("-")
         if not _short_number(first) or (dash and not _short_number(last)):
             return None
         begin, end = int(first), int(last or first)
-        if end >= MOST_RANKS or len(found) + end - begin > MOST_RANKS:
+        if end >= MAX_RANKS or len(numbers) + end - begin > MAX_RANKS:
             return None
-        found.update(range(begin, end + 1))
-    return tuple(sorted(found)) or None
+        numbers.update(range(begin, end + 1))
+    return tuple(sorted(numbers)) or None
 
 
 def _short_number(text: str) -> bool:
-    """Longer ones are no rank, and Python reads none of 5,000 digits."""
-    return text.isdecimal() and len(text) <= MOST_DIGITS
+    """True for digits short enough for a rank; Python refuses to convert 5,000 digits."""
+    return text.isdecimal() and len(text) <= MAX_DIGITS
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The dashboards: adding one is one file and one entry in `BOARDS`."""
+"""The dashboards. To add one, write a file and add an entry to `BOARDS`."""
 
 from traincope_dashboards.boards.communication import COMMUNICATION
 from traincope_dashboards.boards.faults import FAULTS_AND_GOODPUT
@@ -19,4 +19,4 @@ BOARDS = (
     HARDWARE,
     RECORDER,
 )
-"""In the order in which one looks at them."""
+"""In the order of a typical search: overview first."""

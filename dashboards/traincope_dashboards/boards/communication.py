@@ -1,8 +1,8 @@
-"""Which axis holds up compute, and is it the wire or a late rank?"""
+"""Dashboard: which axis causes exposed communication, and is the cause the wire or a late rank?"""
 
 from collections.abc import Iterator
 
-from traincope.metrics import (
+from traincope.metrics.catalogue import (
     BUS_BANDWIDTH,
     COLLECTIVE_BYTES,
     COLLECTIVE_TIMES,
@@ -10,11 +10,11 @@ from traincope.metrics import (
     COLLECTIVE_WAIT,
     LEDGER,
     WALL,
-    Metric,
 )
-from traincope_dashboards.board import Board
-from traincope_dashboards.colours import AXIS_COLOURS
-from traincope_dashboards.panels import (
+from traincope.metrics.metric import Metric
+from traincope_dashboards.panels.board import Board
+from traincope_dashboards.panels.colours import AXIS_COLOURS
+from traincope_dashboards.panels.panels import (
     BYTES,
     RATE,
     RATIO,
@@ -26,9 +26,9 @@ from traincope_dashboards.panels import (
     over_time,
     times,
 )
-from traincope_dashboards.recorded import EXPOSED, EXPOSED_SHARE
+from traincope_dashboards.panels.variables import AXIS, Scopes
+from traincope_dashboards.rules.recorded import EXPOSED, EXPOSED_SHARE
 from traincope_dashboards.scope import Scope
-from traincope_dashboards.variables import AXIS, Scopes
 
 _OPERATION = "{{axis}} {{op}}"
 
@@ -37,9 +37,11 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     job, axes = scopes.job, scopes.axes
     yield over_time(
         "Exposed communication per axis",
-        how="Share of step time in which compute stood still for each axis. It is all that communication costs: what"
-        " is hidden behind compute is not in it. The thickest axis is the one to overlap, shrink or move to a"
-        " faster link.",
+        text=(
+            "Share of step time in which compute stalls for each axis. This is the full cost of communication: "
+            "hidden communication is not included. Work on the thickest axis: overlap it, send fewer bytes, or "
+            "use a faster link."
+        ),
         queries=[Query(expression=job.where(**AXIS).recorded(EXPOSED_SHARE), legend="{{axis}}")],
         unit=RATIO,
         colours=AXIS_COLOURS,
@@ -47,61 +49,82 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     )
     yield over_time(
         "Wire or late rank",
-        how="The same, split: exposed_transfer is the wire's time (overlap it, send fewer bytes), exposed_wait is"
-        " waiting for the last rank to join (find it in Ranks and hosts; even out the work).",
+        text=(
+            "The same share, split. exposed_transfer is time on the wire: overlap it or send fewer bytes. "
+            "exposed_wait is waiting for the last rank to join: find that rank in Ranks and hosts, or balance "
+            "the work."
+        ),
         queries=[Query(expression=_by_term(axes), legend="{{term}}[{{axis}}]")],
         unit=RATIO,
     )
     yield over_time(
         "Bus bandwidth",
-        how="Of the latest collectives by axis and operation, from their transfer times as nccl-tests count it."
-        " Falling on all hosts: the network is congested; on one: its link. Compare with the hardware's own.",
-        queries=[Query(expression=f"avg by (axis, op) ({axes.of(BUS_BANDWIDTH)})", legend=_OPERATION)],
+        text=(
+            "Bus bandwidth of the latest collectives, by axis and operation, as nccl-tests count it. If it "
+            "falls on all hosts, the network is congested; if on one host, check its link. Compare with the "
+            "hardware's bandwidth."
+        ),
+        queries=[Query(expression=f"avg by (axis, op) ({axes.series_of(BUS_BANDWIDTH)})", legend=_OPERATION)],
         unit=RATE,
     )
     yield over_time(
         "Bus bandwidth of the slowest host",
-        how="As before, of the host where it is least. Well below the mean: that host's network card, cable or"
-        " switch port; `topk` it in Explore to name it.",
-        queries=[Query(expression=f"min by (axis, op) ({axes.of(BUS_BANDWIDTH)})", legend=_OPERATION)],
+        text=(
+            "The lowest bus bandwidth of any host. If it is well below the mean, check that host's network "
+            "card, cable and switch port; use `topk` in Explore to find the host."
+        ),
+        queries=[Query(expression=f"min by (axis, op) ({axes.series_of(BUS_BANDWIDTH)})", legend=_OPERATION)],
         unit=RATE,
     )
     yield over_time(
         "Transfer",
-        how="Time that collectives were on the wire, hidden or not, seconds a second over all ranks of the chosen"
-        " hosts. Growing while the bytes do not: congestion.",
+        text=(
+            "Transfer time of collectives, hidden or exposed: seconds per second, summed over all ranks of the "
+            "chosen hosts. If it grows and the bytes do not, the network is congested."
+        ),
         queries=[_by_operation(axes, COLLECTIVE_TRANSFER)],
     )
     yield over_time(
         "Wait",
-        how="Time that collectives waited for their last rank, hidden or not, seconds a second over all ranks of the"
-        " chosen hosts. Growing: ranks do unequal work, or one is slow.",
+        text=(
+            "Wait of collectives for their last rank, hidden or exposed: seconds per second, summed over all "
+            "ranks of the chosen hosts. If it grows, the work is unequal or one rank is slow."
+        ),
         queries=[_by_operation(axes, COLLECTIVE_WAIT)],
     )
     yield over_time(
         "Bytes",
-        how="Bytes a second by axis and operation, as nccl-tests count them. It should be as constant as the steps:"
-        " a change means another layout, batch, or more tokens routed to an expert.",
+        text=(
+            "Bytes per second by axis and operation, as nccl-tests count them. They are normally as constant as "
+            "the steps. A change means another layout, another batch, or more tokens routed to an expert."
+        ),
         queries=[_by_operation(axes, COLLECTIVE_BYTES)],
         unit=RATE,
     )
     yield over_time(
-        "Slowest of a hundred",
-        how="The 99th percentile of collectives' durations, from the call to completion. Far above the median of"
-        " Durations: single slow ones, such as a rank that saves or collects garbage.",
+        "99th percentile of durations",
+        text=(
+            "The 99th percentile of collectives' durations, from call to completion. If it is far above the "
+            "median in Durations, single collectives are slow, for example while a rank saves or collects "
+            "garbage."
+        ),
         queries=[Query(expression=_percentile(axes), legend=_OPERATION)],
         unit=SECONDS,
     )
     yield times(
         "Durations",
-        how="How many collectives of the chosen axes took how long; darker is more. A second band above is a slow"
-        " link, or waiting.",
+        text=(
+            "Number of collectives of the chosen axes by duration; darker is more. A second band above the "
+            "first one is a slow link, or waiting."
+        ),
         buckets=f"sum by (le) ({axes.rate(COLLECTIVE_TIMES, suffix='_bucket')})",
     )
     yield listing(
         "Operations now",
-        how="A row for each operation on an axis: its part of a rank's time on the wire and waiting, what it moves and"
-        " how fast. Large wait beside small transfer: look for the late rank before the link.",
+        text=(
+            "One row per operation and axis: wait and transfer per second, bytes and bandwidth. If wait is "
+            "large and transfer small, look for the late rank before the link."
+        ),
         keys=["axis", "op"],
         columns=_columns(axes),
         width=12,
@@ -124,12 +147,12 @@ def _percentile(scope: Scope) -> str:
 
 def _columns(scope: Scope) -> list[Column]:
     return [
-        Column(name="waiting", expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_WAIT)})"),
-        Column(name="on the wire", expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_TRANSFER)})"),
-        Column(name="bytes a second", expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_BYTES)})", unit=RATE),
-        Column(name="bus bandwidth", expression=f"avg by (axis, op) ({scope.of(BUS_BANDWIDTH)})", unit=RATE),
+        Column(name="wait", expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_WAIT)})"),
+        Column(name="transfer", expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_TRANSFER)})"),
+        Column(name="bytes per second", expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_BYTES)})", unit=RATE),
+        Column(name="bus bandwidth", expression=f"avg by (axis, op) ({scope.series_of(BUS_BANDWIDTH)})", unit=RATE),
         Column(
-            name="bytes each",
+            name="bytes per call",
             expression=f"sum by (axis, op) ({scope.rate(COLLECTIVE_BYTES)})"
             f" / sum by (axis, op) ({scope.rate(COLLECTIVE_TIMES, suffix='_count')})",
             unit=BYTES,
@@ -140,6 +163,6 @@ def _columns(scope: Scope) -> list[Column]:
 COMMUNICATION = Board(
     uid="traincope-communication",
     title="traincope / Communication",
-    about="Which mesh axis holds up compute, and is it the wire or a late rank?",
+    about="Which mesh axis causes exposed communication, and is the cause the wire or a late rank?",
     panels=_panels,
 )

@@ -1,8 +1,8 @@
-"""Do the GPUs hold what they promise? What NVML says, and memory."""
+"""Dashboard: clocks, power, temperature and errors of the GPUs as NVML reports them, and memory."""
 
 from collections.abc import Iterator
 
-from traincope.metrics import (
+from traincope.metrics.catalogue import (
     GPU_CLOCK,
     GPU_ECC,
     GPU_NVLINK,
@@ -12,11 +12,11 @@ from traincope.metrics import (
     GPU_XID,
     MEMORY,
 )
-from traincope_dashboards.board import Board
-from traincope_dashboards.panels import BYTES, Column, Panel, Query, listing, over_time, rows
-from traincope_dashboards.variables import Scopes
+from traincope_dashboards.panels.board import Board
+from traincope_dashboards.panels.panels import BYTES, Column, Panel, Query, listing, over_time, rows
+from traincope_dashboards.panels.variables import Scopes
 
-_NO_GPU = "no GPU, or NVML is not there: see traincope doctor"
+_NO_GPU = "no GPU, or NVML is missing: see traincope doctor"
 _GPU = "{{host}} GPU {{gpu}}"
 
 
@@ -24,65 +24,87 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     shown = scopes.shown
     yield rows(
         "SM clock",
-        how="A row a GPU of the chosen hosts, darker where it runs faster. A light row computes slower than the"
-        " others and holds them up: see why it is throttled.",
-        query=Query(expression=f"max by (host, gpu) ({shown.of(GPU_CLOCK)})", legend=_GPU),
+        text=(
+            "One row per GPU of the chosen hosts; darker is faster. A light row computes slower than the others "
+            "and holds them up: look for the reason in Throttled."
+        ),
+        query=Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_CLOCK)})", legend=_GPU),
         unit="hertz",
-        none=_NO_GPU,
+        if_empty=_NO_GPU,
     )
     yield over_time(
         "Throttled",
-        how="GPUs slowed down, by reason. Thermal: cooling, dust, position in the rack; power brake: the host's"
-        " supply; software power cap: the limit set for the GPU, ordinary under full load.",
-        queries=[Query(expression=f"sum by (reason) ({shown.of(GPU_THROTTLED)})", legend="{{reason}}")],
-        none=f"nothing, or {_NO_GPU}",
+        text=(
+            "Number of throttled GPUs, by reason. Thermal: check cooling, dust and position in the rack. Power "
+            "brake: check the host's power supply. Software power cap: the GPU's power limit, normal under full "
+            "load."
+        ),
+        queries=[Query(expression=f"sum by (reason) ({shown.series_of(GPU_THROTTLED)})", legend="{{reason}}")],
+        if_empty=f"nothing, or {_NO_GPU}",
     )
     yield over_time(
         "Power",
-        how="Power of each chosen GPU. One well below the others under the same load: it waits, or is throttled."
-        " All low: the job waits for something, see MFU ledger.",
-        queries=[Query(expression=f"max by (host, gpu) ({shown.of(GPU_POWER)})", legend=_GPU)],
+        text=(
+            "Power of each chosen GPU. A GPU well below the others under the same load waits or is throttled. "
+            "If all are low, the job waits: see MFU ledger."
+        ),
+        queries=[Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_POWER)})", legend=_GPU)],
         unit="watt",
-        none=_NO_GPU,
+        if_empty=_NO_GPU,
     )
     yield over_time(
         "Temperature",
-        how="Of each chosen GPU. Above some 85 C clocks are lowered; one that is hotter than its neighbours needs a"
-        " technician.",
-        queries=[Query(expression=f"max by (host, gpu) ({shown.of(GPU_TEMPERATURE)})", legend=_GPU)],
+        text=(
+            "Temperature of each chosen GPU. Above about 85 C the clocks are lowered. A GPU that is hotter than "
+            "its neighbours needs a technician."
+        ),
+        queries=[Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_TEMPERATURE)})", legend=_GPU)],
         unit="celsius",
-        none=_NO_GPU,
+        if_empty=_NO_GPU,
     )
     yield listing(
         "XID errors",
-        how="Errors of a GPU by NVIDIA's number, since the attempt began. 48, 63, 64, 94, 95: memory; 79: fell off"
-        " the bus; 74: NVLink; 13, 31: the program. Take a host with the first ones out of the job.",
+        text=(
+            "GPU errors by NVIDIA's XID number, since the attempt began. 48, 63, 64, 94, 95: memory; 79: fell "
+            "off the bus; 74: NVLink; 13, 31: the program. For memory errors and 79, take the host out of the "
+            "job."
+        ),
         keys=["host", "gpu", "xid"],
-        columns=[Column(name="errors", expression=f"max by (host, gpu, xid) ({shown.of(GPU_XID)})", unit="none")],
-        none="none so far",
+        columns=[
+            Column(name="errors", expression=f"max by (host, gpu, xid) ({shown.series_of(GPU_XID)})", unit="none")
+        ],
+        if_empty="none so far",
         width=12,
     )
     yield listing(
         "ECC errors",
-        how="Since the driver was loaded. Corrected ones are harmless unless they come by the thousand; an"
-        " uncorrected one kills the process that owns the page.",
+        text=(
+            "ECC errors since the driver was loaded. Corrected errors are harmless up to thousands. An "
+            "uncorrected error kills the process that owns the page."
+        ),
         keys=["host", "gpu", "kind"],
-        columns=[Column(name="errors", expression=f"max by (host, gpu, kind) ({shown.of(GPU_ECC)})", unit="none")],
-        none=_NO_GPU,
+        columns=[
+            Column(name="errors", expression=f"max by (host, gpu, kind) ({shown.series_of(GPU_ECC)})", unit="none")
+        ],
+        if_empty=_NO_GPU,
         width=12,
     )
     yield over_time(
         "NVLink errors",
-        how="CRC, replay and recovery errors of the chosen GPUs. A counter that climbs is a bad link: the tensor"
-        " axis slows down first.",
-        queries=[Query(expression=f"max by (host, gpu) ({shown.of(GPU_NVLINK)})", legend=_GPU)],
-        none=_NO_GPU,
+        text=(
+            "CRC, replay and recovery errors of the chosen GPUs. A rising counter is a bad link: the tensor "
+            "axis slows down first."
+        ),
+        queries=[Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_NVLINK)})", legend=_GPU)],
+        if_empty=_NO_GPU,
     )
     yield over_time(
         "Memory",
-        how="The most that a chosen rank has, by measure: of torch's allocator on a GPU, of the process on a CPU."
-        " Reserved far above allocated: fragmentation; a climb over steps: a leak.",
-        queries=[Query(expression=f"max by (measure) ({shown.of(MEMORY)})", legend="{{measure}}")],
+        text=(
+            "Largest memory of a chosen rank, by measure: torch's allocator on a GPU, the process on a CPU. "
+            "Reserved far above allocated is fragmentation; a steady rise over steps is a leak."
+        ),
+        queries=[Query(expression=f"max by (measure) ({shown.series_of(MEMORY)})", legend="{{measure}}")],
         unit=BYTES,
     )
 
@@ -90,6 +112,6 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
 HARDWARE = Board(
     uid="traincope-hardware",
     title="traincope / Hardware",
-    about="Do the GPUs hold what they promise: clocks, power, heat, errors, memory?",
+    about="Do the GPUs work at full speed: clocks, power, temperature, errors, memory?",
     panels=_panels,
 )

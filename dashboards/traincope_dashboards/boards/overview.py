@@ -1,12 +1,12 @@
-"""Is it well? The job on one screen."""
+"""Dashboard: the state of the job on one screen."""
 
 from collections.abc import Iterator
 
-from traincope.metrics import DATA_AGE, FAULTS, LOGGED, RANKS, RUN_INFO, STEP_TIMES, STEPS
-from traincope_dashboards.board import Board
+from traincope.metrics.catalogue import DATA_AGE, FAULTS, LOGGED, RANKS, RUN_INFO, STEP_TIMES, STEPS
 from traincope_dashboards.boards.terms import ledger_shares
-from traincope_dashboards.colours import TERM_COLOURS
-from traincope_dashboards.panels import (
+from traincope_dashboards.panels.board import Board
+from traincope_dashboards.panels.colours import TERM_COLOURS
+from traincope_dashboards.panels.panels import (
     FULL,
     RATIO,
     SECONDS,
@@ -19,7 +19,8 @@ from traincope_dashboards.panels import (
     over_time,
     times,
 )
-from traincope_dashboards.recorded import (
+from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.rules.recorded import (
     ALIVE,
     GOODPUT_MEAN,
     HFU_MEAN,
@@ -30,7 +31,6 @@ from traincope_dashboards.recorded import (
     TOKEN_RATE,
 )
 from traincope_dashboards.scope import Scope
-from traincope_dashboards.variables import Scopes
 
 _INFO = "host, world_size, mesh, attempt, torch, traincope"
 
@@ -40,8 +40,10 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     yield from _numbers(job)
     yield over_time(
         "Step time",
-        how="Wall time of the latest step: median and slowest of all ranks. The two apart: some ranks end their"
-        " steps later, see Ranks and hosts. Both up together: see which term grew in Where the time goes.",
+        text=(
+            "Wall time of the latest step: median and slowest rank. If they differ, some ranks end their steps "
+            "later: see Ranks and hosts. If both rise, see which term grew in Where the time goes."
+        ),
         queries=[
             Query(expression=job.recorded(STEP_MEDIAN), legend="median rank"),
             Query(expression=job.recorded(STEP_SLOWEST), legend="slowest rank"),
@@ -50,9 +52,11 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     )
     yield over_time(
         "Where the time goes",
-        how="Shares of step time over all ranks; they add up to 100 %. The band that grows is what to look into:"
-        " orange and red are communication (dashboard Communication), blue is the pipeline, purple is data and"
-        " checkpoints.",
+        text=(
+            "Shares of step time over all ranks; they add up to 100 %. Look into the band that grows: orange "
+            "and red are communication (dashboard Communication), blue is the pipeline, purple is data and "
+            "checkpoints."
+        ),
         queries=ledger_shares(job),
         unit=RATIO,
         colours=TERM_COLOURS,
@@ -60,39 +64,49 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     )
     yield over_time(
         "Utilization",
-        how="MFU counts the model's own FLOPs, HFU what was executed. HFU well above MFU: recomputation; both down:"
-        " see MFU ledger for what took the difference. The paper's MFU does not halve causal attention.",
+        text=(
+            "MFU counts model FLOPs, HFU executed FLOPs. If HFU is well above MFU, the job recomputes; if both "
+            "fall, see MFU ledger. MFU (paper) counts causal attention in full, the others count half."
+        ),
         queries=[
             Query(expression=job.recorded(MFU_MEAN), legend="MFU"),
-            Query(expression=job.recorded(MFU_PAPER_MEAN), legend="MFU as papers have it"),
+            Query(expression=job.recorded(MFU_PAPER_MEAN), legend="MFU (paper)"),
             Query(expression=job.recorded(HFU_MEAN), legend="HFU"),
         ],
         unit=RATIO,
     )
     yield times(
         "Step times",
-        how="How many steps took how long; darker is more. Two bands: some steps are of another kind (checkpoint,"
-        " evaluation, another length of sequences). A dot is a step that one can open in the viewer.",
+        text=(
+            "Number of steps by duration; darker is more. Two bands: some steps are different (checkpoint, "
+            "evaluation, another sequence length). Click a dot to open its step in the viewer."
+        ),
         buckets=f"sum by (le) ({job.rate(STEP_TIMES, suffix='_bucket')})",
     )
     yield over_time(
-        "Logged by the training",
-        how="What the training gave to run.log(), such as the loss. A spike or a gap (NaN) is also counted among the"
-        " faults; a point's link opens its step in the viewer.",
-        queries=[Query(expression=f"avg by (name) ({job.of(LOGGED)})", legend="{{name}}")],
+        "Logged values",
+        text=(
+            "Values given to run.log(), such as the loss. A spike or a gap (NaN) also counts as a fault. To "
+            "open the step in the viewer, use the link of a point."
+        ),
+        queries=[Query(expression=f"avg by (name) ({job.series_of(LOGGED)})", legend="{{name}}")],
     )
     yield over_time(
         "Faults so far",
-        how="Fault events by kind since the attempt began. Any step upwards is news: Faults and goodput says which"
-        " rank, `traincope report RUN` says what came first.",
-        queries=[Query(expression=f"sum by (kind) ({job.of(FAULTS)})", legend="{{kind}}")],
-        none="no fault so far",
+        text=(
+            "Faults by kind since the attempt began. If a line rises, see Faults and goodput for the rank; "
+            "`traincope report RUN` shows which fault came first."
+        ),
+        queries=[Query(expression=f"sum by (kind) ({job.series_of(FAULTS)})", legend="{{kind}}")],
+        if_empty="no fault so far",
     )
     yield listing(
         "Hosts",
-        how="The run on each host: its world size, mesh and versions. Hosts with different versions are a mistake.",
+        text=(
+            "The run on each host: world size, mesh and versions. If hosts have different versions, correct that first."
+        ),
         keys=["host", "world_size", "mesh", "attempt", "torch", "traincope"],
-        columns=[Column(name="is running", expression=f"max by ({_INFO}) ({job.of(RUN_INFO)})")],
+        columns=[Column(name="is running", expression=f"max by ({_INFO}) ({job.series_of(RUN_INFO)})")],
         width=FULL,
     )
 
@@ -100,54 +114,67 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
 def _numbers(job: Scope) -> Iterator[Panel]:
     yield number(
         "MFU",
-        how="Model FLOPs utilization now, causal attention halved. No data: the peak or the model's FLOPs are not"
-        " known; `traincope doctor RUN` says which.",
+        text=(
+            "Model FLOPs utilization now; causal attention counts half. No data: the peak or the model FLOPs "
+            "are unknown; `traincope doctor RUN` names which."
+        ),
         expression=job.recorded(MFU_MEAN),
         unit=RATIO,
-        none="not known",
+        if_empty="not known",
     )
     yield number(
         "Step time",
-        how="Median over ranks of the latest step. Click Step time below for its history.",
+        text="Median over ranks of the latest step. Its history is in Step time below.",
         expression=job.recorded(STEP_MEDIAN),
         unit=SECONDS,
     )
     yield number(
-        "Tokens a second",
-        how="Of the whole job. No data: the training did not tell how many tokens a step has,"
-        " run.describe(tokens_per_step=...).",
+        "Tokens per second",
+        text=(
+            "Tokens per second of the whole job. No data: the tokens per step are not declared; call "
+            "run.describe(tokens_per_step=...)."
+        ),
         expression=job.recorded(TOKEN_RATE),
-        none="not told",
+        if_empty="not declared",
     )
     yield number(
         "Goodput",
-        how="Productive share of all the job's time, restarts and lost steps included. Low: see Faults and goodput.",
+        text=(
+            "Productive share of the job's time, including restarts and lost steps. If it is low, see Faults "
+            "and goodput."
+        ),
         expression=job.recorded(GOODPUT_MEAN),
         unit=RATIO,
     )
     yield number(
         "Last step",
-        how="The training step that was finished last; click it to open it in the viewer.",
+        text="The training step that completed last. Click the number to open this step in the viewer.",
         expression=STEP_NOW,
         unit="none",
         links_to_step=True,
     )
     yield number(
         "Ranks alive",
-        how="Ranks whose process is there, over all hosts. Fewer than the world size: see Faults and goodput.",
-        expression=f"sum({job.of(RANKS, state=ALIVE)})",
+        text=(
+            "Ranks with a running process, over all hosts. If there are fewer than the world size, see Faults "
+            "and goodput."
+        ),
+        expression=f"sum({job.series_of(RANKS, state=ALIVE)})",
         unit="none",
     )
     yield number(
         "Oldest data",
-        how="Time since the last record of the rank that is silent longest. It grows: that rank, or all, hang.",
-        expression=f"max({job.of(DATA_AGE)})",
+        text=(
+            "Time since the last record of the rank with the oldest data. If it rises, that rank or the whole "
+            "job hangs."
+        ),
+        expression=f"max({job.series_of(DATA_AGE)})",
         unit=SECONDS,
         bad_above=120,
     )
     yield number(
-        "Steps an hour",
-        how="Progress of the rank that is furthest. Zero while ranks are alive: the job hangs, or starts.",
+        "Steps per hour",
+        text="Steps per hour of the furthest rank. Zero while ranks are alive: the job hangs or starts.",
         expression=f"max({job.rate(STEPS)}) * 3600",
     )
 
@@ -155,6 +182,6 @@ def _numbers(job: Scope) -> Iterator[Panel]:
 OVERVIEW = Board(
     uid="traincope-overview",
     title="traincope / Overview",
-    about="Is the job well, and if not, where to look?",
+    about="Is the job healthy, and if not, where is the problem?",
     panels=_panels,
 )

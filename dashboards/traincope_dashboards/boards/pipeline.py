@@ -1,13 +1,13 @@
-"""Is the pipeline's bubble what the schedule promises?"""
+"""Dashboard: is the pipeline's bubble as small as the schedule allows?"""
 
 from collections.abc import Iterator
 
-from traincope.metrics import ACTION_TIME, BUBBLE, BUBBLE_PART
-from traincope_dashboards.board import Board
-from traincope_dashboards.colours import TERM_COLOURS
-from traincope_dashboards.panels import FULL, RATIO, Panel, Query, bars, over_time, rows
-from traincope_dashboards.recorded import BUBBLE_BY_THEORY, BUBBLE_MEAN
-from traincope_dashboards.variables import Scopes
+from traincope.metrics.catalogue import ACTION_TIME, BUBBLE, BUBBLE_PART
+from traincope_dashboards.panels.board import Board
+from traincope_dashboards.panels.colours import TERM_COLOURS
+from traincope_dashboards.panels.panels import FULL, RATIO, Panel, Query, bars, over_time, rows
+from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.rules.recorded import BUBBLE_BY_THEORY, BUBBLE_MEAN
 
 _IMBALANCE = '="imbalance"'
 
@@ -17,49 +17,62 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     bubble, theory = job.recorded(BUBBLE_MEAN), job.recorded(BUBBLE_BY_THEORY)
     yield over_time(
         "Bubble and theory",
-        how="Share of a step in which stages idle, mean over stages, beside what the schedule has by theory. Far"
-        " above: see the parts. At theory and still too much: more microbatches, interleaving, or zero bubble;"
-        " `traincope plan bubble` compares them. No data: the job has no pipeline.",
+        text=(
+            "Bubble, mean over stages, and its theoretical value. Far above theory: see Parts of the bubble. At "
+            "theory but too large: use more microbatches, or an interleaved or zero-bubble schedule; `traincope "
+            "plan bubble` compares them. No data: the job has no pipeline."
+        ),
         queries=[Query(expression=bubble, legend="bubble"), Query(expression=theory, legend="theory")],
         unit=RATIO,
         colours={"bubble": TERM_COLOURS["bubble"]},
-        none="the job has no pipeline",
+        if_empty="the job has no pipeline",
     )
     yield over_time(
         "Parts of the bubble",
-        how="Schedule is what equal stages would idle; imbalance is stages of unequal length: move layers between"
-        " them; jitter is late peers: look for the straggler. Parts are differences, so one may be negative.",
-        queries=[Query(expression=f"avg by (part) ({job.of(BUBBLE_PART)})", legend="{{part}}")],
+        text=(
+            "schedule: idle time with equal stages. imbalance: unequal stages; move layers between them. "
+            "jitter: late peers; look for the straggler. The parts are differences, so a part may be negative."
+        ),
+        queries=[Query(expression=f"avg by (part) ({job.series_of(BUBBLE_PART)})", legend="{{part}}")],
         unit=RATIO,
         colours=TERM_COLOURS,
         stacked=True,
-        none="the job has no pipeline",
+        if_empty="the job has no pipeline",
     )
     yield rows(
         "Bubble of each stage",
-        how="A row a stage, darker where it idles more. A light row among dark ones is the longest stage, for which"
-        " the others wait: give it fewer layers.",
-        query=Query(expression=f"avg by (stage) ({job.of(BUBBLE)})", legend="{{stage}}"),
+        text=(
+            "One row per stage; darker is more idle time. A light row among dark ones is the slowest stage, and "
+            "the others wait for it: give it fewer layers."
+        ),
+        query=Query(expression=f"avg by (stage) ({job.series_of(BUBBLE)})", legend="{{stage}}"),
         unit=RATIO,
-        none="the job has no pipeline",
+        if_empty="the job has no pipeline",
     )
     yield bars(
         "Imbalance of each stage, now",
-        how="How much more a stage idles because stages are of unequal length. The shortest bar is the longest stage.",
+        text=(
+            "Additional idle time of each stage because stages take unequal time. The shortest bar belongs to "
+            "the slowest stage."
+        ),
         queries=[
-            Query(expression=f"avg by (stage) ({job.of(BUBBLE_PART, part=_IMBALANCE)})", legend="stage {{stage}}")
+            Query(
+                expression=f"avg by (stage) ({job.series_of(BUBBLE_PART, part=_IMBALANCE)})", legend="stage {{stage}}"
+            )
         ],
-        none="the job has no pipeline",
+        if_empty="the job has no pipeline",
     )
     yield over_time(
         "Actions of each stage",
-        how="Seconds a second in a stage's forwards (F) and backwards (B, or I and W where they are split), over the"
-        " chosen ranks. Only recorded at level 2: traincope.run(level=2). Stages should be alike.",
+        text=(
+            "Seconds per second in a stage's forward (F) and backward (B, or I and W) actions, over the chosen "
+            "ranks. They are recorded only at level 2: traincope.run(level=2). Stages should be equal."
+        ),
         queries=[
             Query(expression=f"avg by (stage, action) ({shown.rate(ACTION_TIME)})", legend="stage {{stage}} {{action}}")
         ],
         unit=RATIO,
-        none="recorded at level 2 only",
+        if_empty="recorded at level 2 only",
         width=FULL,
     )
 
@@ -67,6 +80,6 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
 PIPELINE = Board(
     uid="traincope-pipeline",
     title="traincope / Pipeline",
-    about="Is the pipeline's bubble what the schedule promises, and which stage is to blame?",
+    about="Is the pipeline's bubble as small as the schedule allows, and which stage causes it?",
     panels=_panels,
 )

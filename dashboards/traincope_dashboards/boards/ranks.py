@@ -1,10 +1,10 @@
-"""Who is slow? Every host and rank beside the others."""
+"""Dashboard: which rank or host is slow, compared with all others?"""
 
 from collections.abc import Iterator
 
-from traincope.metrics import DATA_AGE, LAST_STEP, RANK_INFO, STEP_DURATION
-from traincope_dashboards.board import Board
-from traincope_dashboards.panels import (
+from traincope.metrics.catalogue import DATA_AGE, LAST_STEP, RANK_INFO, STEP_DURATION
+from traincope_dashboards.panels.board import Board
+from traincope_dashboards.panels.panels import (
     FULL,
     HALF,
     RATIO,
@@ -17,71 +17,97 @@ from traincope_dashboards.panels import (
     over_time,
     rows,
 )
-from traincope_dashboards.recorded import BLAME, HOST_EXPOSED_SHARE
+from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.rules.recorded import BLAME, HOST_EXPOSED_SHARE
 from traincope_dashboards.scope import Scope
-from traincope_dashboards.variables import Scopes
 
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
     job, shown = scopes.job, scopes.shown
     yield rows(
-        "Hosts: communication that holds up compute",
-        how="A row a host, darker where its ranks stand still more. The slow host is the LIGHT row among dark ones:"
-        " the others wait for it. Choose it above, and look at its ranks below and at Hardware.",
+        "Hosts: exposed communication",
+        text=(
+            "One row per host; darker is more stalled time. The slow host is the LIGHT row among dark ones: the "
+            "others wait for it. Choose it above; then see its ranks below, and Hardware."
+        ),
         query=Query(expression=job.recorded(HOST_EXPOSED_SHARE), legend="{{host}}"),
         unit=RATIO,
         width=FULL,
     )
     yield rows(
-        "Ranks: wait they cause on their host",
-        how="A row a rank of the chosen hosts, darker where the host's other ranks stood still because it joined"
-        " collectives last. One dark row is a straggler; all alike is ordinary imbalance.",
+        "Ranks: straggler wait on their host",
+        text=(
+            "One row per rank of the chosen hosts; darker is more time that the host's other ranks waited "
+            "because this rank joined collectives last. One dark row is a straggler; if all rows are equal, the "
+            "imbalance is normal."
+        ),
         query=Query(expression=shown.recorded(BLAME), legend="{{rank}}"),
         unit=RATIO,
     )
     yield rows(
         "Ranks: step time",
-        how="A row a rank of the chosen hosts, darker where its latest step took longer. Synchronous ranks take the"
-        " same time however slow one is, so look at the wait they cause to find who is to blame.",
-        query=Query(expression=f"max by (rank) ({shown.of(STEP_DURATION)})", legend="{{rank}}"),
+        text=(
+            "One row per rank of the chosen hosts; darker is a longer latest step. Synchronous ranks take the "
+            "same time even if one is slow, so use the straggler wait to find the cause."
+        ),
+        query=Query(expression=f"max by (rank) ({shown.series_of(STEP_DURATION)})", legend="{{rank}}"),
         unit=SECONDS,
     )
     yield listing(
         "Worst ranks",
-        how="The 20 ranks that hold up their host most, and the step each has reached; click a rank for its timeline"
-        " at that step. Above 5 % and far above the next: `traincope report RUN` names the cause.",
+        text=(
+            "The 20 ranks with the most straggler wait on their host, and the latest step of each; click a rank "
+            "for its timeline. If a rank is above 5 % and far above the next one, `traincope report RUN` names "
+            "the cause."
+        ),
         keys=["host", "rank"],
         columns=_worst(shown),
         rank_links=True,
     )
     yield over_time(
-        "Wait that the worst ranks cause",
-        how="The ten ranks that hold up their host most. A line that stays on top is a slow rank; tops that change"
-        " from one to another are noise of the host: cron jobs, garbage collection, other tenants.",
+        "Straggler wait of the worst ranks",
+        text=(
+            "The ten ranks with the most straggler wait. A line that stays on top is a slow rank. Peaks that "
+            "move between ranks are noise on the host: cron jobs, garbage collection, other tenants."
+        ),
         queries=[Query(expression=f"topk(10, {shown.recorded(BLAME)})", legend="rank {{rank}}")],
         unit=RATIO,
         per_rank=True,
     )
     yield over_time(
-        "Distance between ranks",
-        how="Steps between the rank that is furthest and the one that is least far. Above 1 for long: a rank hangs,"
-        " or does not train with the others.",
-        queries=[Query(expression=f"max({shown.of(LAST_STEP)}) - min({shown.of(LAST_STEP)})", legend="steps apart")],
+        "Steps between ranks",
+        text=(
+            "Steps between the furthest rank and the last one. If it stays above 1, a rank hangs or does not "
+            "train with the others."
+        ),
+        queries=[
+            Query(
+                expression=f"max({shown.series_of(LAST_STEP)}) - min({shown.series_of(LAST_STEP)})",
+                legend="steps apart",
+            )
+        ],
     )
     yield rows(
-        "Ranks: age of their data",
-        how="A row a rank of the chosen hosts, darker the longer it has written nothing. All dark: the job hangs or"
-        " waits in a long checkpoint; one dark: that rank is gone. `traincope report RUN` says what it was in.",
-        query=Query(expression=f"max by (rank) ({shown.of(DATA_AGE)})", legend="{{rank}}"),
+        "Ranks: time since the last record",
+        text=(
+            "One row per rank of the chosen hosts; darker is a longer time without records. All dark: the job "
+            "hangs or waits in a long checkpoint. One dark: that rank is gone. `traincope report RUN` shows its "
+            "last activity."
+        ),
+        query=Query(expression=f"max by (rank) ({shown.series_of(DATA_AGE)})", legend="{{rank}}"),
         unit=SECONDS,
         width=HALF,
     )
     yield listing(
         "Where ranks are",
-        how="Coordinates of the chosen ranks on the mesh, and their device: ranks that are slow together and share a"
-        " coordinate share a stage or a group, ranks that share a host share hardware.",
+        text=(
+            "Mesh coordinates and device of the chosen ranks. Slow ranks that share a coordinate share a stage "
+            "or a group; slow ranks that share a host share hardware."
+        ),
         keys=["host", "rank", "coords", "device"],
-        columns=[Column(name="is known", expression=f"max by (host, rank, coords, device) ({shown.of(RANK_INFO)})")],
+        columns=[
+            Column(name="is known", expression=f"max by (host, rank, coords, device) ({shown.series_of(RANK_INFO)})")
+        ],
         width=HALF,
     )
 
@@ -89,15 +115,15 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
 def _worst(scope: Scope) -> list[Column]:
     worst = f"topk(20, sum by (host, rank) ({scope.recorded(BLAME)}))"
     return [
-        Column(name="wait it causes", expression=worst, unit=RATIO),
+        Column(name="straggler wait", expression=worst, unit=RATIO),
         Column(
             name=STEP,
-            expression=f"max by (host, rank) ({scope.of(LAST_STEP)}) and on (host, rank) {worst}",
+            expression=f"max by (host, rank) ({scope.series_of(LAST_STEP)}) and on (host, rank) {worst}",
             unit="none",
         ),
         Column(
             name="step time",
-            expression=f"max by (host, rank) ({scope.of(STEP_DURATION)}) and on (host, rank) {worst}",
+            expression=f"max by (host, rank) ({scope.series_of(STEP_DURATION)}) and on (host, rank) {worst}",
             unit=SECONDS,
         ),
     ]

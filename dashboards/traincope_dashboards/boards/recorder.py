@@ -1,47 +1,55 @@
-"""What does looking cost, and is anything missed?"""
+"""Dashboard: how much does recording cost, and is the record complete?"""
 
 from collections.abc import Iterator
 
-from traincope.metrics import AGENT_LAG, AGENT_TIME, DROPPED, OWN_TIME, RECORDS, WALL
-from traincope_dashboards.board import Board
-from traincope_dashboards.panels import RATIO, SECONDS, Panel, Query, number, over_time
-from traincope_dashboards.recorded import OWN_SHARE
-from traincope_dashboards.variables import Scopes
+from traincope.metrics.catalogue import AGENT_LAG, AGENT_TIME, DROPPED, OWN_TIME, RECORDS, WALL
+from traincope_dashboards.panels.board import Board
+from traincope_dashboards.panels.panels import RATIO, SECONDS, Panel, Query, number, over_time
+from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.rules.recorded import RECORDER_SHARE
 
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
     job, shown = scopes.job, scopes.shown
     yield number(
-        "Own cost",
-        how="CPU time of the recorder as a share of step time, over all ranks. Above 0.5 % it lowers its own level;"
-        " above 1 % lower the level by hand: traincope.run(level=0).",
-        expression=job.recorded(OWN_SHARE),
+        "Overhead",
+        text=(
+            "CPU time of the recorder as a share of step time, over all ranks. Above 0.5 % the recorder lowers "
+            "its level itself. Above 1 % lower it: traincope.run(level=0)."
+        ),
+        expression=job.recorded(RECORDER_SHARE),
         unit=RATIO,
         bad_above=0.01,
         width=8,
     )
     yield number(
-        "Records lost",
-        how="Since the attempt began, over all ranks. Not zero: the node's disk is full or the budget is used up;"
-        " numbers of those steps are too low.",
-        expression=f"sum({job.of(DROPPED)})",
+        "Dropped events",
+        text=(
+            "Dropped events since the attempt began, over all ranks. If not zero, the node's disk is full or "
+            "the disk budget is used up; the numbers of those steps are too low."
+        ),
+        expression=f"sum({job.series_of(DROPPED)})",
         unit="none",
         bad_above=1,
         width=8,
     )
     yield number(
-        "Oldest numbers",
-        how="How long ago the slowest agent looked at its ranks. Above a minute: the agent is starved of CPU, or its"
-        " disk hangs; everything here is as old.",
-        expression=f"max({job.of(AGENT_LAG)})",
+        "Age of the numbers",
+        text=(
+            "Time since the slowest agent last read its ranks. Above a minute: the agent lacks CPU, or its disk "
+            "hangs; everything shown here is as old."
+        ),
+        expression=f"max({job.series_of(AGENT_LAG)})",
         unit=SECONDS,
         bad_above=60,
         width=8,
     )
     yield over_time(
-        "Own cost by host",
-        how="The recorder's CPU time as a share of the ranks' step time. A host that stands out has more to record,"
-        " or a slower clock.",
+        "Overhead by host",
+        text=(
+            "CPU time of the recorder as a share of the ranks' step time, by host. A host far above the others "
+            "records more events or has a slower CPU."
+        ),
         queries=[
             Query(
                 expression=f"sum by (host) ({shown.rate(OWN_TIME)}) / sum by (host) ({shown.rate(WALL)})",
@@ -52,25 +60,28 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     )
     yield over_time(
         "Records",
-        how="Records a second by host. Proportional to steps; a jump is a module or an operation that is new.",
+        text="Events per second by host. They are proportional to steps; a jump means a new module or operation.",
         queries=[Query(expression=f"sum by (host) ({shown.rate(RECORDS)})", legend="{{host}}")],
     )
     yield over_time(
         "CPU of the agents",
-        how="Share of one core that each node's agent takes. Above 3 %: scrape less often (15 s is enough).",
+        text="Share of one core that each node's agent uses. Above 3 %: scrape less often (15 s is sufficient).",
         queries=[Query(expression=f"sum by (host) ({shown.rate(AGENT_TIME)})", legend="{{host}}")],
         unit=RATIO,
     )
     yield over_time(
-        "Lost records by host",
-        how="Since the attempt began. Free the host's disk, or give `disk_budget` more.",
-        queries=[Query(expression=f"sum by (host) ({shown.of(DROPPED)})", legend="{{host}}")],
+        "Dropped events by host",
+        text=(
+            "Dropped events since the attempt began. If not zero, free disk space on the host, or increase "
+            "`disk_budget`."
+        ),
+        queries=[Query(expression=f"sum by (host) ({shown.series_of(DROPPED)})", legend="{{host}}")],
     )
 
 
 RECORDER = Board(
     uid="traincope-recorder",
     title="traincope / Recorder health",
-    about="What does recording cost, and is anything missed?",
+    about="How much does recording cost, and is the record complete?",
     panels=_panels,
 )

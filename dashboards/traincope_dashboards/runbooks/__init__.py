@@ -1,15 +1,18 @@
-"""What to do when an alert fires: a page each, named as the alert, which Grafana shows as a dashboard of text."""
+"""Runbooks: one page per alert, named like the alert. Grafana shows them as dashboards of text.
+
+This file reads the pages; the alerts are in `rules/alerts`.
+"""
 
 import re
 from importlib.resources import files
 
 UID = "traincope-runbook-"
-"""What the uid of a page begins with."""
+"""Prefix of the uid of a page."""
 
 
 def names() -> list[str]:
-    """Of all pages, e.g. "slow-host"."""
-    return sorted(one.name.removesuffix(".md") for one in files(__name__).iterdir() if one.name.endswith(".md"))
+    """Names of all pages, e.g. "slow-host"."""
+    return sorted(page.name.removesuffix(".md") for page in files(__name__).iterdir() if page.name.endswith(".md"))
 
 
 def url(name: str, *, grafana: str) -> str:

@@ -1,73 +1,55 @@
-"""A finished run as the series that a running one leaves in a database, of every metric that its records can tell.
+"""Series of a finished run, equal to those that a running job leaves in a database.
 
-`series` makes points, `finished` is the run as the makers see it, `steps`, `sending`, `blame`, `rank_records` and `job`
-make the series: a metric is told by one function and one line here.
+`finished_run` prepares the run for the makers. `replay` spreads over time the points that a running job sums.
+`straggler_waits` and `job` make the other series. Metrics that no event can show are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
 from traincope.analysis import Analysis
-from traincope.metrics import CATALOGUE, Distribution, Metric, Sample
-from traincope_exporters.history import blame, job, rank_records, sending, steps
-from traincope_exporters.history.finished import Finished
+from traincope.metrics.catalogue import CATALOGUE
+from traincope.metrics.metric import Metric
+from traincope.metrics.sample import Distribution, Sample
+from traincope.metrics.values import NODE_METRICS, ROW_METRICS
+from traincope_exporters.history import job, straggler_waits
+from traincope_exporters.history.finished_run import FinishedRun
+from traincope_exporters.history.replay import replayed
 from traincope_exporters.history.series import Series
 
 __all__ = ["LIVE_ONLY", "MAKERS", "Series", "final", "history"]
 
-Maker = Callable[[Finished, Metric], Iterator[Series]]
+Maker = Callable[[FinishedRun, Metric], Iterator[Series]]
 
 MAKERS: Mapping[str, Maker] = {
+    **dict.fromkeys((*(metric.name for metric in ROW_METRICS), *NODE_METRICS), replayed),
     "run": job.run_info,
     "rank": job.rank_info,
-    "steps": steps.steps_done,
-    "step.last": steps.last_step,
-    "step.duration": steps.step_duration,
-    "step.time": steps.step_times,
-    "ledger": steps.ledger,
-    "step.wall": steps.wall,
-    "mfu": steps.mfu,
-    "mfu.paper": steps.mfu_paper,
-    "hfu": steps.hfu,
-    "tokens": steps.tokens,
-    "bubble": steps.bubble,
-    "bubble.part": steps.bubble_part,
-    "bubble.theory": steps.bubble_theory,
-    "caused.wait": blame.caused_wait,
-    "logged": rank_records.logged,
-    "collective.duration": sending.durations,
-    "collective.size": sending.sizes,
-    "collective.transfer": sending.on_the_wire,
-    "collective.wait": sending.waits,
-    "collective.bus.bandwidth": sending.bus_bandwidths,
-    "memory": rank_records.memory,
+    "straggler.wait": straggler_waits.straggler_wait,
     "faults": job.faults,
     "checkpoints": job.checkpoints,
     "checkpoint.age": job.checkpoint_age,
     "job.time": job.job_time,
     "goodput": job.goodput,
     "ranks": job.ranks,
-    "recorder.time": steps.own_time,
     "recorder.records": job.records,
     "recorder.dropped": job.dropped,
-    "module.time": rank_records.modules,
-    "pipeline.action.time": rank_records.actions,
 }
-"""By the metric's name in the catalogue."""
+"""Metric name -> function that makes its series."""
 
 LIVE_ONLY = ("gpu.", "agent.", "data.age")
-"""Beginnings of names of metrics that are looked at while a job runs, and recorded nowhere."""
+"""Name prefixes of metrics that exist only while a job runs. No event holds them."""
 
 
 def history(analysis: Analysis) -> Iterator[Series]:
-    """Metrics in the catalogue's order, one series after the other: all of them together may be large."""
-    run = Finished(analysis)
+    """Series of all metrics in the catalogue's order, one after the other because together they may be large."""
+    run = FinishedRun(analysis)
     for metric in CATALOGUE:
         if metric.name in MAKERS and run.ranks:
             yield from (series for series in MAKERS[metric.name](run, metric) if len(series.times_ns))
 
 
 def final(analysis: Analysis) -> Iterator[Sample]:
-    """What each series was last."""
+    """Last value of each series."""
     yield from map(_last, history(analysis))
 
 

@@ -1,16 +1,16 @@
-"""OpenTelemetry: a run's trace and what happened to it, for any collector; and live samples, pushed.
+"""OpenTelemetry export: trace, logs and metrics of a finished run, and live samples.
 
-`identity` says who speaks and numbers spans, `sampling` chooses steps, `spans` and `logs` make a finished run's
-messages, `metrics` those of samples, `collector` sends them, `push` does so while a job runs.
+`identity` describes the sender and numbers spans. `sampling` selects steps. `spans` and `logs` convert a run, `metrics`
+converts samples. `collector` sends them; `push` and `pushing` do so while a job runs.
 """
 
 from opentelemetry.sdk.metrics.export import MetricsData
 
 from traincope.analysis import analyze
 from traincope.errors import RunDirectoryError
-from traincope.metrics import Sample
+from traincope.metrics.sample import Sample
+from traincope.report.exports import Address, CollectorExport
 from traincope.timeline import Timeline
-from traincope_exporters.exports import Address, CollectorExport
 from traincope_exporters.history import final
 from traincope_exporters.otlp.collector import Collector, Target, batched
 from traincope_exporters.otlp.identity import Ids, job_resource
@@ -23,9 +23,9 @@ __all__ = ["EXPORT", "OtlpPush", "send", "send_outline"]
 
 
 def send(timeline: Timeline, address: Address) -> str:
-    """The run's trace, its faults, and what its metrics were at its end.
+    """Send the run's trace, its faults, and the last values of its metrics.
 
-    Raises ServerError at the first message that nobody takes, RunDirectoryError where no rank left a record.
+    Raises ServerError at the first message that is not accepted, RunDirectoryError if no rank recorded an event.
     """
     if not timeline.ranks:
         raise RunDirectoryError(f"{timeline.run.path} holds no records; see its kernel traces with --to perfetto")
@@ -35,9 +35,9 @@ def send(timeline: Timeline, address: Address) -> str:
         for batch in batched(spans(analysis)):
             collector.send_spans(batch)
             num_spans += len(batch)
-        for told in batched(logs(analysis)):
-            collector.send_logs(told)
-            num_logs += len(told)
+        for records in batched(logs(analysis)):
+            collector.send_logs(records)
+            num_logs += len(records)
         for samples in batched(final(analysis)):
             collector.send_metrics(_at_end(timeline, samples))
             num_points += len(samples)
@@ -48,7 +48,7 @@ def send(timeline: Timeline, address: Address) -> str:
 
 
 def send_outline(timeline: Timeline, address: Address) -> None:
-    """The spans above steps, which those of steps that were pushed while the job ran are in. Raises ServerError."""
+    """Send the spans above the steps: parents of the step spans that were pushed during the job. Raises ServerError."""
     collector = Collector(Target.of(address))
     try:
         for batch in batched(outer_spans(timeline)):

@@ -1,4 +1,7 @@
-"""A collector, over gRPC or HTTP, by OpenTelemetry's own exporters: it took a batch in time, or says why not."""
+"""Client of a collector, over gRPC or HTTP, with OpenTelemetry's exporters.
+
+A failed batch raises an error with the reason.
+"""
 
 import logging
 import os
@@ -13,23 +16,23 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 
 from traincope.errors import ConfigError, ServerError, UsageError
+from traincope.report.exports import Address
 from traincope.urls import is_url
-from traincope_exporters.exports import Address
 
 GRPC, HTTP = "grpc", "http"
 GRPC_PORT, HTTP_PORT = 4317, 4318
 PROTOCOLS = {"grpc": GRPC, "http": HTTP, "http/protobuf": HTTP}
-"""As OTEL_EXPORTER_OTLP_PROTOCOL calls them -> as we do."""
-AT_ONCE = 2048
-"""Spans, logs or points of a message: some hundred KB, where collectors take 4 MB."""
+"""Value of OTEL_EXPORTER_OTLP_PROTOCOL -> protocol here."""
+BATCH_SIZE = 2048
+"""Spans, logs or points per message. They take some hundred KB; collectors accept 4 MB."""
 T = TypeVar("T")
 EXPORTERS = "opentelemetry.exporter.otlp"
-"""Logger that says why something could not be sent."""
+"""Logger to which the exporters write the reason of a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where to send, all of it known."""
+    """Complete address of a collector."""
 
     url: str
     protocol: str
@@ -37,21 +40,21 @@ class Target:
 
     @classmethod
     def of(cls, address: Address) -> "Target":
-        """What the address leaves open, the environment says, or custom. Raises UsageError for what is no URL."""
-        told = address.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+        """Complete an address from the environment and the defaults. Raises UsageError if the endpoint is not a URL."""
+        endpoint = address.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
         protocol = address.protocol or PROTOCOLS.get(os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", ""))
         if protocol is None:
-            protocol = HTTP if told and told.rstrip("/").endswith(f":{HTTP_PORT}") else GRPC
-        url = told or f"http://127.0.0.1:{HTTP_PORT if protocol == HTTP else GRPC_PORT}"
+            protocol = HTTP if endpoint and endpoint.rstrip("/").endswith(f":{HTTP_PORT}") else GRPC
+        url = endpoint or f"http://127.0.0.1:{HTTP_PORT if protocol == HTTP else GRPC_PORT}"
         if not is_url(url):
-            raise UsageError(f"{url!r} is no URL of a collector; give one as http://127.0.0.1:{GRPC_PORT}")
+            raise UsageError(f"{url!r} is not the URL of a collector; give one like http://127.0.0.1:{GRPC_PORT}")
         return cls(url=url.rstrip("/"), protocol=protocol, timeout_seconds=address.timeout_seconds)
 
 
-def batched(all_: Iterable[T]) -> Iterator[list[T]]:
-    """As many as a message takes."""
-    left = iter(all_)
-    while batch := list(islice(left, AT_ONCE)):
+def batched(items: Iterable[T]) -> Iterator[list[T]]:
+    """Split into batches of at most `BATCH_SIZE`."""
+    left = iter(items)
+    while batch := list(islice(left, BATCH_SIZE)):
         yield batch
 
 
@@ -65,22 +68,25 @@ Makers = Mapping[str, Callable[..., _Exporter]]
 
 
 class Collector:
-    """Sends batches; use it in one thread."""
+    """Sender of batches. It is not thread-safe."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self._exporters: dict[str, _Exporter] = {}
 
     def send_spans(self, batch: Sequence[ReadableSpan]) -> None:
-        """Raises ServerError where it was not taken in time, ConfigError for what the environment says and none can."""
+        """Send spans.
+
+        Raises ServerError if they are not accepted in time, ConfigError for unusable environment variables.
+        """
         self._send("spans", batch)
 
     def send_logs(self, batch: Sequence[ReadableLogRecord]) -> None:
-        """Likewise."""
+        """Send log records. Raises as `send_spans`."""
         self._send("logs", batch)
 
     def send_metrics(self, batch: MetricsData) -> None:
-        """Likewise."""
+        """Send metrics. Raises as `send_spans`."""
         self._send("metrics", batch)
 
     def close(self) -> None:
@@ -88,20 +94,20 @@ class Collector:
             exporter.shutdown()
 
     def _send(self, signal: str, batch: object) -> None:
-        with _overheard() as said:
+        with _capture_logs() as messages:
             if signal not in self._exporters:
                 self._exporters[signal] = _exporter(signal, self.target)
             result = self._exporters[signal].export(batch)
         if result.name != "SUCCESS":
-            why = said[0] if said else "no answer"
+            why = " ".join(messages[-1].split()) if messages else "no answer"
             raise ServerError(
-                f"no collector took the {signal} at {self.target.url} ({self.target.protocol}): {why.rstrip('.')}; "
+                f"no collector at {self.target.url} ({self.target.protocol}) accepted the {signal}: {why.rstrip('.')}; "
                 "is one running there?"
             )
 
 
 def _exporter(signal: str, target: Target) -> _Exporter:
-    """Imported when wanted: gRPC takes its time."""
+    """Create an exporter. The imports are here because importing gRPC is slow."""
     if target.protocol == HTTP:
         return _http(signal, f"{target.url}/v1/{'traces' if signal == 'spans' else signal}", target.timeout_seconds)
     from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
@@ -114,7 +120,7 @@ def _exporter(signal: str, target: Target) -> _Exporter:
     try:
         return makers[signal](endpoint=target.url, insecure=plain, timeout=target.timeout_seconds)
     except InvalidCompressionValueException as error:
-        raise ConfigError(f"{error}: say gzip, or nothing") from error
+        raise ConfigError(f"{error}: set it to gzip or unset it") from error
 
 
 def _http(signal: str, url: str, timeout_seconds: float) -> _Exporter:
@@ -126,24 +132,24 @@ def _http(signal: str, url: str, timeout_seconds: float) -> _Exporter:
     return makers[signal](endpoint=url, timeout=timeout_seconds)
 
 
-class _Listener(logging.Handler):
+class _LogCapture(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 @contextmanager
-def _overheard() -> Iterator[list[str]]:
-    """What the exporters log meanwhile, which then nobody else hears: it is said once, in our words."""
-    logger, listener = logging.getLogger(EXPORTERS), _Listener()
+def _capture_logs() -> Iterator[list[str]]:
+    """Capture the exporters' log messages, so that a failure is reported once, in one sentence."""
+    logger, capture = logging.getLogger(EXPORTERS), _LogCapture()
     before = logger.propagate
-    logger.addHandler(listener)
+    logger.addHandler(capture)
     logger.propagate = False
     try:
-        yield listener.said
+        yield capture.messages
     finally:
-        logger.removeHandler(listener)
+        logger.removeHandler(capture)
         logger.propagate = before

@@ -1,4 +1,4 @@
-"""Who speaks, and how traces and spans are numbered: the same run has the same ids whenever it is sent."""
+"""Identity of the sender, trace and spans. A run has the same ids each time it is sent."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -10,47 +10,47 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from traincope.store import RankRecords
-from traincope.store.cards import RunInfo
+from traincope.store.job.manifests import RunInfo
 
 SERVICE = "traincope"
-"""`service.name`, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another."""
+"""Default of `service.name`. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
 SCOPE = InstrumentationScope(name="traincope", version=version("traincope"))
 
-LONGEST = 1024
-"""Characters of a text that are sent: collectors take messages of some MB."""
+MAX_TEXT_CHARS = 1024
+"""Maximum length of a text. Collectors accept messages of some MB."""
 
 Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
-"""Of an attribute."""
+"""Value of an attribute."""
 
 
-def resource(instance: str, said: Mapping[str, Value]) -> Resource:
-    """What speaks, by OpenTelemetry's semantic conventions; `instance` is the only one of its name.
+def resource(instance: str, attributes: Mapping[str, Value]) -> Resource:
+    """Resource of the sender by OpenTelemetry's semantic conventions. `instance` is unique within the service.
 
     https://opentelemetry.io/docs/specs/semconv/resource/
     """
-    own = {
+    merged = {
         "service.name": SERVICE,
         "service.version": version("traincope"),
         "service.instance.id": instance,
         "telemetry.sdk.language": "python",
         "telemetry.sdk.name": "opentelemetry",
         "telemetry.sdk.version": version("opentelemetry-sdk"),
-        **said,
+        **attributes,
     }
-    return Resource({key: clean(value) for key, value in own.items()}, Schemas.V1_28_0.value).merge(
+    return Resource({key: clean(value) for key, value in merged.items()}, Schemas.V1_28_0.value).merge(
         OTELResourceDetector().detect()
     )
 
 
 def job_resource(run: RunInfo) -> Resource:
-    """The run as a whole."""
+    """Resource of the whole run."""
     return resource(run.id, {"traincope.run": run.id, "traincope.world_size": run.world_size})
 
 
 def rank_resource(run: RunInfo, rank: RankRecords) -> Resource:
-    """The process of one rank."""
+    """Resource of one rank's process."""
     device = rank.info.device.get("name")
-    said: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "traincope.run": run.id,
         "traincope.rank": rank.rank,
         "traincope.attempt": rank.attempt,
@@ -61,24 +61,24 @@ def rank_resource(run: RunInfo, rank: RankRecords) -> Resource:
         **{f"traincope.coord.{axis}": index for axis, index in rank.info.coord.coords.items()},
         **({"traincope.device": str(device)} if device else {}),
     }
-    return resource(f"{run.id}/{rank.attempt}/{rank.rank}", said)
+    return resource(f"{run.id}/{rank.attempt}/{rank.rank}", attributes)
 
 
 def clean(value: Value) -> Value:
-    """A name from a run is data: it may hold what is no Unicode, and be of any length."""
+    """Limit a text's length and replace what is not Unicode. Names from a run may hold anything."""
     if isinstance(value, tuple):
-        return tuple(str(clean(one)) for one in value) if value and isinstance(value[0], str) else value
-    return value[:LONGEST].encode(errors="replace").decode() if isinstance(value, str) else value
+        return tuple(str(clean(item)) for item in value) if value and isinstance(value[0], str) else value
+    return value[:MAX_TEXT_CHARS].encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 class Ids:
-    """Of one run."""
+    """Ids of one run's trace and spans."""
 
     def __init__(self, run: RunInfo) -> None:
         self.trace = _number(f"{run.id}\n{run.started_wall_ns}", num_bytes=16)
 
     def span(self, *place: object) -> SpanContext:
-        """The span at this place in the run: nothing for the run itself, else attempt, rank, step, ..."""
+        """Span at this place: no arguments for the run itself, otherwise attempt, rank, step, ..."""
         number = _number("\n".join(map(str, (self.trace, *place))), num_bytes=8)
         return SpanContext(self.trace, number, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
@@ -92,10 +92,10 @@ class Ids:
         return self.span(attempt, rank, "step", step)
 
     def detail(self, attempt: int, rank: int, step: int, thread: str, row: int) -> SpanContext:
-        """`row`: of what the thread recorded in that step, so that the step alone is enough to tell."""
+        """Span of an event. `row`: its position among the thread's events of that step."""
         return self.span(attempt, rank, step, thread, row)
 
 
 def _number(text: str, *, num_bytes: int) -> int:
-    """Never 0, which OpenTelemetry takes for none."""
+    """Hash of the text; never 0, which OpenTelemetry reserves."""
     return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=num_bytes).digest(), "big") or 1

@@ -1,4 +1,4 @@
-"""What happened to a run, as log records beside its trace."""
+"""Log records of a run: its faults and marks, linked to the trace."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
 from traincope.analysis import Analysis, Fault, FaultKind
-from traincope.analysis.faults import ENDS
+from traincope.analysis.faults.faults import ENDS
 from traincope_exporters.otlp.identity import SCOPE, Ids, Value, clean, job_resource, rank_resource
 from traincope_exporters.otlp.sampling import sampled_steps
 
@@ -22,13 +22,14 @@ WARNINGS = frozenset(
         FaultKind.ROWS_REMAPPED,
     }
 )
-"""What a run goes on after. Ends of ranks are fatal, marks information, all else an error."""
+"""Faults after which a run continues. Ends of ranks are fatal, marks are information, all others are errors."""
 
 
 def logs(analysis: Analysis, *, sampled: frozenset[int] | None = None) -> Iterator[ReadableLogRecord]:
-    """Faults and marks by time, each at the span of its step where that is sent, else of its rank, else of the run.
+    """Faults and marks in order of time, linked to the span of their step, of their rank, or of the run.
 
-    `sampled`: the steps that are sent, where it is not the trace of the finished run.
+    The span of the step is used if it is sent. `sampled`: numbers of sent steps; None: those of the finished run's
+    trace.
     """
     run = analysis.timeline.run
     ids, sampled = Ids(run.info), sampled_steps(analysis) if sampled is None else sampled
@@ -44,7 +45,7 @@ def logs(analysis: Analysis, *, sampled: frozenset[int] | None = None) -> Iterat
 
 
 def severity(fault: Fault) -> SeverityNumber:
-    """https://opentelemetry.io/docs/specs/otel/logs/data-model/#field-severitynumber"""
+    """Severity of a fault. https://opentelemetry.io/docs/specs/otel/logs/data-model/#field-severitynumber"""
     if fault.is_mark:
         return SeverityNumber.INFO
     if fault.kind in WARNINGS:
@@ -69,19 +70,19 @@ def _record(fault: Fault, context: SpanContext) -> LogRecord:
         severity_number=level,
         severity_text=level.name,
         body=clean(fault.what),
-        attributes={key: clean(value) for key, value in _said(fault).items()},
+        attributes={key: clean(value) for key, value in _attributes(fault).items()},
         event_name=f"traincope.{fault.kind.value}",
     )
 
 
-def _said(fault: Fault) -> dict[str, Value]:
-    said: dict[str, Value] = {"traincope.ranks": fault.ranks, "traincope.confidence": fault.confidence}
+def _attributes(fault: Fault) -> dict[str, Value]:
+    attributes: dict[str, Value] = {"traincope.ranks": fault.ranks, "traincope.confidence": fault.confidence}
     if fault.step is not None:
-        said["traincope.step"] = fault.step
+        attributes["traincope.step"] = fault.step
     if fault.evidence:
-        said["traincope.evidence"] = fault.evidence
+        attributes["traincope.evidence"] = fault.evidence
     if fault.lasted_ns is not None:
-        said["traincope.duration"] = fault.lasted_ns / 1e9
+        attributes["traincope.duration"] = fault.lasted_ns / 1e9
     if fault.open_records:
-        said["traincope.open"] = tuple(record.what for record in fault.open_records)
-    return said
+        attributes["traincope.open"] = tuple(record.what for record in fault.open_records)
+    return attributes

@@ -1,7 +1,7 @@
-"""A run as one trace: in it its attempts, in the last of them its ranks, in these sampled steps and what was in them.
+"""A run as one trace: run, attempts, ranks of the last attempt, sampled steps, and their events.
 
-Spans are made of finished records, all at once, and carry their times to the ns. Ids follow from the run, so that what
-is sent twice is the same twice.
+Spans are made from finished events and keep their times to the ns. Ids follow from the run, so sending twice gives the
+same trace.
 """
 
 from collections import Counter
@@ -12,37 +12,37 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from traincope.analysis import Analysis, RankLedger
-from traincope.analysis.goodput import all_attempts
+from traincope.analysis.efficiency.goodput import all_attempts
 from traincope.events import CLEAN, Flag, Kind
 from traincope.store import Attempt
 from traincope.timeline import RankTimeline, Step, Timeline
 from traincope.timeline.timeline import TRAINING_THREAD
-from traincope_exporters.intervals import Interval, collectives, in_thread, intervals
 from traincope_exporters.otlp.identity import SCOPE, Ids, Value, clean, job_resource, rank_resource
 from traincope_exporters.otlp.sampling import sampled_steps
+from traincope_exporters.traces.intervals import Interval, collectives, in_thread, intervals
 
 NS = 1e9
 
 
 def spans(analysis: Analysis) -> Iterator[ReadableSpan]:
-    """Parents before their children."""
+    """All spans, parents before their children."""
     sampled = sampled_steps(analysis)
     yield from outer_spans(analysis.timeline, sampled=len(sampled))
     yield from step_spans(analysis, sampled=sampled)
 
 
 def outer_spans(timeline: Timeline, *, sampled: int | None = None) -> Iterator[ReadableSpan]:
-    """The run, its attempts and ranks; `sampled`: of how many steps there are spans too, where that is known."""
+    """Spans of the run, its attempts and ranks. `sampled`: number of steps with spans, if known."""
     ids, job = Ids(timeline.run.info), job_resource(timeline.run.info)
     attempts = all_attempts(timeline)
     yield _run(timeline, attempts, ids, job, sampled=sampled)
     yield from (_attempt(attempt, ids, job) for attempt in attempts)
     for maker in _makers(timeline, frozenset()):
-        yield maker.whole()
+        yield maker.rank_span()
 
 
 def step_spans(analysis: Analysis, *, sampled: frozenset[int]) -> Iterator[ReadableSpan]:
-    """These steps on all ranks and what was in them, parents before their children; ranks are not among them."""
+    """Spans of these steps on all ranks and of their events, parents before their children. Ranks are left out."""
     ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
     for maker in _makers(analysis.timeline, sampled):
         yield from maker.steps(ledgers.get(maker.rank))
@@ -66,7 +66,7 @@ def _run(
             **({} if sampled is None else {"traincope.steps.sampled": sampled}),
             **{f"traincope.mesh.{axis}": size for axis, size in timeline.run.info.mesh.items()},
         },
-        error=None if all(rank.ending == CLEAN for rank in timeline.ranks) else "not all ranks came to a clean end",
+        error=None if all(rank.ending == CLEAN for rank in timeline.ranks) else "not all ranks ended cleanly",
     )
 
 
@@ -79,7 +79,7 @@ def _attempt(attempt: Attempt, ids: Ids, resource: Resource) -> ReadableSpan:
         start_ns=attempt.began_ns,
         end_ns=attempt.last_ns,
         attributes={"traincope.attempt": attempt.number, "traincope.steps": attempt.num_steps},
-        error=None if attempt.clean else "not all ranks came to a clean end",
+        error=None if attempt.clean else "not all ranks ended cleanly",
     )
 
 
@@ -91,14 +91,14 @@ def _makers(timeline: Timeline, sampled: frozenset[int]) -> "Iterator[_RankSpans
 
 
 class _RankSpans:
-    """Of one rank in the last attempt."""
+    """Spans of one rank in the last attempt."""
 
     def __init__(self, rank: RankTimeline, attempt: int, ids: Ids, resource: Resource, sampled: frozenset[int]) -> None:
         self.rank = rank.rank
         self._rank, self._attempt, self._ids, self._resource = rank, attempt, ids, resource
         self._sampled = {step.number: step for step in rank.steps if step.number in sampled}
 
-    def whole(self) -> ReadableSpan:
+    def rank_span(self) -> ReadableSpan:
         rank = self._rank
         starts = [int(records["start_ns"].min()) for records in rank.threads.values() if len(records)]
         return _span(
@@ -126,53 +126,53 @@ class _RankSpans:
             )
 
     def details(self) -> Iterator[ReadableSpan]:
-        """What is in the sampled steps: each in the innermost that it began in."""
+        """Spans of the events in sampled steps. The parent is the innermost interval in which the event began."""
         for thread in self._rank.threads:
             yield from self._thread(thread)
 
     def _thread(self, thread: str) -> Iterator[ReadableSpan]:
-        """A collective goes on beside what follows it, so nothing is in it."""
-        own = [*intervals(self._rank, in_thread(self._rank, thread))]
+        """Spans of one thread. A collective continues next to later intervals, so it is never a parent."""
+        thread_intervals = [*intervals(self._rank, in_thread(self._rank, thread))]
         if thread == TRAINING_THREAD:
-            own += intervals(self._rank, collectives(self._rank))
+            thread_intervals += intervals(self._rank, collectives(self._rank))
         active: list[tuple[int, SpanContext]] = []
-        seen: Counter[int] = Counter()
-        for one in sorted(own, key=_outer_first):
-            step = None if one.step is None else self._sampled.get(one.step)
+        num_sent: Counter[int] = Counter()
+        for interval in sorted(thread_intervals, key=_outer_first):
+            step = None if interval.step is None else self._sampled.get(interval.step)
             if step is None:
                 continue
-            active = [outer for outer in active if outer[0] > one.start_ns]
-            context = self._ids.detail(self._attempt, self._rank.rank, step.number, thread, seen[step.number])
-            seen[step.number] += 1
-            yield self._detail(one, context, parent=active[-1][1] if active else self._step(step))
-            if one.kind is not Kind.COLLECTIVE:
-                active.append((one.end_ns, context))
+            active = [outer for outer in active if outer[0] > interval.start_ns]
+            context = self._ids.detail(self._attempt, self._rank.rank, step.number, thread, num_sent[step.number])
+            num_sent[step.number] += 1
+            yield self._detail(interval, context, parent=active[-1][1] if active else self._step(step))
+            if interval.kind is not Kind.COLLECTIVE:
+                active.append((interval.end_ns, context))
 
-    def _detail(self, one: Interval, context: SpanContext, *, parent: SpanContext) -> ReadableSpan:
-        raised = bool(one.flags & Flag.RAISED)
-        cut = one.open and self._rank.ending != CLEAN
+    def _detail(self, interval: Interval, context: SpanContext, *, parent: SpanContext) -> ReadableSpan:
+        raised = bool(interval.flags & Flag.RAISED)
+        is_cut_off = interval.open and self._rank.ending != CLEAN
         return _span(
-            one.name,
+            interval.name,
             context=context,
             parent=parent,
             resource=self._resource,
-            start_ns=one.start_ns,
-            end_ns=one.end_ns,
-            attributes=_said(one),
-            error="it raised" if raised else "it was under way when the records end" if cut else None,
+            start_ns=interval.start_ns,
+            end_ns=interval.end_ns,
+            attributes=_interval_attributes(interval),
+            error="it raised an exception" if raised else "it was open when the events end" if is_cut_off else None,
         )
 
     def _step(self, step: Step) -> SpanContext:
         return self._ids.step(self._attempt, self._rank.rank, step.number)
 
 
-def _outer_first(one: Interval) -> tuple[int, int, bool]:
-    """A collective before the wait for it, which it is not in."""
-    return one.start_ns, -one.end_ns, one.kind is not Kind.COLLECTIVE
+def _outer_first(interval: Interval) -> tuple[int, int, bool]:
+    """Sort key: a collective comes before the wait for it, which is not inside the collective."""
+    return interval.start_ns, -interval.end_ns, interval.kind is not Kind.COLLECTIVE
 
 
 def _terms(ledger: RankLedger) -> dict[int, dict[str, Value]]:
-    """Step -> where its time went, in seconds; what took none is left out."""
+    """Step -> seconds of each ledger term. Terms without time are left out."""
     known = {_attribute(term): values for term, values in ledger.terms.items() if values is not None}
     return {
         int(number): {term: int(values[at]) / NS for term, values in known.items() if values[at]}
@@ -181,19 +181,23 @@ def _terms(ledger: RankLedger) -> dict[int, dict[str, Value]]:
 
 
 def _attribute(term: str) -> str:
-    """`exposed_wait[fsdp]` -> `traincope.ledger.exposed_wait.fsdp`."""
+    """Attribute of a ledger term: `exposed_wait[fsdp]` -> `traincope.ledger.exposed_wait.fsdp`."""
     return f"traincope.ledger.{term.replace('[', '.').rstrip(']')}"
 
 
-def _said(one: Interval) -> dict[str, Value]:
-    said: dict[str, Value] = {"traincope.kind": one.kind.name.lower()}
-    if one.step is not None:
-        said["traincope.step"] = one.step
-    if one.axis is not None:
-        said |= {"traincope.axis": one.axis, "traincope.bytes": one.value, "traincope.sequence": one.sequence}
-    if one.kind is Kind.ACTION:
-        said |= {"traincope.stage": one.peer, "traincope.microbatch": one.sequence}
-    return {**said, "traincope.open": True} if one.open else said
+def _interval_attributes(interval: Interval) -> dict[str, Value]:
+    attributes: dict[str, Value] = {"traincope.kind": interval.kind.name.lower()}
+    if interval.step is not None:
+        attributes["traincope.step"] = interval.step
+    if interval.axis is not None:
+        attributes |= {
+            "traincope.axis": interval.axis,
+            "traincope.bytes": interval.value,
+            "traincope.sequence": interval.sequence,
+        }
+    if interval.kind is Kind.ACTION:
+        attributes |= {"traincope.stage": interval.peer, "traincope.microbatch": interval.sequence}
+    return {**attributes, "traincope.open": True} if interval.open else attributes
 
 
 def _span(

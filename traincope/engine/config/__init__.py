@@ -1,16 +1,16 @@
-"""What to train and how it is laid out: frozen values that are checked as they are made.
+"""The configuration of a training: frozen values that are checked when they are created.
 
-Every table of a configuration file is one of these classes, every key one of their fields. A
-value that cannot work raises ConfigError here, before any process is launched.
+Each table of a configuration file is one of these classes, and each key is one of their fields. A value that cannot
+work raises ConfigError here, before any process starts. Nothing here needs torch.
 """
 
+from traincope.engine.config.config import Config
 from traincope.engine.config.data import DataConfig
 from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import AXES, ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.train import OptimizerConfig, TrainConfig
-from traincope.engine.config.whole import Config
 
 __all__ = [
     "AXES",

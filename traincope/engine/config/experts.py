@@ -1,9 +1,9 @@
-"""`[experts]`: what stands in place of every block's one feed-forward."""
+"""The table `[experts]`: a mixture of experts in place of each block's feed-forward."""
 
 import math
 from dataclasses import dataclass
 
-from traincope.engine.checks import not_negative, positive, require
+from traincope.engine.config.checks import require, require_not_negative, require_positive
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import FSDPConfig
 
@@ -13,41 +13,43 @@ NUMBER_BYTES = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsConfig:
-    """`[experts]`: feed-forwards of which a router gives every token a few."""
+    """The experts of a layer, and the router's choice of a few of them for each token."""
 
     number: int = 8
-    """Experts of a layer."""
+    """Experts of each layer."""
     top_k: int = 2
-    """Experts that a token passes."""
+    """Experts that each token passes."""
     ffn: int = 352
     """Inner width of one expert's SwiGLU."""
     shared: bool = False
-    """Whether every token passes a feed-forward of `model.ffn` channels beside its experts."""
+    """Each token also passes a feed-forward of `model.ffn` channels."""
     capacity_factor: float | None = None
-    """Rows an expert has for a sequence, in units of its fair share: what finds no row is dropped, what stays empty
-    is padding, but with cp, where no row is made that stays empty. None: as many as come."""
+    """Rows that an expert has for each sequence, in units of its fair share. A token without a free row is dropped.
+    Empty rows are padding; with cp no row stays empty. None: no limit."""
     balance: float = 0.01
-    """Weight of the auxiliary loss that spreads each sequence's tokens over the experts; 0 switches it off."""
+    """Weight of the auxiliary loss that spreads each sequence's tokens over the experts. 0 switches it off."""
     hot_expert: int | None = None
-    """An expert that every token passes, whatever the router says: load that is uneven on purpose."""
+    """An expert that each token passes regardless of the router: a deliberate imbalance."""
 
     def __post_init__(self) -> None:
         for name in ("number", "top_k", "ffn"):
-            positive(getattr(self, name), key=f"experts.{name}")
+            require_positive(getattr(self, name), key=f"experts.{name}")
         require(
             self.top_k <= self.number,
             f"experts.top_k = {self.top_k} is more than experts.number = {self.number}; use at most that many",
         )
         if self.capacity_factor is not None:
-            positive(self.capacity_factor, key="experts.capacity_factor", otherwise="for no capacity leave it out")
-        not_negative(self.balance, key="experts.balance")
+            require_positive(
+                self.capacity_factor, key="experts.capacity_factor", remedy="leave it out to set no capacity"
+            )
+        require_not_negative(self.balance, key="experts.balance")
         require(
             self.hot_expert is None or 0 <= self.hot_expert < self.number,
-            f"experts.hot_expert = {self.hot_expert} is none of the {self.number} experts, which are counted from 0",
+            f"experts.hot_expert = {self.hot_expert} is not one of the {self.number} experts; count them from 0",
         )
 
     def check(self, parallel: ParallelConfig, fsdp: FSDPConfig, *, hidden: int, precision: str) -> None:
-        """Raise ConfigError if the experts of a model so wide do not lie on these ranks."""
+        """Raise ConfigError if experts of `hidden` channels cannot be divided over these ranks."""
         require(
             self.ffn % parallel.tp == 0,
             f"experts.ffn = {self.ffn} does not split over parallel.tp = {parallel.tp} ranks; use a multiple of "
@@ -64,13 +66,13 @@ class ExpertsConfig:
             self._check_shards(fsdp, ranks=parallel.shards // parallel.ep, hidden=hidden)
 
     def _check_rows(self, name: str, width: int, *, ranks: int, precision: str) -> None:
-        """Torch's grouped product takes rows of whole 16 bytes only."""
+        """Check that rows are multiples of 16 bytes: torch's grouped product accepts only those."""
         numbers = ranks * ROW_BYTES // NUMBER_BYTES[precision]
         over = f" over parallel.tp = {ranks} ranks" if ranks > 1 else ""
         require(
             width % numbers == 0,
-            f"{name} = {width} makes rows{over} that are no multiple of {ROW_BYTES} bytes in {precision}, which "
-            f"torch's product of all experts needs; use a multiple of {numbers}",
+            f"{name} = {width} makes rows{over} whose size is not a multiple of {ROW_BYTES} bytes in {precision}, as "
+            f"torch's grouped product requires; use a multiple of {numbers}",
         )
 
     def _check_shards(self, fsdp: FSDPConfig, *, ranks: int, hidden: int) -> None:
@@ -82,14 +84,14 @@ class ExpertsConfig:
         for setting in ("node_ranks", "quantize_weights", "quantize_gradients"):
             require(
                 not getattr(fsdp, setting),
-                f"fsdp.{setting} is for parameters that all ranks share, not for spread experts; leave it out, or "
-                "parallel.ep",
+                f"fsdp.{setting} works on parameters that all ranks share, not on spread experts; leave it out, or "
+                "leave out parallel.ep",
             )
 
     def capacity(self, tokens: int) -> int | None:
-        """Rows that an expert has for a sequence of so many tokens; None: as many as come.
+        """Rows that an expert has for a sequence of `tokens` tokens; None: no limit.
 
-        Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 2.2, its groups being sequences.
+        Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 2.2; its groups are sequences here.
         """
         if self.capacity_factor is None:
             return None

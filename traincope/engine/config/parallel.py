@@ -1,50 +1,52 @@
-"""`[parallel]`: ranks on axes, and what each axis needs of the others."""
+"""The table `[parallel]`: ranks on the mesh axes, and what each axis requires of the others."""
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
-from traincope.engine.checks import positive, require
-from traincope.plan.orders import SCHEDULES, Shape, find
+from traincope.engine.config.checks import require, require_positive
+from traincope.plan.orders import SCHEDULES, Shape, resolve_schedule
 
 AXES = ("pp", "dp_replicate", "fsdp", "dp", "cp", "tp")
-"""Sizes in `[parallel]` whose product is the world size, outermost first: ranks that talk most are neighbours."""
+"""Axes whose sizes multiply to the world size, outermost first. Ranks that communicate most are neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelConfig:
-    """`[parallel]`: how ranks divide the work; the product of the sizes is the world size."""
+    """Layout of the ranks. The product of the sizes is the world size."""
 
     pp: int = 1
-    """Pipeline stages."""
+    """Ranks of the pipeline."""
     dp_replicate: int = 1
-    """Replicas of the sharded model (HSDP); needs fsdp > 1 or cp > 1."""
+    """Replicas of the sharded model (HSDP). Needs fsdp > 1 or cp > 1."""
     fsdp: int = 1
     """Ranks that share one copy of parameters, gradients and optimizer state (FSDP2)."""
     dp: int = 1
-    """Replicas of the whole model (DDP), or of what tp leaves of it; a pipeline may be beside."""
+    """Replicas of the whole model (DDP), or of its parts with tp or pp."""
     cp: int = 1
-    """Ranks that share each sequence (context parallelism); parameters are sharded over fsdp x cp, with dp whole."""
+    """Ranks that share each sequence (context parallelism). Parameters are sharded over fsdp x cp; with dp they are
+    whole on each rank."""
     cp_method: Literal["ring", "ulysses"] = "ring"
-    """How attention sees the whole sequence: keys and values go round a ring, or heads are exchanged for tokens."""
+    """Attention over split sequences: `ring` passes keys and values round a ring; `ulysses` exchanges heads."""
     tp: int = 1
     """Ranks that share each matrix product (tensor parallelism)."""
     sequence_parallel: bool = True
-    """With tp, norms and the residual stream are cut along the sequence, instead of repeated on every tp rank."""
+    """Split norms and the residual stream along the sequence over tp, instead of repeating them on each tp rank."""
     ep: int = 1
-    """Ranks that share the experts of each layer (expert parallelism), of the fsdp x cp ranks; no factor of its own."""
+    """Ranks that share the experts of each layer (expert parallelism). They are a part of the fsdp x cp ranks, so ep
+    does not multiply the world size."""
     ranks: int | None = None
-    """World size this layout is meant for, checked against the product of the sizes; None: the product."""
+    """World size that this layout is meant for, checked against the product of the sizes. None: the product."""
     schedule: str = "1f1b"
     """Order of a pipeline's actions: gpipe, 1f1b, interleaved, zb-1p, zb-v, dualpipev or naive."""
     virtual: int | None = None
-    """Stages that a rank of the pipeline holds; None: as few as the schedule can have (zb-v has always two)."""
+    """Stages of each pipeline rank. None: the fewest that the schedule allows (zb-v always has two)."""
     microbatches: int = 1
-    """Pieces a pipeline cuts its batch into."""
+    """Number of microbatches of a pipeline's batch."""
 
     def __post_init__(self) -> None:
         for name in (*AXES, "ep", "microbatches"):
-            positive(getattr(self, name), key=f"parallel.{name}")
+            require_positive(getattr(self, name), key=f"parallel.{name}")
         require(
             self.schedule in SCHEDULES,
             f"parallel.schedule = {self.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}",
@@ -52,22 +54,21 @@ class ParallelConfig:
         require(
             self.dp == 1 or (self.fsdp == 1 and self.dp_replicate == 1),
             f"parallel.dp = {self.dp} (DDP) cannot be combined with fsdp = {self.fsdp} and dp_replicate = "
-            f"{self.dp_replicate}; for replicas of a sharded model set dp_replicate and fsdp, and dp = 1",
+            f"{self.dp_replicate}; to replicate a sharded model set dp_replicate and fsdp, and dp = 1",
         )
         require(
             self.dp_replicate == 1 or self.fsdp * self.cp > 1,
-            f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1 or cp > 1; for replicas that are not sharded "
-            "set dp",
+            f"parallel.dp_replicate = {self.dp_replicate} needs fsdp > 1 or cp > 1; to replicate without shards set dp",
         )
         require(
             self.dp == 1 or self.ep == 1,
-            f"parallel.ep = {self.ep} spreads experts over ranks that share parameters, and with dp = {self.dp} (DDP) "
-            "each has all of them; set fsdp or cp instead, and dp = 1",
+            f"parallel.ep = {self.ep} spreads experts over ranks that share parameters, but with dp = {self.dp} (DDP) "
+            "each rank has all parameters; set fsdp or cp instead, and dp = 1",
         )
         require(
             self.shards % self.ep == 0,
-            f"parallel.ep = {self.ep} does not divide fsdp x cp = {self.shards}, the ranks that experts are spread "
-            "over; change one of them",
+            f"parallel.ep = {self.ep} does not divide fsdp x cp = {self.shards}, the ranks that share the experts; "
+            "change one of them",
         )
         require(
             self.pp > 1 or self.microbatches == 1,
@@ -79,7 +80,7 @@ class ParallelConfig:
 
     def _check_schedule(self) -> None:
         if self.virtual is not None:
-            positive(self.virtual, key="parallel.virtual")
+            require_positive(self.virtual, key="parallel.virtual")
             require(
                 self.pp > 1 or self.virtual == 1,
                 f"parallel.virtual = {self.virtual} needs pp > 1; without a pipeline a rank has all layers at once",
@@ -94,24 +95,24 @@ class ParallelConfig:
         )
         require(
             self.dp == 1 or not schedule.splits_backward,
-            f"parallel.schedule = {self.schedule!r} splits backward, which DDP (dp = {self.dp}) does not see; "
+            f"parallel.schedule = {self.schedule!r} splits backward, which DDP (dp = {self.dp}) cannot follow; "
             "set fsdp or dp_replicate instead, or another schedule",
         )
 
     @property
     def order_name(self) -> str:
-        """The schedule's name in `plan.orders`: 1F1B of several stages a rank is the interleaved one."""
-        return find(self.schedule, chunks=self.virtual)[0]
+        """Name of the schedule in `plan.orders`. 1F1B with several stages per rank is interleaved 1F1B."""
+        return resolve_schedule(self.schedule, chunks=self.virtual)[0]
 
     @property
     def pipeline(self) -> Shape:
-        """One rank with one stage where there is no pipeline."""
-        chunks = find(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1
+        """Size of the pipeline. Without a pipeline: one rank with one stage."""
+        chunks = resolve_schedule(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1
         return Shape(ranks=self.pp, microbatches=self.microbatches, chunks=chunks)
 
     @property
     def shards(self) -> int:
-        """Ranks that FSDP cuts parameters over; 1 where it does not."""
+        """Ranks that FSDP divides parameters over; 1 without FSDP."""
         return self.fsdp * self.cp if self.dp == 1 else 1
 
     @property

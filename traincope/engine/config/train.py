@@ -1,45 +1,45 @@
-"""`[train]` and `[optimizer]`: the loop and its steps."""
+"""The tables `[train]` and `[optimizer]`: the loop and its optimizer."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from traincope.engine.checks import not_negative, positive, require
+from traincope.engine.config.checks import require, require_not_negative, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """`[train]`: the loop."""
+    """The training loop."""
 
     steps: int = 30
     """Optimizer steps."""
     batch: int = 32
-    """Sequences of one optimizer step, over all ranks."""
+    """Sequences of each optimizer step, over all ranks."""
     accumulation: int = 1
     """Backward passes whose gradients are summed into one step."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Type of the matrix products; weights and their updates stay fp32."""
+    """Type of the matrix products. Weights and their updates stay fp32."""
     recompute: Literal["none", "pointwise", "selective", "full"] = "none"
-    """What backward computes again instead of keeping it: nothing; all but matrix products and attention; attention's
-    scores, softmax and mixing; whole blocks."""
+    """Activations that backward computes again instead of keeping: none; all but matrix products and attention
+    (pointwise); attention's scores, softmax and mixing (selective); whole blocks (full)."""
     seed: int = 0
-    """Decides the starting weights and the order of the data."""
+    """Seed of the starting weights and of the data order."""
     log_every: int = 1
-    """Steps between two looks at loss and gradient norm (each costs one small reduction)."""
+    """Steps from one reading of loss and gradient norm to the next. Each reading costs one small reduction."""
     evaluate_every: int | None = None
-    """Steps between two evaluations on held-out text; None: never."""
+    """Steps from one evaluation on held-out text to the next. None: never."""
     evaluation_batches: int = 4
-    """Batches of one evaluation."""
+    """Batches of each evaluation."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulation", "log_every", "evaluation_batches"):
-            positive(getattr(self, name), key=f"train.{name}")
+            require_positive(getattr(self, name), key=f"train.{name}")
         if self.evaluate_every is not None:
-            positive(self.evaluate_every, key="train.evaluate_every")
+            require_positive(self.evaluate_every, key="train.evaluate_every")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """`[optimizer]`: AdamW."""
+    """AdamW and its learning rate."""
 
     lr: float = 1e-3
     """Learning rate after the warm-up."""
@@ -48,18 +48,18 @@ class OptimizerConfig:
     beta2: float = 0.95
     """Decay of the squared gradient's running mean."""
     weight_decay: float = 0.1
-    """Decoupled weight decay of matrices; norms have none."""
+    """Decoupled weight decay of matrices. Norms do not decay."""
     clip_norm: float | None = None
-    """Largest gradient norm, over all parameters of all ranks; None: no clipping."""
+    """Largest gradient norm, over all parameters of all ranks. None: no clipping."""
     warmup: int = 0
-    """Steps in which the learning rate rises to `lr` in equal parts."""
+    """Steps over which the learning rate rises linearly to `lr`."""
 
     def __post_init__(self) -> None:
-        positive(self.lr, key="optimizer.lr")
+        require_positive(self.lr, key="optimizer.lr")
         for name in ("beta1", "beta2"):
             value = getattr(self, name)
-            require(0.0 <= value < 1.0, f"optimizer.{name} = {value} must be at least 0 and below 1")
-        not_negative(self.weight_decay, key="optimizer.weight_decay")
+            require(0.0 <= value < 1.0, f"optimizer.{name} is {value}; it must be at least 0 and below 1")
+        require_not_negative(self.weight_decay, key="optimizer.weight_decay")
         if self.clip_norm is not None:
-            positive(self.clip_norm, key="optimizer.clip_norm", otherwise="for no clipping leave it out")
-        not_negative(self.warmup, key="optimizer.warmup")
+            require_positive(self.clip_norm, key="optimizer.clip_norm", remedy="leave it out to switch clipping off")
+        require_not_negative(self.warmup, key="optimizer.warmup")

@@ -1,17 +1,17 @@
-"""DualPipeV: DualPipe (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1) cut in half, a V of two stages a rank.
+"""DualPipeV: one half of DualPipe (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1), two stages per rank in a V.
 
-Its steps are those of github.com/deepseek-ai/DualPipe, dualpipev.py. Where that overlaps a forward
-with a backward to hide expert parallelism's all-to-all, here they stand one behind the other.
+Its steps are those of github.com/deepseek-ai/DualPipe, dualpipev.py. That code overlaps a forward with a backward to
+hide expert parallelism's all-to-all; here one follows the other.
 """
 
 from collections import deque
 
-from traincope.plan.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order
 from traincope.plan.orders.shape import Shape, vee
+from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order
 
 
 def dualpipev(rank: int, shape: Shape) -> Order:
-    """Eight steps; M must be at least 2 P."""
+    """Order of a rank in eight steps. M must be at least 2 P."""
     order = _Order(vee(rank, shape))
     later = shape.ranks - rank - 1
     order.repeat(2 * later, "F0")
@@ -21,7 +21,7 @@ def dualpipev(rank: int, shape: Shape) -> Order:
     order.repeat(later, "B1 F1 B0")
     whole, split = divmod(rank + 1, 2)
     order.repeat(whole, "B1 B0")
-    # In the middle of the cool-down the weights' gradients begin to be put off.
+    # In the middle of the cool-down, weight gradients begin to be postponed.
     order.repeat(split, "B1 I0")
     order.repeat(rank + 1 - whole - split, "I1 I0")
     order.repeat(later, "W I0")
@@ -30,7 +30,7 @@ def dualpipev(rank: int, shape: Shape) -> Order:
 
 
 class _Order:
-    """Numbers microbatches as actions are added, and remembers which weight gradients are due."""
+    """Builds an order: it numbers microbatches as actions are added, and queues weight gradients."""
 
     def __init__(self, stages: tuple[int, ...]) -> None:
         self.actions: list[Action] = []
@@ -39,7 +39,10 @@ class _Order:
         self._due: deque[Action] = deque()
 
     def repeat(self, times: int, steps: str) -> None:
-        """Each step is a kind and the rank's first or second stage; W is the oldest that is due, if any."""
+        """Append steps `times` times.
+
+        Each step is a kind and the rank's first or second stage. W is the oldest queued weight gradient, if any.
+        """
         for step in steps.split() * times:
             if step == BACKWARD_WEIGHT:
                 self.actions += [self._due.popleft()] if self._due else []

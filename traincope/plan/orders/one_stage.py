@@ -1,7 +1,7 @@
-"""Schedules of ranks that have one stage each and run every backward whole."""
+"""Schedules with one stage per rank and whole backwards."""
 
-from traincope.plan.actions import BACKWARD, FORWARD, Action, Order
 from traincope.plan.orders.shape import Shape
+from traincope.plan.pipeline.actions import BACKWARD, FORWARD, Action, Order
 
 
 def naive(rank: int, shape: Shape) -> Order:
@@ -15,10 +15,10 @@ def gpipe(rank: int, shape: Shape) -> Order:
 
 
 def one_forward_one_backward(rank: int, shape: Shape) -> Order:
-    """Forwards until the first gradient can arrive, then one of each in turn.
+    """Forwards until the first gradient can arrive, then one forward and one backward in turn.
 
-    The schedule of PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503, section 2.2): a rank
-    holds the activations of at most P - rank microbatches.
+    PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503, section 2.2). A rank holds the activations of at most P -
+    rank microbatches.
     """
     ahead = min(shape.ranks - 1 - rank, shape.microbatches)
     order = [Action(FORWARD, rank, m) for m in range(ahead)]

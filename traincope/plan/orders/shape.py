@@ -1,16 +1,16 @@
-"""The size of a pipeline, and where its stages lie."""
+"""Size of a pipeline, and the place of its stages."""
 
 from dataclasses import dataclass
 
 from traincope.errors import UsageError
 
-MOST_RANKS = 4096
-MOST_FORWARDS = 1 << 18
+MAX_RANKS = 4096
+MAX_FORWARDS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """P ranks, M microbatches, V stages a rank; raises UsageError for sizes below 1, and for those of no pipeline."""
+    """P ranks, M microbatches, V stages per rank. Raises UsageError for sizes below 1 or too large."""
 
     ranks: int
     microbatches: int
@@ -20,13 +20,13 @@ class Shape:
     def __post_init__(self) -> None:
         for name, value in (("ranks", self.ranks), ("microbatches", self.microbatches), ("chunks", self.chunks)):
             if value < 1:
-                raise UsageError(f"{name} = {value} must be at least 1")
-        if self.ranks > MOST_RANKS:
-            raise UsageError(f"ranks = {self.ranks} of one pipeline must be at most {MOST_RANKS}")
-        if self.ranks * self.microbatches * self.chunks > MOST_FORWARDS:
+                raise UsageError(f"{name} is {value}; it must be at least 1")
+        if self.ranks > MAX_RANKS:
+            raise UsageError(f"ranks is {self.ranks}; one pipeline must have at most {MAX_RANKS}")
+        if self.ranks * self.microbatches * self.chunks > MAX_FORWARDS:
             raise UsageError(
-                f"{self.ranks} ranks x {self.microbatches} microbatches x {self.chunks} stages a rank must be at most "
-                f"{MOST_FORWARDS}, for an order lists each"
+                f"{self.ranks} ranks x {self.microbatches} microbatches x {self.chunks} stages per rank are too many "
+                f"forwards; their number must be at most {MAX_FORWARDS}, because an order lists each of them"
             )
 
     @property
@@ -40,5 +40,5 @@ def loop(rank: int, shape: Shape) -> tuple[int, ...]:
 
 
 def vee(rank: int, shape: Shape) -> tuple[int, ...]:
-    """Stages go down the ranks and up again: rank r has r and 2 P - 1 - r, so rank 0 begins and ends."""
+    """Stages go down the ranks and up again: rank r has r and 2 P - 1 - r. Rank 0 has the first and the last stage."""
     return rank, shape.stages - 1 - rank

@@ -1,18 +1,18 @@
-"""Zero-bubble schedules: the weights' gradient W waits for nobody, so it fills what would be idle.
+"""Zero-bubble schedules: no other rank waits for a weight gradient W, so W fills idle time.
 
 Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv:2401.10241: its orders for equal F, I and W.
 """
 
 from collections.abc import Iterator
 
-from traincope.plan.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order
 from traincope.plan.orders.shape import Shape, vee
+from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order
 
 
 def zb_1p(rank: int, shape: Shape) -> Order:
-    """1F1B whose rank r is r weight gradients behind: the memory of 1F1B's first rank on every rank.
+    """1F1B with rank r postponing r weight gradients. Each rank holds as much as 1F1B's first rank.
 
-    The paper's hand-made ZB-H1 (section 2.2), which its search for ZB-1P also finds for equal times.
+    This is the paper's hand-made ZB-H1 (section 2.2), which its search for ZB-1P also finds for equal times.
     """
     microbatches = shape.microbatches
     ahead = min(shape.ranks - 1 - rank, microbatches)
@@ -23,15 +23,15 @@ def zb_1p(rank: int, shape: Shape) -> Order:
         order.append(Action(BACKWARD_INPUT, rank, m))
         if m >= rank:
             order.append(Action(BACKWARD_WEIGHT, rank, m - rank))
-    behind = range(max(microbatches - rank, 0), microbatches)
-    return (*order, *(Action(BACKWARD_WEIGHT, rank, m) for m in behind))
+    postponed = range(max(microbatches - rank, 0), microbatches)
+    return (*order, *(Action(BACKWARD_WEIGHT, rank, m) for m in postponed))
 
 
 def zb_v(rank: int, shape: Shape) -> Order:
-    """Two stages a rank in a V: the memory of 1F1B, and no idle time after a rank's first action.
+    """Two stages per rank in a V: the memory of 1F1B, and no idle time after a rank's first action.
 
-    arXiv:2401.10241, section 6. Written for M >= 2 P - 1; the order of fewer microbatches is that one
-    without the others.
+    arXiv:2401.10241, section 6. Written for M >= 2 P - 1. The order for fewer microbatches is that order without the
+    others.
     """
     order = _kinds(rank, ranks=shape.ranks, microbatches=max(shape.microbatches, 2 * shape.ranks - 1))
     return tuple(
@@ -59,7 +59,7 @@ def _kinds(rank: int, *, ranks: int, microbatches: int) -> list[Step]:
 
 
 def _numbered(order: list[Step], *, stages: tuple[int, ...]) -> Iterator[Action]:
-    """Each kind of each stage takes the microbatches in turn."""
+    """Number the microbatches: each kind of each stage takes them in turn."""
     done: dict[Step, int] = {}
     for step in order:
         kind, chunk = step

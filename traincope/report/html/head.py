@@ -1,10 +1,10 @@
-"""The top of the page: which run this is, and the few numbers one asks for first."""
+"""The top of the page: the run, its size and its headline numbers."""
 
 from collections.abc import Iterator
 
 from traincope.report.html.markup import Html, tag
 from traincope.report.html.source import Source
-from traincope.report.text import facts
+from traincope.report.text.text import facts
 
 
 def head(source: Source) -> Html:
@@ -17,15 +17,15 @@ def head(source: Source) -> Html:
 
 
 def _numbers(source: Source) -> Iterator[Html]:
-    """Those that are known."""
+    """The known headline numbers."""
     shown = (
         ("MFU", source.number("utilization", "mfu", form="share")),
         ("HFU", source.number("utilization", "hfu", form="share")),
-        ("tokens a second", source.number("utilization", "tokens_per_second", form="count")),
-        ("median step", source.number("run", "step_ns", form="duration")),
+        ("tokens per second", source.number("utilization", "tokens_per_second", form="count")),
+        ("step time, median", source.number("run", "step_ns", form="duration")),
         ("pipeline bubble", source.number("bubble", "fraction_ratio", form="share")),
         ("goodput", source.number("goodput", "productive_ratio", form="share")),
-        ("recorder's own cost", source.number("recorder", "overhead_ratio", form="share")),
+        ("recorder overhead", source.number("recorder", "overhead_ratio", form="share")),
     )
     for name, value in shown:
         if value.startswith("<data"):

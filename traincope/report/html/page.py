@@ -7,8 +7,8 @@ from hashlib import sha256
 from importlib.resources import files
 
 from traincope.analysis import Analysis
-from traincope.figures.written import script
-from traincope.report.document import to_document, to_json
+from traincope.figures.drawing.serialization import script
+from traincope.report.document.document import to_document, to_json
 from traincope.report.html.head import head
 from traincope.report.html.markup import Html, block, tag
 from traincope.report.html.plots import templates
@@ -16,19 +16,19 @@ from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
 from traincope.report.html.source import Source
 
-NO_SCRIPT = "Without scripts no figure is drawn; every number is in the tables."
+NO_SCRIPT = "Figures need JavaScript. The tables hold every number."
 
 
 def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> str:
-    """The report as one HTML file that asks the network for nothing.
+    """The report as one HTML file that works offline.
 
-    It holds the whole document of `to_document` as JSON (`<script id="document">`), and every number on the page is
-    one of it. `price_per_gpu_hour` as there. Raises MissingDependencyError where plotly is not installed.
+    It holds the whole document of `to_document` as JSON (`<script id="document">`), the source of every number on the
+    page. `price_per_gpu_hour` is passed to `to_document`. Raises MissingDependencyError where plotly is not installed.
     """
     document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour)
     source = Source(analysis=analysis, document=document)
     sections = [section(source) for section in ALL]
-    plotly, own = script(), _asset("page.js")
+    plotly, page_script = script(), _asset("page.js")
     body = tag(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
@@ -37,9 +37,9 @@ def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> s
         block(to_json(document), kind="application/json", name="document"),
         templates(),
         block(_packed(plotly), kind="application/octet-stream", name="plotly"),
-        tag("script", Html(own)),
+        tag("script", Html(page_script)),
     )
-    page = tag("html", _head(document["run"]["id"], scripts=(plotly, own)), body, lang="en")
+    page = tag("html", _head(document["run"]["id"], scripts=(plotly, page_script)), body, lang="en")
     return f"<!doctype html>\n{page}\n"
 
 
@@ -56,7 +56,7 @@ def _head(title: str, *, scripts: tuple[str, ...]) -> Html:
 
 
 def _policy(scripts: tuple[str, ...]) -> str:
-    """Nothing is loaded from anywhere; these scripts run, letter by letter, and no other. Plotly writes styles."""
+    """The content policy: no network access, only these scripts by hash, and inline styles for plotly."""
     hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     rules = ("default-src 'none'", f"script-src {hashes}", "style-src 'unsafe-inline'", "img-src data: blob:")
     return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
@@ -64,16 +64,16 @@ def _policy(scripts: tuple[str, ...]) -> str:
 
 def _navigation(sections: list[Section]) -> Html:
     links = [
-        tag("li", tag("a", one.title, href=f"#{one.name}", class_=None if one.missing is None else "empty"))
-        for one in sections
+        tag("li", tag("a", part.title, href=f"#{part.name}", class_=None if part.missing is None else "empty"))
+        for part in sections
     ]
-    toggle = tag("button", "Light or dark", id="theme", type="button", hidden=True)
+    toggle = tag("button", "light / dark", id="theme", type="button", hidden=True)
     return tag("nav", tag("p", "traincope", class_="brand"), tag("ul", *links), toggle, aria_label="Sections")
 
 
 @cache
 def _packed(script: str) -> str:
-    """Letters that a page can hold; the same script gives the same letters."""
+    """The compressed script as base64, the same for the same script."""
     return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
 
 

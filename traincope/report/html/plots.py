@@ -1,28 +1,28 @@
-"""Figures as data that the page's script draws."""
+"""Figures as JSON data that the page's script draws."""
 
 from collections.abc import Mapping
 
-from traincope.figures.written import Figure, figure_json, templates_json
+from traincope.figures.drawing.serialization import Figure, figure_json, templates_json
 from traincope.report.html.markup import Html, block, tag
 
 JSON = "application/json"
 
 
 def plot(figure: Figure, *, name: str, caption: str) -> Html:
-    """A place for `figure`, its data beside it; `caption` says what is to be seen, also to whom cannot see it."""
+    """A place for `figure` and its data; `caption` describes it, also for screen readers."""
     return choice({caption: figure}, name=name, caption=caption)
 
 
 def choice(figures: Mapping[str, Figure], *, name: str, caption: str) -> Html:
-    """One place for several figures, of which a reader picks one; the first is drawn, and printed."""
-    options = [tag("option", of, value=f"{name}-{at}-figure") for at, of in enumerate(figures)]
+    """One place for several figures with a drop-down; the first is drawn by default and printed."""
+    options = [tag("option", title, value=f"{name}-{at}-figure") for at, title in enumerate(figures)]
     first = next(iter(figures.values()))
     return tag(
         "figure",
         tag(
             "figcaption",
             caption,
-            tag("select", *options, data_place=name, aria_label=f"{caption}: of what", hidden=len(options) < 2),
+            tag("select", *options, data_place=name, aria_label=f"{caption}: scope", hidden=len(options) < 2),
         ),
         tag(
             "div",
@@ -33,10 +33,10 @@ def choice(figures: Mapping[str, Figure], *, name: str, caption: str) -> Html:
             aria_label=caption,
             data_figure=f"{name}-0-figure",
         ),
-        *(block(figure_json(one), kind=JSON, name=f"{name}-{at}-figure") for at, one in enumerate(figures.values())),
+        *(block(figure_json(each), kind=JSON, name=f"{name}-{at}-figure") for at, each in enumerate(figures.values())),
     )
 
 
 def templates() -> Html:
-    """Light and dark, for the page's script."""
+    """The light and dark templates, for the page's script."""
     return block(templates_json(), kind=JSON, name="templates")

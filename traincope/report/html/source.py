@@ -1,11 +1,11 @@
-"""What the sections are made of: results for their figures, and the document for every number."""
+"""The input of the sections: analysis results for figures, and the document for every number."""
 
 from dataclasses import dataclass
 
 from traincope.analysis import Analysis
-from traincope.report.forms import FORMS, Form
 from traincope.report.html.markup import Html, tag
 from traincope.report.schema import Document
+from traincope.report.text.layout.forms import FORMS, Form
 from traincope.units import MISSING
 
 Path = tuple[str | int, ...]
@@ -14,21 +14,21 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One run."""
+    """The analysis and the document of a run."""
 
     analysis: Analysis
     document: Document
 
     def number(self, *path: str | int, form: Form, per: Path | None = None) -> Html:
-        """The number at `path` of the document, over the one at `per` where that is given, as text.
+        """The number at `path` of the document, divided by the number at `per` if given, as text.
 
-        It carries where it is from (`data-at`, `data-per`), how it is written (`data-as`) and its exact value, so
-        that whoever reads the page can hold it against `report --format json`. Missing reads "-".
+        It carries its place (`data-at`, `data-per`), form (`data-as`) and exact value, so a reader can compare it
+        with `report --format json`. A missing number reads "-".
         """
         return self.total([path], form=form, per=per)
 
     def total(self, paths: list[Path], *, form: Form, per: Path | None = None) -> Html:
-        """As `number`, of the sum of several; missing only where all of them are."""
+        """The sum of several numbers, as in `number`; missing only where all of them are."""
         known = [value for path in paths if (value := self._at(path)) is not None]
         over = None if per is None else self._at(per)
         if not known or (per is not None and not over):
@@ -44,15 +44,15 @@ class Source:
         )
 
     def _at(self, path: Path) -> float | None:
-        found: object = self.document
+        value: object = self.document
         for key in path:
-            if found is None:
+            if value is None:
                 return None
-            found = found[key]  # type: ignore[index]
-        return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+            value = value[key]  # type: ignore[index]
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _pointer(path: Path) -> str:
-    """RFC 6901; spaces, which part pointers here, as in a URL."""
+    """JSON pointer (RFC 6901) with spaces encoded as in a URL, because spaces separate pointers here."""
     keys = (str(key).replace("~", "~0").replace("/", "~1").replace("%", "%25").replace(" ", "%20") for key in path)
     return "".join(f"/{key}" for key in keys)

@@ -1,6 +1,10 @@
-"""The one object that `report --format json` prints, as types: `document` has its keys."""
+"""Types of the JSON that `report`, `report --what-if` and `diff` print with `--format json`.
 
-from traincope.report.schema.diff import ComparedRun, Diff, Difference, Moved
+`document` has the keys of the whole report, `convert` fills these types from results. No values are computed here.
+"""
+
+from traincope.report.schema.convert import convert
+from traincope.report.schema.diff import ComparedRun, Diff, Difference, TermChange
 from traincope.report.schema.document import SCHEMA_VERSION, Document
 from traincope.report.schema.job import (
     Attempt,
@@ -17,6 +21,7 @@ from traincope.report.schema.job import (
 from traincope.report.schema.path import CriticalPath, Prediction, RankPath, Segment
 from traincope.report.schema.steps import (
     ActionTime,
+    AmbiguousWait,
     Bubble,
     Contention,
     Cost,
@@ -25,6 +30,7 @@ from traincope.report.schema.steps import (
     Experts,
     Ledger,
     Loss,
+    MessageImbalance,
     Operation,
     RankLedger,
     RankWait,
@@ -33,8 +39,6 @@ from traincope.report.schema.steps import (
     Stragglers,
     Terms,
     TimetableRow,
-    Uneven,
-    Unsplit,
     Utilization,
 )
 from traincope.report.schema.traces import GpuEvents, GpuPartition, Kernel, KernelClass, Kernels
@@ -42,6 +46,7 @@ from traincope.report.schema.traces import GpuEvents, GpuPartition, Kernel, Kern
 __all__ = [
     "SCHEMA_VERSION",
     "ActionTime",
+    "AmbiguousWait",
     "Attempt",
     "Bubble",
     "ComparedRun",
@@ -65,7 +70,7 @@ __all__ = [
     "Ledger",
     "Loss",
     "MemoryUse",
-    "Moved",
+    "MessageImbalance",
     "OpenRecord",
     "Operation",
     "Prediction",
@@ -80,9 +85,9 @@ __all__ = [
     "Stage",
     "Straggler",
     "Stragglers",
+    "TermChange",
     "Terms",
     "TimetableRow",
-    "Uneven",
-    "Unsplit",
     "Utilization",
+    "convert",
 ]

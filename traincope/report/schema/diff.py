@@ -1,4 +1,4 @@
-"""The one object that `diff --format json` prints."""
+"""Types of the object that `diff --format json` prints."""
 
 from typing import TypedDict
 
@@ -9,25 +9,25 @@ class ComparedRun(TypedDict):
     id: str
     ranks: int
     steps: int
-    """Those that were compared."""
+    """Number of compared steps."""
     blocks: int
-    """Of steps that are compared as one; of less than 5 nothing is said."""
+    """Number of blocks of steps, each compared as one sample. With fewer than 5 the judgement is "too few steps"."""
 
 
-class Moved(TypedDict):
+class TermChange(TypedDict):
     term: str
     before: float
     after: float
     change: float
     change_ratio: float | None
-    """Of the first run's step."""
+    """Change as a share of the first run's step."""
     p: float | None
-    """Of so large a change by chance, all terms considered; null: too few steps."""
+    """Probability of so large a change by chance, corrected for all terms; null: too few steps."""
     evident: bool
     path_change: float | None
-    """Of its time on the critical path, where a rank that others wait for shows whole."""
+    """Change of the term's time on the critical path, which shows the full cost of a rank that others wait for."""
     rank: int | None
-    """In which it changed most."""
+    """Rank with the largest change."""
     rank_change: float | None
 
 
@@ -37,32 +37,32 @@ class Difference(TypedDict):
     name: str
     before: str | None
     after: str | None
-    """null: that run has none."""
+    """Values in the two runs; null: the run has no such value."""
 
 
 class Diff(TypedDict):
     judgement: str
     """slower, faster, small, no evidence, too few steps, or other work."""
     basis: str
-    """What numbers are of: step (ns), rank-time per token (ns), or share of a step."""
+    """Quantity of all numbers: step (ns), rank-time per token (ns), or share of a step."""
     reason: str | None
-    """Why it is not the step."""
+    """Reason for a basis other than the step."""
     before: ComparedRun
     after: ComparedRun
-    step: Moved
+    step: TermChange
     interval: list[float] | None
-    """95 % of the step's change, [least, most]."""
-    terms: list[Moved]
-    """In ledger order; means over the ranks. Of each its own odd steps are pulled in, so that they may not sum to the
-    step's."""
+    """95 % interval of the step's change, [lower, upper]."""
+    terms: list[TermChange]
+    """Changes in ledger order; means over the ranks. Outlier steps are limited for each term separately, so the
+    terms may not sum to the step."""
     movers: list[str]
-    """Those for whose change there is evidence, the largest first."""
+    """Terms with evidence of a change, the largest first."""
     unseen: list[str]
     level: float
-    """A change is evident with p up to this."""
-    least_ratio: float
-    """Share of a step from which a change is called slower or faster."""
+    """Largest p at which a change is evident."""
+    threshold_ratio: float
+    """Smallest share of a step that is called slower or faster."""
     block_steps: int
     settings: list[Difference]
     new_findings: list[Finding]
-    """Of the second run's verdict, what the first one's does not say of the same ranks."""
+    """Findings of the second run that the first run does not have on the same ranks."""

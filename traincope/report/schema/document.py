@@ -1,8 +1,8 @@
-"""The one object that `report --format json` prints, as types; the text report shows the same object.
+"""Type of the object that `report --format json` prints. The text report shows the same object.
 
-Top-level keys are fixed and always present; null means that there is no evidence, never 0. Times
-are integer nanoseconds (`_ns`), ratios are floats where 1 is the whole (`_ratio`), sums are over
-the ranks and the counted steps, i.e. without `run.excluded_steps`.
+All top-level keys are always present. null means no evidence, never 0. Times are integer nanoseconds (`_ns`), ratios
+are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the counted steps, i.e. without
+`run.excluded_steps`.
 """
 
 from typing import TypedDict
@@ -12,7 +12,7 @@ from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Document(TypedDict):
@@ -27,11 +27,11 @@ class Document(TypedDict):
     faults: list[Fault]
     goodput: Goodput | None
     memory: list[MemoryUse] | None
-    """One entry a rank and measure."""
+    """One entry per rank and measure."""
     kernels: Kernels | None
     critical_path: CriticalPath | None
     data_order: None
     gpu_partition: list[GpuPartition] | None
-    """One entry a rank and GPU of its kernel traces."""
+    """One entry per rank and GPU of its kernel traces."""
     clock: list[RankClock]
     recorder: Recorder

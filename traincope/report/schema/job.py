@@ -1,23 +1,25 @@
-"""What is said of the run as a whole: its end, what went wrong, what was recorded."""
+"""Types of the run as a whole: findings, faults, goodput, memory, clocks, recorder."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
+
+from traincope.report.schema.convert import result
 
 
 class Run(TypedDict):
     id: str
     imported: bool
-    """Made of kernel traces alone."""
+    """True if the run was made from kernel traces only."""
     world_size: int
-    mesh_axes: dict[str, int]
+    mesh_axes: Annotated[dict[str, int], result.mesh]
     attempts: int
     steps: int
-    """Complete steps that were counted."""
+    """Number of counted steps."""
     excluded_steps: list[int]
     guessed_steps: int
-    """Those whose borders were found from what the training did, not told by `run.step()`."""
+    """Number of steps whose boundaries were inferred from the training, without `run.step()`."""
     step_ns: int | None
     """Median wall time of a step without evaluation, over ranks and steps."""
-    start: int
+    start: Annotated[int, result.started_wall_ns]
     """Wall clock, ns since the epoch."""
     end: int | None
     versions: dict[str, str]
@@ -28,18 +30,18 @@ class Finding(TypedDict):
     kind: str
     """One of `traincope.analysis.FindingKind`."""
     ranks: list[int]
-    """Empty: all of them."""
+    """Empty: all."""
     steps: list[int]
-    """Empty: all of them."""
+    """Empty: all."""
     confidence: str
     evidence: str
     advice: str
     estimated_gain_ratio: float | None
     """Share of step time that the advice would save."""
     estimated_gain_rank_hours: float | None
-    """The same of all ranks and counted steps."""
+    """The same gain in rank-hours of all ranks and counted steps."""
     estimated_gain_money: float | None
-    """In the price's currency; null without a price."""
+    """The same gain in the price's currency; null without a price."""
 
 
 class OpenRecord(TypedDict):
@@ -47,16 +49,16 @@ class OpenRecord(TypedDict):
     axis: str | None
     step: int | None
     duration_ns: int
-    """From its start to the last instant seen of its rank."""
+    """From its start to its rank's last event."""
 
 
 class Fault(TypedDict):
     kind: str
     """One of `traincope.analysis.FaultKind`."""
-    mark: bool
-    """No fault, but what faults are read beside: a checkpoint, an evaluation, an event."""
+    mark: Annotated[bool, result.is_mark]
+    """True for a mark, which gives context to faults: a checkpoint, an evaluation, an event."""
     at_ns: int
-    """Wall clock, ns since the epoch. Of an end whose instant nobody wrote down, the earliest it can have been."""
+    """Wall clock, ns since the epoch. For an end without a recorded time, the earliest possible time."""
     ranks: list[int]
     """Empty: the job as a whole."""
     step: int | None
@@ -65,39 +67,39 @@ class Fault(TypedDict):
     confidence: str
     lasted_ns: int | None
     follows: bool
-    """An end that came after another rank's, and perhaps only because of it."""
+    """True for an end after another rank's end, possibly caused by it."""
     open_records: list[OpenRecord]
-    """What a rank was in when its records end, outermost first."""
+    """Open events at the end of the rank's records, outermost first."""
 
 
 class Attempt(TypedDict):
-    attempt: int
-    began: int
-    """Wall clock, ns since the epoch, as the next two."""
-    first_step: int | None
-    last: int
-    steps: int
+    attempt: Annotated[int, result.number]
+    began: Annotated[int, result.began_ns]
+    """Wall clock, ns since the epoch, like the next two."""
+    first_step: Annotated[int | None, result.first_step_ns]
+    last: Annotated[int, result.last_ns]
+    steps: Annotated[int, result.num_steps]
     clean: bool
 
 
 class Goodput(TypedDict):
     attempts: list[Attempt]
     elapsed_ns: int
-    """Of the job: the sum of productive, lost, startup, restart, checkpoint_stall, evaluation and other."""
+    """Elapsed time of the job: productive + lost + startup + restart + checkpoint_stall + evaluation + other."""
     steps_done: int
     steps_ns: int
-    """What they took: productive and lost."""
+    """Time of these steps: productive + lost."""
     steps_lost: int | None
-    """Made after the last checkpoint before a restart; null: not known where it went on."""
+    """Steps after the last checkpoint before a restart; null: the step at which it continued is unknown."""
     lost_ns: int | None
     reason: str | None
-    """Why steps_lost is null."""
+    """Reason for a null in steps_lost."""
     startup_ns: int
     restart_ns: int
     checkpoint_stall_ns: int
     evaluation_ns: int
     other_ns: int
-    """Between steps, and in those that were not completed."""
+    """Time between steps and in incomplete steps."""
     productive_ns: int | None
     productive_ratio: float | None
 
@@ -108,7 +110,7 @@ class MemoryUse(TypedDict):
     last_bytes: int
     peak_bytes: int
     phases: dict[str, int]
-    """Phase -> median bytes when it ended."""
+    """Phase -> median bytes at its end."""
     growth_bytes_per_step: float | None
     leak: bool
 
@@ -116,11 +118,11 @@ class MemoryUse(TypedDict):
 class RankClock(TypedDict):
     rank: int
     offset_ns: int
-    """Time in this document = the rank's monotonic clock + this, when its host's records begin."""
+    """Time in this document minus the rank's monotonic clock, at the start of its host's records."""
     bound_ns: int | None
-    """Largest error of the rank's times, all through the run, against the first rank's; null: nothing bounds it."""
+    """Largest error of the rank's times against the first rank's, during the whole run; null: no bound is known."""
     drift_ppm: float | None
-    """By how much time in this document runs faster than the rank's clock."""
+    """Excess rate of time in this document over the rank's clock."""
     source: str
     """One of `traincope.timeline.ClockSource`."""
 
@@ -128,7 +130,7 @@ class RankClock(TypedDict):
 class Probe(TypedDict):
     name: str
     state: str
-    """`on`, or why it is not."""
+    """`on`, or the reason why it is off or absent."""
     ranks: list[int]
 
 
@@ -136,17 +138,17 @@ class Recorder(TypedDict):
     events: int
     dropped: int
     lost: dict[str, int | None]
-    """What else was lost, by the recorders' own counters (`traincope.report.lost`); null: no rank told it."""
+    """Other losses by the recorders' counters (`report.document.recording_losses`); null: not reported by any rank."""
     dropped_steps: list[list[int]]
-    """[first, last] of steps that some rank lost between others that it has; they are left out of every sum."""
+    """Ranges [first, last] of steps in which a rank dropped events; they enter no sum."""
     unwatched_steps: list[list[int]]
-    """[first, last] of steps in which some rank recorded no collectives, for its level was lowered; likewise."""
+    """Ranges [first, last] of steps in which a rank at level 0 recorded no collectives; they enter no sum."""
     overhead_seconds: float | None
-    """What the recorder itself spent in the complete steps, of all ranks together; null: not measured."""
+    """The recorder's own time in the complete steps, summed over ranks; null: not measured."""
     overhead_seconds_per_step: float | None
-    """Mean of one rank's step."""
+    """Mean per rank and step."""
     overhead_ratio: float | None
     """Share of the steps' wall time."""
     probes: list[Probe]
     problems: list[str]
-    """What could not be read, one sentence each."""
+    """One sentence for each thing that could not be read."""

@@ -1,6 +1,8 @@
-"""What a step's end waits for, and what a change would make of it."""
+"""Types of the critical path and of predictions from it."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
+
+from traincope.report.schema.convert import result
 
 
 class Segment(TypedDict):
@@ -8,8 +10,8 @@ class Segment(TypedDict):
     term: str
     """A ledger term."""
     start_ns: int
-    """From the begin of the step."""
-    duration_ns: int
+    """Time since the start of the step."""
+    duration_ns: Annotated[int, result.length_ns]
 
 
 class RankPath(TypedDict):
@@ -21,40 +23,40 @@ class RankPath(TypedDict):
 
 class CriticalPath(TypedDict):
     steps: int
-    """Counted steps that all ranks completed; of more than 1,000 evenly spread ones."""
+    """Number of counted steps that all ranks completed; above 1,000 a sample of evenly spaced steps."""
     wall_ns: int
-    """Of these, each from when the last rank began it to when the last rank ended it, without evaluation."""
+    """Sum over these steps of the time from the last rank's start to the last rank's end, without evaluation."""
     terms: dict[str, int]
-    """Ledger term -> ns, the largest first; their sum is wall_ns. Waiting is in here as what was waited for."""
+    """Ledger term -> ns, the largest first; their sum is wall_ns. A wait appears as the work that it waited for."""
     ranks: list[RankPath]
-    """Those that the path is on, the longest first; their sum is wall_ns."""
+    """Ranks on the path, the longest first; their sum is wall_ns."""
     untold_ns: int
-    """Part of the transfers of which nobody knows whether they were waiting for a rank."""
+    """Part of the transfers that may be waits for a rank; the records cannot separate them."""
     clock_error_ns: int | None
-    """How far the ranks' times may be from each other's, where the path changes rank; null: nothing says so."""
+    """Largest clock error between ranks at which the path changes rank; null: unknown."""
     reason: str | None
-    """Why there is no path: then steps is 0."""
+    """Reason for a missing path; then steps is 0."""
     step: int | None
     """The step of median length."""
     segments: list[Segment] | None
-    """Of that step, in order and without gaps; null where there are more than 2,000."""
+    """Segments of that step, in order and without gaps; null if there are more than 2,000."""
 
 
 class Prediction(TypedDict):
-    """What `report --what-if` prints; times are means of a step, ns."""
+    """The object that `report --what-if` prints. Times are means per step, in ns."""
 
     changes: list[str]
     steps: int
-    """That were played: the last ones that follow each other."""
+    """Number of replayed steps: the last consecutive ones."""
     step_ns: float | None
     predicted_step_ns: float | None
     predicted_least_ns: float | None
-    """If what nobody saw the end of had taken no time on the wire."""
+    """Lower bound: the prediction if transfers of unknown duration took no time on the wire."""
     change_ratio: float | None
-    """Of the step time; negative: it would be shorter."""
+    """Change of the step time as a ratio; negative: shorter."""
     median_step_ns: float | None
     predicted_median_step_ns: float | None
     replay_error_ratio: float | None
-    """How much longer the steps take when they are played as they were: the prediction is no better than this."""
+    """Relative error of a replay without changes. A prediction is at most as accurate."""
     reason: str | None
-    """Why the numbers are null."""
+    """Reason for null numbers."""

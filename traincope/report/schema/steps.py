@@ -1,48 +1,50 @@
-"""What is said of the counted steps: sums over them and over ranks."""
+"""Types of the counted steps: sums over steps and ranks."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
+
+from traincope.report.schema.convert import result
 
 Terms = dict[str, int | None]
-"""Ledger term -> ns, in ledger order; null where the source cannot see the term."""
+"""Ledger term -> ns, in ledger order; null if nothing measures the term."""
 
 
 class RankLedger(TypedDict):
     rank: int
-    steps: int
-    wall_ns: int
+    steps: Annotated[int, result.num_counted]
+    wall_ns: Annotated[int, result.total_wall_ns]
     terms: Terms
 
 
-class Unsplit(TypedDict):
+class AmbiguousWait(TypedDict):
     axis: str
     reason: str
-    """One of `traincope.analysis.unsplit.Unsplit`."""
+    """One of `traincope.analysis.attribution.stalls.AmbiguousWait`."""
     ns: int
 
 
 class Loss(TypedDict):
     kind: str
     """One of `traincope.analysis.LossKind`."""
-    of: str
-    """Which class of kernels, axes, stage or rank; empty: there is one such loss."""
+    subject: str
+    """Class of kernels, axes, stage or rank of the loss; empty: the kind has only one loss."""
     scope: str
-    """In which time it lies: steps (the counted ones), traces (of kernels), job (all attempts)."""
+    """Time that contains the loss: steps (counted steps), traces (kernel traces), job (all attempts)."""
     ns: int
-    """Over all ranks; negative where it was a gain."""
+    """Sum over all ranks; negative for a gain."""
     rank_hours: float
     money: float | None
 
 
 class Cost(TypedDict):
-    wall_rank_hours: float
-    rank_hours: dict[str, float | None]
-    """Ledger term -> hours of all ranks together."""
+    wall_rank_hours: Annotated[float, result.wall_hours]
+    rank_hours: Annotated[dict[str, float | None], result.hours]
+    """Ledger term -> rank-hours."""
     price_per_gpu_hour: float | None
     wall_money: float | None
     money: dict[str, float | None] | None
-    """Ledger term -> in the price's currency; null without a price. A rank has one GPU."""
+    """Ledger term -> cost in the price's currency; null without a price. A rank has one GPU."""
     losses: list[Loss]
-    """By cause, the largest first. They may overlap, with each other and with terms: no sum is meant."""
+    """Losses by cause, the largest first. They overlap with each other and with terms, so they do not add up."""
 
 
 class DeviceStall(TypedDict):
@@ -58,20 +60,20 @@ class Ledger(TypedDict):
     wall_ns: int
     terms: Terms
     rank_steps: int
-    """How many steps of single ranks the sums hold."""
-    unsplit_ns: int
-    """Part of exposed_transfer whose wait could not be told apart."""
-    unsplit: list[Unsplit]
-    """The same, by axis and reason."""
+    """Number of steps of single ranks in the sums."""
+    ambiguous_waits_ns: int
+    """Part of exposed_transfer from which wait could not be separated."""
+    ambiguous_waits: list[AmbiguousWait]
+    """The same by axis and reason."""
     waterfall: dict[str, float | None]
     """Term -> share of wall time; the shares that are not null sum to 1."""
     evaluation_ns: int
-    """Of all ranks in the whole run; in no term and no wall time."""
+    """Evaluation of all ranks in the whole run; in no term and no wall time."""
     evaluation_ratio: float
-    """Its share of the time that was recorded."""
+    """Evaluation as a share of the recorded time."""
     device_stalls: list[DeviceStall] | None
-    """How long the GPUs' compute streams stood still for communication, the longest first; the terms are the host's,
-    which queues work ahead of them. null: nobody computed on a GPU.
+    """Stalls of the GPUs' compute streams for communication, the longest first. The terms are measured on the host,
+    which queues work ahead of the GPUs. null: no computation on a GPU.
     """
     cost: Cost
 
@@ -79,92 +81,94 @@ class Ledger(TypedDict):
 class ExpertLayer(TypedDict):
     layer: int
     tokens: list[float]
-    """Rows of each expert in a step, over all ranks, padding not among them."""
+    """Rows per step and expert, over all ranks, without padding."""
     hottest: int
-    hottest_ratio: float
-    """Its rows over the mean."""
+    hottest_ratio: Annotated[float, result.ratio]
+    """Rows of the hottest expert / mean."""
 
 
 class Experts(TypedDict):
     layers: list[ExpertLayer]
     dropped_ratio: float
-    """Of the tokens' choices, those for which an expert had no room."""
+    """Share of the tokens' choices for which an expert had no capacity."""
     padding_ratio: float
-    """Of the rows that experts multiplied, those that no token took."""
+    """Share of padding in the rows that experts multiplied."""
 
 
 class Utilization(TypedDict):
-    mfu: float | None
-    mfu_paper: float | None
-    mfu_job: float | None
-    """Of the steps that lasted over all time that elapsed, of all attempts."""
-    mfu_job_reason: str | None
-    """Why that is null."""
-    hfu: float | None
+    mfu: Annotated[float | None, result.ratios.mfu]
+    mfu_paper: Annotated[float | None, result.ratios.mfu_paper]
+    mfu_job: Annotated[float | None, result.ratios.mfu_job]
+    """MFU of productive steps over the elapsed time of all attempts."""
+    mfu_job_reason: Annotated[str | None, result.job_reason]
+    """Reason for a null in mfu_job."""
+    hfu: Annotated[float | None, result.ratios.hfu]
     tokens_per_second: float | None
-    flops_convention: str | None
+    flops_convention: Annotated[str | None, result.work.convention]
     reason: str | None
-    """Why mfu is null."""
-    model_flops_per_step: float | None
-    """Of the whole job, what the mathematics needs."""
-    executed_flops_per_step: float | None
-    recomputed_flops_per_step: float | None
-    redundant_flops_per_step: float | None
-    """Executed beyond model and recomputation: scores that fused attention computes again in its backward; where the
-    training told its model's FLOPs, or how they follow from its tokens, also padding and products that several ranks
-    repeat; else what it logs as redundant."""
-    coverage_ratio: float | None
-    """Share of what the parameters imply that was counted; below 0.98 mfu is null."""
-    ideal_ns: dict[str, float] | None
-    """dtype -> ns that its model FLOPs take at peak, in one step, summed over ranks."""
-    waterfall: dict[str, float | None] | None
+    """Reason for a null in mfu."""
+    model_flops_per_step: Annotated[float | None, result.work.model]
+    """Model FLOPs of the whole job."""
+    executed_flops_per_step: Annotated[float | None, result.work.executed]
+    recomputed_flops_per_step: Annotated[float | None, result.work.recomputed]
+    redundant_flops_per_step: Annotated[float | None, result.work.redundant]
+    """Executed FLOPs beyond model and recomputation: scores that fused attention repeats in its backward.
+
+    If the training declared its model FLOPs, or their rates per token, also padding and products that several ranks
+    repeat; otherwise the FLOPs that it logs as redundant.
+    """
+    coverage_ratio: Annotated[float | None, result.work.coverage_ratio]
+    """Counted FLOPs as a share of those that the parameters imply; below 0.98 mfu is null."""
+    ideal_ns: Annotated[dict[str, float] | None, result.ratios.ideal_ns]
+    """dtype -> ns per step of its model FLOPs at peak, summed over ranks."""
+    waterfall: Annotated[dict[str, float | None] | None, result.ratios.waterfall]
     """Shares of wall time: ideal (= mfu), redundant at peak, kernel_inefficiency (the rest of forward and backward),
     and the ledger's other terms; those that are not null sum to 1."""
-    peak_flops: dict[str, float] | None
+    peak_flops: Annotated[dict[str, float] | None, result.peak.flops]
     """dtype -> FLOP/s of a rank (the first one's)."""
     peak_source: str | None
     experts: Experts | None
-    """What the experts of a mixture got, where the training logs it."""
+    """Loads of a mixture's experts, if the training logs them."""
 
 
-class Uneven(TypedDict):
+class MessageImbalance(TypedDict):
     ranks: list[int]
-    """Those that send most of their group."""
+    """Ranks that send the most in their group."""
     ratio: float
-    """What such a rank sends over its group's mean."""
+    """Bytes of such a rank / mean of its group."""
     cost_ns: int
-    """(max - mean bytes) / bandwidth, summed as `transfer_ns` is and part of it."""
+    """(max - mean bytes) / bandwidth, summed like `transfer_ns` and part of it."""
 
 
 class Contention(TypedDict):
     axis: str
-    """Another, whose transfers were on the wire at the same time."""
+    """The other axis, with transfers on the wire at the same time."""
     count: int
     compared: int
-    """Those of which the same transfer also had the wire alone."""
+    """Number of these transfers whose equals also had the wire alone."""
     extra_ns: int | None
-    """What these took beyond the median of that, summed as `transfer_ns` is; null where none was compared."""
+    """Time of these transfers beyond the median alone, summed like `transfer_ns`; null if none was compared."""
 
 
 class Operation(TypedDict):
     axis: str
-    op: str
+    op: Annotated[str, result.operation]
     count: int
-    """Each rank's part counts, so an all-reduce of 4 ranks counts 4."""
-    bytes: int
+    """Counted per rank: an all-reduce of 4 ranks counts 4."""
+    bytes: Annotated[int, result.num_bytes]
     transfer_ns: int
     wait_ns: int
     exposed_ns: int
-    bus_bandwidth_bytes_per_second: float | None
-    uneven: Uneven | None
-    """Of an all-to-all in which some ranks send more than others."""
+    bus_bandwidth_bytes_per_second: Annotated[float | None, result.bus_bandwidth]
+    message_imbalance: MessageImbalance | None
+    """Only for an all-to-all in which some ranks send more than others."""
     contention: list[Contention]
 
 
 class Stage(TypedDict):
     stage: int
     others: list[int]
-    """Further stages of the same ranks, idle together with it."""
+    """Other stages on the same ranks, which idle together with it."""
     ranks: list[int]
     schedule_ns: int
     imbalance_ns: int
@@ -174,13 +178,13 @@ class Stage(TypedDict):
 
 
 class ActionTime(TypedDict):
-    kind: str
-    """F, B, or where backward is split I and W."""
-    stage: int
-    microbatch: int
-    start_ns: int
-    """From the step's begin."""
-    end_ns: int
+    kind: Annotated[str, result.action.kind]
+    """F and B, or F, I and W if backward is split."""
+    stage: Annotated[int, result.action.stage]
+    microbatch: Annotated[int, result.action.microbatch]
+    start_ns: Annotated[int, result.start]
+    """Time since the start of the step."""
+    end_ns: Annotated[int, result.end]
 
 
 class TimetableRow(TypedDict):
@@ -190,37 +194,38 @@ class TimetableRow(TypedDict):
 
 class Bubble(TypedDict):
     schedule: str
-    microbatches: int
-    stages_per_rank: int
+    microbatches: Annotated[int, result.num_microbatches]
+    stages_per_rank: Annotated[int, result.chunks]
     stages: list[Stage]
     fraction_ratio: float
     theory_ratio: float | None
     """Idle share of total time by the schedule's formula, for equal stages and free transfers."""
     replay_ratio: float | None
-    """The same by replaying the recorded order."""
-    timetable_step: int | None
+    """The same from a replay of the recorded order."""
+    timetable_step: Annotated[int | None, result.step]
     """The step of median length."""
     timetable: list[TimetableRow] | None
-    """What one replica did in it; null for more than 16 ranks or 256 actions a rank, or without a common clock."""
+    """Actions of one replica in that step; null for more than 16 ranks or 256 actions per rank, or without a common
+    clock."""
 
 
 class RankWait(TypedDict):
     rank: int
     compute_ns: int
     own_wait_ns: int
-    caused_wait_ns: int
+    straggler_wait_ns: int
 
 
 class Straggler(TypedDict):
     rank: int
     confidence: str
-    caused_ratio: float
+    caused_ratio: Annotated[float, result.caused_share]
     """Share of step time lost by a rank that waited for it."""
     excess_ratio: float
-    """Its own work over the median of its peers', less 1."""
+    """The rank's own work / median of its peers' work - 1."""
 
 
 class Stragglers(TypedDict):
     named: list[Straggler]
-    """Empty: nobody is to blame."""
+    """Ranks that are named as stragglers; empty if no single rank is the cause."""
     ranks: list[RankWait]

@@ -1,29 +1,31 @@
-"""What kernel traces say: of single steps that the recorder traced, or imported."""
+"""Types of kernel traces, from kernel windows of the recorder or imported."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
+
+from traincope.report.schema.convert import result
 
 
 class KernelClass(TypedDict):
-    kind: str
-    """nccl, gemm, attention, norm, ..., unknown: `traincope.analysis.kernel_classes`."""
+    kind: Annotated[str, result.name]
+    """nccl, gemm, attention, norm, ..., unknown: `traincope.analysis.kernels.kernel_classes`."""
     family: str
     """communication, compute, host, unknown."""
     count: int
     total_ns: int
     share_ratio: float
-    """Of all kernels' time."""
+    """Share of the time of all kernels."""
     fused_ns: int
-    """Part of it in products that communicate in the same kernel."""
-    rated_ns: int | None
-    """Part of it of which FLOPs and peak are known; null: none."""
-    ideal_ns: float | None
-    """What that part takes at peak."""
+    """Part of it in kernels that both multiply and communicate."""
+    rated_ns: Annotated[int | None, result.rated.took_ns]
+    """Part of it with known FLOPs and peak; null: no part."""
+    ideal_ns: Annotated[float | None, result.rated.ideal_ns]
+    """Time of that part at peak."""
     inefficiency_ns: int | None
-    """rated less ideal."""
+    """rated - ideal."""
     inefficiency_rank_hours: float | None
-    """Likewise; a rank has one GPU."""
+    """The same in rank-hours. A rank has one GPU."""
     inefficiency_money: float | None
-    """In the price's currency; null without a price."""
+    """The same in the price's currency; null without a price."""
 
 
 class Kernel(TypedDict):
@@ -35,34 +37,34 @@ class Kernel(TypedDict):
 
 class Kernels(TypedDict):
     source: str
-    """device: kernels; host: operators by their own time, where no kernel is known."""
+    """device: kernels; host: operators by self time, if no kernel was traced."""
     table_version: int
-    """Of the table that sorts names into kinds."""
+    """Version of the table that maps kernel names to kinds."""
     ranks: list[int]
     steps: list[int]
-    """Those that the recorder traced; empty for imported traces."""
-    traces: int
+    """Steps of the kernel windows; empty for imported traces."""
+    traces: Annotated[int, result.num_traces]
     total_ns: int
-    """Of all kernels; those that ran at the same time count each."""
+    """Time of all kernels. Concurrent kernels count separately."""
     unknown_ratio: float
-    """Share of it in no class."""
+    """Unclassified share of it."""
     classes: list[KernelClass]
     longest: list[Kernel]
-    """Those ten that took most."""
-    beside_communication_ns: int | None
-    """What kernels took that ran while communication did; null for a host."""
-    compared_ns: int | None
-    """Part of it whose like also ran alone."""
-    overlap_slowdown_ns: int | None
-    """Sum over those of duration less the median of the same kernel alone; part of kernel inefficiency."""
+    """The ten kernels with the most time."""
+    beside_communication_ns: Annotated[int | None, result.overlap.beside_ns]
+    """Time of kernels that ran during communication; null for host."""
+    compared_ns: Annotated[int | None, result.overlap.compared_ns]
+    """Part of it in kernels that also ran alone."""
+    overlap_slowdown_ns: Annotated[int | None, result.overlap.slowdown_ns]
+    """Sum over these of duration - median of the same kernel alone; part of kernel inefficiency."""
     overlap_slowdown_rank_hours: float | None
     overlap_slowdown_money: float | None
 
 
 class GpuEvents(TypedDict):
-    compute: int
-    communication: int
-    memory: int
+    compute: Annotated[int, result.num_compute]
+    communication: Annotated[int, result.num_communication]
+    memory: Annotated[int, result.num_memory]
 
 
 class GpuPartition(TypedDict):
@@ -71,7 +73,7 @@ class GpuPartition(TypedDict):
     rank: int
     device: str
     """The GPU's number, as the trace has it."""
-    traces: int
+    traces: Annotated[int, result.num_traces]
     gpu_events: GpuEvents
     span_ns: int
     compute_ns: int

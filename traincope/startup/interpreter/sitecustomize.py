@@ -1,7 +1,7 @@
 """Runs at the start of every Python under `traincope run`: this directory is first on its PYTHONPATH.
 
-Then it steps out of the way of the sitecustomize that it hides; where there is none the ImportError
-goes up to `site`, which expects it. Any Python, 2 as well, must be able to read this file.
+Then it imports the sitecustomize that it hides. If none exists, `site` expects the ImportError. Every Python,
+including Python 2, must be able to read this file.
 """
 
 import os

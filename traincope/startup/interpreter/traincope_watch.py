@@ -1,8 +1,8 @@
-"""Waits for torch; once the process trains, hands over to `traincope.startup.training`.
+"""Wait for torch, and call `traincope.startup.training` when the process trains.
 
-Notes, too, how its children end: one of them may be a rank that can no longer tell. Until it trains
-traincope is not imported: most processes never do, and this interpreter may not even have it. Each
-start of Python under `traincope run` pays for what is imported here.
+It also notes how child processes end: one may be a rank that was killed. traincope is not imported before the process
+trains: most processes never do, and this interpreter may not have it. Every start of Python under `traincope run`
+bears the cost of the imports here.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _note(kind: str, what: str = "") -> None:
-    """As `traincope.startup.notes.write_note`."""
+    """Write a note, as `traincope.startup.notes.write_note` does."""
     try:
         descriptor = os.open(os.environ["TRAINCOPE_NOTES"], os.O_WRONLY | os.O_APPEND)
     except (KeyError, OSError):
@@ -32,11 +32,10 @@ def _note(kind: str, what: str = "") -> None:
 
 
 def _watch_children() -> None:
-    """Note how children ended: subprocess, multiprocessing and asyncio all learn it from `os.waitpid`.
+    """Note how children ended: subprocess, multiprocessing and asyncio all call `os.waitpid`.
 
-    Which of them were ranks is known by whoever reads the notes, from the process ids that ranks write down: a number
-    is used again, so those that ended well are noted too. Where something has imported subprocess even before `site`
-    looked for us, its `poll` asks past us.
+    The reader of the notes finds the ranks by the process ids that ranks record. Process ids are reused, so successful
+    ends are noted too. If subprocess was imported before `site` ran this module, its `poll` bypasses the wrapper.
     """
     original = os.waitpid
 
@@ -46,20 +45,20 @@ def _watch_children() -> None:
             _note_end(*ended)
         return ended
 
-    _look_like(waitpid, original)
+    _copy_metadata(waitpid, original)
     os.waitpid = waitpid
     sys.modules[original.__module__].waitpid = waitpid  # type: ignore[attr-defined]
 
 
-def _look_like(ours: "Any", original: "Any") -> None:
-    """As `functools.wraps`, which is not imported yet; pickle finds a function by its module and name."""
+def _copy_metadata(ours: "Any", original: "Any") -> None:
+    """Copy metadata as `functools.wraps` does, which is not imported yet. Pickle uses module and name."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(ours, name, getattr(original, name))
     ours.__wrapped__ = original
 
 
 def _note_end(pid: int, status: int) -> None:
-    """One that was only stopped has not ended."""
+    """Note an exit or a killing signal. A stopped process has not ended."""
     if os.WIFSIGNALED(status):
         _note("child", f"{pid} {-os.WTERMSIG(status)} {time.time_ns()} {_this_host()}")
     elif os.WIFEXITED(status):
@@ -67,7 +66,7 @@ def _note_end(pid: int, status: int) -> None:
 
 
 def _this_host() -> str:
-    """As `traincope.record.identity.this_host`: its name and, where there is one, the number of its boot."""
+    """Name and boot id of this host, as in `traincope.record.session.identity.this_host`."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return os.uname().nodename + " " + file.read().strip()
@@ -76,7 +75,7 @@ def _this_host() -> str:
 
 
 class _Training:
-    """The first sign that this process trains begins the recording; a forked child inherits that it has."""
+    """Begins the recording once, when the process trains. A forked child inherits `begun`."""
 
     begun = False
 
@@ -93,7 +92,7 @@ class _Training:
 
 
 def _is_reading_main_again() -> bool:
-    """Whether this is a spawned child that imports its parent's script: what that makes, nobody trains."""
+    """True in a spawned child while it imports its parent's script, whose optimizers do not train."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and getattr(process.current_process(), "_inheriting", False)
 
@@ -102,7 +101,7 @@ _training = _Training()
 
 
 def _watch_process_groups(module: "ModuleType") -> None:
-    """The wrapper stays for good: scripts keep it under names of their own, and pickle goes by identity."""
+    """Wrap `init_process_group` for good: scripts keep references to it, and pickle compares identities."""
     import functools
 
     original = module.init_process_group
@@ -133,7 +132,7 @@ def _watch_optimizers(module: "ModuleType") -> None:
 
 
 class _Watch:
-    """Import hook: acts on a module right after its own code has run, and leaves no trace on its loader."""
+    """Import hook that acts on a module right after its code ran, and then restores its loader."""
 
     def __init__(self, actions: "dict[str, Callable[[ModuleType], None]]") -> None:
         self._actions = actions
@@ -171,7 +170,7 @@ class _Watch:
 
 
 def watch() -> None:
-    """Begin a recording once this process trains."""
+    """Begin a recording when this process trains."""
     _note("python")
     if os.environ.get("TRAINCOPE", "").lower() in ("off", "0"):
         return

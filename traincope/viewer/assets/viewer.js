@@ -1,9 +1,9 @@
-// What the browser does by itself: the address follows the controls, the mouse and the keys.
-// The address is the one place that says what is looked at; the server draws what it says.
+// The browser's part of the viewer: controls, mouse and keys change the address.
+// The address alone holds the current view; the server draws that view.
 
 (function () {
   "use strict";
-  const SETTLE_MS = 120; // After the last turn of a wheel; a drag is over when the button is.
+  const SETTLE_MS = 120; // Wait after the last turn of the wheel; a drag ends with its button.
   let settling = null;
   let wheeled = -Infinity;
   document.addEventListener("wheel", () => (wheeled = performance.now()), { capture: true, passive: true });
@@ -50,9 +50,9 @@
     settling = setTimeout(action, performance.now() - wheeled < SETTLE_MS ? SETTLE_MS : 0);
   }
 
-  // A page that is drawn anew, for its run has grown, is zoomed to where it was; the timeline's zoom is in the address.
+  // A page that is redrawn because its run has grown keeps its zoom; the timeline's zoom is in the address.
 
-  const zooms = new Map(); // Page, run and heading -> the axes' ranges that a reader chose.
+  const zooms = new Map(); // Page, run and heading -> the axis ranges that the reader chose.
   const TRIES = 100;
 
   function nameOf(plot) {
@@ -150,7 +150,7 @@
       }
       const name = JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).name;
       if (name !== "term") {
-        // A cell that many steps and ranks share names its worst; none, where no step was complete.
+        // A cell of many steps and ranks names its worst; an incomplete step has no name.
         const where = name === "cell" ? point.customdata : String(point.x);
         if (!where) {
           return;
@@ -164,7 +164,7 @@
       } else if (point.customdata && point.customdata[3]) {
         const parameters = address();
         parameters.set("term", point.customdata[3]);
-        go(parameters);
+        window.dash_clientside.set_props("location", { pathname: "/ledger", search: "?" + parameters.toString() });
       }
     },
 
@@ -196,7 +196,7 @@
     "-": (begin, end) => [begin - (end - begin) / 2, end + (end - begin) / 2],
   };
 
-  // A raster is an image, of which plotly tells no event: what is pointed at is worked out here.
+  // Plotly sends no events for the image of a raster, so the position of the pointer is computed here.
 
   function pointed(event) {
     const plot = event.target.closest && event.target.closest("#timeline .nsewdrag");
@@ -211,7 +211,7 @@
     };
   }
 
-  const PAUSE_MS = 80; // Between two questions to the server.
+  const PAUSE_MS = 80; // Between two requests to the server.
   let pausing = null;
   let pressed = null;
 

@@ -1,4 +1,4 @@
-"""One file a page, and the registry: adding one is one file and one line here."""
+"""The pages, one file each, and their registry: a new page is one file and one line here."""
 
 from traincope.viewer.pages import (
     communication,
@@ -30,6 +30,6 @@ PAGES: tuple[Page, ...] = (
     compare.PAGE,
     plan.PAGE,
 )
-"""In the order of the tabs; the first opens where the address names none."""
+"""Pages in the order of the tabs; an address without a page opens the first."""
 
 __all__ = ["PAGES", "Asked", "Needs", "Page"]

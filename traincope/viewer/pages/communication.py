@@ -1,31 +1,31 @@
-"""Communication: what was sent on which axis and called from where, how long it took, and who waited in which group."""
+"""Communication page: time by axis, operation and call site, waits by group, and bandwidth by message size."""
 
 from collections.abc import Sequence
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import Analysis, AxisOperation, Called, RankCalls, all_calls
-from traincope.figures.icicle import communication_difference, communication_icicle
-from traincope.figures.sent import NO_PLACE, without_places
-from traincope.figures.wait_matrix import wait_matrix
+from traincope.analysis import Analysis, AxisOperation, CallSite, RankCalls, all_calls
+from traincope.figures.ranks.communication_tree import NO_PLACE, without_places
+from traincope.figures.ranks.icicle import communication_difference, communication_icicle
+from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.units import count, duration, gigabytes_per_second, size
 from traincope.viewer.components import absent, field, parameter, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
-HEADS = ("axis", "operation", "count", "bytes", "transfer", "waiting", "exposed", "bus GB/s")
-OF, AGAINST, ALL_RANKS = "of", "against", "all ranks"
-MOST_RANKS = 512
+HEADS = ("axis", "operation", "count", "bytes", "transfer", "wait", "exposed", "bus GB/s")
+RANK, AGAINST, ALL_RANKS, NO_RANK = "of", "against", "all ranks", "no comparison"
+MAX_RANKS = 512
 BLOCKS_MISSING = (
-    "Which block of the model called was not recorded, for that needs level 2: a call is known by its phase, pipeline "
-    "action or span. traincope.run(level=2) or TRAINCOPE_LEVEL=2 records blocks; a running job begins to when 2 is "
-    "written to the file level in its run directory."
+    "Call sites show the phase, pipeline action or span. The block of the model that made a call needs level 2: "
+    "use traincope.run(level=2) or TRAINCOPE_LEVEL=2, or write 2 to the file `level` in the run directory of a "
+    "running job."
 )
-NOT_IN_BLOCKS = "The model's blocks were recorded, and no collective was called within one."
-SITE_HEADS = ("called from", "what", "waiting", "exposed", "transfer")
-MOST_SITES = 12
-SIZE_HEADS = ("axis", "operation", "up to", "count", "transfer", "mean transfer", "bus GB/s")
+NOT_IN_BLOCKS = "The model's blocks were recorded, but no block called a collective."
+SITE_HEADS = ("call site", "operation", "wait", "exposed", "transfer")
+MAX_SITES = 12
+SIZE_HEADS = ("axis", "operation", "message size up to", "count", "transfer", "mean transfer", "bus GB/s")
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -37,97 +37,100 @@ def render(asked: Asked) -> Sequence[Component]:
         steps = max((rank.num_counted for rank in analysis.ledger.ranks), default=0)
         shown.append(
             section(
-                "Who waited in which group",
+                "Wait of each rank in each group",
                 asked.graph(wait_matrix(analysis.group_waits, steps=max(steps, 1))),
+                note="ms per step that a rank waited until the last member of the group arrived",
             )
         )
     return [
         *shown,
-        section("In numbers", _table(asked), note="sums over all ranks and counted steps"),
+        section("By operation", _table(asked), note="sums over all ranks and counted steps"),
         section(
-            "By size of the message",
+            "By message size",
             _sizes(analysis.comm),
-            note="sums over all ranks and counted steps; each is as large as said, or more than half of it",
+            note="sums over all ranks and counted steps; a row holds messages of up to its size and over half of it",
         ),
     ]
 
 
 def _calls(asked: Asked) -> list[Component]:
-    """Of all ranks or one, or of one against another."""
+    """Calls of all ranks or of one, or a comparison of two."""
     ranks = {rank.rank: rank for rank in asked.analysis.calls if rank.num_steps}
-    of, against = (ranks.get(-1 if wanted is None else wanted) for wanted in map(asked.view.whole, (OF, AGAINST)))
-    drawn = _compared(asked, of, against) if against is not None else _alone(asked, of)
-    where = [] if any(rank.in_blocks for rank in ranks.values()) else [absent(_no_blocks(asked))]
+    chosen, against = (ranks.get(-1 if at is None else at) for at in map(asked.view.whole, (RANK, AGAINST)))
+    drawn = _compared(asked, chosen, against) if against is not None else _alone(asked, chosen)
+    hint = [] if any(rank.in_blocks for rank in ranks.values()) else [absent(_no_blocks(asked))]
     if len(ranks) < 2:
-        return [drawn, *where]
+        return [drawn, *hint]
     choices = [
-        field("of", _choice(OF, list(ranks), of, none=ALL_RANKS)),
-        field("against", _choice(AGAINST, list(ranks), against, none="nobody")),
+        field("rank", _choice(RANK, list(ranks), chosen, none=ALL_RANKS)),
+        field("compare with", _choice(AGAINST, list(ranks), against, none=NO_RANK)),
     ]
-    return [html.Div(choices, className="controls"), drawn, *where]
+    return [html.Div(choices, className="controls"), drawn, *hint]
 
 
 def _no_blocks(asked: Asked) -> str:
-    """Why no call is told of a block of the model."""
+    """Why no call site is a block of the model."""
     probes = asked.document["recorder"]["probes"]
     recorded = any(probe["name"] == "modules" and probe["state"].startswith("on") for probe in probes)
     return NOT_IN_BLOCKS if recorded else BLOCKS_MISSING
 
 
-def _alone(asked: Asked, of: RankCalls | None) -> Component:
-    calls, rank_steps = _sums(asked.analysis, of)
+def _alone(asked: Asked, chosen: RankCalls | None) -> Component:
+    calls, rank_steps = _sums(asked.analysis, chosen)
     drawn = communication_icicle(calls, rank_steps=rank_steps)
-    note = "axis, operation, where it was called, and what of it was waiting, exposed, hidden; click a box to open it"
+    note = "axis, operation, call site, and its wait, exposed and hidden transfer; click a box to zoom in"
     longest = _call_sites(calls, rank_steps=rank_steps)
-    return section(f"Of {'one rank' if of is None else _name(of)} in one step", asked.graph(drawn), *longest, note=note)
+    whose = "mean of all ranks" if chosen is None else _name(chosen)
+    return section(f"Communication per step, {whose}", asked.graph(drawn), *longest, note=note)
 
 
-def _call_sites(calls: Sequence[Called], *, rank_steps: int) -> list[Component]:
-    """Those where a rank stood still longest; none where no place is known."""
-    if not any(one.place for one in calls):
+def _call_sites(calls: Sequence[CallSite], *, rank_steps: int) -> list[Component]:
+    """The call sites with the most exposed time; empty where no call site is known."""
+    if not any(call.place for call in calls):
         return []
     rows = [
         [
-            one.place or NO_PLACE,
-            f"{one.axis} {one.operation}",
-            *(duration(ns / rank_steps) for ns in (one.wait_ns, one.exposed_ns, one.transfer_ns)),
+            call.place or NO_PLACE,
+            f"{call.axis} {call.operation}",
+            *(duration(ns / rank_steps) for ns in (call.wait_ns, call.exposed_ns, call.transfer_ns)),
         ]
-        for one in sorted(calls, key=lambda one: (-one.exposed_ns, -one.transfer_ns))[:MOST_SITES]
+        for call in sorted(calls, key=lambda call: (-call.exposed_ns, -call.transfer_ns))[:MAX_SITES]
     ]
     return [table(SITE_HEADS, rows, numbers_from=2)]
 
 
-def _compared(asked: Asked, of: RankCalls | None, against: RankCalls) -> Component:
-    (calls, steps), (theirs, their_steps) = _sums(asked.analysis, of), _sums(asked.analysis, against)
-    names = _name(of), _name(against)
-    drawn = communication_difference(calls, theirs, rank_steps=(steps, their_steps), names=names)
-    note = f"as wide as the mean of both, orange where {names[0]} took longer, blue where {names[1]} did"
-    return section(f"{names[0]} against {names[1]}, in one step".capitalize(), asked.graph(drawn), note=note)
+def _compared(asked: Asked, first: RankCalls | None, second: RankCalls) -> Component:
+    (calls, steps), (others, other_steps) = _sums(asked.analysis, first), _sums(asked.analysis, second)
+    names = _name(first), _name(second)
+    drawn = communication_difference(calls, others, rank_steps=(steps, other_steps), names=names)
+    note = f"width: mean of both; orange: {names[0]} takes longer; blue: {names[1]} takes longer"
+    title = f"{names[0]} compared with {names[1]}, per step".capitalize()
+    return section(title, asked.graph(drawn), note=note)
 
 
 def _choice(name: str, ranks: Sequence[int], chosen: RankCalls | None, *, none: str) -> Component:
-    options = [{"label": f"rank {rank}", "value": str(rank)} for rank in ranks[:MOST_RANKS]]
+    options = [{"label": f"rank {rank}", "value": str(rank)} for rank in ranks[:MAX_RANKS]]
     value = None if chosen is None else str(chosen.rank)
     return dcc.Dropdown(id=parameter(name), options=options, value=value, placeholder=none, className="faults")
 
 
-def _sums(analysis: Analysis, of: RankCalls | None) -> tuple[Sequence[Called], int]:
-    """And how many steps of a rank they hold."""
-    if of is not None:
-        return of.calls, of.num_steps
+def _sums(analysis: Analysis, chosen: RankCalls | None) -> tuple[Sequence[CallSite], int]:
+    """The calls of a rank or of all, and the number of rank-steps in their sums."""
+    if chosen is not None:
+        return chosen.calls, chosen.num_steps
     return all_calls(analysis.calls) or without_places(analysis.comm), analysis.ledger.rank_steps
 
 
-def _name(of: RankCalls | None) -> str:
-    return ALL_RANKS if of is None else f"rank {of.rank}"
+def _name(chosen: RankCalls | None) -> str:
+    return ALL_RANKS if chosen is None else f"rank {chosen.rank}"
 
 
 def _why_not(asked: Asked) -> str:
     if asked.document["run"]["world_size"] == 1:
-        return "The run has one rank, which communicates with nobody."
+        return "The run has one rank, so there is no communication."
     if asked.document["run"]["imported"]:
-        return "The run was made of kernel traces: collectives are known as kernels only. See Hardware."
-    return "No collective was recorded in a counted step; `traincope doctor` says of a run which probes were on."
+        return "The run holds imported kernel traces only. The Hardware page shows its communication kernels."
+    return "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that were on."
 
 
 def _table(asked: Asked) -> Component:
@@ -143,25 +146,25 @@ def _table(asked: Asked) -> Component:
             number(document, "comm", at, "bus_bandwidth_bytes_per_second", form="gigabytes"),
         ]
 
-    rows = [[one["axis"], one["op"], *cells(at)] for at, one in enumerate(document["comm"] or ())]
+    rows = [[row["axis"], row["op"], *cells(at)] for at, row in enumerate(document["comm"] or ())]
     return table(HEADS, rows, numbers_from=2)
 
 
 def _sizes(operations: Sequence[AxisOperation]) -> Component:
     rows = [
         [
-            of.axis,
-            of.operation,
-            size(one.most_bytes),
-            count(one.count),
-            duration(one.transfer_ns),
-            duration(one.transfer_ns / one.count),
-            gigabytes_per_second(one.bus_bandwidth),
+            operation.axis,
+            operation.operation,
+            size(messages.max_bytes),
+            count(messages.count),
+            duration(messages.transfer_ns),
+            duration(messages.transfer_ns / messages.count),
+            gigabytes_per_second(messages.bus_bandwidth),
         ]
-        for of in operations
-        for one in of.sizes
+        for operation in operations
+        for messages in operation.sizes
     ]
-    return table(SIZE_HEADS, rows, numbers_from=2) if rows else absent("Of no message is known how large it was.")
+    return table(SIZE_HEADS, rows, numbers_from=2) if rows else absent("No message size was recorded.")
 
 
 PAGE = Page(slug="communication", title="Communication", needs=Needs.ANALYSIS, render=render)

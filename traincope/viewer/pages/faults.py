@@ -1,4 +1,4 @@
-"""Faults: what happened and when, the attempts and what became of their time, what the training logged."""
+"""Faults page: faults and events over the run, the job's goodput, and the values that the training logged."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,16 @@ from dash import dcc
 from dash.development.base_component import Component
 
 from traincope.analysis import logged_samples
-from traincope.figures.faults import fault_timeline
-from traincope.figures.goodput import goodput_bars
-from traincope.figures.losses import logged_curves
-from traincope.figures.time_axis import instant
+from traincope.figures.drawing.time_axis import instant
+from traincope.figures.run.faults import fault_timeline
+from traincope.figures.run.goodput import goodput_bars
+from traincope.figures.steps.loss_curves import logged_curves
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 PARTS = ("productive", "lost", "startup", "restart", "checkpoint_stall", "evaluation", "other")
 
 
@@ -26,32 +26,36 @@ def render(asked: Asked) -> Sequence[Component]:
         began, ended = asked.tiles.header.origin_ns, max(fault.at_ns for fault in analysis.faults)
         end = analysis.timeline.end_ns if analysis.timeline.ranks else ended
         drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=max(end, ended)))
-        shown.append(section("What happened", drawn, _table(asked)))
+        shown.append(section("Faults and events", drawn, _table(asked)))
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
     if analysis.goodput is None:
-        shown.append(absent("No attempt came to a step, so that there is no goodput."))
+        shown.append(absent("No attempt reached a step, so goodput is unknown."))
     else:
         shown.append(
-            section("What became of the job's time", asked.graph(goodput_bars(analysis.goodput)), _parts(asked))
+            section(
+                "Goodput", asked.graph(goodput_bars(analysis.goodput)), _parts(asked), note="parts of the job's time"
+            )
         )
     samples = logged_samples(analysis.timeline)
     if samples:
-        shown.append(section("What the training logged", asked.graph(logged_curves(samples))))
+        shown.append(
+            section("Logged values", asked.graph(logged_curves(samples)), note="mean over the ranks that logged them")
+        )
     else:
-        shown.append(absent("The training logged no values (run.log(loss=...))."))
+        shown.append(absent("No values were logged. Call run.log(loss=...) in each step to see them here."))
     return shown
 
 
 def _table(asked: Asked) -> Component:
     origin = asked.tiles.header.origin_ns
     rows = []
-    for fault in asked.document["faults"][:MOST_ROWS]:
+    for fault in asked.document["faults"][:MAX_ROWS]:
         at = fault["at_ns"] - origin
-        there = asked.view.on("timeline", at=at, ranks=numbers(fault["ranks"][:8]) or None)
+        timeline = asked.view.on("timeline", at=at, ranks=numbers(fault["ranks"][:8]) or None)
         rows.append(
             [
-                dcc.Link(instant(at, step_ns=1_000_000), href=there.address),
+                dcc.Link(instant(at, step_ns=1_000_000), href=timeline.address),
                 fault["kind"].replace("_", " "),
                 numbers(fault["ranks"], "rank") if fault["ranks"] else "the job",
                 "-" if fault["step"] is None else str(fault["step"]),
@@ -59,14 +63,14 @@ def _table(asked: Asked) -> Component:
                 fault["evidence"],
             ]
         )
-    return table(("when", "kind", "where", "step", "what", "evidence"), rows, numbers_from=99)
+    return table(("time", "kind", "ranks", "step", "event", "evidence"), rows, numbers_from=99)
 
 
 def _parts(asked: Asked) -> Component:
     rows = [
         [part.replace("_", " "), number(asked.document, "goodput", f"{part}_ns", form="duration")] for part in PARTS
     ]
-    rows.append(["all", number(asked.document, "goodput", "elapsed_ns", form="duration")])
+    rows.append(["total", number(asked.document, "goodput", "elapsed_ns", form="duration")])
     return table(("part", "time"), rows)
 
 

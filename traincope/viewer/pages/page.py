@@ -1,4 +1,4 @@
-"""What a page is."""
+"""The type of a page, and the request that it renders."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from dash.development.base_component import Component
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError
-from traincope.figures.themes import Figure, pixels
+from traincope.figures.drawing.themes import Figure, pixels
 from traincope.report.schema import Document
-from traincope.store.tiles import Tiles
+from traincope.tiles.storage import Tiles
 from traincope.viewer.components import graph
-from traincope.viewer.library import Library, Opened
+from traincope.viewer.library.library import Library, Opened
 from traincope.viewer.view import View
 
 T = TypeVar("T")
 
 
 class Needs(Enum):
-    """What of a run has to be there before the page can be shown."""
+    """The part of a run that a page reads."""
 
     NOTHING = "nothing"
     TILES = "tiles"
@@ -31,7 +31,7 @@ class Needs(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a page is asked to show."""
+    """One request for a page: view, run, library, theme and typed fields."""
 
     view: View
     opened: Opened
@@ -39,40 +39,40 @@ class Asked:
     theme: str
     """`light` or `dark`."""
     fields: Mapping[str, object] = field(default_factory=dict)
-    """Parameter -> what its field on the page holds, as far as it was entered."""
+    """Parameter -> value of its field on the page."""
 
     @property
     def tiles(self) -> Tiles:
-        """Raises RunDirectoryError where they are not there yet, as the next two."""
-        return _there(self.opened.tiles, self.opened)
+        """The tiles; like `document` and `analysis`, raises RunDirectoryError while they are being read."""
+        return _ready(self.opened.tiles, self.opened)
 
     @property
     def document(self) -> Document:
-        return _there(self.opened.document, self.opened)
+        return _ready(self.opened.document, self.opened)
 
     @property
     def analysis(self) -> Analysis:
-        return _there(self.opened.analysis, self.opened)
+        return _ready(self.opened.analysis, self.opened)
 
     def graph(self, figure: Figure, *, id: str | dict[str, str] | None = None, **config: Any) -> Component:
-        """On the asked paper; its room is there before it is drawn, so that nothing below moves."""
+        """A figure in the current theme; its height is reserved, so nothing below moves when it appears."""
         drawn = graph(figure, theme=self.theme, id=id, **config)
         return html.Div(drawn, style={"minHeight": f"{pixels(figure)}px"})
 
 
-def _there(found: T | None, opened: Opened) -> T:
-    if found is None:
-        raise RunDirectoryError(f"{opened.name} has not been read yet; look again in a moment")
-    return found
+def _ready(value: T | None, opened: Opened) -> T:
+    if value is None:
+        raise RunDirectoryError(f"{opened.name} is still being read; try again in a moment")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One file in `pages`, listed in its registry."""
+    """A page: one file in `pages`, listed in its registry."""
 
     slug: str
     title: str
     needs: Needs
     render: Callable[[Asked], Sequence[Component]]
     update: Callable[[Asked], Mapping[str, Mapping[str, object]] | None] | None = None
-    """Id of a component -> properties to change when the view does; None: the page is rendered anew."""
+    """Returns component id -> properties to change for a new view; None renders the whole page again."""

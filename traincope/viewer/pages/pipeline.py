@@ -1,11 +1,11 @@
-"""Pipeline: the recorded schedule as papers draw it, beside its theory; and what of the bubble is which part's."""
+"""Pipeline page: the recorded schedule next to its theory, and the bubble by stage and cause."""
 
 from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
 from traincope.analysis import Bubble, recorded_schedule, theoretical_schedule
-from traincope.figures.schedule import fits, pipeline_schedule
+from traincope.figures.ranks.schedule import fits, pipeline_schedule
 from traincope.units import count, numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
@@ -21,37 +21,33 @@ def render(asked: Asked) -> Sequence[Component]:
     )
     return [
         section(
-            "A step as it ran",
+            "Recorded schedule",
             _drawn(asked, bubble),
-            note=f"{bubble.schedule}, {size}, step {bubble.step}, of median length",
+            note=f"{bubble.schedule}, {size}; step {bubble.step}, the step of median length",
         ),
         section(
-            "The bubble, stage by stage",
+            "Bubble by stage",
             _stages(asked),
-            note="shares of the stages' time; schedule, imbalance and jitter",
+            note="idle time by cause, summed over ranks and steps; bubble: share of the stage's time",
         ),
-        section("Beside theory", _theory(asked)),
+        section("Compared with theory", _theory(asked)),
     ]
 
 
 def _why_not(asked: Asked) -> str:
     if not any(rank.coords.get("pp") is not None for rank in asked.analysis.timeline.ranks):
-        return (
-            "There is no pipeline in this run: no rank has a place on an axis pp, and no pipeline action was recorded."
-        )
-    return (
-        "No step of a whole pipeline was recorded: of some stage no rank's actions are there, or no step was completed."
-    )
+        return "This run has no pipeline: no rank has a coordinate on an axis pp, and no pipeline action was recorded."
+    return "No step of the whole pipeline was recorded: a stage has no recorded actions, or no step was completed."
 
 
 def _drawn(asked: Asked, bubble: Bubble) -> Component:
     if bubble.timetable is None:
-        return absent("The ranks' clocks are known too roughly for their actions to be drawn beside each other.")
+        return absent("The schedule is not drawn: the offset between the stages' clocks is too uncertain.")
     ran = recorded_schedule(bubble.timetable)
     if ran is None:
-        return absent("The recorded order cannot be replayed, so that its gaps cannot be explained.")
+        return absent("The schedule is not drawn: the recorded order cannot be replayed, so its gaps have no cause.")
     if not fits(ran):
-        return absent("The step has more actions than a picture can show; see them on the timeline.")
+        return absent("The step has too many actions to draw here. The Timeline page shows them.")
     return asked.graph(pipeline_schedule(ran, theoretical_schedule(bubble.timetable)))
 
 
@@ -76,14 +72,17 @@ def _stages(asked: Asked) -> Component:
 def _theory(asked: Asked) -> Component:
     document = asked.document
     rows = [
-        ["measured", number(document, "bubble", "fraction_ratio", form="share")],
+        ["recorded", number(document, "bubble", "fraction_ratio", form="share")],
         [
-            "by the schedule's formula, for equal stages and free messages",
+            "schedule's formula, with equal stages and free messages",
             number(document, "bubble", "theory_ratio", form="share"),
         ],
-        ["the recorded order replayed so", number(document, "bubble", "replay_ratio", form="share")],
+        [
+            "replay of the recorded order, with equal stages and free messages",
+            number(document, "bubble", "replay_ratio", form="share"),
+        ],
     ]
-    return table(("bubble, of total time", ""), rows)
+    return table(("bubble", "share of step time"), rows)
 
 
 PAGE = Page(slug="pipeline", title="Pipeline", needs=Needs.ANALYSIS, render=render)

@@ -1,4 +1,4 @@
-"""Plan: a model on so many GPUs, laid out this way or that: memory, communication, bubble, MFU and cost, by formula."""
+"""Plan page: predicted memory, communication, bubble, MFU and cost of a model on a mesh of GPUs."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -7,8 +7,8 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from traincope.errors import UsageError
-from traincope.figures.plan import plan_memory, plan_step
-from traincope.plan.memory import LEFT_OUT
+from traincope.figures.efficiency.plan import plan_memory, plan_step
+from traincope.plan.layout.memory import LEFT_OUT
 from traincope.units import flops
 from traincope.viewer.components import absent, field, parameter, section, table
 from traincope.viewer.numbers import PLAN, number, tile
@@ -38,7 +38,7 @@ def render(asked: Asked) -> Sequence[Component]:
     controls = [
         html.Div([_preset(asked.view)], className="controls"),
         *(
-            html.Div([_control(one, chosen) for one in group], className="controls plan")
+            html.Div([_control(entry, chosen) for entry in group], className="controls plan")
             for group in (MODEL, EXPERTS, MESH, MACHINE)
         ),
     ]
@@ -46,7 +46,7 @@ def render(asked: Asked) -> Sequence[Component]:
 
 
 def update(asked: Asked) -> Mapping[str, Mapping[str, object]] | None:
-    """The fields stay, and what is being typed into one; all anew where they do not say what the address says."""
+    """Update the prediction and keep the fields; None where the fields differ from the address."""
     chosen = values(asked.view)
     if any(asked.fields.get(name) != value for name, value in chosen.items()):
         return None
@@ -57,7 +57,7 @@ def _shown(asked: Asked, chosen: Mapping[str, str]) -> Sequence[Component]:
     try:
         return _predicted(asked, chosen)
     except UsageError as error:
-        return [absent(f"This cannot be: {error}.")]
+        return [absent(f"No plan: {error}.")]
 
 
 def _preset(view: View) -> Component:
@@ -71,44 +71,54 @@ def _preset(view: View) -> Component:
     return field("model and mesh", choice)
 
 
-def _control(of: Field, chosen: Mapping[str, str]) -> Component:
-    if of.choices:
+def _control(entry: Field, chosen: Mapping[str, str]) -> Component:
+    if entry.choices:
         control: Component = dcc.Dropdown(
-            id=parameter(of.name), options=list(of.choices), value=chosen[of.name], clearable=False, className="small"
+            id=parameter(entry.name),
+            options=list(entry.choices),
+            value=chosen[entry.name],
+            clearable=False,
+            className="small",
         )
     else:
-        control = dcc.Input(id=parameter(of.name), value=chosen[of.name], debounce=True, type="text")
-    return field(of.label, control)
+        control = dcc.Input(id=parameter(entry.name), value=chosen[entry.name], debounce=True, type="text")
+    return field(entry.label, control)
 
 
 def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
-    found = prediction(chosen)
-    told = partial(number, document(chosen, found), of=PLAN)
+    plan = prediction(chosen)
+    value = partial(number, document(chosen, plan), command=PLAN)
     tiles = [
-        tile("GPUs", told("ranks", form="count")),
+        tile("GPUs", value("ranks", form="count")),
         tile(
             "MFU",
-            [told("worst_mfu", form="share"), " to ", told("best_mfu", form="share")],
-            note="if nothing, or all communication is hidden",
+            [value("worst_mfu", form="share"), " to ", value("best_mfu", form="share")],
+            note="from no overlap of communication to full overlap",
         ),
-        tile("a step", [told("best_seconds", form="seconds"), " to ", told("worst_seconds", form="seconds")]),
-        tile("bubble", told("bubble_ratio", form="share")),
-        tile("largest rank", told("largest_bytes", form="size"), note="fits" if found.fits else "does not fit"),
-        tile("tokens a step", told("tokens_per_step", form="count")),
+        tile("step time", [value("best_seconds", form="seconds"), " to ", value("worst_seconds", form="seconds")]),
+        tile("pipeline bubble", value("bubble_ratio", form="share")),
+        tile("largest rank", value("largest_bytes", form="size"), note="fits" if plan.fits else "does not fit"),
+        tile("tokens per step", value("tokens_per_step", form="count")),
         tile(
             "cost",
-            [told("price", 0, form="count"), " to ", told("price", 1, form="count")],
-            note=" to ".join(f"{one:,.0f}" for one in hours(chosen, found)) + " GPU hours",
+            [value("price", 0, form="count"), " to ", value("price", 1, form="count")],
+            note=" to ".join(f"{each:,.0f}" for each in hours(chosen, plan)) + " GPU-hours",
         ),
     ]
-    rows = [[axis, told("axis_seconds", axis, form="seconds")] for axis in found.axis_seconds]
-    sent = table(("axis", "of the busiest rank, in a step"), rows) if rows else absent("Nothing is sent.")
+    rows = [[axis, value("axis_seconds", axis, form="seconds")] for axis in plan.axis_seconds]
+    heads = ("axis", "communication time per step, busiest rank")
+    communication = table(heads, rows) if rows else absent("This plan needs no communication.")
     memory_bytes = machine(chosen).memory_bytes
-    note = f"of a GPU of {chosen['gib']} GiB; by formula, on top of it: {LEFT_OUT}"
+    note = f"estimate for a GPU of {chosen['gib']} GiB; it leaves out: {LEFT_OUT}"
     return [
         html.Div(tiles, className="tiles"),
-        section("Memory", asked.graph(plan_memory(found, memory_bytes=memory_bytes)), note=note),
-        section("A step", asked.graph(plan_step(found)), sent, note=f"{flops(found.model_flops)} of model"),
+        section("Memory", asked.graph(plan_memory(plan, memory_bytes=memory_bytes)), note=note),
+        section(
+            "Step time",
+            asked.graph(plan_step(plan)),
+            communication,
+            note=f"model FLOPs per step: {flops(plan.model_flops)}",
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Timeline: what every rank did on every lane, from the whole job to a microsecond."""
+"""Timeline page: spans of every rank and lane, from the whole run down to a microsecond."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,47 +7,48 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis.zoom import Bars, Raster
-from traincope.figures.arrangement import lanes_of
-from traincope.figures.themes import Figure, pixels
-from traincope.figures.timeline import Picture, class_colour, timeline
-from traincope.store.tiles import Tiles
+from traincope.figures.drawing.themes import Figure, pixels
+from traincope.figures.run.arrangement import lanes_of
+from traincope.figures.run.timeline import Picture, class_colour, timeline
+from traincope.tiles.lanes import wait_classes
+from traincope.tiles.storage import Tiles
+from traincope.tiles.zoom import Bars, Raster
 from traincope.units import count, duration, numbers
-from traincope.viewer.components import absent, facts, field, graph, parameter, said, table
-from traincope.viewer.drawing import picture, waiting
+from traincope.viewer.components import absent, facts, field, graph, parameter, plain, table
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.picking import Picked, RankPart, find, parts_of
-from traincope.viewer.searching import search
-from traincope.viewer.telling import class_name, told, who_came_last
+from traincope.viewer.timeline.drawing import picture
+from traincope.viewer.timeline.picking import Picked, RankPart, find, parts_of
+from traincope.viewer.timeline.searching import search
+from traincope.viewer.timeline.span_details import class_name, describe, last_arrival
 from traincope.viewer.view import View
 
-GRAPH, INSPECTOR, LEGEND, FOUND, CAPTION = "timeline", "inspector", "legend", "found", "caption"
-MOST_PARTS = 64
-MOST_FAULTS = 200
+GRAPH, INSPECTOR, LEGEND, MATCHES, CAPTION = "timeline", "inspector", "legend", "found", "caption"
+MAX_PARTS = 64
+MAX_FAULTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What follows the view."""
+    """The parts of the page that change with the view."""
 
     figure: Figure
     around: Mapping[str, Sequence[Component] | str]
-    """Id of a place -> what is in it."""
+    """Id of a place on the page -> its content."""
 
 
 def render(asked: Asked) -> Sequence[Component]:
     if not asked.tiles.header.rows:
-        return [absent("No rank left a record, and no kernel trace was imported: there is nothing to draw.")]
+        return [absent("No timeline: the run has no records and no imported kernel trace.")]
     shown = _shown(asked)
     drawn = graph(shown.figure, theme=asked.theme, id=GRAPH, scrollZoom=True, doubleClick=False)
     places = {name: html.Div(children, id=name, className=name) for name, children in shown.around.items()}
     controls = html.Div(_controls(asked, asked.tiles), className="controls")
-    return [controls, places[CAPTION], places[FOUND], drawn, places[LEGEND], places[INSPECTOR]]
+    return [controls, places[CAPTION], places[MATCHES], drawn, places[LEGEND], places[INSPECTOR]]
 
 
 def update(asked: Asked) -> Mapping[str, Mapping[str, object]]:
     shown = _shown(asked)
-    changed: dict[str, Mapping[str, object]] = {name: {"children": one} for name, one in shown.around.items()}
+    changed: dict[str, Mapping[str, object]] = {name: {"children": content} for name, content in shown.around.items()}
     return changed | {GRAPH: {"figure": shown.figure, "style": {"height": f"{pixels(shown.figure)}px"}}}
 
 
@@ -57,7 +58,7 @@ def _shown(asked: Asked) -> Shown:
     picked = find(tiles, asked.view.text("pick") or "")
     around: dict[str, Sequence[Component] | str] = {
         CAPTION: _caption(asked.view, tiles, drawn),
-        FOUND: search(asked.view, tiles),
+        MATCHES: search(asked.view, tiles),
         LEGEND: _legend(tiles, drawn),
         INSPECTOR: _inspector(tiles, picked),
     }
@@ -66,10 +67,10 @@ def _shown(asked: Asked) -> Shown:
 
 def _controls(asked: Asked, tiles: Tiles) -> list[Component]:
     view, document = asked.view, asked.opened.document
-    faults = [] if document is None else [fault for fault in document["faults"] if not fault["mark"]][:MOST_FAULTS]
+    faults = [] if document is None else [fault for fault in document["faults"] if not fault["mark"]][:MAX_FAULTS]
     options = [
         {
-            "label": said(
+            "label": plain(
                 f"{fault['kind'].replace('_', ' ')} {numbers(fault['ranks'], 'rank') if fault['ranks'] else ''}"
             ),
             "value": str(fault["at_ns"] - tiles.header.origin_ns),
@@ -77,34 +78,34 @@ def _controls(asked: Asked, tiles: Tiles) -> list[Component]:
         for fault in faults
     ]
     steps = tiles.header.steps
-    between = f"{steps[0][0]} to {steps[-1][0]}" if steps else "none"
+    span = f"{steps[0][0]} to {steps[-1][0]}" if steps else "no steps"
     return [
         field("ranks", _entry("ranks", view.text("ranks"), placeholder="all, or 0-7,12")),
         field(
             "lanes",
             dcc.Dropdown(
                 id=parameter("lanes"),
-                options=[{"label": said(lane), "value": lane} for lane in lanes_of(tiles.header)],
+                options=[{"label": plain(lane), "value": lane} for lane in lanes_of(tiles.header)],
                 value=list(view.texts("lanes")),
                 multi=True,
-                placeholder="those that suit",
+                placeholder="automatic",
                 className="lanes",
             ),
         ),
-        field("step", _entry("step", view.text("step"), placeholder=between)),
+        field("step", _entry("step", view.text("step"), placeholder=span)),
         field(
             "fault",
             dcc.Dropdown(
                 id=parameter("at"),
                 options=options,
                 value=view.text("at"),
-                placeholder="jump to one" if options else "there is none",
+                placeholder="choose a fault" if options else "no faults",
                 disabled=not options,
                 className="faults",
             ),
         ),
-        field("search", _entry("q", view.text("q"), placeholder="a name, press /")),
-        html.Button("whole run", id="whole", title="0", n_clicks=0),
+        field("search", _entry("q", view.text("q"), placeholder="span name (key /)")),
+        html.Button("whole run", id="whole", title="show the whole run (key 0)", n_clicks=0),
     ]
 
 
@@ -116,49 +117,54 @@ def _caption(view: View, tiles: Tiles, drawn: Picture) -> str:
     if isinstance(drawn.drawn, Bars):
         how = f"{count(len(drawn.drawn.span), 'bar')}"
     else:
-        how = f"a pixel is {duration(drawn.drawn.width_ns)}, its classes by their share; zoom in for spans"
-    missing = f"; {numbers(tiles.header.missing, 'rank')} left no records" if tiles.header.missing else ""
+        how = f"{duration(drawn.drawn.width_ns)} per pixel, coloured by share of time; zoom in to see single spans"
+    missing = f"; no records from {numbers(tiles.header.missing, 'rank')}" if tiles.header.missing else ""
     step = view.whole("step")
     if step is not None and step not in [number for number, _, _ in tiles.header.steps]:
-        missing += f"; no step {step} was recorded"
+        missing += f"; step {step} was not recorded"
     ranks = {rank for line in drawn.arrangement.lines for rank in line.ranks}
     shown = f"{count(len(ranks), 'rank')}, {duration(drawn.end_ns - drawn.begin_ns)}"
     folded = max((len(line.rows) for line in drawn.arrangement.lines), default=1)
-    of_each = f", {folded} ranks a line" if folded > 1 else ""
-    return said(f"{shown}{of_each}: {how}{missing}") if ranks else "no rank that was asked for left records"
+    per_line = f", {folded} ranks per line" if folded > 1 else ""
+    return plain(f"{shown}{per_line}: {how}{missing}") if ranks else "no records of the chosen ranks"
 
 
 def _legend(tiles: Tiles, drawn: Picture) -> list[Component]:
-    """The classes that can be in the picture."""
-    present = {of for line in drawn.arrangement.lines for row in line.rows for of in row.classes}
+    """The colours of the classes in the picture."""
+    present = {number for line in drawn.arrangement.lines for row in line.rows for number in row.classes}
     if isinstance(drawn.drawn, Raster):
-        seen = np.flatnonzero(drawn.drawn.shares.any(axis=(0, 2)))
-        present = {drawn.drawn.classes[at] for at in seen.tolist()}
+        visible = np.flatnonzero(drawn.drawn.shares.any(axis=(0, 2)))
+        present = {drawn.drawn.classes[at] for at in visible.tolist()}
     else:
-        present &= {*drawn.drawn.of.tolist(), *waiting(tiles.header.classes)[drawn.drawn.of].tolist()}
+        present &= {
+            *drawn.drawn.class_number.tolist(),
+            *wait_classes(tiles.header.classes)[drawn.drawn.class_number].tolist(),
+        }
     return [
         html.Span(
             [
-                html.I(style={"background": class_colour(tiles.header.classes[of])}),
-                said(class_name(tiles.header.classes[of])),
+                html.I(style={"background": class_colour(tiles.header.classes[number])}),
+                plain(class_name(tiles.header.classes[number])),
             ]
         )
-        for of in sorted(present)
+        for number in sorted(present)
     ]
 
 
 def _inspector(tiles: Tiles, picked: Picked | None) -> list[Component]:
     if picked is None:
-        return [html.P("Point at the picture to read it; click a bar to see all that is known of it.", id="reading")]
+        return [
+            html.P("Point at the timeline to read it, click a bar for details, drag or scroll to zoom.", id="reading")
+        ]
     parts = parts_of(tiles, picked)
-    children = [facts(told(tiles, picked.span, picked.row))]
+    children = [facts(describe(tiles, picked.span, picked.row))]
     if parts:
         children.append(_arrivals(parts))
     return [html.P("", id="reading"), *children]
 
 
 def _arrivals(parts: list[RankPart]) -> Component:
-    """Who came when."""
+    """Arrival, wait and duration of each rank's part in a collective."""
     first = min(part.start_ns for part in parts)
     rows = [
         (
@@ -166,13 +172,13 @@ def _arrivals(parts: list[RankPart]) -> Component:
             f"+{duration(part.start_ns - first)}",
             duration(part.wait_ns),
             duration(part.end_ns - part.start_ns),
-            "unbounded" if part.bound_ns is None else f"within {duration(part.bound_ns)}",
+            "unknown" if part.bound_ns is None else f"within {duration(part.bound_ns)}",
         )
-        for part in sorted(parts, key=lambda part: part.start_ns)[:MOST_PARTS]
+        for part in sorted(parts, key=lambda part: part.start_ns)[:MAX_PARTS]
     ]
-    head = f"{count(len(parts), 'part')}: {who_came_last(parts)}"
-    more = [html.P(f"and {len(parts) - MOST_PARTS} more")] if len(parts) > MOST_PARTS else []
-    heads = ("rank", "came", "waited", "took", "clock")
+    head = f"{count(len(parts), 'part')}: {last_arrival(parts)}"
+    more = [html.P(f"and {len(parts) - MAX_PARTS} more")] if len(parts) > MAX_PARTS else []
+    heads = ("rank", "arrival", "wait", "duration", "clock error")
     return html.Div([html.H3(head), table(heads, rows), *more])
 
 

@@ -1,34 +1,50 @@
-"""Verdict: what happened, first cause first; each finding with its evidence, its advice and where to look."""
+"""Verdict page: the findings, each with its evidence, advice and links, next to the waterfall of step time."""
 
 from collections.abc import Sequence
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.report.priced import costly
+from traincope.figures.efficiency.waterfall import waterfall
+from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document, Finding
-from traincope.report.text import facts
-from traincope.report.verdict import where
-from traincope.units import count, numbers, ranges, share
-from traincope.viewer.components import absent, said, section
+from traincope.report.text.sections.verdict import where
+from traincope.report.text.text import facts
+from traincope.units import count, duration, numbers, ranges, share
+from traincope.viewer.components import absent, linked, plain, section
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
 
-MOST_RANKS = 8
-"""Of a finding, that a link shows."""
-MOST_ROWS = 5
-"""Of steps, told by their first and last."""
+MAX_RANKS = 8
+"""Ranks of a finding that its timeline link shows."""
+MAX_ROWS = 5
+"""Ranges of steps that one line lists."""
 
 
 def render(asked: Asked) -> Sequence[Component]:
     document = asked.document
     findings = [_finding(asked, finding, at) for at, finding in enumerate(document["verdict"])]
-    nothing = absent("Nothing can be said: no complete step was recorded.")
+    gains = any(finding["estimated_gain_ratio"] is not None for finding in document["verdict"])
+    note = "estimated gains are shares of step time; they overlap and do not add up" if gains else ""
+    nothing = absent("No verdict: no complete step was recorded.")
     return [
         html.Div(_tiles(asked), className="tiles"),
-        section("What happened", *(findings or [nothing])),
-        section("How far to trust it", html.Ul([html.Li(said(line)) for line in _trust(asked)])),
+        html.Div(
+            [section("Verdict", *(findings or [nothing]), note=note), *_waterfall(asked)],
+            className="side-by-side",
+        ),
+        section("Data quality", html.Ul([html.Li(plain(line)) for line in _data_quality(asked)])),
     ]
+
+
+def _waterfall(asked: Asked) -> list[Component]:
+    """The job's waterfall: from peak to MFU where MFU is known, otherwise the ledger of a step."""
+    ledger, utilization = asked.document["ledger"], asked.document["utilization"]
+    if ledger is None or not ledger["rank_steps"]:
+        return []
+    step_ns = ledger["wall_ns"] / ledger["rank_steps"]
+    drawn = asked.graph(waterfall(utilization["waterfall"] or ledger["waterfall"], step_ns=step_ns), id=linked("term"))
+    return [section("Where the time went", drawn, note=f"mean step {duration(step_ns)}; click a bar to open its term")]
 
 
 def _tiles(asked: Asked) -> list[Component]:
@@ -36,39 +52,35 @@ def _tiles(asked: Asked) -> list[Component]:
     mfu = tile("MFU", number(document, "utilization", "mfu", form="share"))
     return [
         mfu,
-        tile("a step", number(document, "run", "step_ns", form="duration"), note="median"),
-        tile("steps counted", number(document, "run", "steps", form="count")),
+        tile("step time", number(document, "run", "step_ns", form="duration"), note="median"),
+        tile("counted steps", number(document, "run", "steps", form="count")),
         tile("ranks", number(document, "run", "world_size", form="count")),
-        tile("tokens a second", number(document, "utilization", "tokens_per_second", form="mean")),
-        tile("productive", number(document, "goodput", "productive_ratio", form="share"), note="of the job's time"),
-        tile("bubble", number(document, "bubble", "fraction_ratio", form="share"), note="of step time"),
+        tile("tokens per second", number(document, "utilization", "tokens_per_second", form="mean")),
+        tile("goodput", number(document, "goodput", "productive_ratio", form="share"), note="of the job's time"),
+        tile("pipeline bubble", number(document, "bubble", "fraction_ratio", form="share"), note="of step time"),
     ]
 
 
 def _finding(asked: Asked, finding: Finding, at: int) -> Component:
-    gain = finding["estimated_gain_ratio"]
-    told = [where(finding), f"confidence {finding['confidence']}"]
-    if gain is not None:
-        told.append("saves ")
-    beside: list[Component | str] = [said("; ".join(told))]
-    if gain is not None:
-        beside.append(number(asked.document, "verdict", at, "estimated_gain_ratio", form="share"))
-        beside.extend(_worth(asked.document, at))
+    scope: list[Component | str] = [plain(f"{where(finding)}; confidence {finding['confidence']}")]
+    if finding["estimated_gain_ratio"] is not None:
+        gain = number(asked.document, "verdict", at, "estimated_gain_ratio", form="share")
+        scope.extend(["; estimated gain ", gain, *_worth(asked.document, at)])
     parts: list[Component] = [
-        html.H3(f"{at + 1}. {said(finding['kind'].replace('_', ' '))}"),
-        html.P(beside, className="facts"),
-        html.P(said(finding["evidence"], most=2000)),
+        html.H3(f"{at + 1}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
+        html.P(scope, className="facts"),
+        html.P(plain(finding["evidence"], max_length=2000)),
     ]
     if finding["advice"]:
-        parts.append(html.P([html.B("Do: "), said(finding["advice"], most=2000)]))
+        parts.append(html.P([html.B("Do: "), plain(finding["advice"], max_length=2000)]))
     parts.append(html.P(_links(asked, finding)))
     return html.Article(parts, className=f"finding {'healthy' if finding['kind'] == 'healthy' else ''}")
 
 
 def _worth(document: Document, at: int) -> list[Component | str]:
-    """What a finding would save in rank-hours and money, where that is worth a word."""
+    """Rank-hours and money that a finding would save; empty where the whole run costs little."""
     cost = document["ledger"]["cost"] if document["ledger"] else None
-    if cost is None or not costly(cost):
+    if cost is None or not shows_costs(cost):
         return []
     hours = number(document, "verdict", at, "estimated_gain_rank_hours", form="hours")
     money = number(document, "verdict", at, "estimated_gain_money", form="money")
@@ -77,35 +89,35 @@ def _worth(document: Document, at: int) -> list[Component | str]:
 
 
 def _links(asked: Asked, finding: Finding) -> list[Component | str]:
-    """To the steps and ranks that it is about."""
+    """Links to the steps and ranks of a finding."""
     step = finding["steps"][0] if finding["steps"] else None
-    ranks = numbers(finding["ranks"][:MOST_RANKS]) or None
-    there = asked.view.on("timeline", step=step, ranks=ranks)
-    shown = f"timeline{f' of step {step}' if step is not None else ''}"
-    return [dcc.Link(shown, href=there.address), " · ", dcc.Link("ranks", href=asked.view.on("ranks").address)]
+    ranks = numbers(finding["ranks"][:MAX_RANKS]) or None
+    timeline = asked.view.on("timeline", step=step, ranks=ranks)
+    title = f"timeline{f' of step {step}' if step is not None else ''}"
+    return [dcc.Link(title, href=timeline.address), " · ", dcc.Link("ranks", href=asked.view.on("ranks").address)]
 
 
-def _trust(asked: Asked) -> list[str]:
+def _data_quality(asked: Asked) -> list[str]:
     document = asked.document
     recorder, run = document["recorder"], document["run"]
     if run["imported"]:
-        lines = [f"{', '.join(facts(document))}: all that is known of it"]
+        lines = [f"imported, nothing else was recorded: {', '.join(facts(document))}"]
     else:
         lines = [f"{count(recorder['events'], 'event')} recorded, {recorder['dropped']:,} dropped"]
     if recorder["overhead_ratio"] is not None:
-        lines.append(f"the recorder itself took {share(recorder['overhead_ratio'])} of the steps")
+        lines.append(f"recorder overhead: {share(recorder['overhead_ratio'])} of step time")
     if run["missing_ranks"]:
-        lines.append(f"{numbers(run['missing_ranks'], 'rank')} left no records")
+        lines.append(f"no records from {numbers(run['missing_ranks'], 'rank')}")
     if run["guessed_steps"]:
-        lines.append(f"the borders of {count(run['guessed_steps'], 'step')} were found from what the training did")
+        lines.append(f"boundaries of {count(run['guessed_steps'], 'step')} are inferred from the training loop")
     if run["excluded_steps"]:
-        lines.append(f"left out of every sum: {numbers(run['excluded_steps'], 'step')}")
+        lines.append(f"excluded from all sums: {numbers(run['excluded_steps'], 'step')}")
     if recorder["unwatched_steps"]:
-        unwatched = ranges(recorder["unwatched_steps"], "step", most=MOST_ROWS)
-        lines.append(f"left out of every sum, for no collectives were recorded in them: {unwatched}")
+        unwatched = ranges(recorder["unwatched_steps"], "step", max_ranges=MAX_ROWS)
+        lines.append(f"excluded from all sums because their collectives were not recorded: {unwatched}")
     reason = document["utilization"]["reason"]
     if reason:
-        lines.append(f"no MFU: {reason}")
+        lines.append(f"MFU unknown: {reason}")
     return [*lines, *recorder["problems"][:20]]
 
 

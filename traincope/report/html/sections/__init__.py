@@ -1,4 +1,4 @@
-"""The page from top to bottom: a section is one file here and one line in ALL."""
+"""Sections of the page from top to bottom: a new section is one file here and one line in ALL."""
 
 from collections.abc import Callable
 

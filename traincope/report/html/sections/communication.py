@@ -1,41 +1,43 @@
-"""What every mesh axis sent, how much of it computing hid, and who waited in which group."""
+"""Communication section: time by axis, operation and call site, and waits by group."""
 
 from collections.abc import Iterator
 
 from traincope.analysis import all_calls
-from traincope.analysis.terms import exposed_transfer
-from traincope.figures.icicle import communication_icicle
-from traincope.figures.sent import without_places
-from traincope.figures.wait_matrix import wait_matrix
+from traincope.analysis.attribution.terms import exposed_transfer
+from traincope.figures.ranks.communication_tree import without_places
+from traincope.figures.ranks.icicle import communication_icicle
+from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.palette import colour
-from traincope.report.communication import notes as operation_notes
-from traincope.report.hosts import across_hosts
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Operation
+from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.sections.communication import notes as operation_notes
 
 TITLE = "Communication"
-HEADS = ("axis", "operation", "count", "bytes", "transfer ms", "wait ms", "exposed ms", "GB/s on the bus")
-NO_WAITS = "No rank waited for another in any group."
+HEADS = ("axis", "operation", "count", "bytes", "transfer ms", "wait ms", "exposed ms", "bus GB/s")
+NO_WAITS = "No rank waited for another rank in any group."
 
 
 def communication(source: Source) -> Section:
-    operations, found = source.document["comm"], source.document["ledger"]
-    if not operations or found is None:
-        why = "No collective was recorded in a counted step." if found else "Unknown: no complete step was recorded."
+    operations, data = source.document["comm"], source.document["ledger"]
+    if not operations or data is None:
+        why = "No collective was recorded in a counted step." if data else "No complete step was recorded."
         return Section(name="communication", title=TITLE, missing=why)
-    per_step = found["rank_steps"]
+    per_step = data["rank_steps"]
     rows = (_row(source, at, operation) for at, operation in enumerate(operations))
     return Section(
         name="communication",
         title=TITLE,
-        lead="one rank, one step",
+        lead="mean per rank and step",
         body=(
             *_figures(source),
             table("Operations by axis", HEADS, rows, words=(0, 1)),
-            notes([*_apart(source), *(one.plain.strip() for one in operation_notes(operations, rank_steps=per_step))]),
+            notes(
+                [*_apart(source), *(note.plain.strip() for note in operation_notes(operations, rank_steps=per_step))]
+            ),
         ),
     )
 
@@ -47,8 +49,7 @@ def _figures(source: Source) -> Iterator[Html]:
             all_calls(analysis.calls) or without_places(analysis.comm), rank_steps=analysis.ledger.rank_steps
         ),
         name="icicle",
-        caption="Axis, operation, where it was called, and what that was: waiting for others, exposed transfer, "
-        "transfer behind compute",
+        caption="Axis, operation, call site, and its wait, exposed and hidden transfer; click a box to zoom in",
     )
     if not analysis.group_waits:
         yield tag("p", NO_WAITS, class_="nothing")
@@ -56,7 +57,7 @@ def _figures(source: Source) -> Iterator[Html]:
     yield plot(
         wait_matrix(analysis.group_waits, steps=source.document["run"]["steps"]),
         name="waits",
-        caption="How long each rank stood still in each group until the last member joined",
+        caption="Wait of each rank in each group until the last member arrived",
     )
 
 

@@ -1,46 +1,46 @@
-"""What happened: every fault and mark on the clock of the run, and in words."""
+"""Faults section: every fault and event on the clock of the run, and in words."""
 
 from traincope.analysis import FaultKind
-from traincope.figures.faults import fault_timeline
-from traincope.report.faults import began_ns
-from traincope.report.hosts import across_hosts
+from traincope.figures.run.faults import fault_timeline
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Fault
+from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.sections.faults import began_ns
 from traincope.units import MISSING, count, duration, numbers
 
 TITLE = "Faults"
-HEADS = ("after", "step", "rank", "what", "evidence", "lasted")
-NOTHING = "Nothing went wrong that was recorded, and nothing was marked."
-MOST_ROWS = 200
+HEADS = ("time", "step", "ranks", "event", "evidence", "duration")
+NOTHING = "No fault, checkpoint, evaluation or event was recorded."
+MAX_ROWS = 200
 
 
 def faults(source: Source) -> Section:
     document = source.document
-    found = document["faults"]
-    if not found:
-        return Section(
-            name="faults", title=TITLE, missing="Nothing went wrong that was recorded, and nothing was marked."
-        )
+    data = document["faults"]
+    if not data:
+        return Section(name="faults", title=TITLE, missing="No fault, checkpoint, evaluation or event was recorded.")
     began, apart = began_ns(document), across_hosts(document["clock"])
-    wrong = sum(not fault["mark"] for fault in found)
-    rows = sorted(enumerate(found), key=lambda item: (item[1]["mark"], item[1]["at_ns"]))[:MOST_ROWS]
+    marks = sum(fault["mark"] for fault in data)
+    no_ends = sum(fault["kind"] == FaultKind.NO_END for fault in data)
+    unknown = f", {count(no_ends, 'rank')} without a recorded end" if no_ends else ""
+    rows = sorted(enumerate(data), key=lambda item: (item[1]["mark"], item[1]["at_ns"]))[:MAX_ROWS]
     shown = sorted(rows, key=lambda item: item[1]["at_ns"])
-    cut = "" if len(shown) == len(found) else f"; {len(shown)} of {len(found)} in the table, the first that went wrong"
+    cut = "" if len(shown) == len(data) else f"; {len(shown)} of {len(data)} in the table, the first that went wrong"
     return Section(
         name="faults",
         title=TITLE,
-        lead=f"{count(wrong, 'fault')}, {count(len(found) - wrong, 'mark')}{cut}",
+        lead=f"{count(len(data) - marks - no_ends, 'fault')}, {count(marks, 'event')}{unknown}{cut}",
         body=(
             plot(
                 fault_timeline(source.analysis.faults, began_ns=began, end_ns=document["run"]["end"] or began),
                 name="happened",
-                caption=f"What happened when{apart}; red went wrong, grey is what one reads it beside",
+                caption=f"Faults in red and other events in grey{apart}",
             ),
             table(
-                "Faults and marks by time",
+                "Faults and events by time",
                 HEADS,
                 [_row(source, at, fault, began) for at, fault in shown],
                 words=(3, 4),

@@ -1,8 +1,8 @@
-"""What became of the job's time, over all its attempts."""
+"""Goodput section: parts of the job's time over all attempts."""
 
 from collections.abc import Iterator
 
-from traincope.figures.goodput import goodput_bars, parts
+from traincope.figures.run.goodput import goodput_bars, parts
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
@@ -12,40 +12,44 @@ from traincope.report.schema import Goodput
 
 TITLE = "Goodput"
 PARTS = {
-    "productive": "steps that last",
-    "lost": "steps that were lost",
+    "productive": "productive steps",
+    "lost": "lost steps",
     "startup": "startup",
     "restart": "restarts",
     "checkpoint_stall": "checkpoint stalls",
     "evaluation": "evaluation",
-    "other": "outside of complete steps",
+    "other": "outside complete steps",
 }
 
 
 def goodput(source: Source) -> Section:
-    job, found = source.document["goodput"], source.analysis.goodput
-    if job is None or found is None:
-        return Section(name="goodput", title=TITLE, missing="Unknown: no step was begun.")
-    rows = [_row(source, part, PARTS[part]) for part, ns in parts(found).items() if ns]
+    job, data = source.document["goodput"], source.analysis.goodput
+    if job is None or data is None:
+        return Section(name="goodput", title=TITLE, missing="Goodput is unknown: no attempt reached a step.")
+    rows = [_row(source, part, PARTS[part]) for part, ns in parts(data).items() if ns]
     return Section(
         name="goodput",
         title=TITLE,
         body=(
-            tag("p", *_said(source, job)),
-            plot(goodput_bars(found), name="job", caption="The whole job's time, and each attempt on its clock"),
-            table("What the job's time was", ("part", "time", "share"), rows),
+            tag("p", *_summary(source, job)),
+            plot(
+                goodput_bars(data),
+                name="job",
+                caption="Time of the whole job by part, and its attempts on the job's clock",
+            ),
+            table("Parts of the job's time", ("part", "time", "share"), rows),
         ),
     )
 
 
-def _said(source: Source, job: Goodput) -> Iterator[str]:
+def _summary(source: Source, job: Goodput) -> Iterator[str]:
     elapsed = source.number("goodput", "elapsed_ns", form="duration")
     if job["productive_ratio"] is not None:
         ratio = source.number("goodput", "productive_ratio", form="share")
-        yield from (ratio, " of ", elapsed, " was steps that last.")
+        yield from (ratio, " of ", elapsed, " was productive.")
     else:
         steps = source.number("goodput", "steps_ns", form="duration")
-        yield from (f"Unknown: {job['reason']}. Steps took ", steps, " of ", elapsed, ".")
+        yield from (f"Goodput is unknown: {job['reason']}. Steps took ", steps, " of ", elapsed, ".")
 
 
 def _row(source: Source, part: str, words: str) -> list[Html]:

@@ -1,47 +1,52 @@
-"""Where the time went: from peak to MFU, over the steps, and rank by rank."""
+"""Ledger section: step time from peak to MFU, over the steps, and by rank."""
 
 from collections.abc import Iterator
 
 from traincope.analysis import Analysis, waterfall_of
-from traincope.figures.ledger_steps import ledger_steps
-from traincope.figures.rank_shares import rank_shares
-from traincope.figures.waterfall import waterfall
-from traincope.figures.written import Figure
+from traincope.figures.drawing.serialization import Figure
+from traincope.figures.efficiency.waterfall import waterfall
+from traincope.figures.ranks.rank_shares import rank_shares
+from traincope.figures.steps.ledger_steps import ledger_steps
 from traincope.palette import colour
+from traincope.report.document.costs import shows_costs
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import choice, plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Path, Source
-from traincope.report.losses import SCOPES, cause, heads, largest, lead
-from traincope.report.priced import costly
 from traincope.report.schema import Cost, Ledger, Loss
-from traincope.report.utilization import evidence
-from traincope.report.waterfall import notes as ledger_notes
+from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead
+from traincope.report.text.sections.utilization import evidence
+from traincope.report.text.sections.waterfall import notes as ledger_notes
 from traincope.units import count, duration, share
 
-MISSING = "Unknown: no complete step was recorded."
+MISSING = "No complete step was recorded."
 PER_STEP = ("ledger", "rank_steps")
-MOST_RANKS = 64
-"""Ranks whose waterfalls can be picked one by one; the others are in the table of ranks."""
-IMPORTED = "Unknown: kernel traces alone say nothing of steps."
+MAX_RANKS = 64
+"""Runs of at most so many ranks offer a waterfall for each rank."""
+IMPORTED = "The run holds imported kernel traces only, without steps."
 
 
 def ledger(source: Source) -> Section:
     document = source.document
-    found = document["ledger"]
-    if found is None:
+    ledger_json = document["ledger"]
+    if ledger_json is None:
         return Section(
             name="ledger",
             title="Where the time went",
             missing=IMPORTED if document["run"]["imported"] else MISSING,
         )
-    most = max(rank["steps"] for rank in found["ranks"])
-    mean = duration(found["wall_ns"] / found["rank_steps"])
+    num_steps = max(rank["steps"] for rank in ledger_json["ranks"])
+    mean = duration(ledger_json["wall_ns"] / ledger_json["rank_steps"])
     return Section(
         name="ledger",
         title="Where the time went",
-        lead=f"a step is {mean}, mean over {count(len(found['ranks']), 'rank')} and {count(most, 'step')}",
-        body=(*_figures(source), _terms(source, found), *_losses(source, found["cost"]), notes(_lines(source, found))),
+        lead=f"mean step {mean}, over {count(len(ledger_json['ranks']), 'rank')} and {count(num_steps, 'step')}",
+        body=(
+            *_figures(source),
+            _terms(source, ledger_json),
+            *_losses(source, ledger_json["cost"]),
+            notes(_lines(source, ledger_json)),
+        ),
     )
 
 
@@ -50,38 +55,38 @@ def _figures(source: Source) -> Iterator[Html]:
     ledger = analysis.ledger
     known = analysis.utilization.reason is None
     to = "of the hardware's peak to MFU" if known else "to forward and backward: MFU is unknown"
-    caption = f"From 100 % {to}; each bar is what a term takes of a step"
+    caption = f"From 100 % {to}; each bar is a term's share of step time"
     yield choice(dict(_waterfalls(source.analysis)), name="waterfall", caption=caption)
-    yield plot(ledger_steps(ledger), name="steps", caption="Each counted step, mean over the ranks")
+    yield plot(ledger_steps(ledger), name="steps", caption="Terms of each counted step, mean over ranks")
     stages = {rank.rank: rank.stage for rank in analysis.timeline.ranks}
-    yield plot(rank_shares(ledger, stages=stages), name="shares", caption="Each rank's steps")
+    yield plot(rank_shares(ledger, stages=stages), name="shares", caption="Terms of each rank, mean over steps")
 
 
 def _waterfalls(analysis: Analysis) -> Iterator[tuple[str, Figure]]:
-    """Of the job, of each stage, and of each rank where they are few."""
+    """Waterfalls of the job, of each stage, and of each rank where there are few."""
     ledger = analysis.ledger
     stages = {rank.rank: rank.stage for rank in analysis.timeline.ranks}
     ranks = [rank.rank for rank in ledger.ranks]
     chosen = {"the whole job": ranks}
     for stage in sorted({stage for stage in stages.values() if stage is not None}):
         chosen[f"stage {stage}"] = [rank for rank in ranks if stages[rank] == stage]
-    if 1 < len(ranks) <= MOST_RANKS:
+    if 1 < len(ranks) <= MAX_RANKS:
         chosen |= {f"rank {rank}": [rank] for rank in ranks}
     for name, members in chosen.items():
-        own = [rank for rank in ledger.ranks if rank.rank in members]
-        steps = sum(rank.num_counted for rank in own)
+        scope_ranks = [rank for rank in ledger.ranks if rank.rank in members]
+        steps = sum(rank.num_counted for rank in scope_ranks)
         if steps:
             shares = waterfall_of(analysis.timeline, ledger, analysis.utilization, ranks=frozenset(members))
-            yield name, waterfall(shares, step_ns=sum(rank.total_wall_ns for rank in own) / steps)
+            yield name, waterfall(shares, step_ns=sum(rank.total_wall_ns for rank in scope_ranks) / steps)
 
 
-def _terms(source: Source, found: Ledger) -> Html:
-    """Every term that took time, and what it cost where that is worth a column."""
-    cost = found["cost"]
-    heads = ["term", "share of step", "ms a step"]
-    heads += ["rank-hours"] if costly(cost) else []
+def _terms(source: Source, ledger_json: Ledger) -> Html:
+    """The table of all terms that took time, with cost columns for runs that cost enough."""
+    cost = ledger_json["cost"]
+    heads = ["term", "share of step time", "ms per step"]
+    heads += ["rank-hours"] if shows_costs(cost) else []
     heads += ["price"] if cost["money"] is not None else []
-    terms = [term for term, ratio in found["waterfall"].items() if ratio]
+    terms = [term for term, ratio in ledger_json["waterfall"].items() if ratio]
     rows = [[*_row(source, term), *_costs(source, cost, term)] for term in terms]
     return table("The ledger", heads, [*rows, [*_whole(source), *_costs(source, cost, None)]])
 
@@ -99,35 +104,35 @@ def _whole(source: Source) -> Iterator[Html]:
 
 
 def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:
-    """Of a term, or of the whole step."""
+    """Costs of a term, or of the whole step."""
     hours: Path = ("wall_rank_hours",) if term is None else ("rank_hours", term)
     price: Path = ("wall_money",) if term is None else ("money", term)
-    if costly(cost):
+    if shows_costs(cost):
         yield source.number("ledger", "cost", *hours, form="hours")
     if cost["money"] is not None:
         yield source.number("ledger", "cost", *price, form="money")
 
 
 def _losses(source: Source, cost: Cost) -> Iterator[Html]:
-    """By cause, as the terms where hours are worth a column."""
-    if costly(cost) and largest(cost):
+    """The losses by cause, for runs that cost enough."""
+    if shows_costs(cost) and largest(cost):
         yield tag("h3", "Losses by cause ", tag("span", lead(cost), class_="lead"))
         rows = [_loss(source, at, loss, priced=cost["money"] is not None) for at, loss in largest(cost)]
         yield table("Losses by cause", heads(cost), rows, words=(0, 1))
 
 
 def _loss(source: Source, at: int, loss: Loss, *, priced: bool) -> list[Html]:
-    own = ("ledger", "cost", "losses", at)
-    price = [source.number(*own, "money", form="money")] if priced else []
-    hours = source.number(*own, "rank_hours", form="hours")
+    scope_ranks = ("ledger", "cost", "losses", at)
+    price = [source.number(*scope_ranks, "money", form="money")] if priced else []
+    hours = source.number(*scope_ranks, "rank_hours", form="hours")
     return [joined(cause(loss)), joined(SCOPES[loss["scope"]]), hours, *price]
 
 
-def _lines(source: Source, found: Ledger) -> Iterator[str]:
+def _lines(source: Source, ledger_json: Ledger) -> Iterator[str]:
     utilization = source.document["utilization"]
     if utilization["mfu"] is not None:
         yield f"MFU {share(utilization['mfu'])}, HFU {share(utilization['hfu'])}"
         yield from evidence(utilization)
     else:
         yield f"MFU unknown: {utilization['reason']}"
-    yield from (line.plain for line in ledger_notes(found))
+    yield from (line.plain for line in ledger_notes(ledger_json))

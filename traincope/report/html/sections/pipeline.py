@@ -1,23 +1,23 @@
-"""The pipeline's idle time: what the schedule costs, what uneven stages cost, what is noise; and one step drawn."""
+"""Pipeline section: the bubble by schedule, imbalance and jitter, and one step drawn."""
 
 from collections.abc import Iterator
 
 from traincope.analysis import recorded_schedule, theoretical_schedule
-from traincope.figures.schedule import MOST_BOXES, fits, pipeline_schedule
-from traincope.report.hosts import across_hosts
+from traincope.figures.ranks.schedule import MAX_BOXES, fits, pipeline_schedule
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
-from traincope.report.pipeline import against_theory
 from traincope.report.schema import Stage
+from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.sections.pipeline import against_theory
 from traincope.units import numbers
 
 TITLE = "Pipeline"
 HEADS = ("stage", "ranks", "schedule", "imbalance", "jitter", "bubble")
-NO_CLOCK = "No step is drawn: the stages' clocks may be further apart than what a drawing shows."
-NO_REPLAY = "No step is drawn: the recorded order cannot be replayed, so that its gaps have no names."
-TOO_LARGE = f"No step is drawn: it has more than {MOST_BOXES:,} actions."
+NO_CLOCK = "The schedule is not drawn: the offset between the stages' clocks is too uncertain."
+NO_REPLAY = "The schedule is not drawn: the recorded order cannot be replayed, so its gaps have no cause."
+TOO_LARGE = f"The schedule is not drawn: it has more than {MAX_BOXES:,} actions."
 
 
 def pipeline(source: Source) -> Section:
@@ -29,7 +29,7 @@ def pipeline(source: Source) -> Section:
         name="pipeline",
         title=TITLE,
         lead=against_theory(bubble),
-        body=(*_drawn(source), table("Idle time of each stage, shares of its steps", HEADS, rows, words=(0, 1))),
+        body=(*_drawn(source), table("Bubble of each stage, shares of its step time", HEADS, rows, words=(0, 1))),
     )
 
 
@@ -45,17 +45,17 @@ def _drawn(source: Source) -> Iterator[Html]:
         yield tag("p", TOO_LARGE, class_="nothing")
     else:
         apart = across_hosts(source.document["clock"])
-        ran_as = f"Step {bubble.step}, of median length, as it ran{apart}"
+        ran_as = f"Recorded step {bubble.step}, the step of median length{apart}"
         primes = "" if bubble.chunks == 1 else "; a prime marks a rank's second stage"
-        caption = f"{ran_as}; below the same order with equal stages and free messages{primes}"
+        caption = f"{ran_as}; below: the same order with equal stages and free messages{primes}"
         yield plot(pipeline_schedule(schedule, theoretical_schedule(ran)), name="schedule", caption=caption)
 
 
 def _row(source: Source, at: int, stage: Stage) -> list[Html]:
-    own, per = ("bubble", "stages", at), ("bubble", "stages", at, "wall_ns")
+    prefix, per = ("bubble", "stages", at), ("bubble", "stages", at, "wall_ns")
     return [
         joined(", ".join(map(str, [stage["stage"], *stage["others"]]))),
         joined(numbers(stage["ranks"])),
-        *(source.number(*own, f"{part}_ns", form="share", per=per) for part in ("schedule", "imbalance", "jitter")),
-        source.number(*own, "fraction_ratio", form="share"),
+        *(source.number(*prefix, f"{part}_ns", form="share", per=per) for part in ("schedule", "imbalance", "jitter")),
+        source.number(*prefix, "fraction_ratio", form="share"),
     ]

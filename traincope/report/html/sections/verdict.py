@@ -1,14 +1,14 @@
-"""What is wrong, by which evidence, what to do, and what it buys: the first thing to be read."""
+"""Verdict section: the findings with evidence, advice and estimated gain."""
 
 from collections.abc import Iterator, Mapping
 
 from traincope.analysis import FindingKind
+from traincope.report.document.costs import shows_costs
 from traincope.report.html.markup import Html, tag
 from traincope.report.html.section import Section
 from traincope.report.html.source import Source
-from traincope.report.priced import costly
 from traincope.report.schema import Finding
-from traincope.report.verdict import where
+from traincope.report.text.sections.verdict import where
 
 EVIDENCE: Mapping[str, str] = {
     FindingKind.KILLED_RANK: "faults",
@@ -29,8 +29,8 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.MEMORY_GROWTH: "memory",
     FindingKind.EVALUATION: "goodput",
 }
-"""Kind of finding -> the section that shows it; where the time went shows all others."""
-NOTHING = "Nothing can be said: no complete step was recorded."
+"""Kind of finding -> the section with its evidence; the ledger shows all others."""
+NOTHING = "No verdict: no complete step was recorded."
 
 
 def verdict(source: Source) -> Section:
@@ -40,7 +40,7 @@ def verdict(source: Source) -> Section:
     return Section(
         name="verdict",
         title="Verdict",
-        lead="savings are shares of step time" if savings else "",
+        lead="estimated gains are shares of step time; they overlap and do not add up" if savings else "",
         body=(tag("ol", *items, class_="findings"),),
         missing=None if findings else NOTHING,
     )
@@ -53,7 +53,7 @@ def _tone(finding: Finding) -> str:
 def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
     yield tag("h3", finding["kind"].replace("_", " "), *_saves(source, at, finding))
     yield tag("p", f"{where(finding)}; confidence {finding['confidence']}", class_="where")
-    shown = tag("a", "see it", href=f"#{EVIDENCE.get(finding['kind'], 'ledger')}")
+    shown = tag("a", "evidence", href=f"#{EVIDENCE.get(finding['kind'], 'ledger')}")
     yield tag("p", finding["evidence"], " (", shown, ")")
     if finding["advice"]:
         yield tag("p", tag("strong", "Do: "), finding["advice"], class_="advice")
@@ -62,13 +62,13 @@ def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
 def _saves(source: Source, at: int, finding: Finding) -> Iterator[Html]:
     if finding["estimated_gain_ratio"] is not None:
         gain = source.number("verdict", at, "estimated_gain_ratio", form="share")
-        yield tag("span", "saves ", gain, *_worth(source, at), class_="saves")
+        yield tag("span", "estimated gain ", gain, *_worth(source, at), class_="saves")
 
 
 def _worth(source: Source, at: int) -> Iterator[str]:
-    """In rank-hours, and in money where there is a price; nothing where the run is short and has none."""
+    """The gain in rank-hours and money; empty for runs that cost little."""
     ledger = source.document["ledger"]
-    if ledger is None or not costly(ledger["cost"]):
+    if ledger is None or not shows_costs(ledger["cost"]):
         return
     yield from (" (", source.number("verdict", at, "estimated_gain_rank_hours", form="hours"), " rank-hours")
     if ledger["cost"]["money"] is not None:

@@ -1,0 +1,75 @@
+"""Alerts about faults of the GPUs."""
+
+from collections.abc import Iterator
+
+from traincope.analysis.faults.faults import FaultKind
+from traincope.metrics.catalogue import FAULTS, GPU_ECC, GPU_NVLINK, GPU_THROTTLED, GPU_XID
+from traincope_dashboards.rules.alert import Alert, Rules, Severity
+
+_GPU = ("run", "host", "gpu")
+_NO_SLOWDOWN_BY_LIMIT = '!~".*power.cap.*"'
+"""Excludes the power limit, which is normal under full load."""
+
+_LOST = f"{FaultKind.GPU_LOST}|{FaultKind.ROWS_REMAPPED}"
+
+
+def alerts(rules: Rules) -> Iterator[Alert]:
+    throttled = rules.all.series_of(GPU_THROTTLED, reason=_NO_SLOWDOWN_BY_LIMIT)
+    yield Alert(
+        name="GpuXid",
+        expression=rules.new_by(GPU_XID, by=(*_GPU, "xid")),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="XID {{ $labels.xid }} on {{ $labels.host }} GPU {{ $labels.gpu }}",
+        description=(
+            "The driver reported XID {{ $labels.xid }} for GPU {{ $labels.gpu }} of {{ $labels.host }}, "
+            "which trains {{ $labels.run }}."
+        ),
+        board="traincope-hardware",
+    )
+    yield Alert(
+        name="GpuEcc",
+        expression=rules.grown_by(GPU_ECC, by=_GPU, kind='="uncorrected"'),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="uncorrected ECC error on {{ $labels.host }} GPU {{ $labels.gpu }}",
+        description=(
+            "GPU {{ $labels.gpu }} of {{ $labels.host }}, which trains {{ $labels.run }}, had a memory "
+            "error that could not be corrected."
+        ),
+        board="traincope-hardware",
+    )
+    yield Alert(
+        name="GpuFault",
+        expression=rules.new_by(FAULTS, by=("run", "host", "rank", "kind"), kind=f'=~"{_LOST}"'),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="{{ $labels.kind }} on {{ $labels.host }}",
+        description="The GPU of rank {{ $labels.rank }} of {{ $labels.run }} on {{ $labels.host }} is faulty:"
+        " {{ $labels.kind }}.",
+        board="traincope-hardware",
+    )
+    yield Alert(
+        name="GpuThrottled",
+        expression=f"max by (run, host, gpu, reason) ({throttled}) == 1",
+        hold_seconds=300,
+        severity=Severity.WARNING,
+        summary="{{ $labels.host }} GPU {{ $labels.gpu }} is throttled: {{ $labels.reason }}",
+        description=(
+            "GPU {{ $labels.gpu }} of {{ $labels.host }} is slowed down by {{ $labels.reason }}; all "
+            "ranks of {{ $labels.run }} wait for it."
+        ),
+        board="traincope-hardware",
+    )
+    yield Alert(
+        name="GpuNvlink",
+        expression=rules.grown_by(GPU_NVLINK, by=_GPU),
+        hold_seconds=0,
+        severity=Severity.WARNING,
+        summary="NVLink errors on {{ $labels.host }} GPU {{ $labels.gpu }}",
+        description=(
+            "NVLinks of GPU {{ $labels.gpu }} of {{ $labels.host }}, which trains {{ $labels.run }}, had "
+            "errors recently."
+        ),
+        board="traincope-hardware",
+    )

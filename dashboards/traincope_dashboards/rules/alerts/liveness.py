@@ -1,0 +1,66 @@
+"""Alerts about a job that hangs or has lost ranks."""
+
+from collections.abc import Iterator
+
+from traincope.analysis.faults.faults import ENDS, FaultKind
+from traincope.metrics.catalogue import DATA_AGE, FAULTS, RANKS, STEP_DURATION
+from traincope_dashboards.rules.alert import Alert, Rules, Severity
+from traincope_dashboards.rules.recorded import ALIVE
+
+_FAILURES = sorted(ENDS - {FaultKind.NO_END})
+
+
+def alerts(rules: Rules) -> Iterator[Alert]:
+    scope, limits = rules.all, rules.limits
+    age, alive = scope.series_of(DATA_AGE), scope.series_of(RANKS, state=ALIVE)
+    ended = scope.series_of(RANKS, state='="gone"')
+    youngest = f"min by (run) ({age})"
+    # Before the first step the step time is unknown.
+    patience = (
+        f"clamp_min(3 * max by (run) ({scope.series_of(STEP_DURATION)}) or 0 * {youngest}, {limits.hang_seconds:g})"
+    )
+    yield Alert(
+        name="Hang",
+        expression=f"{youngest} > on (run) {patience} and on (run) sum by (run) ({alive}) > 0",
+        hold_seconds=60,
+        severity=Severity.CRITICAL,
+        summary="{{ $labels.run }} hangs",
+        description=(
+            "All ranks of {{ $labels.run }} have written no record for {{ $value | humanizeDuration }}, "
+            "and their processes are alive."
+        ),
+        board="traincope-faults",
+    )
+    yield Alert(
+        name="RankStale",
+        expression=f"max by (run, host, rank) ({age}) > on (run) group_left {patience}"
+        f" and on (run) {youngest} < {limits.hang_seconds:g}",
+        hold_seconds=60,
+        severity=Severity.WARNING,
+        summary="rank {{ $labels.rank }} of {{ $labels.run }} is silent",
+        description=(
+            "Rank {{ $labels.rank }} on {{ $labels.host }} has written no record for {{ $value | humanizeDuration }}, "
+            "while other ranks of {{ $labels.run }} continue."
+        ),
+        board="traincope-ranks",
+    )
+    yield Alert(
+        name="RankGone",
+        expression=f"sum by (run, host) ({ended}) > 0",
+        hold_seconds=30,
+        severity=Severity.CRITICAL,
+        summary="ranks of {{ $labels.run }} are gone",
+        description=(
+            "{{ $value }} processes of {{ $labels.run }} on {{ $labels.host }} are gone without a recorded end."
+        ),
+        board="traincope-faults",
+    )
+    yield Alert(
+        name="RankFailed",
+        expression=rules.new_by(FAULTS, by=("run", "host", "rank", "kind"), kind=f'=~"{"|".join(_FAILURES)}"'),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="rank {{ $labels.rank }} of {{ $labels.run }} failed: {{ $labels.kind }}",
+        description="Rank {{ $labels.rank }} of {{ $labels.run }} on {{ $labels.host }} ended with {{ $labels.kind }}.",
+        board="traincope-faults",
+    )

@@ -1,0 +1,141 @@
+"""Comparison of two runs made by hand: exactly the injected change is found, with its size."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.analysis.lockstep import lockstep
+from tests.timeline.build import run
+from traincope.analysis import Analysis, Basis, Diff, Judgement, TermChange, analyze, diff
+from traincope.events import Phase
+from traincope.timeline import build_timeline
+
+US = 1_000
+STEP_NS = 100_000
+
+
+def run_of(
+    seed: int,
+    *,
+    steps: int = 12,
+    data_ns: int = 0,
+    slow_rank_ns: int = 0,
+    ranks: int = 2,
+    mesh: dict[str, int] | None = None,
+    **settings: object,
+) -> Analysis:
+    """Steps of 100 us with 1 % of noise, common to all ranks. All ranks wait for data; rank 1 computes longer."""
+    noise = np.random.default_rng(seed).normal(0, STEP_NS / 100, size=steps)
+    work = [_work(int(STEP_NS + noise_ns + data_ns), slow_rank_ns, ranks) for noise_ns in noise]
+    records = lockstep(work, transfer_ns=5 * US, of=Phase.FORWARD if slow_rank_ns else Phase.DATA_WAIT, all_ns=data_ns)
+    recorded = run(*records, mesh=mesh or {"dp": ranks})
+    info = replace(recorded.info, settings=dict(settings), id=f"run {seed}")
+    return analyze(build_timeline(replace(recorded, info=info)))
+
+
+def _work(ns: int, more_ns: int, ranks: int) -> Sequence[int]:
+    return [ns + (more_ns if rank == 1 else 0) for rank in range(ranks)]
+
+
+def change_of(result: Diff, term: str) -> TermChange:
+    return next(change for change in result.terms if change.term == term)
+
+
+def test_only_the_injected_data_wait_is_found_with_its_size() -> None:
+    result = diff(run_of(1), run_of(2, data_ns=20 * US))
+    assert result.judgement is Judgement.SLOWER
+    assert [change.term for change in result.movers] == ["data_wait"]
+    assert change_of(result, "data_wait").change == pytest.approx(20 * US)
+    assert change_of(result, "data_wait").path_change == pytest.approx(20 * US)
+    assert result.step.change == pytest.approx(20 * US, abs=STEP_NS / 100)
+    assert result.interval is not None
+    assert result.interval[0] < 20 * US < result.interval[1]
+
+
+def test_the_reverse_comparison_is_faster() -> None:
+    result = diff(run_of(1, data_ns=20 * US), run_of(2))
+    assert result.judgement is Judgement.FASTER
+    assert result.change_ratio == pytest.approx(-20 / 125, abs=0.01)
+
+
+def test_a_slow_rank_is_half_work_half_wait_in_the_mean_and_all_work_on_the_path() -> None:
+    """40 more on rank 1 of 2, for which rank 0 waits."""
+    result = diff(run_of(1), run_of(2, slow_rank_ns=40 * US))
+    assert result.judgement is Judgement.SLOWER
+    assert {change.term for change in result.movers} == {"forward", "exposed_wait[dp]"}
+    forward, wait = change_of(result, "forward"), change_of(result, "exposed_wait[dp]")
+    assert (forward.rank, wait.rank) == (1, 0)
+    assert forward.rank_change == pytest.approx(40 * US, abs=STEP_NS / 100)
+    assert forward.change == pytest.approx(20 * US, abs=STEP_NS / 100)
+    assert wait.change == pytest.approx(20 * US)
+    assert forward.path_change == pytest.approx(40 * US, abs=STEP_NS / 100)
+    assert wait.path_change == 0
+    assert [finding.kind.value for finding in result.new_findings] == ["straggler"]
+
+
+def test_equal_runs_are_not_called_slower() -> None:
+    """At a level of 1 %, more than 4 of 40 occur in one trial of 10,000."""
+    result = [diff(run_of(300 + seed, steps=7), run_of(400 + seed, steps=7)) for seed in range(40)]
+    assert sum(noise_ns.judgement is not Judgement.NO_EVIDENCE for noise_ns in result) <= 4
+    assert sum(bool(noise_ns.movers) for noise_ns in result) <= 4
+    assert not any(noise_ns.judgement in (Judgement.SLOWER, Judgement.FASTER) for noise_ns in result)
+
+
+def test_a_change_below_the_requested_share_is_small() -> None:
+    first, second = run_of(1), run_of(2, data_ns=10 * US)
+    assert diff(first, second, threshold_ratio=0.2).judgement is Judgement.SMALL
+    assert diff(first, second, threshold_ratio=0.05).judgement is Judgement.SLOWER
+
+
+def test_too_few_steps_give_no_judgement() -> None:
+    """The first of 5 warms up."""
+    result = diff(run_of(1, steps=5), run_of(2, steps=5, data_ns=50 * US))
+    assert result.judgement is Judgement.TOO_FEW
+    assert result.step.p is None
+    assert result.movers == ()
+    assert change_of(result, "data_wait").change == pytest.approx(50 * US)
+
+
+def test_different_numbers_of_ranks_are_compared_by_time_per_token() -> None:
+    """2 ranks take 105 us for 1,000 tokens, 4 take 105 us for 2,000: 0.21 us of a rank each."""
+    result = diff(run_of(1, tokens_per_step=1_000), run_of(2, ranks=4, tokens_per_step=2_000))
+    assert (result.basis, result.reason) == (Basis.TOKEN, "the tokens per step differ")
+    assert result.step.before == pytest.approx(210, rel=0.01)
+    assert result.step.after == pytest.approx(210, rel=0.01)
+    assert result.judgement is Judgement.NO_EVIDENCE
+    wasted = diff(run_of(1, tokens_per_step=1_000), run_of(2, ranks=4, tokens_per_step=1_000))
+    assert (wasted.basis, wasted.reason) == (Basis.TOKEN, "the numbers of ranks differ")
+    assert wasted.judgement is Judgement.SLOWER
+    assert wasted.change_ratio == pytest.approx(1.0, abs=0.02)
+
+
+def test_different_layouts_without_tokens_are_compared_by_shares() -> None:
+    result = diff(run_of(1), run_of(2, ranks=4, data_ns=25 * US))
+    assert (result.basis, result.judgement) == (Basis.SHARE, Judgement.OTHER_WORK)
+    assert result.reason is not None
+    assert result.step.change == 0
+    assert change_of(result, "data_wait").change == pytest.approx(25 / 130, rel=0.01)
+    assert change_of(result, "data_wait").evident
+
+
+def test_settings_that_differ_are_listed_by_family_with_both_values() -> None:
+    first = run_of(1, batch=32, optimizer={"lr": 0.1, "name": "adam"})
+    second = run_of(2, batch=64, optimizer={"lr": 0.2, "name": "adam"}, workers=7)
+    differences = [
+        (noise_ns.family, noise_ns.name, noise_ns.before, noise_ns.after) for noise_ns in diff(first, second).settings
+    ]
+    assert differences == [
+        ("settings", "batch", "32", "64"),
+        ("settings", "optimizer.lr", "0.1", "0.2"),
+        ("settings", "workers", None, "7"),
+    ]
+
+
+def test_a_run_equals_itself() -> None:
+    alone = run_of(1)
+    result = diff(alone, alone)
+    assert result.judgement is Judgement.NO_EVIDENCE
+    assert {change.change for change in result.terms} == {0.0}
+    assert (result.settings, result.new_findings) == ((), ())

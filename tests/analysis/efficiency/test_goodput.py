@@ -1,0 +1,214 @@
+"""Goodput of jobs whose every second is known."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timeline.build import Row, clock, phase, rank, run, step
+from traincope.analysis.efficiency.goodput import Goodput, goodput
+from traincope.events import OPEN, Phase
+from traincope.store import Attempt
+from traincope.store.job.attempts import summarise
+from traincope.timeline import build_timeline
+
+S = 1_000_000_000
+
+
+def attempt(number: int, *rows: Row, ending: str | None = "ValueError") -> Attempt:
+    records = rank(0, *rows)
+    return summarise(records.thread("main"), names=records.names, number=number, last_ns=0, endings={0: ending})
+
+
+def steps(first_s: int, count: int) -> list[Row]:
+    """Steps of ten seconds."""
+    return [step(at, (first_s + 10 * at) * S, (first_s + 10 * at + 10) * S) for at in range(count)]
+
+
+def save(start_s: int, *, step_number: int = -1) -> Row:
+    return replace(
+        phase(Phase.CHECKPOINT_STALL, start_s * S, (start_s + 1) * S, at=step_number), name="save checkpoint"
+    )
+
+
+def load(start_s: int) -> Row:
+    return replace(phase(Phase.CHECKPOINT_STALL, start_s * S, (start_s + 2) * S), name="load checkpoint")
+
+
+def job(*earlier: Attempt, last: list[Row]) -> Goodput:
+    result = goodput(build_timeline(replace(run(replace(rank(0, *last), attempt=len(earlier))), earlier=earlier)))
+    assert result is not None
+    assert_a_partition(result)
+    return result
+
+
+def assert_a_partition(result: Goodput) -> None:
+    """The parts sum to the elapsed time, and none of them is negative."""
+    unsaved = (result.startup_ns, result.restart_ns, result.checkpoint_stall_ns, result.evaluation_ns, result.other_ns)
+    assert result.elapsed_ns == result.steps_ns + sum(unsaved)
+    assert min(result.steps_ns, *unsaved) >= 0
+    if result.productive_ns is not None and result.lost_ns is not None:
+        assert result.steps_ns == result.productive_ns + result.lost_ns
+        assert min(result.productive_ns, result.lost_ns) >= 0
+
+
+def started(at_s: int) -> Row:
+    """The first record of an attempt."""
+    return clock(at_s * S, at_s * S)
+
+
+def test_one_attempt_is_startup_and_steps() -> None:
+    """5 s of startup, 3 steps of 10 s, of which 1 s is a checkpoint and 2 s an evaluation."""
+    rows = [started(0), *steps(5, 3), save(20, step_number=1), phase(Phase.EVALUATION, 30 * S, 32 * S, at=2)]
+    result = job(last=rows)
+    assert (result.elapsed_ns, result.startup_ns, result.restart_ns) == (35 * S, 5 * S, 0)
+    assert (result.steps_done, result.steps_lost) == (3, 0)
+    assert (result.checkpoint_stall_ns, result.evaluation_ns) == (S, 2 * S)
+    assert result.productive_ns == 27 * S
+    assert result.productive_ratio == pytest.approx(27 / 35)
+
+
+def test_steps_after_the_last_checkpoint_are_lost_at_a_restart_that_loads_it() -> None:
+    """4 steps, saved after the second; the next attempt begins 10 s later, loads for 2 s, makes 2 more."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2), step(4, 40 * S, OPEN))
+    result = job(first, last=[started(50), load(50), *steps(52, 2)])
+    assert (result.steps_done, result.steps_lost) == (6, 2)
+    assert result.restart_ns == 12 * S
+    assert result.lost_ns == 19 * S  # two steps, minus the second spent saving
+    assert result.productive_ns == (39 + 20 - 19) * S
+    assert [each.number for each in result.attempts] == [0, 1]
+
+
+def test_a_step_is_kept_if_it_saved_after_its_optimizer() -> None:
+    """4 steps, saved at 28 s in the third, whose optimizer took a second."""
+    for optimized_s, lost in ((26, 1), (28, 2)):
+        optimizer = phase(Phase.OPTIMIZER, optimized_s * S, (optimized_s + 1) * S, at=2)
+        first = attempt(0, started(0), *steps(0, 4), optimizer, save(28, step_number=2))
+        result = job(first, last=[started(50), load(50), *steps(52, 1)])
+        assert (result.steps_done, result.steps_lost) == (5, lost)
+
+
+def test_attempts_that_saved_nothing_lose_all_their_steps() -> None:
+    """Attempt 0 saves after 2 of 4 steps, attempt 1 continues from there and saves nothing, and attempt 2 likewise."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    second = attempt(1, started(50), load(50), *steps(52, 3))
+    result = job(first, second, last=[started(90), load(90), *steps(92, 1)])
+    assert (result.steps_lost, result.lost_ns, result.productive_ns) == (2 + 3, (19 + 30) * S, (20 + 10) * S)
+    assert result.restart_ns == (52 - 40 + 92 - 82) * S
+
+
+def test_without_recorded_checkpoints_the_loss_is_unknown() -> None:
+    """Another library may have saved it; steps are numbered from 0 in every attempt."""
+    result = job(attempt(0, started(0), *steps(0, 4)), last=[started(50), *steps(51, 2)])
+    assert (result.steps_lost, result.lost_ns, result.productive_ns) == (None, None, None)
+    assert (result.steps_done, result.steps_ns) == (6, 60 * S)
+    assert result.reason == (
+        "attempt 1 loaded no recorded checkpoint, so it is unknown whether it continued from the steps of attempt 0"
+    )
+
+
+def test_an_attempt_without_steps_is_startup_or_restart() -> None:
+    """10 s of attempt 0, 5 s of nothing, 20 s of attempt 1, 3 s of nothing, 2 s until the first step of attempt 2."""
+    dead = attempt(0, started(0), phase(Phase.FORWARD, 9 * S, 10 * S))
+    dead_again = attempt(1, started(15), load(20), phase(Phase.FORWARD, 34 * S, 35 * S))
+    result = job(dead, dead_again, last=[started(38), *steps(40, 2)])
+    assert (result.startup_ns, result.restart_ns, result.checkpoint_stall_ns) == (10 * S, 30 * S, 0)
+    assert (result.elapsed_ns, result.productive_ns, result.steps_lost) == (60 * S, 20 * S, 0)
+
+
+def test_the_last_attempt_loses_nothing() -> None:
+    result = job(attempt(0, started(0), *steps(0, 4)), last=[started(50), phase(Phase.FORWARD, 55 * S, 56 * S)])
+    assert (result.steps_lost, result.productive_ns, result.restart_ns) == (0, 40 * S, 16 * S)
+
+
+def test_all_time_before_the_first_step_is_startup() -> None:
+    """10 s of startup with a load of 2 s and an evaluation of 3 s, then two steps and 4 s of nothing."""
+    rows = [started(0), load(1), phase(Phase.EVALUATION, 5 * S, 8 * S), *steps(10, 2), phase(Phase.GC, 33 * S, 34 * S)]
+    result = job(last=rows)
+    assert (result.startup_ns, result.checkpoint_stall_ns, result.evaluation_ns) == (10 * S, 0, 0)
+    assert (result.productive_ns, result.other_ns) == (20 * S, 4 * S)
+
+
+def test_a_checkpoint_within_an_evaluation_is_evaluation() -> None:
+    rows = [started(0), *steps(0, 3), phase(Phase.EVALUATION, 12 * S, 18 * S, at=1), save(14, step_number=1)]
+    result = job(last=rows)
+    assert (result.checkpoint_stall_ns, result.evaluation_ns, result.productive_ns) == (0, 6 * S, 24 * S)
+
+
+def test_an_incomplete_step_does_not_count_but_its_save_is_a_stall() -> None:
+    """Killed at 27 s, 7 s into the third step and 2 s into a save."""
+    rows = [started(0), *steps(0, 2), step(2, 20 * S, OPEN), replace(save(25), end_ns=OPEN)]
+    result = job(last=[*rows, phase(Phase.GC, 26 * S, 27 * S)])
+    assert (result.steps_done, result.productive_ns) == (2, 20 * S)
+    assert (result.checkpoint_stall_ns, result.other_ns) == (2 * S, 5 * S)
+
+
+def test_steps_with_dropped_records_count() -> None:
+    """Steps 0 to 5; the records of 2, 3 and 4 are missing."""
+    kept = [row for row in steps(0, 6) if row.step not in (2, 3, 4)]
+    result = job(last=[started(0), *kept])
+    assert (result.steps_done, result.productive_ns, result.other_ns) == (6, 60 * S, 0)
+
+
+def test_overlapping_attempts_have_no_negative_gap() -> None:
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    result = job(first, last=[started(35), load(36), *steps(38, 2)])
+    assert (result.restart_ns, result.elapsed_ns) == (3 * S, (40 + 23) * S)
+
+
+def test_without_a_recorded_load_the_start_of_an_attempt_is_unknown() -> None:
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    result = job(first, last=[started(50), *steps(51, 2)])
+    assert (result.steps_lost, result.lost_ns, result.productive_ns, result.productive_ratio) == (
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+def test_an_unfinished_checkpoint_keeps_no_steps() -> None:
+    first = attempt(0, started(0), *steps(0, 2), replace(save(20), end_ns=OPEN))
+    assert first.kept_steps is None
+
+
+def test_an_attempt_that_ended_cleanly_loses_nothing() -> None:
+    result = job(attempt(0, started(0), *steps(0, 4), ending="clean"), last=[started(50), *steps(51, 2)])
+    assert result.steps_lost == 0
+
+
+spans = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda drawn: (drawn[0], sum(drawn)))
+
+
+@st.composite
+def attempts(draw: st.DrawFn, begin_s: int) -> list[Row]:
+    """An attempt's records: steps one after the other, other phases anywhere."""
+    rows = [started(begin_s)]
+    borders = sorted(draw(st.lists(st.integers(0, 80), max_size=6, unique=True)))
+    for number, (start, end) in enumerate(pairwise(borders)):
+        if draw(st.booleans()):
+            rows.append(step(number, (begin_s + start) * S, (begin_s + end) * S))
+    for start, end in draw(st.lists(spans, max_size=5)):
+        of, name = draw(st.sampled_from([(Phase.EVALUATION, "e"), (Phase.CHECKPOINT_STALL, "save"), (Phase.GC, "g")]))
+        end_ns = draw(st.sampled_from([(begin_s + end) * S, OPEN]))
+        rows.append(replace(phase(of, (begin_s + start) * S, end_ns), name=name))
+    rows += [load(begin_s + draw(st.integers(0, 60)))] if draw(st.booleans()) else []
+    return sorted(rows, key=lambda row: row.start_ns)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_every_instant_of_a_job_is_in_one_part(data: st.DataObject) -> None:
+    """Three attempts whose times may overlap, as clocks that are set back make them."""
+    begins = [0, data.draw(st.integers(0, 120)), data.draw(st.integers(60, 240))]
+    first, second, last = (data.draw(attempts(begin)) for begin in begins)
+    earlier = (attempt(0, *first), attempt(1, *second, ending=data.draw(st.sampled_from(["clean", None]))))
+    result = goodput(build_timeline(replace(run(replace(rank(0, *last), attempt=2)), earlier=earlier)))
+    if result is not None:
+        assert_a_partition(result)
+
+
+def test_without_a_step_there_is_no_goodput() -> None:
+    assert goodput(build_timeline(run(rank(0, started(0))))) is None

@@ -1,0 +1,76 @@
+"""Classes of kernel names from libraries."""
+
+import pytest
+
+from traincope.analysis.kernels.kernel_classes import Family, kernel_class, operator_class
+
+KERNELS = {
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "nccl",
+    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)": "nccl",
+    "rcclGenericKernel": "rccl",
+    "void nvshmemi_transfer_put_kernel": "nvshmem",
+    "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)": "nvshmem",
+    "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int)": "userbuffers",
+    "void c10d::symmetric_memory::multimem_all_reduce_kernel<c10::BFloat16, 16>": "symmetric_memory",
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)": "symmetric_memory",
+    "oneccl_allreduce_small": "oneccl",
+    "hcom_allReduce_": "hccl",
+    "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<cutlass::bfloat16_t>": "attention",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x128x128": "attention",
+    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<>)": "attention",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1": "gemm",
+    "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT": "gemm",
+    "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1>": "gemm",
+    "Cijk_Ailk_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1": "gemm",
+    "ampere_sgemm_128x64_nn": "gemm",
+    "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc": "gemm",
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>": "norm",
+    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>": "norm",
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<4>>": "optimizer",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>": "elementwise",
+    "triton_poi_fused_add_mul_silu_0": "elementwise",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>": "elementwise",
+    "void at::native::elementwise_kernel<128, 2, at::native::direct_copy_kernel_cuda>": "memory",
+    "Memcpy HtoD (Pinned -> Device)": "memory",
+    "Memset (Device)": "memory",
+    "void split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel": "embedding",
+    "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>": "indexing",
+    "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, int, int>>": "indexing",
+    "my_very_own_thing": "unknown",
+}
+
+OPERATORS = {
+    "aten::addmm": "gemm",
+    "aten::t": "memory",
+    "aten::tanh": "elementwise",
+    "aten::to": "memory",
+    "aten::topk": "indexing",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
+    "aten::native_layer_norm_backward": "norm",
+    "aten::_fused_adamw_": "optimizer",
+    "autograd::engine::evaluate_function: AddmmBackward0": "framework",
+    "c10d::allreduce_": "c10d",
+    "mylib::anything": "unknown",
+    "aten::linalg_svd": "unknown",
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), KERNELS.items())
+def test_a_kernels_class_follows_its_librarys_name(name: str, kind: str) -> None:
+    assert kernel_class(name).name == kind
+
+
+@pytest.mark.parametrize(("name", "kind"), OPERATORS.items())
+def test_an_operators_class_follows_torchs_name(name: str, kind: str) -> None:
+    assert operator_class(name).name == kind
+
+
+@pytest.mark.parametrize("name", ["flux::gemm_rs_kernel", "triton_allgather_gemm_persistent", "gemm_all_reduce_tma"])
+def test_a_product_that_communicates_is_fused_compute(name: str) -> None:
+    result = kernel_class(name)
+    assert (result.name, result.family, result.fused) == ("gemm", Family.COMPUTE, True)
+
+
+def test_only_communication_kernels_have_the_communication_family() -> None:
+    kinds = {kind for name, kind in KERNELS.items() if kernel_class(name).family is Family.COMMUNICATION}
+    assert kinds == {"nccl", "rccl", "nvshmem", "userbuffers", "symmetric_memory", "oneccl", "hccl"}

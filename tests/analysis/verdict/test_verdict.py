@@ -1,0 +1,294 @@
+"""Findings in order, each with its evidence; healthy only without any."""
+
+import pytest
+
+from tests.analysis.lockstep import lockstep
+from tests.analysis.pipeline.orders import gpipe
+from tests.analysis.pipeline.pipelines import Pipeline
+from tests.timeline.build import Row, collective, group, message, phase, rank, stall, step, timeline
+from traincope.analysis import Finding, FindingKind, analyze
+from traincope.analysis.attribution.terms import PHASE_TERMS
+from traincope.analysis.stragglers.stragglers import OWN_WORK
+from traincope.analysis.verdict.findings import ordered
+from traincope.analysis.verdict.verdict_costs import CAUSES
+from traincope.events import OPEN, Flag, Phase
+from traincope.plan.orders import Shape, orders
+from traincope.store import RankRecords
+
+MS = 1_000_000
+DP = group("dp", 0, 1)
+
+
+def verdict(*ranks: RankRecords, world_size: int | None = None) -> tuple[Finding, ...]:
+    return analyze(timeline(*ranks, world_size=world_size)).verdict
+
+
+def busy(*rows: Row) -> RankRecords:
+    """One step of 100 that computes except during `rows`."""
+    return rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 100), *rows)
+
+
+def test_a_run_without_losses_is_healthy() -> None:
+    (finding,) = verdict(busy())
+    assert (finding.kind, finding.evidence) == (
+        "healthy",
+        "100.0 % of step time is compute, and no loss reaches 5.0 %",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lost_phase", "kind"),
+    [
+        (Phase.DATA_WAIT, "data_bound"),
+        (Phase.CHECKPOINT_STALL, "checkpoint_stall"),
+        (Phase.GC, "gc"),
+        (Phase.COMPILE, "compile"),
+        (Phase.SYNC, "sync"),
+    ],
+)
+def test_host_losses_are_findings_from_five_percent_on(lost_phase: Phase, kind: str) -> None:
+    (finding,) = verdict(busy(phase(lost_phase, 50, 62)))
+    assert (finding.kind, finding.estimated_gain_ratio) == (kind, 0.12)
+    assert "12.0 % of step time" in finding.evidence
+    assert [f.kind for f in verdict(busy(phase(lost_phase, 50, 54)))] == ["healthy"]
+
+
+def test_only_large_evaluations_are_findings_and_do_not_dilute_losses() -> None:
+    """20 of 120 are evaluation; garbage is 12 of the other 100."""
+    busy_step = (step(0, 0, 120), phase(Phase.FORWARD, 0, 120))
+    findings = verdict(rank(0, *busy_step, phase(Phase.GC, 0, 12), phase(Phase.EVALUATION, 60, 80)))
+    assert [(finding.kind, finding.estimated_gain_ratio) for finding in findings] == [
+        ("gc", 0.12),
+        ("evaluation", None),
+    ]
+    assert findings[1].evidence == "evaluation takes 16.7 % of the run, outside the steps"
+    short = verdict(rank(0, *busy_step, phase(Phase.EVALUATION, 60, 71)))
+    assert [finding.kind for finding in short] == ["healthy"]
+
+
+def test_losses_come_largest_first() -> None:
+    findings = verdict(busy(phase(Phase.GC, 0, 10), phase(Phase.DATA_WAIT, 10, 40), phase(Phase.SYNC, 40, 60)))
+    assert [finding.kind for finding in findings] == ["data_bound", "sync", "gc"]
+
+
+def test_time_without_a_probe_is_unattributed() -> None:
+    (finding,) = verdict(rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 70)))
+    assert (finding.kind, finding.evidence) == ("unattributed", "30.0 % of step time is covered by no probe")
+
+
+def test_a_slow_link_is_exposed_transfer() -> None:
+    (finding,) = verdict(*lockstep([[60, 60]] * 3, transfer_ns=40))
+    assert (finding.kind, finding.ranks, finding.estimated_gain_ratio) == ("exposed_transfer", (), pytest.approx(0.4))
+    assert "transfers on dp delay compute by 40.0 % of step time, mostly all_reduce at 25.00 GB/s" in finding.evidence
+
+
+def test_waiting_without_a_single_culprit_is_exposed_wait() -> None:
+    (finding,) = verdict(*lockstep([[90, 90], [90, 50], [50, 90]], transfer_ns=1))
+    assert (finding.kind, finding.ranks) == ("exposed_wait", ())
+    assert "for the last rank to join collectives on dp" in finding.evidence
+
+
+def test_waiting_for_one_rank_is_one_straggler_finding() -> None:
+    (finding,) = verdict(*lockstep([[60, 90]] * 3, transfer_ns=1))
+    assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
+    assert "rank 1 arrives last" in finding.evidence
+    assert "1.50 times its peers'" in finding.evidence
+
+
+@pytest.mark.parametrize("term", OWN_WORK)
+def test_a_straggler_with_a_known_cause_is_not_to_be_replaced(term: str) -> None:
+    """Rank 1 takes 90 instead of 60, for one reason."""
+    lost_phase = next((phase for phase, name in PHASE_TERMS.items() if name == term), Phase.NONE)
+    (finding,) = verdict(*lockstep([[60, 90, 60]] * 3, transfer_ns=1, of=lost_phase))
+    assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
+    assert finding.evidence.endswith(f"1.50 times its peers': {CAUSES[term][0]}")
+    assert "replace it" not in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("lost_phase", "kind", "evidence"),
+    [
+        (Phase.DATA_WAIT, "data_bound", "all other ranks wait 30.0 % of step time for the next batch"),
+        (
+            Phase.GC,
+            "gc",
+            "garbage collection stops the training thread for 30.0 % of step time on the other ranks too",
+        ),
+        (Phase.NONE, "unattributed", "30.0 % of step time is covered by no probe on the other ranks too"),
+    ],
+)
+def test_peers_of_a_straggler_have_their_own_finding_for_the_same_term(
+    lost_phase: Phase, kind: str, evidence: str
+) -> None:
+    """All ranks lose 30 of 60, rank 1 another 30."""
+    ranks = lockstep([[60, 90, 60]] * 3, transfer_ns=10, of=lost_phase, all_ns=30)
+    findings = {finding.kind: finding for finding in verdict(*ranks)}
+    assert sorted(findings) == sorted(["straggler", kind, "exposed_transfer"])
+    assert findings["straggler"].estimated_gain_ratio == pytest.approx(0.3)
+    assert (findings[kind].ranks, findings[kind].evidence) == ((0, 2), evidence)
+
+
+def test_an_ambiguous_axis_does_not_hide_another() -> None:
+    """Rank 1 has no record of the all-gather on fsdp; on dp both ranks wait 12 for the transfer."""
+    lost, sent = collective(0, 40, name="all_gather", group=1), collective(88, 100, name="all_reduce", num_bytes=1_000)
+    groups = [DP, group("fsdp", 0, 1)]
+    both = [step(0, 0, 100), phase(Phase.FORWARD, 0, 88), sent, stall(sent, 88, 100)]
+    findings = verdict(rank(0, *both, lost, stall(lost, 0, 40), groups=groups), rank(1, *both, groups=groups))
+    assert [(finding.kind, finding.confidence) for finding in findings] == [
+        ("exposed_transfer", "medium"),
+        ("exposed_communication", "unknown"),
+    ]
+    assert findings[1].evidence == (
+        "ranks wait 20.0 % of step time on fsdp; the transfer or a late rank may be the cause: "
+        "records of their peers are missing"
+    )
+
+
+def ambiguous(theirs: Row, *, boot_id: str = "boot") -> Finding:
+    """Rank 0 stalls 40 of 100 for a message; the sender's record is `theirs`."""
+    receive = message("recv", 0, 40, peer=1, flags=Flag.DONE_BEFORE_WAIT)
+    rows = (step(0, 0, 100), receive, stall(receive, 0, 40), phase(Phase.FORWARD, 40, 100))
+    findings = verdict(rank(0, *rows, groups=[DP]), rank(1, step(0, 0, 100), theirs, groups=[DP], boot_id=boot_id))
+    return next(finding for finding in findings if finding.kind == "exposed_communication")
+
+
+def test_a_message_whose_sender_never_waited_is_ambiguous() -> None:
+    finding = ambiguous(message("send", 30, OPEN, peer=0))
+    assert finding.evidence.endswith(": a peer never waited for its part, so the end of that part is unknown")
+    assert finding.advice.startswith("Call work.wait()")
+
+
+def test_unrelated_host_clocks_make_a_wait_ambiguous() -> None:
+    finding = ambiguous(message("send", 30, 80, peer=0, flags=Flag.DONE_BEFORE_WAIT), boot_id="another")
+    assert finding.evidence.endswith(": the clocks of their hosts are not known well enough")
+
+
+def test_the_wait_of_a_single_recorded_stage_is_ambiguous() -> None:
+    lengths = {(kind, s): ns for s in (0, 1) for kind, ns in (("F", 10), ("B", 20))}
+    findings = verdict(*Pipeline(orders=gpipe(2, 4), durations=lengths).ranks()[1:])
+    finding = next(finding for finding in findings if finding.kind == "exposed_communication")
+    assert finding.evidence == (
+        "ranks wait 6.7 % of step time on pp; the transfer, the schedule or a late stage may be the cause: "
+        "some stage has no actions recorded in these steps"
+    )
+
+
+def test_hidden_communication_is_not_a_loss() -> None:
+    """An all-gather of 40 is hidden behind the forward; a reduce-scatter of 12 stalls the rank."""
+    hidden = collective(10, 50, name="all_gather", num_bytes=1_000)
+    late = collective(88, 100, name="reduce_scatter", sequence=1, num_bytes=1_000)
+    ranks = [
+        rank(number, step(0, 0, 100), phase(Phase.FORWARD, 0, 88), hidden, late, stall(late, 88, 100), groups=[DP])
+        for number in (0, 1)
+    ]
+    (finding,) = verdict(*ranks)
+    assert finding.kind == "exposed_transfer"
+    assert finding.evidence.startswith(
+        "transfers on dp delay compute by 12.0 % of step time, mostly reduce_scatter at "
+    )
+
+
+def test_a_bubble_is_compared_with_theory_and_more_microbatches() -> None:
+    """GPipe, 2 stages, 4 microbatches: 1/5 of the time; with 8 it is 1/9, which saves half the idle time."""
+    lengths = {(kind, s): ns for s in (0, 1) for kind, ns in (("F", 10), ("B", 20))}
+    (finding,) = verdict(*Pipeline(orders=gpipe(2, 4), durations=lengths).ranks())
+    assert (finding.kind, finding.confidence) == ("pipeline_bubble", "high")
+    assert finding.evidence == (
+        "the pipeline idles 20.0 % of step time: 20.0 % schedule, 0.0 % imbalance, 0.0 % jitter; "
+        "theory for gpipe, 2 stages, 4 microbatches is 20.0 %"
+    )
+    assert finding.advice == "Use 8 microbatches: the schedule's bubble falls from 20.0 % to 11.1 %."
+    assert finding.estimated_gain_ratio == pytest.approx(0.1)
+
+
+def test_uneven_stages_are_advised_to_move_layers() -> None:
+    lengths = {("F", 0): 10, ("B", 0): 20, ("F", 1): 30, ("B", 1): 60}
+    finding = verdict(*Pipeline(orders=gpipe(2, 8), durations=lengths).ranks())[0]
+    assert finding.kind == "pipeline_bubble"
+    assert "Move layers away from" in finding.advice
+    assert "stage 1" in finding.advice
+
+
+def test_the_slowest_of_a_ranks_stages_is_named() -> None:
+    """Rank 0 has stages 0 and 2, and it is stage 2 that takes three times as long."""
+    lengths = {(kind, s): ns * (3 if s == 2 else 1) for s in range(4) for kind, ns in (("F", 10), ("B", 20))}
+    interleaved = orders("interleaved", Shape(ranks=2, microbatches=8, chunks=2))
+    finding = verdict(*Pipeline(orders=interleaved, durations=lengths).ranks())[0]
+    assert finding.advice == (
+        "Move layers away from stage 2, which computes longest: this saves an estimated 20.3 % of step time."
+    )
+
+
+def killed(number: int, *, last_ns: int, ending: str | None = None) -> RankRecords:
+    """A rank that hung or ended in an all-reduce of step 1."""
+    reduce = collective(last_ns, OPEN, name="all_reduce", at=1)
+    rows = (step(0, 0, 100 * MS), phase(Phase.FORWARD, 0, 100 * MS), step(1, 100 * MS, OPEN), reduce)
+    return rank(number, *rows, stall(reduce, last_ns, OPEN), groups=[DP], ending=ending)
+
+
+def test_the_rank_that_ended_first_comes_before_all_losses() -> None:
+    findings = verdict(killed(0, last_ns=150 * MS), killed(1, last_ns=120 * MS, ending="ValueError"))
+    assert (findings[0].kind, findings[0].ranks, findings[0].steps, findings[0].confidence) == (
+        "failed_rank",
+        (1,),
+        (1,),
+        "high",
+    )
+    assert (
+        "rank 1 ended first: it left the run by ValueError, 30 ms before the last record of any other rank"
+        in findings[0].evidence
+    )
+    assert "all_reduce on dp" in findings[0].evidence
+
+
+def test_a_rank_with_unknown_end_is_named_with_the_first_known_end_but_not_blamed() -> None:
+    """Rank 1 may have been killed before and caused the error, or it is alive and waits."""
+    findings = verdict(killed(0, last_ns=150 * MS, ending="RuntimeError"), killed(1, last_ns=120 * MS))
+    assert (findings[0].kind, findings[0].ranks, findings[0].confidence) == ("failed_rank", (0,), "unknown")
+    assert findings[0].evidence.startswith("of the known ends, rank 0 ended first: it left the run by RuntimeError; ")
+    assert (
+        "the record does not show whether rank 1 ended; rank 1 was last heard of 0.120 s after" in findings[0].evidence
+    )
+    assert "still run" in findings[0].advice
+
+
+def test_the_exception_of_the_first_rank_is_named() -> None:
+    findings = verdict(
+        killed(0, last_ns=120 * MS, ending="ValueError"), killed(1, last_ns=150 * MS, ending="RuntimeError")
+    )
+    assert (findings[0].kind, findings[0].ranks) == ("failed_rank", (0,))
+    assert "it left the run by ValueError" in findings[0].evidence
+
+
+def test_ranks_that_stop_together_have_no_first() -> None:
+    """Both ranks may still run."""
+    findings = verdict(killed(0, last_ns=150 * MS), killed(1, last_ns=151 * MS))
+    assert (findings[0].kind, findings[0].ranks, findings[0].confidence) == ("no_end_recorded", (0, 1), "unknown")
+
+
+def test_missing_ranks_are_named() -> None:
+    kinds = [(finding.kind, finding.ranks) for finding in verdict(busy(), world_size=3)]
+    assert kinds == [("missing_rank", (1, 2))]
+
+
+def test_without_a_complete_step_the_verdict_is_no_steps() -> None:
+    (finding,) = verdict(rank(0, step(0, 0, OPEN), phase(Phase.FORWARD, 0, 50)))
+    assert (finding.kind, finding.confidence) == ("no_steps", "unknown")
+
+
+def test_findings_are_ordered_by_fault_then_gain_times_confidence() -> None:
+    """0.3 x 0.5 is less than 0.2 x 1; a gain of unknown confidence weighs nothing, but comes before no gain."""
+    rows = [
+        (FindingKind.EVALUATION, "high", None),
+        (FindingKind.COMPILE, "unknown", 0.9),
+        (FindingKind.GC, "medium", 0.3),
+        (FindingKind.PIPELINE_BUBBLE, "high", 0.2),
+        (FindingKind.KILLED_RANK, "unknown", None),
+    ]
+    findings = [
+        Finding(kind=kind, confidence=confidence, evidence="", advice="", estimated_gain_ratio=gain)
+        for kind, confidence, gain in rows
+    ]
+    assert [str(finding.kind) for finding in ordered(findings)] == [
+        *("killed_rank", "pipeline_bubble", "gc", "compile", "evaluation")
+    ]

@@ -1,0 +1,47 @@
+"""README, CONTRIBUTING and docs name files that exist and stay short."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+ROOMS = (".", "traincope", "dashboards/traincope_dashboards")
+"""Folders from which the pages name files."""
+NAMES = {path.name for folder in ("traincope", "tests") for path in (ROOT / folder).rglob("*.py")} | {"pyproject.toml"}
+"""Names that a page may give alone, after a path."""
+OF_THE_READER = "train.py"
+MAX_README_WORDS = 900
+MAX_PAGE_WORDS = 1500
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        assert not anchor or anchor in _anchors(linked), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_source_files_named_in_a_page_exist(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"(?<![\w/.<>-])(?:[\w-]+/)*[\w-]+\.(?:py|toml)\b", text)
+    folders = re.findall(r"\btests(?:/[\w-]+)+(?![\w/.-])", text)
+    for name in {*named, *folders} - {OF_THE_READER}:
+        assert name in NAMES or any(
+            (room / name).exists() for room in (page.parent, *(ROOT / room for room in ROOMS))
+        ), name
+
+
+def test_pages_keep_their_limits_of_words() -> None:
+    words = {page.name: len(page.read_text().split()) for page in PAGES}
+    assert words["README.md"] <= MAX_README_WORDS
+    assert not {name: number for name, number in words.items() if number >= MAX_PAGE_WORDS}
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

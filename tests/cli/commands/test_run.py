@@ -1,0 +1,245 @@
+"""`traincope run -- COMMAND` with scripts that do not use traincope, under real launchers."""
+
+import io
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import ENVIRONMENT
+from traincope.analysis import Fault, FaultKind, analyze
+from traincope.cli.launch.outcome import print_outcome
+from traincope.cli.main import make_parser
+from traincope.errors import UsageError
+from traincope.events import CLEAN, Kind
+from traincope.startup.notes import Notes
+from traincope.store import RunRecords, read_run
+from traincope.timeline import open_run
+
+ON_TWO_RANKS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(3):
+    dist.all_reduce(torch.ones(2))
+dist.destroy_process_group()
+"""
+
+WITHOUT_A_LAUNCHER = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+raise ValueError("no more data")
+"""
+
+ALONE_IN_A_GROUP = """
+import torch, torch.distributed as dist
+def join():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+"""
+
+BY_SPAWN = f"""{ALONE_IN_A_GROUP}
+def worker(rank):
+    join()
+    dist.all_reduce(torch.ones(2))
+    list(torch.utils.data.DataLoader([1.0, 2.0], num_workers=1))
+    raise KeyError("no such token")
+if __name__ == "__mp_main__":
+    torch.optim.SGD([torch.zeros(1)], lr=0.1)
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(worker, nprocs=1)
+"""
+
+RECORDS_ITSELF = f"""{ALONE_IN_A_GROUP}
+import sys, traincope
+join()
+dist.all_reduce(torch.ones(2))
+with traincope.run(sys.argv[1]):
+    dist.all_reduce(torch.ones(2))
+"""
+
+
+ONE_DIES = """
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(2))
+if dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(torch.ones(2))
+"""
+
+LEAVES = """
+import os, sys, torch
+torch.optim.SGD([torch.zeros(1)], lr=0.1)
+if sys.argv[1] == "at once":
+    os._exit(5)
+try:
+    {}["no such token"]
+except KeyError:
+    sys.exit(3)
+"""
+
+
+def traincope_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "traincope.cli.main", "run", *words]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, env={**ENVIRONMENT, **environment}
+    )
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def endings(run: RunRecords) -> dict[int, str | None]:
+    return {rank.rank: rank.info.ending for rank in run.ranks}
+
+
+def faults_of(run: Path) -> list[Fault]:
+    return [fault for fault in analyze(open_run(run)).faults if not fault.is_mark]
+
+
+def recorded(run: RunRecords, kind: Kind) -> dict[int, list[str]]:
+    """Rank -> the names of its training thread's events of that kind."""
+    names = {}
+    for rank in run.ranks:
+        main = rank.thread("main")
+        names[rank.rank] = [rank.name(int(number)) for number in main["name"][main["kind"] == kind]]
+    return names
+
+
+def test_torchrun_records_its_ranks_and_not_itself(tmp_path: Path) -> None:
+    out, script = tmp_path / "run", written(tmp_path / "train.py", ON_TWO_RANKS)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ended = traincope_run("--out", str(out), "--", *torchrun, script)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    printed = [line for line in ended.stderr.splitlines() if line.startswith("traincope: ")]
+    assert printed[0].startswith(f"traincope: recorded 2 ranks in {out}")
+    assert printed[1].startswith("traincope: mean step ")
+    assert "recorder overhead" in printed[1]
+    assert printed[-1].endswith(f" report {out}")
+    assert 4 <= len(printed) <= 6
+    run = read_run(out)
+    assert endings(run) == {0: CLEAN, 1: CLEAN}
+    assert recorded(run, Kind.COLLECTIVE) == {0: ["all_reduce"] * 3, 1: ["all_reduce"] * 3}
+
+
+def test_a_rank_of_torchrun_that_is_killed_leaves_its_exit_code(tmp_path: Path) -> None:
+    out, script = tmp_path / "run", written(tmp_path / "train.py", ONE_DIES)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert traincope_run("--out", str(out), "--", *torchrun, script).returncode == 1
+    assert endings(read_run(out))[1] is None
+    assert [(note.rank, note.exit_code) for note in read_run(out).launcher if note.first] == [(1, -signal.SIGKILL)]
+    first, *others = (fault for fault in faults_of(out) if fault.ranks)
+    assert (first.kind, first.ranks, first.follows) == (FaultKind.KILLED, (1,), False)
+    assert first.what == "was killed (signal 9), noted by the launcher"
+    assert [(fault.ranks, fault.follows) for fault in others] == [((0,), True)]
+
+
+def test_a_sys_exit_after_a_caught_error_is_not_a_clean_end(tmp_path: Path) -> None:
+    """The process cannot see it at its end, but the command knows its exit code."""
+    out, script = tmp_path / "run", written(tmp_path / "leaves.py", LEAVES)
+    ended = traincope_run("--out", str(out), "--", sys.executable, script, "after a caught error")
+    assert (ended.returncode, endings(read_run(out))) == (3, {0: CLEAN})
+    (fault,) = faults_of(out)
+    assert (fault.kind, fault.what) == (FaultKind.EXIT, "exited with code 3, noted by the launcher")
+
+
+def test_a_rank_below_a_shell_has_the_shells_exit_code(tmp_path: Path) -> None:
+    out, script = tmp_path / "run", written(tmp_path / "leaves.py", LEAVES)
+    assert (
+        traincope_run("--out", str(out), "--", "sh", "-c", f"{sys.executable} {script} 'at once'; exit 7").returncode
+        == 7
+    )
+    (fault,) = faults_of(out)
+    assert (fault.kind, fault.what) == (FaultKind.KILLED, "ended without a record of its end")
+    assert fault.evidence == "its process no longer exists; the command that launched it exited with code 7"
+
+
+def test_an_uncaught_error_is_recorded_and_its_exit_code_kept(tmp_path: Path) -> None:
+    script = written(tmp_path / "alone.py", WITHOUT_A_LAUNCHER)
+    variables = {"TRAINCOPE_OUT": str(tmp_path / "run"), "TRAINCOPE_RUN_ID": "nightly-7"}
+    ended = traincope_run("sh", "-c", f"cd {tmp_path} && {sys.executable} {script}", **variables)
+    assert ended.returncode == 1
+    assert "ValueError: no more data" in ended.stderr
+    assert f"traincope: recorded 1 rank in {tmp_path / 'run'}" in ended.stderr
+    run = read_run(tmp_path / "run")
+    assert (run.info.id, endings(run)) == ("nightly-7", {0: "ValueError"})
+    assert recorded(run, Kind.PHASE)[0].count("SGD") == 3
+    (details,) = [details for details in run.ranks[0].details.values() if details.get("type") == "ValueError"]
+    assert details["at"] == "alone.py:8"
+
+
+def test_a_spawned_process_is_recorded_with_the_error_that_multiprocessing_catches(tmp_path: Path) -> None:
+    """The child reads the script again, and makes an optimizer there; its loader has a worker: both are no training."""
+    out, script = tmp_path / "run", written(tmp_path / "spawn.py", BY_SPAWN)
+    ended = traincope_run("--out", str(out), "--", sys.executable, script)
+    assert ended.returncode == 1
+    run = read_run(out)
+    assert (run.attempts, endings(run)) == (1, {0: "KeyError"})
+    assert recorded(run, Kind.COLLECTIVE) == {0: ["all_reduce"]}
+    assert [(note.rank, note.exit_code) for note in run.launcher] == [(0, 1)]
+
+
+def test_a_run_that_the_script_begins_replaces_the_automatic_run(tmp_path: Path) -> None:
+    out, own_run, script = tmp_path / "run", tmp_path / "own", written(tmp_path / "own.py", RECORDS_ITSELF)
+    ended = traincope_run("--out", str(out), "--", sys.executable, script, str(own_run))
+    assert ended.returncode == 0
+    assert f"the script calls traincope.run() itself and recorded in {own_run}" in ended.stderr
+    assert "already recording" not in ended.stderr
+    assert not out.exists()
+    assert recorded(read_run(own_run), Kind.COLLECTIVE) == {0: ["all_reduce"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (("-c", "print(1)"), "1 Python process ran, but torch was not imported"),
+        (("-S", "-c", "print(1)"), "no Python 3.11 or newer started with this"),
+        (("-I", "-c", "print(1)"), "no Python 3.11 or newer started with this"),
+    ],
+)
+def test_a_command_that_recorded_nothing_prints_the_reason(
+    tmp_path: Path, words: tuple[str, ...], printed: str
+) -> None:
+    ended = traincope_run("--out", str(tmp_path / "run"), "--", sys.executable, *words)
+    assert (ended.returncode, ended.stdout) == (0, "1\n")
+    assert f"traincope: nothing was recorded: {printed}" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "the command is missing; give it after --, e.g. traincope run --out"),
+        (("--",), "the command is missing; give it after --, e.g. traincope run --out"),
+        (("--", "--out", "x"), "unknown option --out; give your command after --"),
+        (("--", "no-such-command"), "cannot start no-such-command: No such file or directory"),
+        (("--out", str(Path(__file__).parent), "--", "true"), "already exists and is not empty"),
+    ],
+)
+def test_a_command_line_that_cannot_be_run_is_refused(words: tuple[str, ...], sentence: str) -> None:
+    arguments = make_parser().parse_args(["run", *words])
+    with pytest.raises(UsageError) as refused:
+        arguments.command.run(arguments)
+    assert sentence in str(refused.value)
+
+
+def test_a_run_that_cannot_be_analyzed_prints_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{")
+    shown = io.StringIO()
+    print_outcome(
+        tmp_path,
+        new=frozenset({tmp_path / "attempt-000" / "rank-00000"}),
+        process_notes=Notes(counts={}, without_traincope=(), own_runs=(), ends=()),
+        file=shown,
+    )
+    recorded_line, reason, command = shown.getvalue().splitlines()
+    assert recorded_line.startswith("traincope: recorded 1 rank in ")
+    assert reason.startswith("traincope: no verdict here: ")
+    assert command.endswith(f"report {tmp_path}")

@@ -1,0 +1,37 @@
+"""Collectives in flight: a limited number is remembered, and the others are counted."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import traincope
+from tests.distributed.ranks.pool import Pool
+from traincope.record.communication.pending import MAX_PENDING
+from traincope.store import read_run
+
+
+def begin_many(directory: str, number: int) -> None:
+    """Rank 1 joins no exchange before rank 0 has begun all of them and has signalled so."""
+    signal = torch.zeros(1)
+    with traincope.run(directory, throttle=None):
+        if dist.get_rank() == 1:
+            dist.recv(signal, src=0)
+        outputs = [torch.empty(2) for _ in range(number)]
+        works = [dist.all_to_all_single(output, torch.ones(2), async_op=True) for output in outputs]
+        if dist.get_rank() == 0:
+            dist.send(signal, dst=1)
+        for work in works:
+            assert work is not None
+            work.wait()
+
+
+@pytest.mark.parametrize(("number", "forgotten"), [(MAX_PENDING - 1, 0), (MAX_PENDING + 8, 8 + 1)])
+def test_forgotten_collectives_are_counted_once_each(
+    two_ranks: Pool, tmp_path: Path, number: int, forgotten: int
+) -> None:
+    """The message is one more in flight. Each exchange is remembered by its work and by its tensor, and counts once."""
+    two_ranks.run(begin_many, str(tmp_path / "run"), number)
+    first = read_run(tmp_path / "run").ranks[0]
+    assert first.info.recorder["collectives_forgotten"] == forgotten

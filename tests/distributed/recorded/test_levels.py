@@ -1,0 +1,95 @@
+"""A changed level of a running job: ranks notice it in different steps, and their collectives stay matched."""
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import traincope
+from tests.distributed.ranks.pool import Pool
+from traincope.events import Kind
+from traincope.record import probes
+from traincope.timeline import match_instances
+
+LONG_NS = 1 << 60
+
+
+def raised_in(look_steps: tuple[int, int], steps: int, directory: str) -> None:
+    """One barrier and one all-reduce per step. Each rank looks for a new level only at the start of its own step."""
+    rank, usual = dist.get_rank(), probes.LOOK_INTERVAL_NS
+    wish = Path(directory, "level")
+    try:
+        probes.LOOK_INTERVAL_NS = LONG_NS
+        with traincope.run(directory, level=0, throttle=None) as run:
+            for step in range(steps):
+                if step == min(look_steps):
+                    wish.write_text("1")
+                    dist.barrier()
+                probes.LOOK_INTERVAL_NS = 0 if step == look_steps[rank] else LONG_NS
+                run.step()
+                dist.barrier()
+                dist.all_reduce(torch.ones(2))
+    finally:
+        probes.LOOK_INTERVAL_NS = usual
+
+
+def matched(directory: Path) -> list[tuple[int, bool, set[str], set[int]]]:
+    """For each instance: number of parts, whether these are all, operations, and steps."""
+    instances = match_instances(traincope.open_run(directory))
+    each = [instances.number == number for number in range(len(instances))]
+    return sorted(
+        (
+            (
+                int(parts.sum()),
+                bool(instances.complete[number]),
+                set(instances.operation[parts].tolist()),
+                set(instances.parts.step[parts].tolist()),
+            )
+            for number, parts in enumerate(each)
+        ),
+        key=lambda row: (min(row[3]), sorted(row[2])),
+    )
+
+
+def test_ranks_that_notice_a_level_in_different_steps_start_at_the_same_step(two_ranks: Pool, tmp_path: Path) -> None:
+    two_ranks.run(raised_in, (3, 6), 35, str(tmp_path / "run"))
+    assert matched(tmp_path / "run") == [
+        (2, True, {operation}, {step}) for step in (32, 33, 34) for operation in ("all_reduce", "barrier")
+    ]
+
+
+def test_ranks_on_both_sides_of_a_start_step_match_from_the_next_start_on(two_ranks: Pool, tmp_path: Path) -> None:
+    """Rank 0 begins at 32. Rank 1 notices at 33 and begins at 64, as rank 0 does again."""
+    two_ranks.run(raised_in, (30, 33), 66, str(tmp_path / "run"))
+    assert matched(tmp_path / "run") == [
+        (1 + (step >= 64), step >= 64, {operation}, {step})
+        for step in range(32, 66)
+        for operation in ("all_reduce", "barrier")
+    ]
+
+
+def lowered_and_raised(directory: str) -> None:
+    usual, probes.LOOK_INTERVAL_NS = probes.LOOK_INTERVAL_NS, 0
+    try:
+        with traincope.run(directory, throttle=None) as run:
+            for level in (1, 0, 1):
+                dist.barrier()
+                Path(directory, "level").write_text(str(level))
+                dist.barrier()
+                for _ in range(33):
+                    run.step()
+                    dist.all_reduce(torch.ones(2))
+    finally:
+        probes.LOOK_INTERVAL_NS = usual
+
+
+def test_sequence_numbers_are_not_reused_when_a_level_rises_again(two_ranks: Pool, tmp_path: Path) -> None:
+    """33 steps at level 1, 33 at level 0, and then some from step 96 on."""
+    two_ranks.run(lowered_and_raised, str(tmp_path / "run"))
+    for rank in traincope.open_run(tmp_path / "run").ranks:
+        records = rank.of_kind(Kind.COLLECTIVE)
+        keys = [(rank.groups[int(record["group"])].key, int(record["sequence"])) for record in records]
+        assert len(keys) == len(set(keys))
+        names = [key for key, _ in keys]
+        assert sorted(set(names)) == [names[0], f"{names[0]}@96"]
+        assert [names.count(names[0]), names.count(f"{names[0]}@96")] == [37, 3]

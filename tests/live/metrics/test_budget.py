@@ -1,0 +1,91 @@
+"""Maximum number of series per rank. Cardinality is the cost of a Prometheus over 10,000 ranks."""
+
+from dataclasses import replace
+
+from tests.live.sample_table import SampleTable, sample_table
+from tests.live.windows import MS, ranks, records, window
+from tests.timeline.build import Row as Record
+from tests.timeline.build import action
+from traincope.analysis import Fault, FaultKind
+from traincope.analysis.attribution.terms import BUBBLE, COMPUTE, UNATTRIBUTED, exposed_transfer, exposed_wait
+from traincope.events import Kind, Phase
+from traincope.live.metrics.series import SeriesKey, series_key
+from traincope.live.metrics.state import begin
+from traincope.live.window import Window
+from traincope.metrics import catalogue
+from traincope.metrics.catalogue import MAX_SERIES_PER_RANK
+from traincope.store.rows import Row
+
+AXES = ("pp", "dp_replicate", "fsdp", "cp", "tp", "ep")
+SEEN_BY_A_HOST = ("data_wait", "checkpoint_stall", "gc", "compile", "sync", UNATTRIBUTED)
+PAIRS = tuple(f"group:{other},9" for other in range(9))
+"""Unnamed groups."""
+TERMS = (
+    *COMPUTE,
+    *(term(axis) for axis in AXES for term in (exposed_transfer, exposed_wait) if (term, axis) != (exposed_wait, "pp")),
+    *BUBBLE,
+    *SEEN_BY_A_HOST,
+)
+"""All terms of a step on six axes."""
+GPU = ("0", "GPU-00000000-0000-0000-0000-000000000001")
+
+
+def widest(*more: Record, level: int = 1) -> Window:
+    """Every term has time, each rank has three measures of memory (each step has one), and there is a fault."""
+    measures = [
+        Record(kind=Kind.MEMORY, start_ns=1, end_ns=1, name=name, value=1, step=1)
+        for name in ("allocated", "peak allocated")
+    ]
+    rank_records = ranks(0, 1, more=[*measures, *more], level=level)
+    result = window(records(rank_records))
+    row = Row(
+        rank=0, step=1, start_ns=0, wall_ns=MS * len(TERMS), own_ns=1, anomalous=False, terms=dict.fromkeys(TERMS, MS)
+    )
+    spike = Fault(kind=FaultKind.SPIKE, at_ns=1, ranks=(0,), what="loss jumps to 9")
+    return replace(result, rows=(row,), faults=(spike,))
+
+
+def hardware() -> dict[SeriesKey, float]:
+    gauges = (catalogue.GPU_POWER, catalogue.GPU_CLOCK, catalogue.GPU_TEMPERATURE, catalogue.GPU_NVLINK)
+    return {
+        **{series_key(metric, *GPU): 1.0 for metric in gauges},
+        **{series_key(catalogue.GPU_ECC, *GPU, kind): 0.0 for kind in ("corrected", "uncorrected")},
+        series_key(catalogue.GPU_THROTTLED, *GPU, "hardware slowdown"): 1.0,
+    }
+
+
+def counted(result: SampleTable) -> int:
+    return len(result.of_rank(0))
+
+
+def test_a_rank_on_six_axes_and_a_gpu_has_at_most_40_series() -> None:
+    actions = [action(kind, MS, 2 * MS, stage=0, microbatch=0, at=1) for kind in "FB"]
+    result = sample_table(begin(widest(*actions)), hardware=hardware())
+    terms = {labels[1:] for labels in result.of(catalogue.LEDGER) if labels[0] == "0"}
+    assert len(terms) == 4 + 11 + 1 + 6
+    assert counted(result) == MAX_SERIES_PER_RANK[1] == 40
+
+
+def test_any_number_of_unnamed_groups_adds_two_series() -> None:
+    result = widest()
+    (row,) = result.rows
+    terms = {**row.terms, **{term(pair): MS for pair in PAIRS for term in (exposed_transfer, exposed_wait)}}
+    wall_ns = MS * len(terms)
+    named, more = (
+        sample_table(begin(replace(result, rows=(chosen,))))
+        for chosen in (row, replace(row, terms=terms, wall_ns=wall_ns))
+    )
+    assert counted(more) - counted(named) == 2
+    assert more.of(catalogue.LEDGER)["0", "exposed_wait", "other"] == len(PAIRS) * MS / 1e9
+
+
+def test_at_level_2_a_rank_has_at_most_150_series() -> None:
+    modules = [
+        Record(kind=Kind.SPAN, start_ns=MS + at, end_ns=2 * MS, name=f"layers.{at}", phase=Phase.FORWARD, step=1)
+        for at in range(500)
+    ]
+    actions = [action(kind, MS, 2 * MS, stage=stage, microbatch=0, at=1) for kind in "FIW" for stage in (0, 3)]
+    result = sample_table(begin(widest(*modules, *actions, level=2)), hardware=hardware())
+    assert len(result.of(catalogue.MODULE_TIME)) == 97
+    assert sum(result.of(catalogue.MODULE_TIME).values()) == sum(MS - at for at in range(500)) / 1e9
+    assert counted(result) <= MAX_SERIES_PER_RANK[2] == 150

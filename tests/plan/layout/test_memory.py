@@ -1,0 +1,113 @@
+"""Memory per rank of a small model with matrices counted by hand. test_published.py has ZeRO's numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincope.errors import UsageError
+from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.memory import Elements, elements, memory
+from traincope.plan.model.precision import Precision, States, model_states
+from traincope.plan.model.transformer import Experts, Transformer
+
+
+@pytest.mark.parametrize(
+    ("precision", "states"),
+    [
+        (Precision(), (2, 2, 12)),
+        (Precision(gradients="fp32"), (2, 4, 12)),
+        (Precision(weights="fp32", gradients="fp32"), (4, 4, 8)),
+        (Precision(states="int8"), (2, 2, 6)),
+        (Precision(states="bf16", master=False), (2, 2, 4)),
+        (Precision(optimizer="sgd", weights="fp32", gradients="fp32"), (4, 4, 0)),
+        (Precision(optimizer="muon"), (2, 2, 8)),
+    ],
+)
+def test_bytes_of_a_parameter(precision: Precision, states: tuple[int, int, int]) -> None:
+    weights, gradients, optimizer = states
+    assert model_states(1, precision=precision) == States(weights=weights, gradients=gradients, optimizer=optimizer)
+
+
+@given(parameters=st.integers(1, 10**12), shards=st.integers(1, 1024), zero=st.integers(0, 3))
+def test_shards_sum_to_the_whole_with_less_than_a_byte_of_rounding_each(
+    parameters: int, shards: int, zero: int
+) -> None:
+    whole = model_states(parameters, precision=Precision())
+    share = model_states(parameters, precision=Precision(), zero=zero, shards=shards)
+    for stage, name in ((3, "weights"), (2, "gradients"), (1, "optimizer")):
+        parts = shards if zero >= stage else 1
+        assert 0 <= getattr(share, name) * parts - getattr(whole, name) < parts
+
+
+SMALL = Transformer(layers=5, hidden=8, heads=2, vocabulary=10, sequence=4)
+"""A block's matrices have 12 x 64 = 768 elements, the embedding 80."""
+
+
+def test_stages_share_blocks_and_a_tied_embedding_lies_at_both_ends() -> None:
+    layout = Layout(pp=2, tp=2, microbatches=4)
+    assert [elements(SMALL, layout=layout, rank=rank) for rank in (0, 1)] == [
+        Elements(common=(3 * 768 + 80) // 2, experts=0),
+        Elements(common=(2 * 768 + 80) // 2, experts=0),
+    ]
+
+
+def test_a_v_of_stages_has_both_ends_on_one_rank() -> None:
+    """Stages of 2, 1, 1 and 1 blocks. Rank 0 has the first and the last stage, and a tied embedding once."""
+    layout = Layout(pp=2, schedule="zb-v", microbatches=4)
+    assert [elements(SMALL, layout=layout, rank=rank).common for rank in (0, 1)] == [3 * 768 + 80, 2 * 768]
+
+
+def test_experts_are_divided_by_ep_and_then_sharded_over_ranks_with_the_same_experts() -> None:
+    """Four data ranks in two halves of experts: 640 / 2 on each rank, and ZeRO-3 keeps half of it.
+
+    One dense block has 768 elements. One block has attention 256, router 32 and four experts of 2 x 8 x 10.
+    """
+    experts = Experts(count=4, top_k=1, ffn=10, dense_layers=1)
+    shape = Transformer(layers=2, hidden=8, heads=2, vocabulary=10, sequence=4, experts=experts)
+    layout = Layout(dp=4, ep=2, zero=3)
+    assert elements(shape, layout=layout, rank=0) == Elements(common=768 + 288 + 80, experts=320)
+    (rank,) = memory(shape, layout=layout, precision=Precision(), policy=ActivationPolicy())
+    assert rank.states == States(weights=2 * (284 + 160), gradients=2 * (284 + 160), optimizer=12 * (284 + 160))
+
+
+def test_the_first_rank_of_1f1b_holds_as_many_microbatches_as_there_are_ranks() -> None:
+    """Stages of 2, 1, 1 and 1 blocks."""
+    layout = Layout(pp=4, microbatches=8)
+    ranks = memory(SMALL, layout=layout, precision=Precision(), policy=ActivationPolicy(dropout=False))
+    assert [rank.in_flight for rank in ranks] == [4, 3, 2, 1]
+    block = 34 * 4 * 8 - 2 * 4 * 8 + 2 * 2 * 4 * 4
+    assert [rank.activations for rank in ranks[:3]] == [4 * 2 * block, 3 * block, 2 * block]
+
+
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        ({"tp": 3}, "tp is 3; it must divide the 2 heads"),
+        ({"tp": 2, "cp": 4}, "tp is 2; it must divide the 1 tokens that a cp rank has of a sequence"),
+        ({"cp": 3}, "cp is 3; it must divide the 4 tokens of a sequence"),
+        ({"cp": 4, "cp_method": "ulysses"}, "cp is 4; it must divide the 2 key and value heads of a tp rank"),
+        ({"pp": 8}, "5 layers are too few for 8 stages; use a smaller pp"),
+        ({"dp": 2, "ep": 2}, "ep = 2 needs experts, and the model has none; use ep = 1"),
+    ],
+)
+def test_a_model_that_does_not_divide_is_refused(layout: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        memory(SMALL, layout=Layout(**layout), precision=Precision(), policy=ActivationPolicy())
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        ({"dp": 0}, "dp is 0; it must be at least 1"),
+        ({"zero": 4}, "zero is 4; it must be one of 0, 1, 2, 3"),
+        ({"dp": 2, "ep": 4}, "ep is 4; it must divide dp x cp = 2, from which it takes its ranks"),
+        ({"virtual": 2}, "virtual = 2 needs pp > 1; without a pipeline a rank has all layers at once"),
+        ({"pp": 2, "virtual": 2, "microbatches": 3}, "interleaved needs a multiple of 2 microbatches"),
+    ],
+)
+def test_an_impossible_layout_is_refused(layout: dict[str, int], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Layout(**layout)
+    assert str(refused.value).startswith(sentence)

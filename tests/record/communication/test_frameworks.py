@@ -1,0 +1,44 @@
+"""Mesh axes of groups that are named as in Megatron and DeepSpeed. All are real gloo groups."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import traincope
+from traincope.store import read_run
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def axes(path: Path) -> list[tuple[str, str]]:
+    return [(group.axis, group.rule) for group in read_run(path).ranks[0].groups]
+
+
+def test_megatron_describes_its_groups(tmp_path: Path) -> None:
+    names = ("TENSOR_MODEL_PARALLEL_GROUP", "DATA_PARALLEL_GROUP_WITH_CP", "EXPERT_MODEL_PARALLEL_GROUP", "SOMETHING")
+    with traincope.run(tmp_path / "run"):
+        for name in names:
+            dist.all_reduce(torch.ones(1), group=dist.new_group([0], group_desc=name))
+    by_framework = [("tp", "framework"), ("dp_cp", "framework"), ("ep", "framework")]
+    assert axes(tmp_path / "run") == [*by_framework, ("world", "none")]
+
+
+def test_deepspeed_holds_its_groups_in_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expert, shard, other = (dist.new_group([0]) for _ in range(3))
+    state = ModuleType("deepspeed.utils.groups")
+    vars(state).update(_EXPERT_PARALLEL_GROUP={"ep_size_1": expert}, _ZERO_PARAM_INTRA_PARALLEL_GROUP=shard)
+    monkeypatch.setitem(sys.modules, "deepspeed.utils.groups", state)
+    with traincope.run(tmp_path / "run"):
+        for group in (expert, shard, other):
+            dist.all_reduce(torch.ones(1), group=group)
+    assert axes(tmp_path / "run") == [("ep", "framework"), ("fsdp", "framework"), ("world", "none")]

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+import traincope
+from traincope.events import Kind, Phase
+from traincope.store import RankRecords, read_run
+
+
+def stalls(rank: RankRecords) -> list[str]:
+    records = rank.thread("main")
+    chosen = records[(records["kind"] == Kind.PHASE) & (records["phase"] == Phase.CHECKPOINT_STALL)]
+    assert (chosen["end_ns"] > chosen["start_ns"]).all()
+    return [rank.name(int(number)) for number in chosen["name"]]
+
+
+def events(rank: RankRecords) -> list[str]:
+    names = []
+    for thread in rank.threads:
+        records = rank.thread(thread)
+        names += [rank.name(int(number)) for number in records["name"][records["kind"] == Kind.EVENT]]
+    return names
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_saves_and_loads_are_stalls_and_an_asynchronous_save_ends_later(tmp_path: Path) -> None:
+    state = {"weight": torch.ones(4)}
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        torch.save(state, tmp_path / "plain.pt")
+        torch.load(tmp_path / "plain.pt")
+        dcp.save(state, checkpoint_id=tmp_path / "sharded")
+        future = dcp.async_save(state, checkpoint_id=tmp_path / "beside")
+        getattr(future, "upload_completion", future).result()
+    dist.destroy_process_group()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert stalls(rank) == ["save checkpoint", "load checkpoint", "save checkpoint", "async_save checkpoint"]
+    assert events(rank) == ["checkpoint saved"]

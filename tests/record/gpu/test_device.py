@@ -1,0 +1,452 @@
+"""Device stalls on a simulated stream, whose events happen when the test says so."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic_ns, thread_time_ns
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import traincope
+from traincope.events import OPEN, Flag, Kind
+from traincope.record.communication.groups import KnownGroup
+from traincope.record.communication.pending import Issued
+from traincope.record.communication.streams import Streams
+from traincope.record.gpu import device as devices
+from traincope.record.gpu.device import DeviceStalls
+from traincope.record.instrumentation import guard as guarding
+from traincope.record.instrumentation.guard import meter
+from traincope.record.session.identity import Identity
+from traincope.record.session.recorder import Recorder
+
+
+class Clock:
+    """The stream's time in ms. The host's time, which anchors use, is at `host_ns`."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.done_ms = 0.0
+        self.is_capturing = False
+        self.created = 0
+        self.stream = 0
+        self.strict = False
+
+
+class FakeEvent:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.at_ms = -1.0
+
+    def record(self) -> None:
+        self.at_ms = self._clock.now_ms
+
+    def query(self) -> bool:
+        return self.at_ms <= self._clock.done_ms
+
+    def elapsed_time(self, end_event: "FakeEvent") -> float:
+        return end_event.at_ms - self.at_ms
+
+
+class FakeDevice:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.anchor_ms: float | None = None
+        """The time when an anchor happens. None: at once."""
+
+    def make_event(self) -> FakeEvent:
+        self._clock.created += 1
+        return FakeEvent(self._clock)
+
+    def make_anchor(self) -> FakeEvent:
+        event = FakeEvent(self._clock)
+        event.at_ms = self._clock.done_ms if self.anchor_ms is None else self.anchor_ms
+        return event
+
+    def capturing(self) -> bool:
+        return self._clock.is_capturing
+
+    def current_stream(self) -> int:
+        return self._clock.stream
+
+    def enter_thread(self) -> None:
+        if self._clock.strict:
+            raise RuntimeError("the driver says no")
+
+
+MakeStalls = Callable[[FakeDevice], DeviceStalls]
+
+
+@pytest.fixture(autouse=True)
+def _sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread polls only once, when it is stopped. Until then the test polls."""
+    monkeypatch.setattr(devices, "POLL_SECONDS", 3600.0)
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    identity = Identity(rank=0, world_size=1, run_id="test", restarts=0)
+    return Recorder(tmp_path, root=tmp_path, identity=identity, disk_budget_bytes=1 << 22)
+
+
+@pytest.fixture
+def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
+    """Create device stalls. Their threads, which hold the recorder, end with the test."""
+    created: list[DeviceStalls] = []
+
+    def make(device: FakeDevice) -> DeviceStalls:
+        created.append(DeviceStalls(recorder, device))
+        return created[-1]
+
+    yield make
+    for stalls in created:
+        stalls.stop()
+
+
+def issue(recorder: Recorder) -> Issued:
+    known = KnownGroup(number=0, key="0", axis="dp", reference=lambda: None, rule="mesh", ranks=(0, 1))  # type: ignore[arg-type]
+    return Issued(recorder.main.begin(Kind.COLLECTIVE), (1, 0, 5, -1, 0, 64, 0), known, True)
+
+
+def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
+    """Return (duration ns, sequence, step) of the device's stalls."""
+    from traincope.store import read_run
+
+    recorder.settle(True)
+    assert recorder.run is not None
+    rank = read_run(recorder.run).ranks[0]
+    records = [record for thread in rank.threads for record in rank.thread(thread)]
+    stalls = [record for record in records if record["kind"] == Kind.STALL and record["flags"] & Flag.DEVICE]
+    return [(int(r["end_ns"] - r["start_ns"]), int(r["sequence"]), int(r["step"])) for r in stalls]
+
+
+def test_a_stall_is_the_difference_of_its_events_once_both_happened(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    recorder.shared.step = 4
+    clock.now_ms = 1.0
+    before = stalls.mark()
+    clock.now_ms = 3.5
+    stalls.close(before, issue(recorder))
+    recorder.shared.step = 5
+    clock.done_ms = 2.0
+    assert stalls.resolve() == 0
+    clock.done_ms = 4.0
+    assert stalls.resolve() == 1
+    assert device_stalls(recorder) == [(2_500_000, 5, 4)]
+
+
+def test_events_are_reused(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    for _ in range(50):
+        stalls.close(stalls.mark(), issue(recorder))
+        stalls.resolve()
+    assert clock.created == 2
+
+
+def test_events_in_flight_are_bounded(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "POOL_SIZE", 4)
+    clock = Clock()
+    clock.now_ms, clock.done_ms = 1.0, 0.0
+    stalls = stalls_on(FakeDevice(clock))
+    for _ in range(20):
+        stalls.close(stalls.mark(), issue(recorder))
+    assert clock.created == 8
+    assert recorder.stalls_unmeasured == 16
+    clock.done_ms = 1.0
+    assert stalls.resolve() == 4
+
+
+def test_unfinished_stalls_at_the_end_are_counted(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    for done_ms in (1.0, 2.0, 3.0):
+        clock.now_ms = done_ms
+        stalls.close(stalls.mark(), issue(recorder))
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert (len(device_stalls(recorder)), recorder.stalls_unmeasured) == (1, 2)
+
+
+def test_nothing_is_recorded_or_queried_during_a_capture(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    stalls.close(stalls.mark(), issue(recorder))
+    clock.is_capturing = True
+    assert stalls.mark() is None
+    assert stalls.resolve() == 0
+    clock.is_capturing = False
+    stalls.mark()
+    assert stalls.resolve() == 1
+
+
+def test_the_thread_resolves_and_stops(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    clock.now_ms = clock.done_ms = 2.0
+    stalls.close(stalls.mark(), issue(recorder))
+    stalls.stop()
+    threads = [path.name for path in recorder.directory.glob("thread-*.seg")]
+    assert len(threads) == 1
+
+
+def test_the_threads_cost_is_known_while_it_runs(monkeypatch: pytest.MonkeyPatch, stalls_on: MakeStalls) -> None:
+    """Each poll counts by itself: two have begun, so the first has been counted."""
+    monkeypatch.setattr(devices, "POLL_SECONDS", 0.001)
+    stalls, looks = stalls_on(FakeDevice(Clock())), threading.Semaphore(0)
+
+    def look_for_a_millisecond() -> int:
+        looks.release()
+        until = thread_time_ns() + 1_000_000
+        while thread_time_ns() < until:
+            pass
+        return 0
+
+    monkeypatch.setattr(stalls, "resolve", look_for_a_millisecond)
+    before_ns = meter.own_ns
+    stalls.give_back(stalls.mark())
+    assert looks.acquire(timeout=90)
+    assert looks.acquire(timeout=90)
+    assert meter.own_ns - before_ns >= 900_000
+
+
+def test_a_wait_of_another_stream_is_a_stall_only_if_that_stream_computes(stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    stalls.give_back(stalls.mark())
+    clock.stream = 7
+    assert stalls.mark() is None
+    stalls.choose_stream()
+    assert stalls.mark() is not None
+    stalls.stop()
+
+
+def test_a_training_that_never_computes_on_the_default_stream_has_stalls_too(stalls_on: MakeStalls) -> None:
+    clock = Clock()
+    clock.stream = 7
+    stalls = stalls_on(FakeDevice(clock))
+    stalls.choose_stream()
+    assert stalls.mark() is None
+    stalls.choose_stream()
+    assert stalls.mark() is not None
+    stalls.stop()
+
+
+def test_a_thread_that_would_break_captures_queries_nothing_and_reports_it(
+    recorder: Recorder, stalls_on: MakeStalls
+) -> None:
+    clock = Clock()
+    clock.strict = True
+    stalls = stalls_on(FakeDevice(clock))
+    stalls.close(stalls.mark(), issue(recorder))
+    stalls.stop()
+    assert device_stalls(recorder) == []
+    assert recorder.probes["device stalls"] == "absent: the driver says no"
+    assert stalls.mark() is None
+
+
+def test_a_busy_anchor_stream_delays_the_records_without_spinning(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    """An anchor whose event has not happened within its tolerance is retried at the next poll."""
+    clock = Clock()
+    device = FakeDevice(clock)
+    device.anchor_ms = 5.0
+    stalls = stalls_on(device)
+    stalls.close(stalls.mark(), issue(recorder))
+    assert stalls.resolve() == 0
+    clock.done_ms = 6.0
+    assert stalls.resolve() == 1
+    stalls.stop()
+
+
+class LateEvent(FakeEvent):
+    """An event that happens 5 ms after its creation, in real time."""
+
+    LATE_NS = 5_000_000
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.at_ms, self.happens_ns = 0.0, monotonic_ns() + self.LATE_NS
+
+    def query(self) -> bool:
+        return monotonic_ns() >= self.happens_ns
+
+
+def test_an_anchor_in_a_shared_queue_is_polled_until_it_happens(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under CUDA_DEVICE_MAX_CONNECTIONS=1 an anchor happens only after all queued work."""
+    clock, anchors = Clock(), list[LateEvent]()
+    device = FakeDevice(clock)
+    monkeypatch.setattr(device, "make_anchor", lambda: anchors.append(LateEvent(clock)) or anchors[-1])
+    stalls = stalls_on(device)
+    stalls.close(stalls.mark(), issue(recorder))
+    deadline_ns = monotonic_ns() + 90_000_000_000
+    while not stalls.resolve() and monotonic_ns() < deadline_ns:
+        pass
+    recorder.settle(True)
+    (rank,) = traincope.open_run(recorder.run).run.ranks  # type: ignore[arg-type]
+    (start_ns,) = (
+        int(r["start_ns"]) for thread in rank.threads for r in rank.thread(thread) if r["flags"] & Flag.DEVICE
+    )
+    assert abs(start_ns - anchors[-1].happens_ns) <= devices.ANCHOR_TOLERANCE_NS
+
+
+class Event:
+    """The part of `torch.cuda.Event` that streams wait by."""
+
+    def record(self, stream: object = None) -> None: ...
+
+    def wait(self, stream: object = None) -> None: ...
+
+
+class Waiting:
+    """The hooks on waits and collectives, reduced to what `Streams` needs."""
+
+    def __init__(self, device: DeviceStalls | None) -> None:
+        self.device = device
+        self.on_device: object = None
+
+
+@pytest.fixture
+def streams(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Streams, DeviceStalls, Clock]]:
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: clock.stream, raising=False)
+    hook = Streams(Waiting(None), Waiting(stalls))  # type: ignore[arg-type]
+    before = dict(vars(Event))
+    hook.install(recorder)
+    yield hook, stalls, clock
+    hook.remove()
+    assert dict(vars(Event)) == before
+    stalls.stop()
+
+
+def test_a_synchronous_collective_on_the_compute_stream_is_itself_the_stall(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """The stall lasts from 1 ms, when its call queues it, to 4 ms, when the work queued after it begins."""
+    hook, stalls, clock = streams
+    issued = issue(recorder)
+    clock.now_ms = 1.0
+    hook.began(issued)
+    clock.now_ms = 4.0
+    hook.returned(issued, on_current_stream=True)
+    clock.done_ms = 4.0
+    stalls.stop()
+    assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
+
+
+def test_fsdp_waits_by_an_event_for_a_collective_of_another_stream(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """A collective issued and recorded on stream 7. The compute stream waits for it from 2 to 5 ms, once."""
+    hook, stalls, clock = streams
+    stalls.give_back(stalls.mark())
+    issued, gathered = issue(recorder), Event()
+    clock.stream = 7
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    gathered.record(SimpleNamespace(cuda_stream=7))
+    Event().record(SimpleNamespace(cuda_stream=9))
+    gathered.wait(SimpleNamespace(cuda_stream=9))
+    clock.stream, clock.now_ms = 0, 2.0
+    slow = monkeypatched_wait(clock, until_ms=5.0)
+    slow(hook, gathered)
+    gathered.wait()
+    clock.done_ms = 5.0
+    stalls.stop()
+    assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
+
+
+def test_a_captured_collective_causes_no_stall(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """Every capture is on a stream of its own. Later work on that stream is not this collective."""
+    hook, stalls, clock = streams
+    stalls.give_back(stalls.mark())
+    issued, later = issue(recorder), Event()
+    clock.stream, clock.is_capturing = 7, True
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    clock.stream, clock.is_capturing = 0, False
+    later.record(SimpleNamespace(cuda_stream=7))
+    later.wait()
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert device_stalls(recorder) == []
+
+
+def test_the_compute_stream_does_not_wait_for_itself(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    hook, stalls, clock = streams
+    clock.stream = 7
+    issued, later = issue(recorder), Event()
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    stalls.choose_stream()
+    later.record()
+    later.wait()
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert device_stalls(recorder) == []
+
+
+def test_an_event_on_a_device_generic_stream_is_understood(
+    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+) -> None:
+    """`torch.Stream` (torch.accelerator's) has no `cuda_stream`. torch 2.13 exposes its handle, older
+    versions do not.
+    """
+    hook, stalls, clock = streams
+    stalls.give_back(stalls.mark())
+    issued, gathered = issue(recorder), Event()
+    clock.stream = 7
+    hook.began(issued)
+    hook.returned(issued, on_current_stream=True)
+    clock.stream = 0
+    Event().record(SimpleNamespace())
+    gathered.record(SimpleNamespace(native_handle=7))
+    gathered.wait(SimpleNamespace())
+    gathered.wait(SimpleNamespace(native_handle=0))
+    clock.done_ms = 1.0
+    stalls.stop()
+    assert guarding.failures == {}
+    assert len(device_stalls(recorder)) == 1
+
+
+def monkeypatched_wait(clock: Clock, *, until_ms: float) -> Callable[[Streams, Event], None]:
+    """Run the hooked wait, around an original that ends at `until_ms` of the stream."""
+
+    def original(_event: Event, _stream: object) -> None:
+        clock.now_ms = until_ms
+
+    return lambda hook, event: hook._around_wait(original)(event)
+
+
+def test_a_collective_without_a_work_ends_at_its_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL returns a null work for a synchronous call (torch 2.8+): nothing is remembered, and nothing fails."""
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with traincope.run(tmp_path / "run") as run:
+            monkeypatch.setattr(dist.Work, "unbox", staticmethod(lambda _: None))
+            hooks = {hook.name: hook for hook in run._probes.on}  # type: ignore[union-attr]
+            hooks["collectives"].remove()
+            hooks["collectives"].install(run._recorder)  # type: ignore[arg-type]
+            dist.all_reduce(torch.ones(2))
+            assert not hooks["collectives"].pending._by_work  # type: ignore[attr-defined]
+            assert guarding.failures == {}
+        (rank,) = traincope.open_run(tmp_path / "run").ranks
+        assert (rank.of_kind(Kind.COLLECTIVE)["end_ns"] != OPEN).all()
+    finally:
+        dist.destroy_process_group()

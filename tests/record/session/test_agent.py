@@ -1,0 +1,97 @@
+"""Start of the node's agent: it costs the training nothing, and a failed start does not affect it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.processes import agents_of, lock_of, until
+from traincope.record.session import agent as starting
+from traincope.record.session.options import Options, resolved_agent
+from traincope.store import read_run
+
+NO_CHILD = """
+import os, sys
+import traincope
+with traincope.run(sys.argv[1]) as run:
+    for _ in range(3):
+        run.step()
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        print("a child")
+    except ChildProcessError:
+        print("no child")
+"""
+
+
+def run_script(out: Path, script: str = NO_CHILD, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, str(out)],
+        env={**os.environ, "TRAINCOPE_AGENT": "on", **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=150,
+    )
+
+
+def test_the_agent_is_not_a_child_of_the_training(tmp_path: Path) -> None:
+    ended = run_script(tmp_path / "run")
+    assert (ended.stdout, ended.stderr) == ("no child\n", "")
+    until(lambda: (tmp_path / "run/attempt-000/rank-00000/rows.jsonl").exists(), "its rows")
+    until(lambda: not agents_of(tmp_path / "run"), "its end")
+    assert not lock_of(tmp_path / "run").exists()
+
+
+def test_training_continues_if_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import traincope
+
+    monkeypatch.setattr(starting, "SHELL", ("/nowhere/sh",))
+    monkeypatch.setenv("TRAINCOPE_AGENT", "on")
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        run.step()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert rank.info.ending == "clean"
+    assert rank.info.probes["agent.start_agent"] == "failed 1 times: FileNotFoundError"
+    assert caplog.text.count("start_agent failed, training goes on") == 1
+    held = starting.take_lock(lock_of(tmp_path / "run"))
+    assert held is not None  # nothing keeps the lock from an agent that is started by hand
+    os.close(held)
+    lock_of(tmp_path / "run").unlink()
+
+
+def test_no_agent_is_started_when_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import traincope
+
+    monkeypatch.setattr(starting, "SHELL", ("/nowhere/sh",))
+    monkeypatch.setenv("TRAINCOPE_AGENT", "on")
+    with traincope.run(tmp_path / "run", agent=False) as run:
+        run.step()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert "agent.start_agent" not in rank.info.probes
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "expected"), [(True, "", True), (True, "off", False), (False, "on", False)]
+)
+def test_the_environment_can_only_switch_the_agent_off(
+    given: bool, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINCOPE_AGENT", variable)
+    assert resolved_agent(Options(agent=given)) is expected
+
+
+def test_the_agents_environment_does_not_record_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINCOPE_NOTES", "/notes")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    expected = starting._environment()
+    assert "TRAINCOPE_NOTES" not in expected
+    assert (expected["TRAINCOPE"], expected["OMP_NUM_THREADS"]) == ("off", "1")
+    assert starting._local_ranks() == ("--ranks", "4")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    assert starting._local_ranks() == ()

@@ -1,0 +1,288 @@
+"""Boundaries of steps without `run.step()`: every way that trainings are written."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import traincope
+from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.record.session.steps import NO_OPTIMIZER_AFTER
+from traincope.store import read_run
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+
+
+def backward(trained: nn.Module) -> None:
+    trained(torch.ones(2, 4)).sum().backward()
+
+
+def plain() -> Iterator[None]:
+    trained = model()
+    optimizer = torch.optim.AdamW(trained.parameters())
+    while True:
+        backward(trained)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
+def accumulating(microbatches: int) -> Iterator[None]:
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    while True:
+        for _ in range(microbatches):
+            backward(trained)
+        optimizer.step()
+        yield
+
+
+def two_optimizers() -> Iterator[None]:
+    generator, critic = model(), model()
+    first = torch.optim.SGD(generator.parameters(), lr=0.1)
+    second = torch.optim.SGD(critic.parameters(), lr=0.1)
+    while True:
+        backward(generator)
+        backward(critic)
+        first.step()
+        second.step()
+        yield
+
+
+def zero_1() -> Iterator[None]:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    trained = model()
+    optimizer = ZeroRedundancyOptimizer(trained.parameters(), optimizer_class=torch.optim.SGD, lr=0.1)
+    while True:
+        backward(trained)
+        optimizer.step()
+        yield
+
+
+def optimizer_in_backward() -> Iterator[None]:
+    trained = model()
+    for parameter in trained.parameters():
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+
+        def update(_: nn.Parameter, optimizer: torch.optim.Optimizer = optimizer) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(update)
+    while True:
+        backward(trained)
+        yield
+
+
+class Lion(torch.optim.Optimizer):
+    """An optimizer of the training's own."""
+
+    def __init__(self, parameters: Iterator[nn.Parameter]) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter -= 0.1 * parameter.grad.sign()
+
+
+def own_class() -> Iterator[None]:
+    trained = model()
+    optimizer = Lion(trained.parameters())
+    while True:
+        backward(trained)
+        optimizer.step()
+        yield
+
+
+def closure() -> Iterator[None]:
+    """The optimizer calls backward itself: 20 times, because it never converges."""
+    trained = model()
+    optimizer = torch.optim.LBFGS(trained.parameters(), lr=1e-3, max_iter=20, tolerance_grad=0, tolerance_change=0)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value: torch.Tensor = trained(torch.ones(2, 4)).square().sum()
+        value.backward()
+        return value
+
+    while True:
+        optimizer.step(loss)
+        yield
+
+
+def zeroed_at_the_top() -> Iterator[None]:
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    while True:
+        optimizer.zero_grad()
+        backward(trained)
+        optimizer.step()
+        yield
+
+
+def zeroed_by_the_model() -> Iterator[None]:
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    while True:
+        backward(trained)
+        optimizer.step()
+        trained.zero_grad()
+        yield
+
+
+def compiled(zeroed: str, *, by_model: bool = False) -> Iterator[None]:
+    """A compiled step, here of 3 microbatches, which no hook sees."""
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="aot_eager")
+    zero_grad: Callable[[], Any] = trained.zero_grad if by_model else optimizer.zero_grad
+    while True:
+        if zeroed == "top":
+            zero_grad()
+        for _ in range(3):
+            backward(trained)
+        step()
+        if zeroed == "end":
+            zero_grad()
+        yield
+
+
+def own_arithmetic() -> Iterator[None]:
+    """No optimizer at all, and accumulation."""
+    trained = model()
+    while True:
+        for _ in range(3):
+            backward(trained)
+        descend(trained)
+        trained.zero_grad()
+        yield
+
+
+@torch.no_grad()
+def descend(trained: nn.Module) -> None:
+    for parameter in trained.parameters():
+        assert parameter.grad is not None
+        parameter -= 0.1 * parameter.grad
+
+
+WAYS = (
+    plain,
+    *(pytest.param(partial(accumulating, count), id=f"accumulating {count}") for count in (4, 32, 64)),
+    two_optimizers,
+    zero_1,
+    optimizer_in_backward,
+    own_class,
+    closure,
+    zeroed_at_the_top,
+    zeroed_by_the_model,
+    *(pytest.param(partial(compiled, where), id=f"compiled, zeroed at the {where}") for where in ("top", "end")),
+    pytest.param(partial(compiled, "end", by_model=True), id="compiled, zeroed by the model"),
+    own_arithmetic,
+)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", WAYS)
+def test_one_iteration_is_one_step(tmp_path: Path, way: Callable[[], Iterator[None]]) -> None:
+    with traincope.run(tmp_path / "run", throttle=None):
+        iterations = way()
+        for _ in range(5):
+            next(iterations)
+    steps = recorded_steps(tmp_path / "run")
+    assert steps == [(number, Flag.GUESSED) for number in range(5)]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("way", [plain, partial(compiled, "end")])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_training_after_another_has_steps_too(tmp_path: Path, way: Callable[[], Iterator[None]]) -> None:
+    """Folds, trials, or stages: the first optimizer still exists. The second's first step is not recognised yet."""
+    trainings = [way(), way()]
+    with traincope.run(tmp_path / "run", throttle=None):
+        for iterations in trainings:
+            for _ in range(5):
+                next(iterations)
+    assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(5 + 4)]
+
+
+def recorded_steps(path: Path) -> list[tuple[int, Flag]]:
+    (rank,) = read_run(path).ranks
+    records = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]
+    assert (records["end_ns"] != OPEN).all()
+    return [(int(step["step"]), Flag(int(step["flags"]))) for step in records]
+
+
+def train_by_hand(directory: str) -> None:
+    """Neither an optimizer nor zeroed gradients."""
+    trained = model()
+    with traincope.run(directory, throttle=None):
+        for _ in range(NO_OPTIMIZER_AFTER + 4):
+            backward(trained)
+            descend(trained)
+            for parameter in trained.parameters():
+                parameter.grad = None
+
+
+def test_without_any_optimizer_whole_backward_calls_count_after_a_while(tmp_path: Path) -> None:
+    """Runs in a process of its own: this one may hold optimizers of other tests."""
+    words = f"from {__name__} import train_by_hand; train_by_hand({str(tmp_path / 'run')!r})"
+    subprocess.run([sys.executable, "-c", words], check=True)
+    assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(5)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("step", [lambda step: step, partial(torch.compile, backend="aot_eager")])
+def test_two_models_trained_in_turn_have_one_step_per_turn(tmp_path: Path, step: Callable[[Any], Any]) -> None:
+    """A GAN: the step ends with the critic's step. So the generator's last step counts as one too many."""
+    critic, generator = model(), model()
+    both = [(network, torch.optim.SGD(network.parameters(), lr=0.1)) for network in (critic, generator)]
+    turns = [(network, optimizer, step(optimizer.step)) for network, optimizer in both]
+    with traincope.run(tmp_path / "run", throttle=None):
+        for _ in range(5):
+            for network, optimizer, advance in turns:
+                backward(network)
+                advance()
+                optimizer.zero_grad()
+    assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(6)]
+    assert backwards(tmp_path / "run") == [1, 2, 2, 2, 2, 1]
+
+
+def backwards(path: Path) -> list[int]:
+    """Return the number of records per step."""
+    main = read_run(path).ranks[0].thread("main")
+    steps = main[(main["kind"] == Kind.PHASE) & (main["phase"] == Phase.BACKWARD)]["step"]
+    return [int((steps == step).sum()) for step in sorted(set(steps))]
+
+
+def test_a_step_with_overflowed_gradients_is_marked_skipped(tmp_path: Path) -> None:
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with traincope.run(tmp_path / "run", throttle=None):
+        for factor in (1.0, float("inf"), 1.0):
+            scaler.scale(trained(torch.ones(2, 4)).sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    flags = [flag for _, flag in recorded_steps(tmp_path / "run")]
+    assert flags == [Flag.GUESSED, Flag.GUESSED | Flag.SKIPPED, Flag.GUESSED]

@@ -1,0 +1,131 @@
+"""Ranks of one launch share a run directory and an attempt, also with earlier attempts and late ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import traincope
+from tests.distributed.ranks.pool import Pool
+from traincope.record.session.identity import identify
+from traincope.record.session.rendezvous import EAGER_POLLS, Rendezvous
+from traincope.store import read_run
+
+
+def record(out: Path | None, directory: Path) -> str:
+    os.chdir(directory)
+    with traincope.run(out) as run:
+        dist.all_reduce(torch.ones(1))
+        dist.barrier()
+        dist.all_reduce(torch.ones(1))
+        run.step()
+        return str(run.directory)
+
+
+def record_with_rank_0_late(out: Path) -> None:
+    if dist.get_rank() == 0:
+        time.sleep(0.3)
+    record(out, out.parent)
+
+
+def record_on_rank_1_alone(out: Path) -> None:
+    if dist.get_rank() == 1:
+        with traincope.run(out) as run:
+            run.step()
+    dist.barrier()
+
+
+def test_a_larger_world_in_the_same_directory_is_the_next_attempt_of_all_its_ranks(
+    tmp_path: Path, two_ranks: Pool, four_ranks: Pool
+) -> None:
+    out = tmp_path / "run"
+    two_ranks.run(record, out, tmp_path)
+    four_ranks.run(record, out, tmp_path)
+    two_ranks.run(record, out, tmp_path)
+    ranks_by_attempt = {p.name: sorted(rank.name for rank in p.iterdir()) for p in sorted(out.glob("attempt-*"))}
+    two, four = [f"rank-{n:05d}" for n in range(2)], [f"rank-{n:05d}" for n in range(4)]
+    assert ranks_by_attempt == {"attempt-000": two, "attempt-001": four, "attempt-002": two}
+    assert not list(out.glob("provisional-*"))
+    assert read_run(out).missing == ()
+
+
+def test_ranks_of_an_unnamed_job_share_rank_0s_run(tmp_path: Path, four_ranks: Pool) -> None:
+    directories = set(four_ranks.run(record, None, tmp_path))
+    (run,) = (tmp_path / "traincope_runs").iterdir()
+    assert directories == {str(run)}
+    assert [rank.rank for rank in read_run(run).ranks] == [0, 1, 2, 3]
+
+
+def test_ranks_do_not_wait_for_a_late_rank_0_but_find_its_run(tmp_path: Path, two_ranks: Pool) -> None:
+    two_ranks.run(record_with_rank_0_late, tmp_path / "run")
+    records = read_run(tmp_path / "run")
+    assert (records.attempts, records.missing, records.problems) == (1, (), ())
+
+
+def test_a_rank_whose_rank_0_does_not_record_keeps_its_records(tmp_path: Path, two_ranks: Pool) -> None:
+    two_ranks.run(record_on_rank_1_alone, tmp_path / "run")
+    records = read_run(tmp_path / "run")
+    assert [rank.rank for rank in records.ranks] == [1]
+    assert records.missing == (0,)
+
+
+KILLED_BEFORE_THE_GROUP = """
+import os, signal, sys
+import traincope
+os.environ |= {"RANK": sys.argv[2], "WORLD_SIZE": "2"}
+with traincope.run(sys.argv[1]):
+    with traincope.span("loading"):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_ranks_killed_before_the_rendezvous_are_readable(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_BEFORE_THE_GROUP, str(tmp_path / "run")]
+    for process in [subprocess.Popen([*command, rank]) for rank in ("0", "1")]:
+        assert process.wait(timeout=150) == -signal.SIGKILL
+    records = read_run(tmp_path / "run")
+    assert [rank.rank for rank in records.ranks] == [0, 1]
+    assert records.info.world_size == 2
+    assert "never joined a process group" in records.problems[0]
+    assert all(rank.names[int(rank.thread("main")["name"][-1])] == "loading" for rank in records.ranks)
+
+
+def poll_without_answer(out: Path) -> tuple[int, int]:
+    """Return the round trips of 200 polls by rank 1 while rank 0 does not record, and after the store has failed."""
+    num_checks = 0
+    if dist.get_rank() == 1:
+        rendezvous = Rendezvous(out=out, root=out, identity=identify({}))
+        rendezvous._store = store = Counting()
+        for _ in range(200):
+            assert rendezvous.poll() is None
+        num_checks = store.num_checks
+        store.fails = True
+        rendezvous._num_polls = 0
+        for _ in range(200):
+            assert rendezvous.poll() is None
+        return num_checks, store.num_checks - num_checks
+    return 0, 0
+
+
+class Counting:
+    """A store in which no choice was ever published."""
+
+    num_checks = 0
+    fails = False
+
+    def check(self, _keys: list[str]) -> bool:
+        self.num_checks += 1
+        if self.fails:
+            raise RuntimeError("the store's host is gone")
+        return False
+
+
+def test_a_missing_choice_is_polled_rarely_and_a_broken_store_once(tmp_path: Path, two_ranks: Pool) -> None:
+    (_, (in_vain, broken)) = two_ranks.run(poll_without_answer, tmp_path / "run")
+    assert EAGER_POLLS <= in_vain <= EAGER_POLLS + 2
+    assert broken == 1

@@ -1,0 +1,225 @@
+"""The sections on kernel traces, line by line; and prices of the terms."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.analysis.kernels.traced import traced
+from tests.report.example import MS, analysis
+from tests.timeline.traces import copy, kernel, launch, operator, trace
+from traincope.analysis import Analysis, Contention, RankWait, Stragglers, analyze
+from traincope.analysis.context import Context
+from traincope.report import render, to_document
+from traincope.timeline import Traces
+
+
+def shown(result: Analysis, *, price: float | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    render(result, console, price_per_gpu_hour=price)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def section(lines: list[str], head: str) -> list[str]:
+    first = next(number for number, line in enumerate(lines) if line.startswith(head))
+    return lines[first : lines.index("", first)]
+
+
+def imported() -> Analysis:
+    """100 ms of an H100: products 60, of which 10 at a fifth of its peak; nccl 30, of which 10 during products."""
+    flops = 2 * MS * 989_400.0
+    rows = [
+        operator("aten::mm", 0, 2 * MS, flops=flops, dtype="bfloat16"),
+        launch(MS, 5),
+        kernel("gemm<1>(int)", 10 * MS, 20 * MS, of=5),
+        kernel("gemm<1>(int)", 20 * MS, 60 * MS),
+        kernel("gemm<1>(int)", 60 * MS, 70 * MS),
+        kernel("void ncclDevKernel_AllReduce", 60 * MS, 90 * MS, stream="20"),
+        copy(100 * MS, 110 * MS),
+    ]
+    return analyze(traced(trace(*rows), device="NVIDIA H100 80GB HBM3"))
+
+
+def test_an_import_has_a_report_of_kernel_traces_only() -> None:
+    assert shown(imported()) == [
+        "hand-made",
+        "kernel traces of 1 of 1 rank, imported",
+        "",
+        "VERDICT",
+        " 1. exposed communication  rank 0, all steps; confidence medium",
+        "    the GPUs of the traces communicate and do not compute for 20.0 % of the",
+        "    traced time",
+        "    do: Overlap transfers with compute (prefetch the next layer, larger",
+        "    buckets), or send bf16, not fp32.",
+        " 2. gpu idle  rank 0, all steps; confidence medium",
+        "    the GPUs of the traces are idle for 10.0 % of the traced time",
+        "    do: Remove synchronisations (.item(), print), launch fewer and larger",
+        "    kernels (torch.compile, CUDA graphs, larger batches), and give the",
+        "    DataLoader more workers.",
+        " 3. exposed memory  rank 0, all steps; confidence medium",
+        "    the GPUs of the traces copy and do not compute for 10.0 % of the traced time",
+        "    do: Copy from pinned memory on a separate stream, earlier, and copy less.",
+        "",
+        "GPU  shares from first to last event; comm and memory without compute",
+        "    rank  gpu      ms  compute    comm  memory    idle  comm hidden",
+        "    0       0  100.00   60.0 %  20.0 %  10.0 %  10.0 %       10.0 %",
+        "",
+        "KERNELS  1 trace of rank 0",
+        "    class   count     ms   share   rated  of peak",
+        "    gemm        3  60.00  60.0 %  16.7 %   20.0 %",
+        "    nccl        1  30.00  30.0 %       -        -",
+        "    memory      1  10.00  10.0 %       -        -",
+        "    during communication, kernels ran -15.0 ms (-60.0 %) longer than alone;",
+        "    100.0 % of their time is compared",
+        "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 30.00; Memcpy HtoD 10.00",
+        "",
+        "RECORDING",
+        "    only kernel traces were imported: steps, waits and the error of the ranks'",
+        "    clocks are unknown",
+    ]
+
+
+def test_the_document_holds_the_same_in_integers() -> None:
+    result = to_document(imported())
+    assert result["gpu_partition"] == [
+        {
+            "rank": 0,
+            "device": "0",
+            "traces": 1,
+            "gpu_events": {"compute": 3, "communication": 1, "memory": 1},
+            "span_ns": 100 * MS,
+            "compute_ns": 60 * MS,
+            "communication_ns": 30 * MS,
+            "exposed_communication_ns": 20 * MS,
+            "exposed_memory_ns": 10 * MS,
+            "idle_ns": 10 * MS,
+        }
+    ]
+    assert result["kernels"] is not None
+    assert result["kernels"]["classes"][0] == {
+        "kind": "gemm",
+        "family": "compute",
+        "count": 3,
+        "total_ns": 60 * MS,
+        "share_ratio": 0.6,
+        "fused_ns": 0,
+        "rated_ns": 10 * MS,
+        "ideal_ns": 2.0 * MS,
+        "inefficiency_ns": 8 * MS,
+        "inefficiency_rank_hours": pytest.approx(8e-3 / 3600),
+        "inefficiency_money": None,
+    }
+    kept = ("source", "ranks", "steps", "traces", "unknown_ratio", "compared_ns", "overlap_slowdown_ns")
+    assert [result["kernels"][key] for key in kept] == [  # type: ignore[literal-required]
+        *("device", [0], [], 1, 0.0, 10 * MS, -15 * MS),
+    ]
+    assert result["run"]["imported"]
+
+
+def test_time_below_peak_is_priced_in_rank_hours_and_money() -> None:
+    """8 ms of an hour, and 15 ms that were gained, at 3,600 a second."""
+    assert section(shown(imported(), price=3600 * 3600), "KERNELS") == [
+        "KERNELS  1 trace of rank 0",
+        "    class   count     ms   share   rated  of peak  rank-hours below peak  price",
+        "    gemm        3  60.00  60.0 %  16.7 %   20.0 %                2.2e-06  28.80",
+        "    nccl        1  30.00  30.0 %       -        -                      -      -",
+        "    memory      1  10.00  10.0 %       -        -                      -      -",
+        "    during communication, kernels ran -15.0 ms (-60.0 %, -4.2e-06 rank-hours,",
+        "    -54.00) longer than alone; 100.0 % of their time is compared",
+        "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 30.00; Memcpy HtoD 10.00",
+    ]
+
+
+def test_a_trace_without_kernels_is_reported_by_operators() -> None:
+    window = trace(operator("aten::mm", 0, 3 * MS), operator("unheard_of", 4 * MS, 5 * MS), step=2)
+    timeline = replace(analysis().timeline, traces=Traces(ranks={1: (window,)}))
+    lines = section(shown(replace(analysis(), kernels=analyze(timeline).kernels)), "OPERATORS")
+    assert lines == [
+        "OPERATORS  step 2 of rank 1; time of operators on the host; no kernel was traced",
+        "    class    count    ms   share  rated  of peak",
+        "    gemm         1  3.00  75.0 %      -        -",
+        "    unknown      1  1.00  25.0 %      -        -",
+        "    25.0 % of the time is unclassified (kernel name table 1)",
+        "    longest, ms: aten::mm 3.00; unheard_of 1.00",
+    ]
+
+
+def test_unreadable_traces_are_problems_of_the_recording() -> None:
+    timeline = replace(analysis().timeline, traces=Traces(problems=("x.json is no trace",)))
+    result = replace(analysis(), context=Context(timeline))
+    assert to_document(result)["recorder"]["problems"] == ["x.json is no trace"]
+    assert "    x.json is no trace" in shown(result)
+
+
+def test_large_contention_between_axes_is_printed() -> None:
+    """pp sends for 18 ms in 6 rank-steps, 6 ms of it during fsdp; fsdp's 6 ms are not compared."""
+    send, gather = analysis().comm
+    contention = Contention(axis="fsdp", count=8, compared=6, extra_ns=6 * MS)
+    rows = (
+        replace(send, contention=(contention,)),
+        replace(gather, contention=(Contention(axis="pp", count=3, compared=0, extra_ns=None),)),
+    )
+    result = replace(analysis(), comm=rows)
+    assert section(shown(result), "COMMUNICATION")[-1] == (
+        "    pp send: contention with fsdp adds 1.00 ms per step (6 of 8 compared)"
+    )
+    assert [row["contention"] for row in to_document(result)["comm"] or []] == [
+        [{"axis": "fsdp", "count": 8, "compared": 6, "extra_ns": 6 * MS}],
+        [{"axis": "pp", "count": 3, "compared": 0, "extra_ns": None}],
+    ]
+
+
+def test_with_a_price_every_term_has_its_rank_hours_and_money() -> None:
+    """600 ms of ranks are 1/6000 h: at 36,000 an hour 6.00 for a step's worth of all."""
+    lines = section(shown(analysis(), price=36_000), "WHERE THE TIME WENT")
+    assert lines[:2] == [
+        "WHERE THE TIME WENT  mean step 100 ms over 2 ranks and 3 steps; rank-hours of",
+        "all, at 36,000.00 an hour",
+    ]
+    assert lines[2].split()[:8] == ["forward", "27.5", "%", "27.50", "ms", "4.6e-05", "h", "1.65"]
+    (step,) = [line.split() for line in lines if line.strip().startswith("step")]
+    assert step == ["step", "100.0", "%", "100.00", "ms", "0.00017", "h", "6.00"]
+    ledger = to_document(analysis(), price_per_gpu_hour=36_000)["ledger"]
+    assert ledger is not None
+    assert ledger["cost"]["money"] is not None
+    assert ledger["cost"]["money"]["forward"] == 36_000 * 165 * MS / 3_600_000_000_000
+    assert ledger["cost"]["money"]["launch_gap"] is None
+
+
+def test_a_price_adds_money_to_losses_and_gains() -> None:
+    """An hour at 60,000 is 1 for 60 ms: stage 0 waits as long for its schedule; of 600 ms a finding saves 8.9 %."""
+    lines = shown(analysis(), price=60_000)
+    assert section(lines, "LOSSES BY CAUSE") == [
+        "LOSSES BY CAUSE  over all ranks; causes overlap",
+        "    cause                                in  rank-hours  price",
+        "    bubble.schedule: stage 0          steps     1.7e-05   1.00",
+        "    bubble.schedule: stage 1          steps     1.7e-05   1.00",
+        "    straggler wait caused by: rank 1  steps     4.2e-06   0.25",
+        "    bubble.imbalance: stage 0         steps     3.3e-06   0.20",
+        "    bubble.imbalance: stage 1         steps     3.3e-06   0.20",
+    ]
+    assert lines[4:6] == [
+        " 1. pipeline bubble  all ranks, all steps; confidence high; saves 8.9 % (1.5e-05",
+        "    rank-hours, 0.89)",
+    ]
+    (finding,) = to_document(analysis(), price_per_gpu_hour=60_000)["verdict"]
+    assert finding["estimated_gain_money"] == pytest.approx(0.89)
+
+
+def test_only_the_largest_causes_are_shown() -> None:
+    waits = tuple(
+        RankWait(rank=rank, compute_ns=0, own_ns=0, own_wait_ns=0, straggler_wait_ns=(1 + rank) * 6 * MS)
+        for rank in range(20)
+    )
+    result = replace(analysis(), bubble=None, stragglers=Stragglers(ranks=waits, named=()))
+    lines = section(shown(result, price=60_000), "LOSSES BY CAUSE")
+    assert lines[0] == "LOSSES BY CAUSE  over all ranks; causes overlap; the 12 largest of 20"
+    assert [line.split()[5] for line in lines[2:]] == [str(rank) for rank in range(19, 7, -1)]
+
+
+def test_small_runs_without_a_price_show_no_rank_hours() -> None:
+    lines = shown(analysis())
+    assert not any(" h " in line for line in section(lines, "WHERE THE TIME WENT"))
+    assert not any("LOSSES BY CAUSE" in line or "rank-hours" in line for line in lines)

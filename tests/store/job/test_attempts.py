@@ -1,0 +1,70 @@
+"""Summaries of earlier attempts; damage in one of them affects only that attempt."""
+
+from pathlib import Path
+
+import pytest
+
+import traincope
+from traincope.store import read_run
+from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
+
+SAME_CLOCK_NS = 600_000_000_000
+"""Larger than differences within one test on the wall clock. The monotonic clock counts from boot and is decades
+away.
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """One rank: three steps and an exception; then, in the same directory, two steps and a clean end."""
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path, steps=3, ending=lambda: 1 / 0)
+    train(tmp_path, steps=2, ending=lambda: 0)
+    return tmp_path
+
+
+def train(out: Path, *, steps: int, ending) -> None:  # type: ignore[no-untyped-def]
+    with traincope.run(out) as recording:
+        for _ in range(steps + 1):
+            recording.step()
+        ending()
+
+
+def rank_of_first(run: Path) -> Path:
+    return run / "attempt-000" / "rank-00000"
+
+
+def test_a_summary_has_instants_steps_and_endings(run: Path) -> None:
+    whole = read_run(run)
+    (first,) = whole.earlier
+    assert (first.number, first.num_steps, first.endings) == (0, 3, {0: "ZeroDivisionError"})
+    assert (first.clean, first.kept_steps, first.loaded) == (False, None, False)
+    assert first.first_step_ns is not None
+    assert first.began_ns <= first.first_step_ns < first.last_ns
+    later_ns = (first.ended_ns[0], whole.ranks[0].info.started_wall_ns)
+    assert all(abs(instant_ns - first.last_ns) < SAME_CLOCK_NS for instant_ns in later_ns)
+    assert (whole.attempts, whole.last_attempt) == (2, 1)
+
+
+@pytest.mark.parametrize("damage", ["card", "segment", "names", "all"])
+def test_damage_affects_only_the_damaged_part(run: Path, damage: str) -> None:
+    rank = rank_of_first(run)
+    if damage in ("card", "all"):
+        (rank / "rank.json").write_text('{"rank": 0, "end')
+    if damage in ("names", "all"):
+        (rank / "names.jsonl").unlink()
+    if damage in ("segment", "all"):
+        (rank / "main-00000.seg").write_bytes(b"nothing")
+    whole = read_run(run)
+    assert whole.ranks[0].attempt == 1
+    assert [attempt.num_steps for attempt in whole.earlier] == ([] if damage in ("segment", "all") else [3])
+    assert traincope.analyze(traincope.open_run(run)).goodput is not None
+
+
+def test_an_attempt_with_a_launcher_note_is_not_clean(tmp_path: Path) -> None:
+    """A process that exits with 3 after its run has written `clean`."""
+    for _ in range(2):
+        train(tmp_path, steps=2, ending=lambda: 0)
+    assert read_run(tmp_path).earlier[0].clean
+    append_notes(notes_path(tmp_path), [LauncherNote(attempt=0, rank=0, exit_code=3, first=True, at_wall_ns=1)])
+    assert not read_run(tmp_path).earlier[0].clean

@@ -1,0 +1,38 @@
+"""Runs read in the test's own process."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.analysis import Analysis
+from traincope.viewer.library.library import Library
+from traincope.viewer.library.preparing import prepare
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Reads on request."""
+
+    run: Path
+    tiles: Path
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Analysis:
+        return prepare(self.run, self.tiles)
+
+    def close(self) -> None:
+        return
+
+
+def shelf(*runs: Path, cache: Path, price_per_gpu_hour: float | None = None) -> Library:
+    """A library that has read all its runs."""
+    library = Library(runs, cache=cache, begin=Here, price_per_gpu_hour=price_per_gpu_hour)
+    reread(library)
+    return library
+
+
+def reread(library: Library) -> None:
+    """Read again: each round begins one run and collects one."""
+    for _ in range(len(library) + 1):
+        library.refresh()

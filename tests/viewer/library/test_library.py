@@ -1,0 +1,127 @@
+"""The library: runs are read in a child process, cached on disk, and read again after a change."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from time import time
+
+import pytest
+
+from tests.viewer.library.reading import shelf
+from traincope.analysis import analyze
+from traincope.errors import RunDirectoryError
+from traincope.report import to_document
+from traincope.timeline import open_run
+from traincope.viewer.library.analysis_cache import load_analysis
+from traincope.viewer.library.analysis_process import Pending
+from traincope.viewer.library.library import Library
+from traincope.viewer.library.preparing import Place, fingerprint, prepare
+
+SAMPLE = Path(__file__).parents[3] / "sample_runs" / "demo"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SAMPLE, tmp_path / "run"))
+
+
+@pytest.fixture
+def library(run: Path, tmp_path: Path) -> Iterator[Library]:
+    library = Library([run], cache=tmp_path / "cache")
+    yield library
+    library.close()
+
+
+def read(library: Library) -> None:
+    """Wait for the child's answer."""
+    library.refresh()
+    for reading in library._readings.values():
+        assert reading.done(within_seconds=120)
+    library.refresh()
+
+
+def test_a_child_process_reads_a_run_completely(library: Library) -> None:
+    assert library[0].tiles is None
+    read(library)
+    opened = library[0]
+    expected = json.loads((SAMPLE / "expected.json").read_text())
+    assert opened.document == expected
+    assert opened.tiles is not None
+    assert opened.analysis is not None
+    assert sum(len(rank.main) for rank in opened.analysis.timeline.ranks) < len(opened.tiles.spans)
+    assert not library.busy
+
+
+def test_a_second_visit_reads_nothing_again(library: Library, run: Path, tmp_path: Path) -> None:
+    read(library)
+    again = Library([run], cache=tmp_path / "cache", begin=never)
+    again.refresh()
+    first, opened = library[0], again[0]
+    assert first.analysis is not None
+    assert opened.analysis is not None
+    assert to_document(opened.analysis) == to_document(first.analysis)
+    assert opened.document == first.document
+    assert opened.tiles is not None
+
+
+def never(run: Path, tiles: Path) -> Pending:
+    raise AssertionError(f"{run} is read into {tiles}")
+
+
+def test_an_open_run_is_read_again_until_quiet_for_an_hour(run: Path, tmp_path: Path) -> None:
+    for card in run.glob("attempt-*/rank-*/rank.json"):
+        card.write_text(json.dumps({**json.loads(card.read_text()), "ending": None}))
+    place = Place(run=run, cache=tmp_path / "cache")
+    prepare(run, place.tiles)
+    assert place.tiles.is_dir()
+    assert load_analysis(place.tiles) is None
+    for file in run.rglob("*"):
+        os.utime(file, (time() - 3601,) * 2)
+    prepare(run, place.tiles)
+    assert load_analysis(place.tiles) is not None
+
+
+def test_a_changed_run_is_read_again_and_older_tiles_are_deleted(library: Library, run: Path, tmp_path: Path) -> None:
+    read(library)
+    before, generation = Place(run=run, cache=tmp_path / "cache").tiles, library.generation
+    details = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**details, "id": "renamed"}))
+    read(library)
+    document = library[0].document
+    assert document is not None
+    assert document["run"]["id"] == "renamed"
+    assert library.generation > generation
+    assert not before.exists()
+
+
+def test_a_run_that_cannot_be_read_says_why(library: Library, run: Path) -> None:
+    (run / "run.json").write_text("{")
+    read(library)
+    assert library[0].problem is not None
+    assert "run.json cannot be read" in library[0].problem
+
+
+def test_a_deleted_run_says_so(library: Library, run: Path) -> None:
+    shutil.rmtree(run)
+    library.refresh()
+    assert library[0].problem == f"{run} is missing or empty; give the directory of a run"
+    with pytest.raises(RunDirectoryError, match="is missing or empty"):
+        fingerprint(run)
+
+
+def test_an_unwritable_cache_is_reported(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match="set XDG_CACHE_HOME"):
+        prepare(run, tmp_path / "file" / "tiles")
+
+
+def test_a_price_is_added_to_a_cached_analysis(run: Path, tmp_path: Path) -> None:
+    """The same tiles serve every price."""
+    bare = shelf(run, cache=tmp_path / "cache")[0].document
+    dear = shelf(run, cache=tmp_path / "cache", price_per_gpu_hour=2.5)[0].document
+    assert bare is not None
+    assert dear is not None
+    assert dear == to_document(analyze(open_run(run)), price_per_gpu_hour=2.5)
+    assert bare == to_document(analyze(open_run(run)))

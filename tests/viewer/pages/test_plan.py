@@ -1,0 +1,42 @@
+"""The plan page's fields, and their effect on a model."""
+
+import json
+
+import pytest
+
+from traincope.cli.main import main
+from traincope.errors import UsageError
+from traincope.viewer.planning import PRESETS, document, prediction
+
+MIXTRAL = PRESETS["8x7B on 64"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits_its_gpus(name: str) -> None:
+    assert prediction(PRESETS[name]).fits
+
+
+def test_experts_use_their_own_axis_which_shares_their_memory() -> None:
+    spread, whole = prediction(MIXTRAL), prediction({**MIXTRAL, "ep": "1"})
+    assert "ep" in spread.axis_seconds
+    assert "ep" not in whole.axis_seconds
+    assert max(rank.total for rank in spread.memory) < max(rank.total for rank in whole.memory)
+
+
+def test_a_model_without_experts_has_no_axis_of_theirs() -> None:
+    with pytest.raises(UsageError, match="ep = 8 needs experts, and the model has none"):
+        prediction({**MIXTRAL, "experts": "0"})
+
+
+def test_the_pages_memory_equals_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Compares with `traincope plan memory` for the first preset."""
+    sizes = "--layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ffn 28672 --vocab 128256 --seq 8192"
+    mesh = "--dp 4 --tp 8 --pp 2 --zero 1 --microbatches 32 --schedule 1f1b --recompute selective"
+    how = "--gated-mlp --untied --flash --no-dropout --format json"
+    with pytest.raises(SystemExit) as exit_info:
+        main(["plan", "memory", *f"{sizes} {mesh} {how}".split()])
+    assert exit_info.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    chosen = PRESETS["70B on 64"]
+    shown = document(chosen, prediction(chosen))
+    assert (shown["ranks"], shown["largest_bytes"]) == (printed["ranks"], printed["largest_bytes"])

@@ -1,0 +1,174 @@
+"""Split of each stall into wait for other ranks and transfer.
+
+For a collective with interval [s, e] on this rank and transfer d (its shortest duration on any rank),
+[s, e - d] is wait and [e - d, e] is transfer. A slice gets its overlap with each of them.
+A stall that the records cannot split counts as transfer, with an `AmbiguousWait` as the reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.analysis.attribution.thread_slices import ThreadSlices
+from traincope.arrays import BEFORE_ALL_NS, Bools, Ints
+from traincope.timeline import Instances, RankTimeline
+from traincope.timeline.intervals.numbering import Numbering
+
+
+class AmbiguousWait(StrEnum):
+    """Reason why wait cannot be separated from transfer. The value is the spelling in JSON."""
+
+    RECORDS_MISSING = "records_missing"
+    NEVER_WAITED_FOR = "never_waited_for"
+    CLOCKS = "clocks"
+    NOT_REPLAYED = "not_replayed"
+    """Only for the pipeline's own sends and receives: only a replay splits its idle time."""
+
+
+WHY = {
+    AmbiguousWait.RECORDS_MISSING: "records of their peers are missing",
+    AmbiguousWait.NEVER_WAITED_FOR: "a peer never waited for its part, so the end of that part is unknown",
+    AmbiguousWait.CLOCKS: "the clocks of their hosts are not known well enough",
+    AmbiguousWait.NOT_REPLAYED: "some stage has no actions recorded in these steps",
+}
+CAUSES = tuple(AmbiguousWait)
+"""Code -> reason."""
+SPLIT = -1
+"""Code of a stall that can be split."""
+
+
+def code(cause: AmbiguousWait) -> int:
+    return CAUSES.index(cause)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallSplit:
+    """Wait and transfer of stalled slices: one entry per slice that a stall owns."""
+
+    at: Ints
+    """Position of the slice."""
+    wait_ns: Ints
+    transfer_ns: Ints
+    cause: Ints
+    """Code of the `AmbiguousWait` that makes all of it transfer; SPLIT if wait and transfer are separate."""
+    axes: tuple[str, ...]
+    axis_code: Ints
+    """Position in `axes`."""
+    operations: tuple[str, ...]
+    operation_code: Ints
+    instance: Ints
+    """Number of the collective that the stall waits for, -1 if unknown."""
+
+    @property
+    def split(self) -> Bools:
+        """True where wait and transfer are separate."""
+        known: Bools = self.cause == SPLIT
+        return known
+
+    def as_ambiguous(self, chosen: Bools, cause: AmbiguousWait) -> "StallSplit":
+        """Return a copy in which the chosen stalls are all transfer, with that cause."""
+        return replace(
+            self,
+            wait_ns=np.where(chosen, 0, self.wait_ns),
+            transfer_ns=self.transfer_ns + np.where(chosen, self.wait_ns, 0),
+            cause=np.where(chosen, code(cause), self.cause),
+        )
+
+    def on(self, axis: str) -> Bools:
+        """True for stalls of collectives on that axis."""
+        chosen: Bools = self.axis_code == (self.axes.index(axis) if axis in self.axes else -1)
+        return chosen
+
+
+def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instances) -> StallSplit:
+    """Split every slice that a stall owns into wait and transfer."""
+    at = np.flatnonzero(slices.stalled)
+    stalls, of = np.unique(slices.owner[at], return_inverse=True)
+    records = slices.intervals[stalls]
+    instance = instances.find(rank, records)
+    lengths_ns = records["end_ns"] - records["start_ns"]
+    transfer_starts = _transfer_starts(rank, instance, instances=instances)
+    cause = _causes(instance, transfer_starts, lengths_ns, instances=instances)
+    start, end = slices.start_ns[at], slices.end_ns[at]
+    wait = np.where(cause[of] == SPLIT, np.clip(transfer_starts[of], start, end) - start, 0)
+    axes, axis = _encode(records["group"], [group.axis for group in rank.groups], lost="group")
+    operations, operation = _encode(records["name"], rank.names, lost="name")
+    return StallSplit(
+        at=at,
+        wait_ns=wait,
+        transfer_ns=end - start - wait,
+        cause=cause[of],
+        axes=axes,
+        axis_code=axis[of],
+        operations=operations,
+        operation_code=operation[of],
+        instance=instance[of],
+    )
+
+
+def _encode(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) -> tuple[tuple[str, ...], Ints]:
+    """Return the distinct meanings, and the position of each number's meaning among them."""
+    known = [*meanings, f"<{lost} {len(meanings)}>"]
+    distinct = tuple(dict.fromkeys(known))
+    code_of = {meaning: code for code, meaning in enumerate(distinct)}
+    codes = np.array([code_of[meaning] for meaning in known], dtype=np.int64)
+    return distinct, codes[np.minimum(numbers, len(meanings))]
+
+
+def _transfer_starts(rank: RankTimeline, instance: Ints, *, instances: Instances) -> Ints:
+    """Compute when each stall turns from wait to transfer; BEFORE_ALL_NS if the rank has no record of its call."""
+    rank_parts = instances.parts_of[rank.rank]
+    number = instances.number[rank_parts]
+    transfer_starts = np.full(len(instances) + 1, BEFORE_ALL_NS)
+    transfer_starts[number] = instances.parts.end_ns[rank_parts] - instances.transfer_ns[number]
+    return transfer_starts[instance]
+
+
+def _causes(instance: Ints, transfer_starts: Ints, lengths_ns: Ints, *, instances: Instances) -> Ints:
+    """Find the cause that prevents each stall's split: CLOCKS if the stall is shorter than the clocks' error."""
+    cause = _instance_causes(instances)[instance]
+    blurred_ns = np.append(np.where(instances.by_clock, instances.clock_error_ns, 0), 0)[instance]
+    cause[(cause == SPLIT) & (blurred_ns > 0) & (blurred_ns >= lengths_ns)] = code(AmbiguousWait.CLOCKS)
+    cause[(cause == SPLIT) & (transfer_starts == BEFORE_ALL_NS)] = code(AmbiguousWait.RECORDS_MISSING)
+    return cause
+
+
+def _instance_causes(instances: Instances) -> Ints:
+    """Return the code of each instance's cause, SPLIT without one; one more entry is for unknown instances."""
+    incomplete = np.where(
+        instances.left_open, code(AmbiguousWait.NEVER_WAITED_FOR), code(AmbiguousWait.RECORDS_MISSING)
+    )
+    cause = np.where(instances.complete, code(AmbiguousWait.CLOCKS), incomplete)
+    return np.append(np.where(instances.splits, SPLIT, cause), code(AmbiguousWait.RECORDS_MISSING))
+
+
+class StallTotal(NamedTuple):
+    """Stall time of a rank for one operation on one axis, and the rank that joined it last (-1: unknown)."""
+
+    axis: str
+    operation: str
+    last: int
+    total_ns: int
+    wait_ns: int
+
+
+def sum_stalls(slices: ThreadSlices, split: StallSplit, *, counted: Bools, last: Ints) -> tuple[StallTotal, ...]:
+    """Sum a rank's stalls over its counted steps. `last` is the rank that joined each instance last."""
+    inside = np.append(counted, False)[slices.step[split.at]]
+    arrived = np.append(last, -1)[split.instance[inside]] + 1
+    kinds = (arrived * len(split.axes) + split.axis_code[inside]) * len(split.operations) + split.operation_code[inside]
+    numbering = Numbering.of(kinds)  # a run may have a million names, of which few are operations
+    sums, number = np.zeros((2, len(numbering)), dtype=np.int64), numbering.number(kinds)
+    np.add.at(sums[0], number, (split.wait_ns + split.transfer_ns)[inside])
+    np.add.at(sums[1], number, split.wait_ns[inside])
+    totals = []
+    for at in np.flatnonzero(sums[0]).tolist():
+        rest, operation = divmod(int(numbering.values[at]), len(split.operations))
+        rank, axis = divmod(rest, len(split.axes))
+        total_ns, wait_ns = sums[:, at].tolist()
+        totals.append(StallTotal(split.axes[axis], split.operations[operation], rank - 1, total_ns, wait_ns))
+    return tuple(totals)

@@ -1,0 +1,51 @@
+"""Terms of the ledger, in the order that every table and picture uses.
+
+wall = forward + backward + recompute + optimizer + sum over axes of (exposed_transfer[axis] +
+exposed_wait[axis]) + bubble.schedule + bubble.imbalance + bubble.jitter + exposed_memory +
+data_wait + checkpoint_stall + gc + compile + sync + launch_gap + unattributed
+
+Evaluation is not a term: it is excluded from the wall time of a step.
+"""
+
+from traincope.events import Phase
+from traincope.topology import axis_order
+
+PHASE_TERMS = {
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.RECOMPUTE: "recompute",
+    Phase.OPTIMIZER: "optimizer",
+    Phase.DATA_WAIT: "data_wait",
+    Phase.CHECKPOINT_STALL: "checkpoint_stall",
+    Phase.EVALUATION: "evaluation",
+    Phase.GC: "gc",
+    Phase.COMPILE: "compile",
+    Phase.SYNC: "sync",
+}
+ACTION_TERMS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
+"""Pipeline action -> term."""
+
+COMPUTE = ("forward", "backward", "recompute", "optimizer")
+BUBBLE = ("bubble.schedule", "bubble.imbalance", "bubble.jitter")
+AFTER_BUBBLE = ("exposed_memory", "data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap")
+UNATTRIBUTED = "unattributed"
+EVALUATION = PHASE_TERMS[Phase.EVALUATION]
+HOST_TERMS = (*PHASE_TERMS.values(), UNATTRIBUTED)
+"""Terms that a slice of the training thread can have if no stall owns it."""
+NOT_MEASURED = ("exposed_memory", "compile", "sync", "launch_gap")
+"""Terms without a probe: None, never 0, unless the records contain such time. Their time is in `unattributed`."""
+
+
+def exposed_transfer(axis: str) -> str:
+    return f"exposed_transfer[{axis}]"
+
+
+def exposed_wait(axis: str) -> str:
+    return f"exposed_wait[{axis}]"
+
+
+def term_order(axes: set[str], *, pipeline: bool) -> tuple[str, ...]:
+    """List all terms of a run that communicates on `axes`; bubble terms only with a pipeline."""
+    ordered = sorted(axes, key=axis_order)
+    exposed = [term for axis in ordered for term in (exposed_transfer(axis), exposed_wait(axis))]
+    return (*COMPUTE, *exposed, *(BUBBLE if pipeline else ()), *AFTER_BUBBLE, UNATTRIBUTED)

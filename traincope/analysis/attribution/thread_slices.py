@@ -1,0 +1,108 @@
+"""Slices of one rank's training thread. Each slice has one owner: the innermost open interval.
+
+The innermost interval is the one that began last. A slice lies in one step or outside all steps, and never
+crosses the end of a pipeline window, so that sums over slices are exact sums of time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.analysis.attribution.terms import ACTION_TERMS, EVALUATION, HOST_TERMS, PHASE_TERMS, UNATTRIBUTED
+from traincope.arrays import Bools, Ints
+from traincope.events import Flag, Kind, Phase
+from traincope.timeline import RankTimeline, evaluations
+from traincope.timeline.intervals.painting import ABSENT, RUNS, owners
+
+STALLED = -1
+"""`code` of a slice that a stall owns."""
+
+OWNERS = np.isin(np.arange(256), (Kind.PHASE, Kind.ACTION, Kind.STALL))
+"""Kind -> True if its records own time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSlices:
+    """Consecutive slices of the training thread's time. All arrays have one entry per slice."""
+
+    start_ns: Ints
+    end_ns: Ints
+    step: NDArray[np.int32]
+    """Position among the rank's complete steps, -1 outside them."""
+    owner: NDArray[np.int32]
+    """Row of `intervals` that owns the slice, -1 if no interval is open."""
+    code: NDArray[np.int8]
+    """Position of its term in HOST_TERMS; STALLED if a stall owns it: the collective decides a stall's term."""
+    in_action: Bools
+    """True inside a pipeline action of this rank."""
+    intervals: NDArray[np.void]
+    """The PHASE, ACTION and STALL records, sorted by start. Open records end at the rank's last instant."""
+
+    @property
+    def duration_ns(self) -> Ints:
+        return self.end_ns - self.start_ns
+
+    @property
+    def term(self) -> NDArray[np.object_]:
+        """Term of each slice; "" if a stall owns it."""
+        return np.array([*HOST_TERMS, ""], dtype=object)[self.code]
+
+    @property
+    def stalled(self) -> Bools:
+        """True if a stall owns the slice."""
+        result: Bools = self.code == STALLED
+        return result
+
+
+def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
+    """Slice the training thread at each begin and end of an interval, at step borders, and at `window_ends` (ns)."""
+    intervals = _intervals(rank)
+    starts = np.array([step.start_ns for step in rank.steps], dtype=np.int64)
+    ends = np.array([step.end_ns for step in rank.steps], dtype=np.int64)
+    borders = np.sort(
+        np.concatenate([intervals["start_ns"], intervals["end_ns"], starts, ends, window_ends]), kind=RUNS
+    )
+    borders = borders[np.diff(borders, prepend=borders[:1] - 1) != 0]
+    begin, stop = borders[:-1], borders[1:]
+    owner = owners(borders, intervals["start_ns"], intervals["end_ns"])
+    code = np.append(_codes(rank, intervals), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
+    code[evaluations(rank).cover(begin)] = HOST_TERMS.index(EVALUATION)
+    step = np.searchsorted(starts, begin, side="right") - 1
+    inside = (step >= 0) & (begin < np.append(ends, 0)[step])
+    actions = (intervals["kind"] == Kind.ACTION) & (intervals["phase"] != Phase.EVALUATION)
+    return ThreadSlices(
+        start_ns=begin,
+        end_ns=stop,
+        step=np.where(inside, step, ABSENT).astype(np.int32),
+        owner=owner,
+        code=code,
+        in_action=_covered(borders, intervals[actions]),
+        intervals=intervals,
+    )
+
+
+def _intervals(rank: RankTimeline) -> NDArray[np.void]:
+    records = rank.main
+    return rank.closed(records[OWNERS[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)])
+
+
+def _covered(borders: Ints, intervals: NDArray[np.void]) -> Bools:
+    """Return, for each slice, whether it lies inside any of the intervals."""
+    change = np.zeros(len(borders), dtype=np.int64)
+    np.add.at(change, np.searchsorted(borders, intervals["start_ns"]), 1)
+    np.add.at(change, np.searchsorted(borders, intervals["end_ns"]), -1)
+    return np.cumsum(change)[:-1] > 0
+
+
+def _codes(rank: RankTimeline, intervals: NDArray[np.void]) -> NDArray[np.int8]:
+    """Return the position of each interval's term in HOST_TERMS, STALLED for a stall."""
+    code_of = {term: code for code, term in enumerate(HOST_TERMS)}
+    unknown = code_of[UNATTRIBUTED]
+    of_phase = np.full(256, unknown, dtype=np.int8)
+    for phase, term in PHASE_TERMS.items():
+        of_phase[phase] = code_of[term]
+    of_name = [code_of[ACTION_TERMS[name]] if name in ACTION_TERMS else unknown for name in (*rank.names, "")]
+    of_action = np.array(of_name, dtype=np.int8)[np.minimum(intervals["name"], len(rank.names))]
+    codes = np.where(intervals["kind"] == Kind.ACTION, of_action, of_phase[intervals["phase"]])
+    return np.where(intervals["kind"] == Kind.STALL, np.int8(STALLED), codes)

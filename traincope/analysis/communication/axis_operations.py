@@ -1,0 +1,204 @@
+"""Communication of each mesh axis by operation: count, bytes, time on the wire, wait, exposed time, bandwidth."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traincope.analysis.attribution.stalls import StallTotal
+from traincope.analysis.attribution.transfers import Transfers
+from traincope.analysis.communication.contention import Contention, contention
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.arrays import Bools, Floats, Ints
+from traincope.plan.layout.bus import bus_factor
+from traincope.timeline import Instances
+from traincope.timeline.intervals.numbering import UNKNOWN, Numbering
+from traincope.topology import axis_order
+
+ALL_TO_ALL = "all_to_all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSize:
+    """Messages of an operation that have at most `max_bytes` and more than half of it."""
+
+    max_bytes: int
+    """A power of two."""
+    count: int
+    """Number of ranks' parts."""
+    transfer_ns: int
+    """On the wire, hidden or not."""
+    bus_bandwidth: float | None
+    """Bytes per second; None if no transfer is known exactly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageImbalance:
+    """Unequal messages in the all-to-alls of one axis, over all its groups: some experts of a mixture are hot."""
+
+    ranks: tuple[int, ...]
+    """The rank that sends most in each group, for groups nearly as unequal as the worst."""
+    ratio: float
+    """Largest over groups: bytes that this rank sends / mean of its group."""
+    cost_ns: int
+    """(max - mean bytes) / bandwidth: the longest message's time above an equal one's, over all ranks' parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisOperation:
+    """One operation on one axis, summed over ranks and counted steps."""
+
+    axis: str
+    operation: str
+    count: int
+    """Number of ranks' parts: an all-reduce of 4 ranks counts 4."""
+    num_bytes: int
+    transfer_ns: int
+    """On the wire, hidden or not, as `transfers` defines it."""
+    wait_ns: int
+    """Exposed wait: stall time of the training thread because peers were late."""
+    exposed_ns: int
+    """Stall time of the training thread: wait and transfer together."""
+    bus_bandwidth: float | None
+    """Bytes per second; None if no transfer is known exactly."""
+    message_imbalance: MessageImbalance | None = None
+    """Only for an all-to-all in which some ranks send more than others."""
+    sizes: tuple[MessageSize, ...] = ()
+    """The smallest first. Empty messages are in none."""
+    contention: tuple[Contention, ...] = ()
+    """The other axes that shared the wire with it, and the cost."""
+
+
+def communication(
+    instances: Instances,
+    stall_totals: Mapping[int, tuple[StallTotal, ...]],
+    *,
+    wire: Transfers,
+    ledger: Ledger,
+) -> tuple[AxisOperation, ...]:
+    """Sum communication by (axis, operation): axes in table order, the most exposed operation of each first.
+
+    `stall_totals` are the stalls of each rank's training thread in counted steps.
+    """
+    counted = np.flatnonzero(_counted(instances, ledger))
+    exposed, contentions = _exposed(stall_totals), contention(instances, wire, counted)
+    parts = instances.parts
+    kinds = parts.axis_code[counted].astype(np.int64) * len(instances.operations) + parts.operation_code[counted]
+    rows = []
+    for kind in Numbering.of(kinds).values.tolist():
+        axis, operation = divmod(kind, len(instances.operations))
+        names = instances.axes[axis], instances.operations[operation]
+        row = _row(instances, counted[kinds == kind], wire, exposed[names], names=names)
+        rows.append(replace(row, contention=contentions.get(names, ())))
+    return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
+
+
+@dataclass(slots=True)
+class _Exposed:
+    total_ns: int = 0
+    wait_ns: int = 0
+
+
+def _row(
+    instances: Instances, chosen: Ints, wire: Transfers, exposed: _Exposed, *, names: tuple[str, str]
+) -> AxisOperation:
+    axis, operation = names
+    return AxisOperation(
+        axis=axis,
+        operation=operation,
+        count=len(chosen),
+        num_bytes=int(instances.parts.num_bytes[chosen].sum()),
+        transfer_ns=int(wire.ns[instances.number[chosen]].sum()),
+        wait_ns=exposed.wait_ns,
+        exposed_ns=exposed.total_ns,
+        bus_bandwidth=_bus_bandwidth(instances, chosen, wire, operation),
+        message_imbalance=_message_imbalance(instances, chosen, operation=operation),
+        sizes=tuple(_sizes(instances, chosen, wire, operation)),
+    )
+
+
+def _sizes(instances: Instances, chosen: Ints, wire: Transfers, operation: str) -> Iterator[MessageSize]:
+    sent = chosen[instances.parts.num_bytes[chosen] > 0]
+    _, powers = np.frexp(instances.parts.num_bytes[sent] - 1)
+    for power in Numbering.of(powers.astype(np.int64)).values.tolist():
+        selected = sent[powers == power]
+        yield MessageSize(
+            max_bytes=1 << power,
+            count=len(selected),
+            transfer_ns=int(wire.ns[instances.number[selected]].sum()),
+            bus_bandwidth=_bus_bandwidth(instances, selected, wire, operation),
+        )
+
+
+def _bus_bandwidth(instances: Instances, chosen: Ints, wire: Transfers, operation: str) -> float | None:
+    """Compute bytes x bus factor / transfer time, over complete instances whose transfer is known exactly."""
+    known = (instances.exact & instances.complete & wire.measured)[instances.number[chosen]]
+    exact = chosen[known & (instances.parts.num_bytes[chosen] > 0) & (instances.parts.group_size[chosen] > 1)]
+    transfer_ns = instances.transfer_ns[instances.number[exact]].sum()
+    if transfer_ns <= 0:
+        return None
+    sizes, size = np.unique(instances.parts.group_size[exact], return_inverse=True)
+    factors = np.array([bus_factor(operation, ranks) for ranks in sizes.tolist()])
+    return float((instances.parts.num_bytes[exact] * factors[size]).sum() / transfer_ns * 1e9)
+
+
+def _counted(instances: Instances, ledger: Ledger) -> Bools:
+    """Mark the parts that were issued in a counted step of their rank and outside evaluation."""
+    counted = np.zeros(len(instances.number), dtype=bool)
+    for rank in ledger.ranks:
+        selected = instances.parts_of[rank.rank]
+        known = Numbering.of(rank.numbers[rank.counted])
+        counted[selected] = known.number(instances.parts.step[selected].astype(np.int64)) != UNKNOWN
+    return counted & ~instances.parts.evaluating
+
+
+def _exposed(stall_totals: Mapping[int, tuple[StallTotal, ...]]) -> dict[tuple[str, str], _Exposed]:
+    """Sum the stalls of all ranks: (axis, operation) -> total and wait."""
+    sums: dict[tuple[str, str], _Exposed] = defaultdict(_Exposed)
+    for rank in stall_totals.values():
+        for total in rank:
+            sums[total.axis, total.operation].total_ns += total.total_ns
+            sums[total.axis, total.operation].wait_ns += total.wait_ns
+    return sums
+
+
+def _message_imbalance(instances: Instances, chosen: Ints, *, operation: str) -> MessageImbalance | None:
+    """Compute the imbalance of the parts `chosen`, all of one axis and operation; None if all messages are equal.
+
+    Only complete instances count. Instances in which all ranks send the same number of bytes are left out: numbers
+    of rows, and rows sent before the router decides on their receivers.
+    """
+    if operation != ALL_TO_ALL or not len(chosen):
+        return None
+    local = Numbering.of(instances.number[chosen].astype(np.int64))
+    part_instance = local.number(instances.number[chosen].astype(np.int64))
+    num_bytes, count = instances.parts.num_bytes[chosen], len(local)
+    members = np.bincount(part_instance, minlength=count)
+    total = np.bincount(part_instance, weights=num_bytes, minlength=count)
+    largest = np.zeros(count)
+    np.maximum.at(largest, part_instance, num_bytes)
+    size = np.zeros(count, dtype=np.int64)
+    size[part_instance] = instances.parts.group_size[chosen]
+    uneven = (members == size) & (largest * members > total)
+    if not uneven.any():
+        return None
+    informative = uneven[part_instance]
+    ranks, ratio = _hottest(instances, chosen[informative], even_bytes=(total / members)[part_instance[informative]])
+    transfer_ns = instances.transfer_ns[local.values[uneven]].sum()
+    excess = (largest * members - total)[uneven].sum()
+    return MessageImbalance(ranks=ranks, ratio=ratio, cost_ns=round(excess * transfer_ns / largest[uneven].sum()))
+
+
+def _hottest(instances: Instances, chosen: Ints, *, even_bytes: Floats) -> tuple[tuple[int, ...], float]:
+    """Find the rank that sends most in each group. `even_bytes`: each part's bytes if its instance's were equal."""
+    rank, channel = instances.parts.rank[chosen], instances.channel[instances.number[chosen]]
+    hottest: dict[int, float] = {}
+    for group in np.unique(channel).tolist():
+        in_group = channel == group
+        ranks, number = np.unique(rank[in_group], return_inverse=True)
+        sent_bytes = np.bincount(number, weights=instances.parts.num_bytes[chosen[in_group]])
+        ratios = sent_bytes / np.bincount(number, weights=even_bytes[in_group])
+        hottest[int(ranks[ratios.argmax()])] = float(ratios.max())
+    largest = max(hottest.values())
+    return tuple(sorted(rank for rank, ratio in hottest.items() if 2 * (ratio - 1) >= largest - 1)), largest

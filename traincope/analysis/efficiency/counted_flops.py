@@ -1,0 +1,75 @@
+"""FLOPs that a rank counted, by phase, kind of work and dtype."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traincope.analysis.efficiency.declared_flops import StepScale
+from traincope.events import Kind, Phase, Work
+from traincope.timeline import RankTimeline
+
+MODEL_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+CAUSAL = (Work.CAUSAL_ATTENTION, Work.CAUSAL_ATTENTION_AGAIN)
+AGAIN = (Work.ATTENTION_AGAIN, Work.CAUSAL_ATTENTION_AGAIN)
+ATTENTION = frozenset({Work.ATTENTION, *CAUSAL, *AGAIN})
+PARAMETERS = (Work.IMPLIED, Work.COVERED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedFlops:
+    """Mean FLOPs of one rank's counted steps."""
+
+    rank: int
+    num_steps: int
+    flops: dict[tuple[Phase, Work, str], float]
+    """Phase, kind of work, dtype -> FLOPs; attention counts in full."""
+
+    def model(self, *, causal_half: bool) -> dict[str, float]:
+        """dtype -> FLOPs of forward and backward, without what is computed twice."""
+        return self._by_dtype(lambda phase, work: phase in MODEL_PHASES and work not in AGAIN, causal_half=causal_half)
+
+    def executed(self) -> dict[str, float]:
+        """dtype -> FLOPs of all that ran. Kernels skip the masked half of causal attention."""
+        return self._by_dtype(lambda _phase, _work: True, causal_half=True)
+
+    def recomputed(self) -> dict[str, float]:
+        """dtype -> FLOPs of forward work that backward repeated."""
+        return self._by_dtype(lambda phase, _work: phase is Phase.RECOMPUTE, causal_half=True)
+
+    def scaled(self, step_scale: StepScale) -> "CountedFlops":
+        """Scale to larger steps: weights by their tokens, attention by squared lengths."""
+        flops = {
+            (phase, work, dtype): count * (step_scale.squared_lengths if work in ATTENTION else step_scale.tokens)
+            for (phase, work, dtype), count in self.flops.items()
+        }
+        return replace(self, flops=flops)
+
+    @property
+    def coverage_ratio(self) -> float | None:
+        """Share of the parameters' forward FLOPs whose modules ran counted products; None without such FLOPs."""
+        implied, covered = (
+            sum(count for (_, work, _), count in self.flops.items() if work is kind) for kind in PARAMETERS
+        )
+        return covered / implied if implied else None
+
+    def _by_dtype(self, chosen: Callable[[Phase, Work], bool], *, causal_half: bool) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for (phase, work, dtype), count in self.flops.items():
+            if work not in PARAMETERS and chosen(phase, work):
+                share = 0.5 if causal_half and work in CAUSAL else 1.0
+                sums[dtype] = sums.get(dtype, 0.0) + share * count
+        return sums
+
+
+def counted_flops(rank: RankTimeline) -> CountedFlops | None:
+    """Mean over the rank's counted steps; None if it counted no step."""
+    records = rank.of_kind(Kind.FLOPS)
+    num_steps = len(np.unique(records["step"]))
+    if not num_steps:
+        return None
+    flops: dict[tuple[Phase, Work, str], float] = {}
+    for record in records:
+        key = Phase(int(record["phase"])), Work(int(record["tag"])), rank.name(int(record["name"]))
+        flops[key] = flops.get(key, 0.0) + int(record["value"]) / num_steps
+    return CountedFlops(rank=rank.rank, num_steps=num_steps, flops=flops)

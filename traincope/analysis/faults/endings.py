@@ -1,0 +1,367 @@
+"""Endings of ranks, and the decision which rank ended first.
+
+Evidence, the strongest first: what the rank itself wrote (the exception that left its run), the stacks that a signal
+dumped, the exit code that the launcher noted, a process that no longer exists. Records that stop are not evidence: a
+rank that waits writes none. The end of such a rank is unknown. The first of the other ranks is called the first only if
+the unknown rank cannot have ended before it. A launcher ends the survivors with SIGTERM, so a rank with SIGTERM is
+named as the first only if the launcher notes it. If every rank got SIGTERM, the job was stopped from outside.
+"""
+
+import re
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.memory import host_share
+from traincope.events import CLEAN
+from traincope.store import LauncherNote, RankRecords
+from traincope.store.segments.segments import recorder_events
+from traincope.timeline import RankTimeline, Timeline, error_between_ns
+
+OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+"""Exceptions of torch and Python whose type means out of memory. For other exceptions the rank notes it."""
+MEMORY_FULL = 0.8
+"""Share of the host's memory above which the kernel's out-of-memory killer is suspected. Child processes of ranks are
+not counted."""
+OWN_FAILURES = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT})
+GRACE_NS = 60_000_000_000
+"""torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
+SILENT = frozenset({FaultKind.KILLED, FaultKind.NO_END})
+"""Ends of ranks that wrote nothing about them."""
+INNERMOST = 3
+"""Number of innermost open intervals that are named."""
+NO_RECORD = "it left no record"
+NOTED = "noted by the launcher"
+MAX_WALL_CLOCK_ERROR_NS = 1_000_000_000
+"""Assumed largest difference of hosts' wall clocks that nothing else ties together. Any cluster keeps them closer, but
+no record proves it."""
+FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+.*\(most recent call first\):$", re.MULTILINE)
+FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EndEvidence:
+    """All evidence of one rank's end."""
+
+    rank: RankTimeline
+    records: RankRecords
+    note: LauncherNote | None
+    launcher: LauncherNote | None
+    """End of the launcher itself."""
+    memory_ratio: float | None
+    """Share of the host's memory that its ranks held at their last sample."""
+
+
+def endings(timeline: Timeline) -> tuple[Fault, ...]:
+    """One fault per rank without a recorded clean end, and one for the job if it was stopped.
+
+    All ends but the first are marked as following it. Ends that may have been first are not marked, if host clocks or
+    missing evidence leave that open.
+    """
+    notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
+    ends = [end for evidence in _end_evidence(timeline, notes) if (end := _end(evidence)) is not None]
+    ends = [*ends, *_ends_without_record(timeline, notes)]
+    stop = _stopped_job(timeline, ends)
+    if stop is not None:
+        return (stop, *(_following(end, stop) for end in ends))
+    first, rivals = _first(ends, notes, timeline)
+    if first is None:
+        return tuple(ends)
+    return tuple(
+        _undecided(end) if rivals and end in (first, *rivals) else end if end is first else _following(end, first)
+        for end in ends
+    )
+
+
+def first_end(ends: Iterable[Fault]) -> Fault | None:
+    """The end that follows no other; None if all is well or the first is unknown."""
+    return next((end for end in ends if end.is_fault and not end.follows), None)
+
+
+def is_external_signal(end: Fault) -> bool:
+    """True if a signal from another process ended the rank."""
+    return end.kind == FaultKind.SIGNAL and end.what.startswith("SIG")
+
+
+def is_end_unknown(end: Fault) -> bool:
+    """True if only the last record is known, not when or whether the rank ended after it."""
+    return end.kind in SILENT and end.confidence != HIGH and not _has_no_record(end)
+
+
+def possible_earlier_ends(timeline: Timeline, first: Fault, ends: Iterable[Fault]) -> list[Fault]:
+    """Find the ranks without a known end that may have ended before the first known end."""
+    running = {rank.rank for rank in timeline.run.ranks if rank.running}
+    unknown = [end for end in ends if end.kind == FaultKind.NO_END and end.ranks[0] not in running]
+    return [end for end in unknown if is_external_signal(first) or _may_precede(timeline, end, first)]
+
+
+def last_activity(rank: RankTimeline) -> str:
+    """The innermost open intervals, outermost first."""
+    inside = [record for record in rank.open_records if record.in_thread]
+    names = [record.what if record.axis is None else f"{record.what} on {record.axis}" for record in inside]
+    return " > ".join(names[-INNERMOST:]) or "nothing that a probe covers"
+
+
+def _end_evidence(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Iterable[_EndEvidence]:
+    records = {rank.rank: rank for rank in timeline.run.ranks}
+    shares = host_share(timeline)
+    for rank in timeline.ranks:
+        yield _EndEvidence(
+            rank=rank,
+            records=records[rank.rank],
+            note=notes.get(rank.rank),
+            launcher=notes.get(None),
+            memory_ratio=shares.get(rank.rank),
+        )
+
+
+def _end(record: _EndEvidence) -> Fault | None:
+    rank, note = record.rank, record.note
+    if rank.ending == CLEAN:
+        return _end_after_clean_run(record, note) if note is not None else None
+    if rank.ending is not None:
+        return _exception(record, rank.ending)
+    if "fatal" in record.records.info.signals:
+        stacks = record.records.info.signals["fatal"]
+        return _fault(record, FaultKind.SIGNAL, _at(fatal_error(stacks) or "a fatal signal", place(stacks)))
+    if record.records.info.signals:
+        name, stacks = next(iter(record.records.info.signals.items()))
+        return _fault(record, FaultKind.SIGNAL, _at(name, place(stacks)))
+    if note is not None:
+        return _fault(record, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
+    if record.records.running is False:
+        return _fault(record, FaultKind.KILLED, "ended without a record of its end")
+    return replace(
+        _fault(record, FaultKind.NO_END, f"no end is recorded; last heard of in {last_activity(rank)}"),
+        confidence=UNKNOWN,
+    )
+
+
+def _end_after_clean_run(record: _EndEvidence, note: LauncherNote) -> Fault | None:
+    """Fault of a rank whose run ended cleanly but whose process did not.
+
+    A survivor that the launcher ended is not a fault.
+    """
+    if note.exit_code == -signal.SIGTERM and not note.first:
+        return None
+    before = "" if record.records.info.with_process else "ended its run cleanly, then "
+    return _fault(record, FaultKind.EXIT, before + _exit(note))
+
+
+def _exception(record: _EndEvidence, name: str) -> Fault:
+    at_ns, details = _exception_details(record, name)
+    kinds = {name, str(details.get("handling", ""))}
+    short = bool(details.get("out_of_memory"))
+    kind = FaultKind.OUT_OF_MEMORY if short or kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
+    what = _raised(name, details.get("at"))
+    if "code" in details:
+        kind = FaultKind.EXIT if kind is FaultKind.EXCEPTION else kind
+        what = _raised(f"exited with code {details['code']}", details.get("at"))
+    if "handling" in details:
+        what += f", while handling {_raised(str(details['handling']), details.get('handling_at'))}"
+    if short:
+        what += ", out of memory"
+    return replace(_fault(record, kind, what), at_ns=at_ns)
+
+
+def _exception_details(record: _EndEvidence, name: str) -> tuple[int, Mapping[str, object]]:
+    """Time and recorded details of the exception that left the run."""
+    for event in reversed(recorder_events(record.rank.main)):
+        details = record.records.details.get(int(event["group"]), {})
+        if record.rank.name(int(event["name"])) == "exception" and details.get("type") == name:
+            return int(event["start_ns"]), details
+    return record.rank.last_ns, {}
+
+
+def _raised(what: str, where: object) -> str:
+    return f"{what} at {where}" if where else what
+
+
+def _fault(record: _EndEvidence, kind: FaultKind, what: str) -> Fault:
+    return Fault(
+        kind=kind,
+        at_ns=record.rank.last_ns,
+        ranks=(record.rank.rank,),
+        step=record.rank.open_step,
+        what=what,
+        evidence="; ".join(_evidence(record, kind)),
+        confidence=HIGH if record.note is not None else MEDIUM,
+        open_records=record.rank.open_records,
+    )
+
+
+def _evidence(record: _EndEvidence, kind: FaultKind) -> Iterable[str]:
+    by_exception = record.rank.ending not in (None, CLEAN)
+    if by_exception:
+        yield from (f"it had received {name}" for name in record.records.info.signals)
+    if record.note is not None and (by_exception or kind == FaultKind.SIGNAL):
+        yield _exit(record.note)
+    if record.note is None and kind in SILENT and record.records.running is not None:
+        yield "its process ran when this was read" if record.records.running else "its process no longer exists"
+    if record.note is None and kind in SILENT and record.launcher is not None and record.launcher.exit_code >= 0:
+        yield f"the command that launched it exited with code {record.launcher.exit_code}"
+    silent = kind == FaultKind.KILLED and (record.note is None or record.note.exit_code == -signal.SIGKILL)
+    if silent and record.memory_ratio is not None and record.memory_ratio >= MEMORY_FULL:
+        yield (
+            f"the ranks of its host held {100 * record.memory_ratio:.0f} % of its memory: perhaps the kernel's "
+            "out-of-memory killer ended it (see the kernel's log)"
+        )
+
+
+def _at(what: str, where: str | None) -> str:
+    return what if where is None else f"{what} in {where}"
+
+
+def _exit(note: LauncherNote) -> str:
+    how = f"was killed (signal {-note.exit_code})" if note.exit_code < 0 else f"exited with code {note.exit_code}"
+    return f"{how}, {NOTED}"
+
+
+def _ends_without_record(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Iterable[Fault]:
+    """Faults of ranks that only the launcher knows."""
+    for rank in timeline.run.missing:
+        note = notes.get(rank)
+        if note is not None:
+            yield Fault(
+                kind=FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT,
+                at_ns=note.at_wall_ns,
+                ranks=(rank,),
+                what=_exit(note),
+                evidence=NO_RECORD,
+            )
+
+
+def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
+    """The stop of the job: the launcher's own end, which it notes after its ranks', or a signal to every rank.
+
+    None if a rank had failed by itself well before: then the stop only ended what was left.
+    """
+    for note in timeline.run.launcher:
+        if note.attempt == timeline.run.last_attempt and note.rank is None and note.exit_code < 0:
+            if any(_failed_before(end, note.at_wall_ns) for end in ends):
+                return None
+            name = _signal_name(-note.exit_code)
+            began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
+            return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
+    signalled = [end for end in ends if is_external_signal(end)]
+    if not signalled or len(signalled) < len(timeline.ranks):
+        return None
+    name = signalled[0].what.partition(" ")[0]
+    return Fault(
+        kind=FaultKind.STOPPED,
+        at_ns=min(end.at_ns for end in signalled),
+        what=f"every rank got {name}",
+        evidence="no rank had ended before: a scheduler, a time limit or a user stopped it",
+    )
+
+
+def _failed_before(end: Fault, noted_ns: int) -> bool:
+    """True for an error of the rank itself, earlier than a launcher needs to end its ranks after a stop."""
+    return end.kind in OWN_FAILURES and "KeyboardInterrupt" not in end.what and noted_ns - end.at_ns > GRACE_NS
+
+
+def _signal_name(number: int) -> str:
+    names = {member.value: member.name for member in signal.Signals}
+    return names.get(number, f"signal {number}")
+
+
+def _first(
+    ends: list[Fault], notes: Mapping[int | None, LauncherNote], timeline: Timeline
+) -> tuple[Fault | None, list[Fault]]:
+    """The first end and the ends that may have been first as well.
+
+    The launcher decides if it saw a rank killed or is the only witness; otherwise the times decide that the ranks
+    wrote. The launcher cannot order ranks that exited within one second. Ranks that it ended itself came later.
+    """
+    candidates = [end for end in ends if end.is_fault]
+    of_ranks = [note for note in notes.values() if note.rank is not None]
+    not_terminated = [note for note in of_ranks if note.exit_code != -signal.SIGTERM]
+    certain = {
+        note.rank
+        for note in of_ranks
+        if note.first
+        and (
+            note.exit_code < 0 or (not_terminated == [note] and not _has_silent_neighbour(timeline, ends, notes, note))
+        )
+    }
+    noted = [end for end in candidates if end.ranks[0] in certain]
+    by_itself = [end for end in candidates if not is_external_signal(end) and not _has_no_record(end)]
+    first = min(noted or by_itself or candidates, key=lambda end: end.at_ns, default=None)
+    if first is None or noted:
+        return first, []
+    others = [end for end in by_itself or candidates if end is not first and _may_precede(timeline, end, first)]
+    return first, [*others, *possible_earlier_ends(timeline, first, ends)]
+
+
+def _may_precede(timeline: Timeline, end: Fault, first: Fault) -> bool:
+    """True if `end`, whose last record is not the earlier one, may lie before `first`."""
+    return is_end_unknown(first) or end.at_ns - first.at_ns < clock_doubt_ns(timeline, first.ranks[0], end.ranks[0])
+
+
+def _has_silent_neighbour(
+    timeline: Timeline, ends: Iterable[Fault], notes: Mapping[int | None, LauncherNote], noted: LauncherNote
+) -> bool:
+    """True if a rank of the same host has neither record nor note of its end, as after `os._exit(0)`."""
+    ranks = {rank.rank: rank for rank in timeline.run.ranks}
+    silent = [ranks[end.ranks[0]] for end in ends if end.kind in SILENT and end.ranks[0] not in notes]
+    noted_rank = ranks.get(noted.rank or 0)
+    return noted_rank is not None and any(
+        rank.info.host == noted_rank.info.host and not rank.running for rank in silent
+    )
+
+
+def _undecided(end: Fault) -> Fault:
+    if not end.is_fault:
+        return end
+    doubt = "it is unknown whether it was the first"
+    return replace(end, evidence="; ".join([*([end.evidence] if end.evidence else []), doubt]), confidence=UNKNOWN)
+
+
+def _has_no_record(end: Fault) -> bool:
+    return end.evidence == NO_RECORD
+
+
+def _following(end: Fault, first: Fault) -> Fault:
+    """Mark an end as following the first.
+
+    The time of a signal or a kill is not recorded, so it is at least the first's.
+    """
+    if not end.is_fault:
+        return end
+    timed = end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+    return replace(end, follows=True, at_ns=end.at_ns if timed else max(end.at_ns, first.at_ns))
+
+
+def clock_doubt_ns(timeline: Timeline, first: int, second: int) -> int:
+    """Lead that a time of one rank needs over a time of another to be certainly earlier."""
+    clocks = [clock for clock in timeline.clocks if clock.rank in (first, second)]
+    error_ns = error_between_ns(clocks) if len(clocks) == 2 else None
+    return MAX_WALL_CLOCK_ERROR_NS if error_ns is None else error_ns
+
+
+def place(stacks: str) -> str | None:
+    """The innermost frame, e.g. "all_reduce (distributed_c10d.py:3112)"; None without a frame.
+
+    The text is from `faulthandler`. The frame is of the thread that the signal interrupted, if the text names it;
+    otherwise of the oldest thread, which is the main thread: threads are listed newest first.
+    """
+    heads = list(THREAD.finditer(stacks))
+    if not heads:
+        return None
+    chosen = next((head for head in heads if head.group().startswith("Current")), heads[-1])
+    frame = FRAME.search(stacks, chosen.end())
+    beyond = next((head.start() for head in heads if head.start() > chosen.start()), len(stacks))
+    if frame is None or frame.start() > beyond:
+        return None
+    path, line, function = frame.groups()
+    return f"{function} ({PurePath(path).name}:{line})"
+
+
+def fatal_error(stacks: str) -> str | None:
+    """Name of a fatal signal by its first line, e.g. "Segmentation fault"."""
+    match = FATAL.search(stacks)
+    return match.group(1).strip() if match else None

@@ -1,0 +1,106 @@
+"""Faults and marks: the entries of the fault stream."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from traincope.analysis.confidence import MEDIUM
+from traincope.timeline import OpenRecord
+
+
+class FaultKind(StrEnum):
+    """Kind of an entry; the value is its name in JSON."""
+
+    EXCEPTION = "exception"
+    """An exception left a rank's run."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """An exception that means out of memory left a rank's run."""
+    SIGNAL = "signal"
+    """A signal ended the rank and left its stacks."""
+    KILLED = "killed"
+    """A rank ended without writing anything: by the launcher's note, or because its process no longer exists."""
+    EXIT = "exit"
+    """A process ended by itself, with a nonzero code and no recorded exception."""
+    NO_END = "no_end"
+    """No end is recorded, and no evidence of one: the rank may run, wait or hang."""
+    STOPPED = "stopped"
+    """The launcher was stopped."""
+    NOT_FINITE = "not_finite"
+    """A logged value is NaN or infinite."""
+    SPIKE = "spike"
+    """A logged value jumps far above the values before it."""
+    SKIPPED_STEP = "skipped_step"
+    SLOW_STEP = "slow_step"
+    RESTART = "restart"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    THROTTLED = "throttled"
+    """Heat or the power supply slowed a GPU's clocks."""
+    POWER_CAPPED = "power_capped"
+    """A GPU was held at its power limit, which is common under full load."""
+    ECC_ERROR = "ecc_error"
+    """Uncorrectable ECC errors."""
+    ECC_CORRECTED = "ecc_corrected"
+    ROWS_REMAPPED = "rows_remapped"
+    """Bad rows of a GPU's memory were remapped."""
+    XID = "xid"
+    """An error of the GPU, by NVIDIA's number."""
+    GPU_LOST = "gpu_lost"
+    RECORDER_LEVEL = "recorder_level"
+    EVENT = "event"
+    """`traincope.event()`."""
+
+
+MARKS = frozenset(
+    {
+        FaultKind.CHECKPOINT,
+        FaultKind.EVALUATION,
+        FaultKind.POWER_CAPPED,
+        FaultKind.ECC_CORRECTED,
+        FaultKind.RECORDER_LEVEL,
+        FaultKind.EVENT,
+    }
+)
+"""Marks are not faults. They are in the stream as context for the faults."""
+ENDS = frozenset(
+    {
+        FaultKind.EXCEPTION,
+        FaultKind.OUT_OF_MEMORY,
+        FaultKind.SIGNAL,
+        FaultKind.KILLED,
+        FaultKind.EXIT,
+        FaultKind.NO_END,
+    }
+)
+"""Kinds that describe the end of a rank's run, or the lack of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault or mark, at an instant of the common time axis."""
+
+    kind: FaultKind
+    at_ns: int
+    """Begin, ns. For an end without a recorded time, the earliest that it can have been."""
+    ranks: tuple[int, ...] = ()
+    """Empty: the job as a whole."""
+    step: int | None = None
+    what: str
+    """A phrase, e.g. "ValueError at model.py:41"."""
+    evidence: str = ""
+    confidence: str = MEDIUM
+    lasted_ns: int | None = None
+    """Duration of entries that have one."""
+    follows: bool = False
+    """An end that came after another rank's, perhaps only because of it."""
+    open_records: tuple[OpenRecord, ...] = ()
+    """Intervals that an ended rank was in, outermost first."""
+
+    @property
+    def is_mark(self) -> bool:
+        return self.kind in MARKS
+
+    @property
+    def is_fault(self) -> bool:
+        """True if something went wrong."""
+        return not self.is_mark and self.kind != FaultKind.NO_END

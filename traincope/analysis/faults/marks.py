@@ -1,0 +1,157 @@
+"""Marks that the run recorded: checkpoints, evaluations, changes of the recorder's level, events."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.analysis.confidence import HIGH
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hardware import HARDWARE_EVENTS
+from traincope.events import (
+    CHECKPOINT_FAILED,
+    CHECKPOINT_SAVED,
+    EXCEPTION,
+    NO_STEP,
+    OPEN,
+    RECORDER_LEVEL,
+    Flag,
+    Kind,
+    Phase,
+)
+from traincope.timeline import RankTimeline, Timeline
+
+APART_NS = 1_000_000_000
+"""Largest distance of stretches of one checkpoint or evaluation outside of steps."""
+MAX_EVENTS = 64
+"""Largest number of shown events of one name. Saved checkpoints are always shown, because the job's time is counted by
+them."""
+KINDS = {CHECKPOINT_FAILED: FaultKind.CHECKPOINT_FAILED, RECORDER_LEVEL: FaultKind.RECORDER_LEVEL}
+"""Events of the recorder by name."""
+SHOWN_ELSEWHERE = frozenset({EXCEPTION, *HARDWARE_EVENTS})
+"""Events that appear as the end of their rank or as faults of its GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """An interval on one rank. Intervals of one name and step form one mark."""
+
+    name: str
+    rank: int
+    step: int
+    start_ns: int
+    end_ns: int
+    complete: bool = True
+
+
+def marks(timeline: Timeline) -> Iterator[Fault]:
+    """Marks of all ranks, unordered. Some events are faults."""
+    checkpoints = [stretch for rank in timeline.ranks for stretch in _checkpoints(rank)]
+    yield from (_mark(FaultKind.CHECKPOINT, stretches) for stretches in _joined(checkpoints))
+    evaluations = [stretch for rank in timeline.ranks for stretch in _evaluations(rank)]
+    yield from (_mark(FaultKind.EVALUATION, stretches) for stretches in _joined(evaluations))
+    yield from _events(timeline)
+
+
+def _checkpoints(rank: RankTimeline) -> Iterator[_Stretch]:
+    for records in rank.threads.values():
+        stalls = records[(records["kind"] == Kind.PHASE) & (records["phase"] == Phase.CHECKPOINT_STALL)]
+        for stall in stalls:
+            open_ = bool(stall["end_ns"] == OPEN)
+            yield _Stretch(
+                name=rank.name(int(stall["name"])),
+                rank=rank.rank,
+                step=int(stall["step"]),
+                start_ns=int(stall["start_ns"]),
+                end_ns=rank.last_ns if open_ else int(stall["end_ns"]),
+                complete=not open_,
+            )
+
+
+def _evaluations(rank: RankTimeline) -> Iterator[_Stretch]:
+    """Evaluations: one stretch per step; outside of steps, one per record."""
+    records = rank.main
+    chosen = records[(records["phase"] == Phase.EVALUATION) & (records["flags"] & Flag.DEVICE == 0)]
+    chosen = rank.closed(chosen[np.isin(chosen["kind"], (Kind.PHASE, Kind.ACTION))])
+    for step in np.unique(chosen["step"]).tolist():
+        in_step = chosen[chosen["step"] == step]
+        spans = in_step if step == NO_STEP else _span(in_step)
+        for start_ns, end_ns in zip(spans["start_ns"].tolist(), spans["end_ns"].tolist(), strict=True):
+            yield _Stretch(name="evaluation", rank=rank.rank, step=step, start_ns=start_ns, end_ns=end_ns)
+
+
+def _span(records: NDArray[np.void]) -> NDArray[np.void]:
+    """One record from the start of the first to the end of the last."""
+    span = records[:1].copy()
+    span["end_ns"] = records["end_ns"].max()
+    return span
+
+
+def _joined(stretches: list[_Stretch]) -> Iterator[list[_Stretch]]:
+    """Group stretches of one name and step over all ranks; outside of steps, those that lie close."""
+    open_groups: dict[tuple[str, int], list[_Stretch]] = {}
+    for stretch in sorted(stretches, key=lambda stretch: stretch.start_ns):
+        key = (stretch.name, stretch.step)
+        before = open_groups.get(key)
+        apart = before is not None and stretch.start_ns - max(other.end_ns for other in before) > APART_NS
+        if before is not None and stretch.step == NO_STEP and apart:
+            yield before
+            before = None
+        open_groups[key] = [*(before or ()), stretch]
+    yield from open_groups.values()
+
+
+def _mark(kind: FaultKind, stretches: list[_Stretch]) -> Fault:
+    first = min(stretches, key=lambda stretch: stretch.start_ns)
+    return Fault(
+        kind=kind,
+        at_ns=first.start_ns,
+        ranks=tuple(sorted({stretch.rank for stretch in stretches})),
+        step=None if first.step == NO_STEP else first.step,
+        what=first.name,
+        evidence="" if all(stretch.complete for stretch in stretches) else "its end is not recorded",
+        confidence=HIGH,
+        lasted_ns=max(stretch.end_ns for stretch in stretches) - first.start_ns,
+    )
+
+
+def _events(timeline: Timeline) -> Iterator[Fault]:
+    """Events, merged over ranks that record the same in the same step."""
+    details = {rank.rank: rank.details for rank in timeline.run.ranks}
+    same: dict[tuple[str, int, str, bool], list[tuple[int, int]]] = defaultdict(list)
+    for rank in timeline.ranks:
+        for records in rank.threads.values():
+            for event in records[records["kind"] == Kind.EVENT]:
+                name, values = rank.name(int(event["name"])), details[rank.rank].get(int(event["group"]), {})
+                given = bool(event["flags"] & Flag.GIVEN)
+                if given or name not in SHOWN_ELSEWHERE:
+                    key = (name, int(event["step"]), _text(name, values), given)
+                    same[key].append((int(event["start_ns"]), rank.rank))
+    counts: dict[str, int] = defaultdict(int)
+    for (name, step, text, given), occurrences in sorted(same.items(), key=lambda item: min(item[1])):
+        counts[name] += 1
+        if counts[name] <= MAX_EVENTS or name == CHECKPOINT_SAVED:
+            kind = FaultKind.EVENT if given else KINDS.get(name, FaultKind.EVENT)
+            yield _event(kind, step, text, occurrences, last=counts[name] == MAX_EVENTS and name != CHECKPOINT_SAVED)
+
+
+def _event(kind: FaultKind, step: int, text: str, occurrences: list[tuple[int, int]], *, last: bool) -> Fault:
+    return Fault(
+        kind=kind,
+        at_ns=min(occurrences)[0],
+        ranks=tuple(sorted({rank for _, rank in occurrences})),
+        step=None if step == NO_STEP else step,
+        what=text,
+        evidence=f"events of this name after the {MAX_EVENTS}th are left out" if last else "",
+        confidence=HIGH,
+    )
+
+
+def _text(name: str, details: Mapping[str, Any]) -> str:
+    if name == RECORDER_LEVEL and {"level", "was", "why"} <= details.keys():
+        return f"{RECORDER_LEVEL} {details['was']} -> {details['level']}: {details['why']}"
+    return f"{name} {json.dumps(details, sort_keys=True, default=str)}" if details else name

@@ -1,0 +1,150 @@
+"""Steps that took far longer than the others, with the term that grew in them; and skipped steps."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.arrays import Ints
+from traincope.events import Flag, Kind
+from traincope.timeline import Timeline
+
+Medians = Mapping[tuple[int, str], int]
+"""(Rank, term) -> its median ns per step."""
+
+MIN_STEPS = 16
+"""Fewest counted steps to compare with."""
+SIGMAS = 8.0
+SCALE = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
+MIN_RATIO = 1.5
+"""Times the median. A shorter step is not slow, however even the others are."""
+MIN_EXPLAINED = 0.5
+"""Share of the excess that one term must have grown by to be named as the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Growth:
+    """Growth of one rank's term over its median in one step."""
+
+    rank: int
+    term: str
+    now_ns: int
+    median_ns: int
+
+    @property
+    def ns(self) -> int:
+        return self.now_ns - self.median_ns
+
+
+def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
+    """Steps that take far longer than the median step.
+
+    A slow step exceeds the median by `SIGMAS` times the spread (1.4826 times the median absolute deviation) and by
+    half. A step counts with its time on the slowest rank. A step that a checkpoint made long is not slow: the
+    checkpoint is in the stream itself.
+    """
+    longest = _longest(ledger)
+    lengths = np.array(list(longest.values()), dtype=np.int64)
+    limit = limit_ns(lengths)
+    if limit is None:
+        return
+    median = float(np.median(lengths))
+    slow = [number for number, ns in longest.items() if ns > limit]
+    starts = {step.number: step.start_ns for rank in timeline.ranks for step in rank.steps}
+    medians_ns = _medians_ns(ledger) if slow else {}
+    for number in slow:
+        reason = _reason(ledger, number, medians_ns=medians_ns, excess_ns=longest[number] - median)
+        if reason is None or reason.term != "checkpoint_stall":
+            yield _slow(number, longest[number], median_ns=median, reason=reason, at_ns=starts[number])
+
+
+def limit_ns(lengths_ns: Ints) -> float | None:
+    """Length above which a step is slow; None: too few steps."""
+    if len(lengths_ns) < MIN_STEPS:
+        return None
+    median = float(np.median(lengths_ns))
+    return max(median + SIGMAS * SCALE * float(np.median(np.abs(lengths_ns - median))), MIN_RATIO * median)
+
+
+def skipped_steps(timeline: Timeline) -> Iterator[Fault]:
+    """Steps whose optimizer a gradient scaler skipped, merged over ranks."""
+    by_step: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for rank in timeline.ranks:
+        steps = rank.of_kind(Kind.STEP)
+        for step in steps[steps["flags"] & Flag.SKIPPED > 0]:
+            by_step[int(step["step"])].append((int(step["start_ns"]), rank.rank))
+    for number, skipped in by_step.items():
+        yield Fault(
+            kind=FaultKind.SKIPPED_STEP,
+            at_ns=min(skipped)[0],
+            ranks=tuple(sorted(rank for _, rank in skipped)),
+            step=number,
+            what="the optimizer was not run: gradients overflowed",
+            confidence=HIGH,
+        )
+
+
+def _longest(ledger: Ledger) -> dict[int, int]:
+    """Counted step -> its wall time on the rank where it took longest."""
+    longest: dict[int, int] = {}
+    for rank in ledger.ranks:
+        pairs = zip(rank.numbers[rank.counted].tolist(), rank.wall_ns[rank.counted].tolist(), strict=True)
+        for number, wall_ns in pairs:
+            longest[number] = max(wall_ns, longest.get(number, 0))
+    return longest
+
+
+def _slow(number: int, length_ns: int, *, median_ns: float, reason: _Growth | None, at_ns: int) -> Fault:
+    grew = "no term grew by half of the excess"
+    if reason is not None:
+        median, now = reason.median_ns / 1e6, reason.now_ns / 1e6
+        grew = f"{reason.term} of rank {reason.rank} grew from {median:.1f} to {now:.1f} ms"
+    return Fault(
+        kind=FaultKind.SLOW_STEP,
+        at_ns=at_ns,
+        ranks=() if reason is None else (reason.rank,),
+        step=number,
+        what=f"took {length_ns / median_ns:.1f} times the median",
+        evidence=f"{length_ns / 1e6:.1f} ms, the median is {median_ns / 1e6:.1f} ms; {grew}",
+        confidence=MEDIUM,
+        lasted_ns=length_ns,
+    )
+
+
+def _medians_ns(ledger: Ledger) -> Medians:
+    """Median of each term over each rank's counted steps."""
+    return {
+        (rank.rank, term): int(np.median(values[rank.counted]))
+        for rank in ledger.ranks
+        for term, values in rank.terms.items()
+        if values is not None and rank.num_counted
+    }
+
+
+def _reason(ledger: Ledger, number: int, *, medians_ns: Medians, excess_ns: float) -> _Growth | None:
+    """The work that grew most, if it explains enough. Waits are a consequence of work, so they come second."""
+    grown = [growth for rank in ledger.ranks for growth in _growths(rank, number, medians_ns)]
+    own_work = [growth for growth in grown if not _is_waiting(growth.term)]
+    for choice in (own_work, grown):
+        largest = max(choice, key=lambda growth: growth.ns, default=None)
+        if largest is not None and largest.ns >= MIN_EXPLAINED * excess_ns:
+            return largest
+    return None
+
+
+def _is_waiting(term: str) -> bool:
+    return term.startswith("exposed_") or term in BUBBLE
+
+
+def _growths(rank: RankLedger, number: int, medians_ns: Medians) -> Iterator[_Growth]:
+    at = np.flatnonzero(rank.numbers == number)
+    for term, values in rank.terms.items():
+        median_ns = medians_ns.get((rank.rank, term))
+        if values is not None and median_ns is not None and len(at):
+            yield _Growth(rank=rank.rank, term=term, now_ns=int(values[at[0]]), median_ns=median_ns)

@@ -1,0 +1,76 @@
+"""All faults and marks of a run in one stream, by time."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from traincope.analysis.confidence import HIGH
+from traincope.analysis.efficiency.goodput import all_attempts, restart_gap_ns
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hardware import hardware_faults
+from traincope.analysis.faults.logged_values import logged_faults
+from traincope.analysis.faults.marks import marks
+from traincope.analysis.faults.slowness import skipped_steps, slow_steps
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.events import CLEAN
+from traincope.store import Attempt, LauncherNote
+from traincope.timeline import Timeline
+from traincope.units import count
+
+
+def fault_stream(timeline: Timeline, ledger: Ledger, ends: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Order faults and marks by time. `ends`: how the ranks ended; they follow all other entries of their instant."""
+    happened = [
+        *restarts(timeline),
+        *logged_faults(timeline),
+        *skipped_steps(timeline),
+        *slow_steps(timeline, ledger),
+        *hardware_faults(timeline),
+        *marks(timeline),
+    ]
+    ordered = [*sorted(happened, key=_when), *sorted(ends, key=lambda end: (end.at_ns, end.follows, end.ranks))]
+    return tuple(sorted(ordered, key=lambda fault: fault.at_ns))
+
+
+def _when(fault: Fault) -> tuple[int, str, tuple[int, ...], str]:
+    return fault.at_ns, fault.kind.value, fault.ranks, fault.what
+
+
+def restarts(timeline: Timeline) -> Iterator[Fault]:
+    """One restart for each attempt after one that did not end well, at its first record."""
+    for before, after in pairwise(all_attempts(timeline)):
+        if not before.clean:
+            yield _restart(before, after, notes=timeline.run.launcher)
+
+
+def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) -> Fault:
+    lost_ns = restart_gap_ns(before, after)
+    until = "the first step" if after.first_step_ns is not None else "its end (it made no step)"
+    return Fault(
+        kind=FaultKind.RESTART,
+        at_ns=after.began_ns,
+        what=f"attempt {after.number}: {_reason(before, notes)}",
+        evidence=(
+            f"{lost_ns / 1e9:.1f} s from the last record before to {until}; "
+            f"attempt {before.number} had made {before.num_steps} steps"
+        ),
+        confidence=HIGH,
+        lasted_ns=lost_ns,
+    )
+
+
+def _reason(before: Attempt, notes: Sequence[LauncherNote]) -> str:
+    """Reason why an attempt ended.
+
+    The rank that the launcher saw killed, otherwise the first that raised, otherwise the one that exited.
+    """
+    blamed = [note for note in notes if note.attempt == before.number and note.first and note.rank is not None]
+    for note in blamed:
+        if note.exit_code < 0:
+            return f"rank {note.rank} was killed (signal {-note.exit_code})"
+    raised = [rank for rank, ending in before.endings.items() if ending not in (None, CLEAN)]
+    if raised:
+        first = min(raised, key=lambda rank: before.ended_ns.get(rank, before.last_ns))
+        return f"rank {first} raised {before.endings[first]}"
+    for note in blamed:
+        return f"rank {note.rank} exited with code {note.exit_code}"
+    return f"{count(sum(ending is None for ending in before.endings.values()), 'rank')} recorded no end"

@@ -1,0 +1,101 @@
+"""Partition of a GPU's time in a kernel trace: compute, exposed communication, exposed memory, idle.
+
+    span = compute + exposed_communication + exposed_memory + idle
+
+Kernels with nccl, rccl or cross_device_reduce in their names are communication, independently of the larger table in
+`kernel_classes`. Copies and memsets are memory; all others are compute. The span is from the GPU's first event to the
+end of its last one. exposed_communication = |U(communication) \\ U(compute)|, exposed_memory = |U(memory) \\
+U(compute) \\ U(communication)|.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from traincope.arrays import Bools
+from traincope.store.traces import KERNEL, MEMORY, Trace
+from traincope.timeline import Timeline
+from traincope.timeline.intervals.union import Union
+
+COMMUNICATION = ("nccl", "rccl", "cross_device_reduce")
+"""Words anywhere in a kernel's name, in any case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPartition:
+    """Time of one GPU of one rank, summed over its traces."""
+
+    rank: int
+    device: str
+    """The GPU's number in the trace."""
+    num_traces: int
+    num_compute: int
+    num_communication: int
+    num_memory: int
+    span_ns: int
+    compute_ns: int
+    communication_ns: int
+    exposed_communication_ns: int
+    exposed_memory_ns: int
+
+    @property
+    def idle_ns(self) -> int:
+        return self.span_ns - self.compute_ns - self.exposed_communication_ns - self.exposed_memory_ns
+
+
+def gpu_partition(timeline: Timeline) -> tuple[GpuPartition, ...]:
+    """Partition the time of every GPU in the traces, by rank and GPU. Empty without events of a GPU."""
+    parts = [
+        part for rank, traces in timeline.traces.ranks.items() for trace in traces for part in partition(rank, trace)
+    ]
+    keys = dict.fromkeys((part.rank, part.device) for part in parts)
+    return tuple(_sum(part for part in parts if (part.rank, part.device) == key) for key in keys)
+
+
+def partition(rank: int, trace: Trace) -> Iterable[GpuPartition]:
+    """Yield the partition of each GPU in one trace."""
+    kernel, memory = trace.of_category(KERNEL), trace.of_category(*MEMORY)
+    named = np.array([any(word in name.lower() for word in COMMUNICATION) for name in trace.names] or [False])
+    communication = kernel & named[trace.name]
+    process = np.array([lane.process for lane in trace.lanes] or [""], dtype=object)[trace.lane]
+    for device in sorted({str(item) for item in process[kernel | memory]}):
+        on_device = process == device
+        yield _partition(
+            rank, trace, device, on_device & kernel & ~communication, on_device & communication, on_device & memory
+        )
+
+
+def _partition(
+    rank: int, trace: Trace, device: str, compute: Bools, communication: Bools, memory: Bools
+) -> GpuPartition:
+    busy = compute | communication | memory
+    computing, sending = _length_ns(trace, compute), _length_ns(trace, compute | communication)
+    return GpuPartition(
+        rank=rank,
+        device=device,
+        num_traces=1,
+        num_compute=int(compute.sum()),
+        num_communication=int(communication.sum()),
+        num_memory=int(memory.sum()),
+        span_ns=int(trace.end_ns[busy].max() - trace.start_ns[busy].min()),
+        compute_ns=computing,
+        communication_ns=_length_ns(trace, communication),
+        exposed_communication_ns=sending - computing,
+        exposed_memory_ns=_length_ns(trace, busy) - sending,
+    )
+
+
+def _length_ns(trace: Trace, chosen: Bools) -> int:
+    return Union.of(trace.start_ns[chosen], trace.end_ns[chosen]).length_ns
+
+
+def _sum(parts: Iterable[GpuPartition]) -> GpuPartition:
+    first, *others = parts
+    named = ("rank", "device")
+    sums = {
+        item.name: getattr(first, item.name) + sum(getattr(other, item.name) for other in others)
+        for item in fields(GpuPartition)
+        if item.name not in named
+    }
+    return GpuPartition(rank=first.rank, device=first.device, **sums)

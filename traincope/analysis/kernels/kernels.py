@@ -1,0 +1,245 @@
+"""Time of kernels in traces: by class, relative to peak if it is known, and during communication.
+
+If no trace contains a kernel, as on a CPU, the operators of the host take their place, by their own time: the time of
+an operator without the operators that it calls.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from traincope.analysis.efficiency.counted_flops import counted_flops
+from traincope.analysis.efficiency.peaks import rank_peak
+from traincope.analysis.kernels.kernel_classes import GEMM, UNKNOWN, Family, KernelClass, kernel_class, operator_class
+from traincope.analysis.kernels.overlap import Overlap, overlap, sum_overlaps
+from traincope.analysis.kernels.time_at_peak import TF32, Rated, ideal_by_counts, rate_by_shapes
+from traincope.arrays import Bools, Ints
+from traincope.store.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
+from traincope.timeline import Timeline
+
+MAX_NAMED_KERNELS = 10
+"""Number of kernels listed by name, the longest first."""
+
+
+class Source(StrEnum):
+    DEVICE = "device"
+    """Kernels of the device."""
+    HOST = "host"
+    """Operators of the host, if no trace contains a kernel."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sum:
+    count: int = 0
+    total_ns: int = 0
+    took_ns: int = 0
+    ideal_ns: float = 0.0
+    fused_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassTime:
+    """Time of one class of kernels over all traces. Kernels that run at the same time each count."""
+
+    name: str
+    family: Family
+    count: int
+    total_ns: int
+    fused_ns: int
+    """Time of products that communicate in the same kernel."""
+    rated: Rated | None
+    """None: their FLOPs or the device's peak is unknown."""
+
+    @property
+    def inefficiency_ns(self) -> int | None:
+        """Time of the rated kernels above their ideal time."""
+        return None if self.rated is None else round(self.rated.took_ns - self.rated.ideal_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTime:
+    """Time of the kernels of one name."""
+
+    name: str
+    kind: str
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Results of all traces together."""
+
+    source: Source
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    """The traced steps, if the recorder traced them."""
+    num_traces: int
+    classes: tuple[ClassTime, ...]
+    """The largest first."""
+    longest: tuple[NamedTime, ...]
+    overlap: Overlap | None
+    """None: no trace contains a kernel."""
+
+    @property
+    def total_ns(self) -> int:
+        return sum(entry.total_ns for entry in self.classes)
+
+    @property
+    def unknown_ratio(self) -> float:
+        """Share of the time in kernels of unknown class."""
+        unknown = sum(entry.total_ns for entry in self.classes if entry.family is Family.UNKNOWN)
+        return unknown / self.total_ns if self.total_ns else 0.0
+
+
+def kernels(timeline: Timeline) -> Kernels | None:
+    """Sum the kernels of all traces by class; None if no trace contains a kernel or an operator."""
+    traces = [(rank, trace) for rank, result in timeline.traces.ranks.items() for trace in result]
+    for source, category in ((Source.DEVICE, KERNEL), (Source.HOST, HOST_OPERATOR)):
+        chosen = [(rank, trace) for rank, trace in traces if trace.of_category(category).any()]
+        if chosen:
+            return _kernels(timeline, chosen, source)
+    return None
+
+
+def _kernels(timeline: Timeline, traces: list[tuple[int, Trace]], source: Source) -> Kernels:
+    counting = _Counting(source=source)
+    overlaps = []
+    for rank, trace in traces:
+        times = _times(trace, source)
+        counting.add(times)
+        counting.rate(_rated(timeline, rank, times, source))
+        if source is Source.DEVICE:
+            overlaps.append(_overlap(times))
+    return Kernels(
+        source=source,
+        ranks=tuple(dict.fromkeys(rank for rank, _ in traces)),
+        steps=tuple(sorted({trace.info.step for _, trace in traces if trace.info.step is not None})),
+        num_traces=len(traces),
+        classes=counting.by_class(),
+        longest=counting.longest(),
+        overlap=sum_overlaps(overlaps) if overlaps else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """Counted events of one trace."""
+
+    trace: Trace
+    rows: Ints
+    own_ns: Ints
+    """Own time of each row."""
+    classes: tuple[KernelClass, ...]
+    """Class of each name of the trace."""
+
+    def of(self, chosen: str) -> Bools:
+        """Mark the events of the trace that count in that class."""
+        result = np.zeros(len(self.trace), dtype=bool)
+        named = np.array([entry.name == chosen for entry in self.classes])
+        result[self.rows] = named[self.trace.name[self.rows]]
+        return result
+
+    def total_ns(self, chosen: str) -> int:
+        return int(self.own_ns[self.of(chosen)[self.rows]].sum())
+
+
+def _times(trace: Trace, source: Source) -> _Times:
+    if source is Source.HOST:
+        rows = np.flatnonzero(trace.of_category(HOST_OPERATOR))
+        return _Times(
+            trace=trace, rows=rows, own_ns=_own_ns(trace, rows), classes=tuple(map(operator_class, trace.names))
+        )
+    rows = np.flatnonzero(trace.of_category(KERNEL, *MEMORY))
+    return _Times(trace=trace, rows=rows, own_ns=trace.duration_ns[rows], classes=tuple(map(kernel_class, trace.names)))
+
+
+def _own_ns(trace: Trace, rows: Ints) -> Ints:
+    """Return the duration of each row without the rows that began within it on the same thread."""
+    own_ns = trace.duration_ns[rows].tolist()
+    starts, ends, lanes = trace.start_ns[rows].tolist(), trace.end_ns[rows].tolist(), trace.lane[rows].tolist()
+    open_: dict[int, list[int]] = defaultdict(list)
+    for at in np.lexsort((-trace.end_ns[rows], trace.start_ns[rows])).tolist():
+        around = open_[lanes[at]]
+        while around and ends[around[-1]] <= starts[at]:
+            around.pop()
+        if around:
+            own_ns[around[-1]] -= min(ends[at], ends[around[-1]]) - starts[at]
+        around.append(at)
+    return np.array(own_ns, dtype=np.int64)
+
+
+def _rated(timeline: Timeline, rank: int, times: _Times, source: Source) -> Mapping[str, Rated]:
+    """Rate the kernels of each class whose FLOPs and peak are known."""
+    records = {entry.rank: entry for entry in timeline.run.ranks}[rank]
+    settings, trace = timeline.run.info.settings, times.trace
+    if source is Source.DEVICE and np.isfinite(trace.flops).any():
+        peak = rank_peak(records.info.device, settings, dtypes={*trace.dtypes, TF32})
+        result = rate_by_shapes(trace, times.of(GEMM), peak.flops)
+        return {} if result is None else {GEMM: result}
+    timeline_rank = next((entry for entry in timeline.ranks if entry.rank == rank), None)
+    counted = None if timeline_rank is None or trace.info.step is None else counted_flops(timeline_rank)
+    if counted is None:
+        return {}
+    peak = rank_peak(records.info.device, settings, dtypes={dtype for _, _, dtype in counted.flops})
+    ideal = ideal_by_counts(counted, peak.flops) or {}
+    took = {name: times.total_ns(name) for name in ideal}
+    return {name: Rated(took_ns=took[name], ideal_ns=ideal[name]) for name in ideal if took[name]}
+
+
+def _overlap(times: _Times) -> Overlap:
+    kernel = times.trace.of_category(KERNEL)
+    sends = np.array([entry.family is Family.COMMUNICATION for entry in times.classes])[times.trace.name]
+    return overlap(times.trace, compute=kernel & ~sends, communication=kernel & sends)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Counting:
+    """Running sums over traces."""
+
+    source: Source
+    names: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    classes: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    kinds: dict[str, KernelClass] = field(default_factory=dict)
+
+    def add(self, times: _Times) -> None:
+        names = times.trace.name[times.rows]
+        total_ns = np.zeros(len(times.trace.names), dtype=np.int64)
+        np.add.at(total_ns, names, times.own_ns)
+        count = np.bincount(names, minlength=len(total_ns))
+        for at in np.flatnonzero(count).tolist():
+            kind = self.kinds[times.trace.names[at]] = times.classes[at]
+            for entry in (self.names[times.trace.names[at]], self.classes[kind.name]):
+                entry.count += int(count[at])
+                entry.total_ns += int(total_ns[at])
+                entry.fused_ns += int(total_ns[at]) if kind.fused else 0
+
+    def rate(self, rated: Mapping[str, Rated]) -> None:
+        for name, result in rated.items():
+            self.classes[name].took_ns += result.took_ns
+            self.classes[name].ideal_ns += result.ideal_ns
+
+    def by_class(self) -> tuple[ClassTime, ...]:
+        family = {kind.name: kind.family for kind in self.kinds.values()}
+        result = (
+            ClassTime(
+                name=name,
+                family=family[name],
+                count=entry.count,
+                total_ns=entry.total_ns,
+                fused_ns=entry.fused_ns,
+                rated=Rated(took_ns=entry.took_ns, ideal_ns=entry.ideal_ns) if entry.took_ns else None,
+            )
+            for name, entry in self.classes.items()
+        )
+        return tuple(sorted(result, key=lambda entry: (entry.name == UNKNOWN, -entry.total_ns, entry.name)))
+
+    def longest(self) -> tuple[NamedTime, ...]:
+        ordered = sorted(self.names.items(), key=lambda pair: (-pair[1].total_ns, pair[0]))[:MAX_NAMED_KERNELS]
+        return tuple(
+            NamedTime(name=name, kind=self.kinds[name].name, count=entry.count, total_ns=entry.total_ns)
+            for name, entry in ordered
+        )

@@ -1,0 +1,123 @@
+"""Coverage of a run: excluded steps, steps with guessed borders, and the recorder's overhead."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.events import END_OF_TIME_NS, RECORDER_LEVEL
+from traincope.store.segments.segments import recorder_events
+from traincope.timeline import RankTimeline, Timeline
+
+COMMUNICATION_LEVEL = 1
+"""The lowest level at which collectives are recorded."""
+
+
+def guessed_steps(timeline: Timeline) -> int:
+    """Count the steps whose borders some rank guessed from the training's actions, without `run.step()`."""
+    return len({step.number for rank in timeline.ranks for step in rank.steps if step.guessed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedSteps:
+    """Numbers of the steps that enter no sum of any rank, so that all sums cover the same steps."""
+
+    warm_up: frozenset[int]
+    """The first step, if the run has others: it opens connections and touches memory for the first time."""
+    dropped: frozenset[int]
+    """Steps whose records some rank dropped between other steps that it has."""
+    unwatched: frozenset[int] = frozenset()
+    """Steps in which some rank recorded no communication, because its level was lowered."""
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return self.warm_up | self.dropped | self.unwatched
+
+
+def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
+    """Find the excluded steps among those that some rank completed. At least one step always remains."""
+    numbers = {step.number for rank in timeline.ranks for step in rank.steps}
+    gaps = dropped_steps(timeline)
+    warm_up = frozenset({min(numbers)} if len(numbers) > 1 else ())
+    dropped = frozenset(number for first, last in gaps for number in range(first, last + 1) if number in numbers)
+    unwatched = _unwatched_steps(timeline, among=frozenset(numbers - warm_up - dropped))
+    return ExcludedSteps(warm_up=warm_up, dropped=dropped, unwatched=unwatched)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderOverhead:
+    """CPU time of the recorder in complete steps."""
+
+    total_ns: int
+    """In all steps of all ranks."""
+    per_step_ns: int
+    """Mean per step of a rank."""
+    ratio: float
+    """Share of the steps' wall time."""
+
+
+def recorder_overhead(timeline: Timeline) -> RecorderOverhead | None:
+    """Sum the recorder's CPU time; None if it was not measured."""
+    steps = [step for rank in timeline.ranks for step in rank.steps]
+    own_ns, wall_ns = sum(step.own_ns for step in steps), sum(step.end_ns - step.start_ns for step in steps)
+    if not own_ns or not wall_ns:
+        return None
+    return RecorderOverhead(total_ns=own_ns, per_step_ns=own_ns // len(steps), ratio=own_ns / wall_ns)
+
+
+def dropped_steps(timeline: Timeline) -> tuple[tuple[int, int], ...]:
+    """Return (first, last) of the steps that any rank lost between other steps that it has."""
+    return _merged(gap for rank in timeline.ranks for gap in _gaps(rank))
+
+
+def consecutive_ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return (first, last) of each range of consecutive numbers."""
+    return _merged((number, number) for number in numbers)
+
+
+def _merged(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(parts):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def _gaps(rank: RankTimeline) -> list[tuple[int, int]]:
+    numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
+    before = np.flatnonzero(np.diff(numbers) > 1)
+    return list(zip((numbers[before] + 1).tolist(), (numbers[before + 1] - 1).tolist(), strict=True))
+
+
+def _unwatched_steps(timeline: Timeline, *, among: frozenset[int]) -> frozenset[int]:
+    """Return the steps in which some rank was below COMMUNICATION_LEVEL; none if that would exclude all of `among`."""
+    excluded = frozenset(number for rank in timeline.ranks for number in _unwatched(timeline, rank)) & among
+    return excluded if excluded < among else frozenset()
+
+
+def _unwatched(timeline: Timeline, rank: RankTimeline) -> Iterator[int]:
+    below = list(_times_below(timeline, rank))
+    for step in rank.steps if below else ():
+        if any(step.start_ns < until_ns and since_ns < step.end_ns for since_ns, until_ns in below):
+            yield step.number
+
+
+def _times_below(timeline: Timeline, rank: RankTimeline) -> Iterator[tuple[int, int]]:
+    """Yield the (start, end) of each time below COMMUNICATION_LEVEL. A run that stays at level 0 has no such time."""
+    details = next(records.details for records in timeline.run.ranks if records.rank == rank.rank)
+    since_ns = 0
+    level = COMMUNICATION_LEVEL
+    for event in recorder_events(rank.main):
+        change = details.get(int(event["group"]), {})
+        before, after = change.get("was"), change.get("level")
+        if rank.name(int(event["name"])) != RECORDER_LEVEL or type(before) is not int or type(after) is not int:
+            continue  # another event, or a damaged file
+        if before < COMMUNICATION_LEVEL <= after:
+            yield since_ns, int(event["start_ns"])
+        elif after < COMMUNICATION_LEVEL <= before:
+            since_ns = int(event["start_ns"])
+        level = after
+    if level < COMMUNICATION_LEVEL:
+        yield since_ns, END_OF_TIME_NS

@@ -1,0 +1,262 @@
+"""Ledger: integer terms in ns of every complete step on every rank, which sum exactly to the step's wall time."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from traincope.analysis.attribution.stalls import AmbiguousWait, StallSplit, code
+from traincope.analysis.attribution.terms import (
+    BUBBLE,
+    EVALUATION,
+    HOST_TERMS,
+    NOT_MEASURED,
+    UNATTRIBUTED,
+    exposed_transfer,
+    exposed_wait,
+    term_order,
+)
+from traincope.analysis.attribution.thread_slices import ThreadSlices
+from traincope.analysis.ledger.coverage import ExcludedSteps
+from traincope.analysis.pipeline.bubble import Idle
+from traincope.analysis.pipeline.replicas import NO_WINDOW, by_number
+from traincope.arrays import Bools, Ints, Numbers
+from traincope.timeline import RankTimeline
+from traincope.topology import PIPELINE_AXIS, axis_order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLedger:
+    """Ledger of one rank. Arrays have one entry per complete step."""
+
+    rank: int
+    numbers: Ints
+    """Step numbers."""
+    wall_ns: Ints
+    """From start to end, without evaluation, which is not part of a step."""
+    terms: dict[str, Ints | None]
+    """Term -> ns, in ledger order; None if nothing measures the term. The others sum to `wall_ns`."""
+    ambiguous_waits: Mapping[tuple[str, AmbiguousWait], Ints]
+    """(Axis, cause) -> part of its `exposed_transfer` that may contain wait."""
+    counted: Bools
+    """True for steps that enter the sums. The first step of a run is the warm-up."""
+    evaluation_ns: int = 0
+    """Evaluation in steps, between them and after them."""
+    recorded_ns: int = 0
+    """From the rank's first record to its last instant."""
+
+    @property
+    def ambiguous_waits_ns(self) -> Ints:
+        """Ambiguous waits of all causes, on all axes."""
+        return sum(self.ambiguous_waits.values(), np.zeros_like(self.wall_ns))
+
+    def total(self, term: str) -> int | None:
+        """Sum a term over the counted steps, in ns."""
+        values = self.terms.get(term)
+        return None if values is None else int(values[self.counted].sum())
+
+    @property
+    def total_wall_ns(self) -> int:
+        return int(self.wall_ns[self.counted].sum())
+
+    @property
+    def num_counted(self) -> int:
+        return int(self.counted.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Ledgers of all ranks that completed a step."""
+
+    ranks: tuple[RankLedger, ...]
+    order: tuple[str, ...]
+    """All terms, in the order of the tables."""
+    excluded_steps: tuple[int, ...]
+    """The warm-up step, which enters no sum."""
+    dropped_steps: tuple[int, ...] = ()
+    """Steps that enter no sum because some rank dropped their records."""
+    unwatched_steps: tuple[int, ...] = ()
+    """Steps that enter no sum because some rank recorded no communication in them."""
+
+    @cached_property
+    def wall_ns(self) -> int:
+        return sum(rank.total_wall_ns for rank in self.ranks)
+
+    @property
+    def rank_steps(self) -> int:
+        """Number of counted steps, summed over ranks."""
+        return sum(rank.num_counted for rank in self.ranks)
+
+    @property
+    def evaluation_ns(self) -> int:
+        """Evaluation of all ranks in the whole run."""
+        return sum(rank.evaluation_ns for rank in self.ranks)
+
+    @property
+    def evaluation_ratio(self) -> float:
+        """Evaluation's share of the time that the ranks recorded."""
+        recorded = sum(rank.recorded_ns for rank in self.ranks)
+        return self.evaluation_ns / recorded if recorded else 0.0
+
+    def total(self, term: str) -> int | None:
+        """Sum a term over ranks and counted steps, in ns; None if no rank measures it."""
+        values = [value for rank in self.ranks if (value := rank.total(term)) is not None]
+        return sum(values) if values else None
+
+    def ambiguous_waits(self) -> dict[tuple[str, AmbiguousWait], int]:
+        """Sum the ambiguous waits over ranks and counted steps: (axis, cause) -> ns."""
+        sums: dict[tuple[str, AmbiguousWait], int] = defaultdict(int)
+        for rank in self.ranks:
+            for key, ns in rank.ambiguous_waits.items():
+                sums[key] += int(ns[rank.counted].sum())
+        return {key: sums[key] for key in sorted(sums, key=lambda key: (axis_order(key[0]), key[1])) if sums[key]}
+
+    def share(self, term: str) -> float | None:
+        """Return the term's share of wall time."""
+        total = self.total(term)
+        return None if total is None or not self.wall_ns else total / self.wall_ns
+
+
+def rank_ledger(
+    rank: RankTimeline,
+    slices: ThreadSlices,
+    split: StallSplit,
+    *,
+    window_ends: Ints,
+    idle: Sequence[Idle],
+    pipelined: bool,
+    excluded: frozenset[int],
+) -> RankLedger:
+    """Sum one rank's slices by step and term.
+
+    `window_ends` (ns, one per step, NO_WINDOW if a step has none) and `idle`, the results of the replays, cover the
+    steps in which this rank's pipeline could be replayed. `pipelined` is true if the run recorded pipeline actions:
+    then a step without a replay cannot split its stalls on the pipeline's axis.
+    """
+    numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
+    pool = idle_pool(slices, split, window_ends=window_ends)
+    if pipelined:
+        split = split.as_ambiguous(split.on(PIPELINE_AXIS) & ~pool[split.at], AmbiguousWait.NOT_REPLAYED)
+    terms = _host_terms(slices, pool=pool, count=len(numbers))
+    evaluation_ns = terms.pop(EVALUATION)
+    terms |= _exposed_terms(slices, split, pool=pool, count=len(numbers))
+    if pipelined:
+        terms.pop(exposed_wait(PIPELINE_AXIS), None)
+    if idle:
+        bubble, sent_ns = _bubble_terms(numbers, _by_step(slices, np.flatnonzero(pool), len(numbers)), idle)
+        sending = exposed_transfer(PIPELINE_AXIS)
+        terms |= bubble | {sending: sent_ns + terms.get(sending, 0)}
+    return RankLedger(
+        rank=rank.rank,
+        numbers=numbers,
+        wall_ns=np.array([step.length_ns for step in rank.steps], dtype=np.int64) - evaluation_ns,
+        terms=dict(terms),
+        ambiguous_waits=_ambiguous_waits(slices, split, outside=~pool[split.at], count=len(numbers)),
+        counted=~np.isin(numbers, list(excluded)),
+        evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
+        recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
+    )
+
+
+def idle_pool(slices: ThreadSlices, split: StallSplit, *, window_ends: Ints) -> Bools:
+    """Mark the slices of pipeline idle time: stalls and unattributed time, outside actions, inside the step's window.
+
+    A stall for the pipeline's own sends and receives is pipeline idle time anywhere in such a step.
+    """
+    ends = np.append(window_ends, NO_WINDOW)[slices.step]
+    in_step, in_window = ends != NO_WINDOW, slices.end_ns <= ends
+    nothing = slices.code == HOST_TERMS.index(UNATTRIBUTED)
+    pool: Bools = (slices.stalled | nothing) & ~slices.in_action & in_window
+    on_pipeline = split.at[split.on(PIPELINE_AXIS)]
+    pool[on_pipeline] |= in_step[on_pipeline]
+    return pool
+
+
+def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps) -> Ledger:
+    """Join all ranks in one ledger. Every rank gets every term of the run, 0 if it recorded none of it.
+
+    A term without a probe is None on all ranks, unless the records of some rank contain such time.
+    """
+    recorded_terms = {term for rank in ranks for term in rank.terms}
+    axes = {term.partition("[")[2].rstrip("]") for term in recorded_terms if "[" in term}
+    order = term_order(axes, pipeline=bool(recorded_terms & set(BUBBLE)))
+    pipeline_wait = exposed_wait(PIPELINE_AXIS)
+    order = tuple(term for term in order if term != pipeline_wait or term in recorded_terms)
+    unseen = {term for term in NOT_MEASURED if not any(np.any(rank.terms.get(term, 0)) for rank in ranks)}
+    return Ledger(
+        ranks=tuple(
+            replace(rank, terms={term: None if term in unseen else _filled(rank, term) for term in order})
+            for rank in ranks
+        ),
+        order=order,
+        excluded_steps=tuple(sorted(excluded_steps.warm_up)),
+        dropped_steps=tuple(sorted(excluded_steps.dropped)),
+        unwatched_steps=tuple(sorted(excluded_steps.unwatched)),
+    )
+
+
+def _filled(rank: RankLedger, term: str) -> Ints:
+    values = rank.terms.get(term)
+    return np.zeros_like(rank.wall_ns) if values is None else values
+
+
+def _host_terms(slices: ThreadSlices, *, pool: Bools, count: int) -> dict[str, Ints]:
+    """Sum the training thread's own terms outside the pool, and evaluation."""
+    chosen = np.flatnonzero((slices.code >= 0) & ~pool & (slices.step >= 0))
+    places = slices.code[chosen].astype(np.int64) * count + slices.step[chosen]
+    sums = _summed(places, slices.duration_ns[chosen], len(HOST_TERMS) * count)
+    return dict(zip(HOST_TERMS, sums.reshape(len(HOST_TERMS), count), strict=True))
+
+
+def _exposed_terms(slices: ThreadSlices, split: StallSplit, *, pool: Bools, count: int) -> dict[str, Ints]:
+    """Sum its stalls outside the pool by axis."""
+    outside = ~pool[split.at]
+    terms = {}
+    for axis in split.axes:
+        chosen = outside & split.on(axis)
+        if chosen.any():
+            step = slices.step[split.at[chosen]]
+            terms[exposed_transfer(axis)] = _summed(step, split.transfer_ns[chosen], count)
+            terms[exposed_wait(axis)] = _summed(step, split.wait_ns[chosen], count)
+    return terms
+
+
+def _ambiguous_waits(
+    slices: ThreadSlices, split: StallSplit, *, outside: Bools, count: int
+) -> dict[tuple[str, AmbiguousWait], Ints]:
+    """Sum the transfer outside the pool that may contain wait, by axis and cause."""
+    sums = {}
+    for axis in split.axes:
+        for cause in AmbiguousWait:
+            chosen = outside & split.on(axis) & (split.cause == code(cause))
+            if chosen.any():
+                sums[axis, cause] = _summed(slices.step[split.at[chosen]], split.transfer_ns[chosen], count)
+    return sums
+
+
+def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> tuple[dict[str, Ints], Ints]:
+    """Split the pool by the replays into the bubble's terms and exposed transfer. Jitter is the unexplained rest."""
+    known = np.concatenate([replays.numbers for replays in idle] or [numbers[:0]])
+
+    def explained(values: Sequence[Ints]) -> Ints:
+        return by_number(numbers, known, np.concatenate([*values, numbers[:0]]), missing=0)
+
+    schedule = explained([replays.schedule_ns for replays in idle])
+    imbalance = explained([replays.imbalance_ns for replays in idle])
+    transfer = explained([replays.transfer_ns for replays in idle])
+    jitter = pool_ns - schedule - imbalance - transfer
+    return {"bubble.schedule": schedule, "bubble.imbalance": imbalance, "bubble.jitter": jitter}, transfer
+
+
+def _by_step(slices: ThreadSlices, at: Ints, count: int) -> Ints:
+    """Sum the time of these slices by step. All of them lie in steps."""
+    return _summed(slices.step[at], slices.duration_ns[at], count)
+
+
+def _summed(places: Numbers, ns: Ints, count: int) -> Ints:
+    """Sum `ns` by place in exact integers. Entries without a place (-1) do not count."""
+    sums = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(sums, places, ns)
+    return sums[:count]

@@ -1,0 +1,75 @@
+"""Own work of every rank in every step, relative to its peers: it shows which rank is slow, and since when."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.stragglers.stragglers import OWN_WORK
+from traincope.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnWork:
+    """Own work: compute and all other time that no other rank can cause. Arrays are ranks x steps."""
+
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    """Host of each rank."""
+    steps: NDArray[np.int64]
+    """Counted steps, ascending."""
+    own_ns: NDArray[np.float64]
+    """Own work; NaN if the rank did not complete the step."""
+    excess_ratio: NDArray[np.float64]
+    """Own work / median of the rank's peers in that step - 1. Peers are the ranks of its pipeline stage."""
+
+
+def own_work(timeline: Timeline, ledger: Ledger) -> OwnWork | None:
+    """Compute the own work of all ranks; None without counted steps."""
+    if not ledger.rank_steps:
+        return None
+    steps = np.unique(np.concatenate([rank.numbers[rank.counted] for rank in ledger.ranks]))
+    own_ns = np.stack([_by_step(rank, steps) for rank in ledger.ranks])
+    hosts = {rank.rank: rank.info.host.name for rank in timeline.run.ranks}
+    excess = np.full_like(own_ns, np.nan)
+    for rows in _peers(timeline, ledger):
+        excess[rows] = own_ns[rows] / _medians(own_ns[rows]) - 1
+    return OwnWork(
+        ranks=tuple(rank.rank for rank in ledger.ranks),
+        hosts=tuple(hosts.get(rank.rank, "") for rank in ledger.ranks),
+        steps=steps,
+        own_ns=own_ns,
+        excess_ratio=excess,
+    )
+
+
+def _by_step(rank: RankLedger, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the rank's own work in the steps, NaN for steps that it did not complete."""
+    terms = [ns for term in (*COMPUTE, *OWN_WORK) if (ns := rank.terms.get(term)) is not None]
+    work_ns = np.sum([np.zeros_like(rank.wall_ns), *terms], axis=0)[rank.counted]
+    result = np.full(len(steps), np.nan)
+    result[np.searchsorted(steps, rank.numbers[rank.counted])] = work_ns
+    return result
+
+
+def _peers(timeline: Timeline, ledger: Ledger) -> Iterator[list[int]]:
+    """Yield the rows of the ranks of each stage."""
+    stages = {rank.rank: rank.stage for rank in timeline.ranks}
+    rows = defaultdict(list)
+    for row, rank in enumerate(ledger.ranks):
+        rows[stages[rank.rank]].append(row)
+    yield from rows.values()
+
+
+def _medians(own_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median of each step over the ranks that completed it; NaN without such ranks, or if it is 0."""
+    ordered = np.sort(own_ns, axis=0)  # NaN last
+    known = np.count_nonzero(~np.isnan(own_ns), axis=0)
+    columns = np.arange(own_ns.shape[1])
+    low, high = ordered[np.maximum(known - 1, 0) // 2, columns], ordered[known // 2 % len(ordered), columns]
+    middle = np.where(known % 2 == 1, low, (low + high) / 2)
+    return np.where(middle > 0, middle, np.nan)

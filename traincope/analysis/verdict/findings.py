@@ -1,0 +1,104 @@
+"""Findings, their kinds and their order."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from traincope.analysis.confidence import HIGH, MEDIUM
+
+MIN_SHARE = 0.05
+"""Share of step time below which a loss is not a finding."""
+
+
+class FindingKind(StrEnum):
+    """Subject of a finding; the value is its name in JSON."""
+
+    KILLED_RANK = "killed_rank"
+    FAILED_RANK = "failed_rank"
+    STOPPED_JOB = "stopped_job"
+    """No rank failed: the job was stopped from outside."""
+    NO_END_RECORDED = "no_end_recorded"
+    MISSING_RANK = "missing_rank"
+    NO_STEPS = "no_steps"
+    PIPELINE_BUBBLE = "pipeline_bubble"
+    EXPOSED_WAIT = "exposed_wait"
+    EXPOSED_TRANSFER = "exposed_transfer"
+    EXPOSED_COMMUNICATION = "exposed_communication"
+    STRAGGLER = "straggler"
+    HOT_EXPERT = "hot_expert"
+    """Experts of some ranks get more tokens than those of others."""
+    DATA_BOUND = "data_bound"
+    CHECKPOINT_STALL = "checkpoint_stall"
+    GC = "gc"
+    COMPILE = "compile"
+    SYNC = "sync"
+    EVALUATION = "evaluation"
+    UNATTRIBUTED = "unattributed"
+    GPU_IDLE = "gpu_idle"
+    """From kernel traces, as the next kind."""
+    EXPOSED_MEMORY = "exposed_memory"
+    MEMORY_GROWTH = "memory_growth"
+    FAULTS = "faults"
+    """No time is lost, but there are faults."""
+    HEALTHY = "healthy"
+    """No finding applies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One loss or fault with its evidence and advice."""
+
+    kind: FindingKind
+    ranks: tuple[int, ...] = ()
+    """Empty: all ranks."""
+    steps: tuple[int, ...] = ()
+    """Empty: all steps."""
+    confidence: str
+    evidence: str
+    advice: str
+    estimated_gain_ratio: float | None = None
+    """Share of step time that the advice saves, if the term falls to its theoretical value; None without a theory."""
+
+
+FAULTY = frozenset(
+    {
+        FindingKind.KILLED_RANK,
+        FindingKind.FAILED_RANK,
+        FindingKind.STOPPED_JOB,
+        FindingKind.NO_END_RECORDED,
+        FindingKind.MISSING_RANK,
+        FindingKind.NO_STEPS,
+        FindingKind.FAULTS,
+    }
+)
+"""Kinds that come before all losses of time."""
+WEIGHTS = {HIGH: 1.0, MEDIUM: 0.5}
+"""Confidence -> weight of a finding's gain; any other confidence has weight 0."""
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings: faults, then by estimated gain x confidence, then those without a gain.
+
+    Findings that compare equal keep their order.
+    """
+    return tuple(sorted(findings, key=_place))
+
+
+def _place(finding: Finding) -> tuple[bool, bool, float]:
+    gain = finding.estimated_gain_ratio
+    return finding.kind not in FAULTY, gain is None, -(gain or 0.0) * WEIGHTS.get(finding.confidence, 0.0)
+
+
+Weighted = Iterator[tuple[float, Finding]]
+"""Findings with their share of step time, which orders those without a gain."""
+
+
+def percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
+
+
+def with_gain(advice: str, gain_ratio: float | None) -> str:
+    """Advice with its estimated gain; the advice alone if the gain is unknown."""
+    if gain_ratio is None:
+        return advice
+    return f"{advice.removesuffix('.')}: this saves an estimated {percent(gain_ratio)} of step time."

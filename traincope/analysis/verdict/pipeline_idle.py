@@ -1,0 +1,159 @@
+"""Finding about pipeline idle time: schedule, imbalance, or jitter and its cause."""
+
+from dataclasses import dataclass
+
+from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.stragglers.roots import Root
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
+from traincope.plan.orders import SCHEDULES, Shape
+from traincope.plan.pipeline.bubble import bubble_over_ideal, bubble_ratio
+
+AGREES = 0.03
+"""Largest difference at which the replayed schedule confirms the formula."""
+MIN_EXPLAINED = 0.5
+"""Share of jitter that a cause must explain to be named. Also the share of the largest root that another root needs."""
+
+MORE = "Use more microbatches, or a schedule with a smaller bubble."
+
+DELAYS = {
+    "data_wait": ("waited for data", "Give the DataLoader more workers or a deeper prefetch"),
+    "gc": (
+        "collected garbage",
+        "Call gc.disable(), and gc.collect() between steps on all ranks at once",
+    ),
+    "checkpoint_stall": ("wrote a checkpoint", "Save checkpoints asynchronously, or less often"),
+    "compile": ("compiled", "Keep tensor shapes constant, to compile only once"),
+}
+"""Term that delays a rank -> (what the rank did, advice)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Main cause of the jitter."""
+
+    term: str
+    ranks: tuple[int, ...]
+    share: float
+    """Share of the pipeline's step time, mean over all its ranks."""
+    peer_share: float
+    """Share of the step time of the ranks that waited: what they would save."""
+
+    @property
+    def rank_names(self) -> str:
+        return f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+
+    @property
+    def consequence(self) -> str:
+        return f"during this the other stages of the pipeline idle {percent(self.peer_share)} of step time"
+
+
+def find_cause(ledger: Ledger, bubble: Bubble | None, roots: tuple[Root, ...]) -> Cause | None:
+    """The kind of delay that explains most jitter, with its ranks; None if most jitter is unexplained."""
+    wall_ns = 0 if bubble is None else sum(stage.wall_ns for stage in bubble.stages)
+    if bubble is None or not roots or not wall_ns:
+        return None
+    jitter = bubble.parts["jitter"]
+    by_term = {term: [root for root in roots if root.term == term] for term in {root.term for root in roots}}
+    largest_group = max(by_term.values(), key=lambda group: (sum(root.jitter_ns for root in group), group[0].term))
+    explained = sum(root.jitter_ns for root in largest_group)
+    share = min(explained / wall_ns, jitter)
+    if share <= 0 or share < MIN_EXPLAINED * jitter:
+        return None
+    peers = {peer for root in largest_group for peer in root.peers}
+    peers_ns = sum(rank.total_wall_ns for rank in ledger.ranks if rank.rank in peers)
+    return Cause(
+        term=largest_group[0].term,
+        ranks=tuple(
+            sorted(root.rank for root in largest_group if root.jitter_ns >= MIN_EXPLAINED * largest_group[0].jitter_ns)
+        ),
+        share=share,
+        peer_share=explained / peers_ns,
+    )
+
+
+def idle_findings(bubble: Bubble | None, cause: Cause | None, *, reported: bool) -> Weighted:
+    """At most one finding. A cause that another finding has `reported` is not counted again."""
+    if bubble is None:
+        return
+    parts = bubble.parts
+    if cause is not None and reported:
+        parts["jitter"] -= cause.share
+    total = sum(parts.values())
+    if total < MIN_SHARE:
+        return
+    largest = max(parts, key=lambda name: parts[name])
+    root = cause if largest == "jitter" and not reported else None
+    advice, gain = _advice(largest, parts[largest], bubble, root)
+    yield (
+        total,
+        Finding(
+            kind=FindingKind.PIPELINE_BUBBLE,
+            ranks=root.ranks if root else (),
+            confidence=_confidence(bubble),
+            evidence=_evidence(parts, bubble, cause, reported=reported),
+            advice=advice,
+            estimated_gain_ratio=gain,
+        ),
+    )
+
+
+def _evidence(parts: dict[str, float], bubble: Bubble, cause: Cause | None, *, reported: bool) -> str:
+    excluded = f", not counting its wait for {cause.rank_names}" if cause and reported else ""
+    root = (
+        f", {percent(cause.share)} while {cause.rank_names} {DELAYS[cause.term][0]}" if cause and not reported else ""
+    )
+    theory = "" if bubble.theory_ratio is None else f"; theory for {_layout(bubble)} is {percent(bubble.theory_ratio)}"
+    return (
+        f"the pipeline idles {percent(sum(parts.values()))} of step time{excluded}: "
+        f"{percent(parts['schedule'])} schedule, "
+        f"{percent(parts['imbalance'])} imbalance, {percent(parts['jitter'])} jitter{root}{theory}"
+    )
+
+
+def _layout(bubble: Bubble) -> str:
+    spread = "" if bubble.chunks == 1 else f" on {bubble.shape.ranks} ranks"
+    return f"{bubble.schedule}, {bubble.num_stages} stages{spread}, {bubble.num_microbatches} microbatches"
+
+
+def _confidence(bubble: Bubble) -> str:
+    """High if formula and replay agree on the schedule and the stages share a clock."""
+    if bubble.theory_ratio is None or bubble.replay_ratio is None or not bubble.one_clock:
+        return MEDIUM
+    return HIGH if abs(bubble.theory_ratio - bubble.replay_ratio) <= AGREES else MEDIUM
+
+
+def _advice(largest: str, share: float, bubble: Bubble, root: Cause | None) -> tuple[str, float | None]:
+    if root is not None:
+        return with_gain(
+            f"{DELAYS[root.term][1]}, because the pipeline waits for {root.rank_names}", root.peer_share
+        ), root.peer_share
+    if largest == "imbalance":
+        slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).slowest
+        return with_gain(f"Move layers away from stage {slow}, which computes longest", share), share
+    if largest == "jitter":
+        return (
+            "Open the timeline (traincope view RUN) at the longest gaps: schedule and stage times do not explain them.",
+            None,
+        )
+    return _another_schedule(bubble, share)
+
+
+def _another_schedule(bubble: Bubble, share: float) -> tuple[str, float | None]:
+    """Advise more microbatches, unless the schedule gains nothing from them."""
+    shape = bubble.shape
+    if bubble.schedule == "naive":
+        name, better, change = "1f1b", shape, "Use the schedule 1f1b"
+    else:
+        better = Shape(ranks=shape.ranks, microbatches=2 * shape.microbatches, chunks=shape.chunks)
+        name, change = bubble.schedule, f"Use {better.microbatches} microbatches"
+    if bubble.schedule not in SCHEDULES:
+        return MORE, None
+    current, reduced = bubble_over_ideal(bubble.schedule, shape), bubble_over_ideal(name, better)
+    theory = bubble_ratio(name, better)
+    if not current or reduced is None or theory is None:
+        return MORE, None
+    before = bubble_ratio(bubble.schedule, shape)
+    falls = f"from {percent(before)} to {percent(theory)}" if before is not None else f"to {percent(theory)}"
+    return f"{change}: the schedule's bubble falls {falls}.", share * (1 - reduced / current)

@@ -1,0 +1,216 @@
+"""Findings about ranks without a clean end: which rank ended first, as far as that is known, and what it was in.
+
+Ranks that finished before the others (out of batches, stopped early, or left by `sys.exit(0)`) are named with it: the
+ranks that continue wait for them in the next collective, and fail or hang there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.endings import (
+    clock_doubt_ns,
+    first_end,
+    is_end_unknown,
+    is_external_signal,
+    last_activity,
+    possible_earlier_ends,
+)
+from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
+from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.events import CLEAN, NO_STEP, Kind, Phase
+from traincope.timeline import RankTimeline, Timeline
+from traincope.units import numbers
+
+TRAINING = (Phase.FORWARD, Phase.BACKWARD)
+CLEARLY_EARLIER_NS = 10_000_000
+"""Lead of one rank's recorded end over all others' records that makes it certainly the first."""
+MAX_NAMED = 4
+"""With more ranks than this they are counted, not named."""
+
+
+def rank_failures(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
+    """The first rank to end, if one is known to have ended; then the ranks without any record.
+
+    `faults`: of the same timeline.
+    """
+    ends = [fault for fault in faults if fault.kind in ENDS]
+    first = first_end(fault for fault in faults if fault.kind in ENDS or fault.kind == FaultKind.STOPPED)
+    firsts = [end for end in ends if end.is_fault and not end.follows]
+    unknown = [] if first is None or first.confidence != UNKNOWN else possible_earlier_ends(timeline, first, ends)
+    if first is not None and unknown and is_external_signal(first):
+        yield _no_end(timeline, unknown, after=first)
+    elif len(firsts) > 1:
+        yield _undecided(firsts)
+    elif first is not None:
+        finding = _stopped(first) if first.kind == FaultKind.STOPPED else _first_gone(timeline, first, unknown)
+        yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
+    elif ends:
+        yield with_early_exits(_no_end(timeline, ends), timeline, failed=[rank for end in ends for rank in end.ranks])
+    unreported = tuple(rank for rank in timeline.run.missing if first is None or rank not in first.ranks)
+    if unreported:
+        yield Finding(
+            kind=FindingKind.MISSING_RANK,
+            ranks=unreported,
+            confidence=HIGH,
+            evidence=f"{len(unreported)} of {timeline.run.info.world_size} ranks left no records",
+            advice="Copy their rank directories from their hosts to this run, or read their launcher's log there.",
+        )
+
+
+def _stopped(first: Fault) -> Finding:
+    return Finding(
+        kind=FindingKind.STOPPED_JOB,
+        confidence=MEDIUM,
+        evidence=f"no rank failed by itself: {first.what}{f'; {first.evidence}' if first.evidence else ''}",
+        advice="Read the scheduler's log for a time limit, a preemption or a cancellation.",
+    )
+
+
+def _no_end(timeline: Timeline, ends: Sequence[Fault], *, after: Fault | None = None) -> Finding:
+    """Name ranks whose end is unknown. `after`: a signal to another rank, which may be a launcher's answer."""
+    signal = "" if after is None else f"rank {after.ranks[0]} got {after.what}, as ranks get after another ended; "
+    return Finding(
+        kind=FindingKind.NO_END_RECORDED,
+        ranks=tuple(sorted(end.ranks[0] for end in ends)),
+        confidence=UNKNOWN,
+        evidence=signal + _last_heard(timeline, ends),
+        advice="Check whether their processes still run. If not, read their launcher's log and the kernel's log of "
+        "their host.",
+    )
+
+
+def _last_heard(timeline: Timeline, ends: Sequence[Fault]) -> str:
+    """Sentence about ranks without a recorded end: when they were last heard of, and what they were in."""
+    running = {rank.rank for rank in timeline.run.ranks if rank.running}
+    ranks = sorted(end.ranks[0] for end in ends)
+    activity = {rank.rank: last_activity(rank) for rank in timeline.ranks}
+    named = [
+        f"rank {end.ranks[0]} was last heard of {(end.at_ns - timeline.start_ns) / 1e9:.3f} s after the run's first "
+        f"record, in {activity[end.ranks[0]]}"
+        for end in ends[:MAX_NAMED]
+    ]
+    more = [f"{len(ends) - MAX_NAMED} more ranks in the same state"] if len(ends) > MAX_NAMED else []
+    if running.issuperset(ranks):
+        processes = "the process of rank" if len(ranks) == 1 else "the processes of ranks"
+        began = f"{processes} {numbers(ranks)} ran when this was read"
+    else:
+        began = f"the record does not show whether {numbers(ranks, 'rank')} ended"
+    return "; ".join([began, *named, *more])
+
+
+def _undecided(firsts: list[Fault]) -> Finding:
+    apart_ns = max(end.at_ns for end in firsts) - min(end.at_ns for end in firsts)
+    candidates = " or ".join(f"rank {end.ranks[0]} ({end.what})" for end in firsts)
+    return Finding(
+        kind=FindingKind.FAILED_RANK if all(map(_raised, firsts)) else FindingKind.KILLED_RANK,
+        ranks=tuple(sorted(end.ranks[0] for end in firsts)),
+        steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
+        confidence=UNKNOWN,
+        evidence=f"{candidates} ended first: {apart_ns / 1e6:.3f} ms apart, within the error of their clocks",
+        advice="Read the traceback of each: one rank's error follows from the other's.",
+    )
+
+
+def _raised(end: Fault) -> bool:
+    return end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+
+
+def _first_gone(timeline: Timeline, first: Fault, unknown: Sequence[Fault]) -> Finding:
+    """Name the first known end. `unknown`: ranks that may have ended before it."""
+    ended = [rank for rank in timeline.ranks if rank.ending != CLEAN]
+    timeline_of_first = next((rank for rank in ended if rank.rank == first.ranks[0]), None)
+    lead_ns = (
+        _lead(timeline, ended)
+        if timeline_of_first is not None and timeline_of_first.last_ns == min(rank.last_ns for rank in ended)
+        else None
+    )
+    early = not is_end_unknown(first) and (len(ended) <= 1 or (lead_ns or 0) >= CLEARLY_EARLIER_NS)
+    raised = _raised(first)
+    evidence = _evidence(first, timeline_of_first, lead_ns=lead_ns, certain=not unknown)
+    return Finding(
+        kind=FindingKind.FAILED_RANK if raised or first.kind == FaultKind.EXIT else FindingKind.KILLED_RANK,
+        ranks=first.ranks,
+        steps=() if first.step is None else (first.step,),
+        confidence=UNKNOWN if unknown else HIGH if first.confidence == HIGH or early else MEDIUM,
+        evidence="; ".join([evidence, *([_last_heard(timeline, unknown)] if unknown else [])]),
+        advice=_advice(first, raised=raised, certain=not unknown),
+    )
+
+
+def _lead(timeline: Timeline, ranks: Iterable[RankTimeline]) -> int | None:
+    """Lead of one rank's last record over those of all others, at least; None without others.
+
+    Not positive if host clocks leave the order open.
+    """
+    first, *others = sorted(ranks, key=lambda rank: rank.last_ns)
+    return min(
+        (other.last_ns - first.last_ns - clock_doubt_ns(timeline, first.rank, other.rank) for other in others),
+        default=None,
+    )
+
+
+def _evidence(first: Fault, timeline_of_first: RankTimeline | None, *, lead_ns: int | None, certain: bool) -> str:
+    known = "" if certain else "of the known ends, "
+    parts = [f"{known}rank {first.ranks[0]} ended first: {_how(first, timeline_of_first)}"]
+    if lead_ns is not None and lead_ns > 0:
+        parts[0] += f", {lead_ns / 1e6:.0f} ms before the last record of any other rank"
+    parts += [f"it was in {last_activity(timeline_of_first)}"] if timeline_of_first is not None else []
+    return "; ".join([*parts, *([first.evidence] if first.evidence else [])])
+
+
+def _how(first: Fault, timeline_of_first: RankTimeline | None) -> str:
+    if first.kind == FaultKind.EXIT:
+        return f"it {first.what}"
+    if timeline_of_first is not None and timeline_of_first.ending not in (None, CLEAN):
+        return (
+            f"it left the run by {timeline_of_first.ending}{', out of memory' if 'out of memory' in first.what else ''}"
+        )
+    return f"by {first.what}" if first.kind == FaultKind.SIGNAL else f"it {first.what}"
+
+
+def _advice(first: Fault, *, raised: bool, certain: bool) -> str:
+    if not certain:
+        return "Check whether the other named ranks still run: the rank that ended first is the cause."
+    if raised or first.kind == FaultKind.EXIT:
+        return "Read that rank's traceback: errors of the other ranks follow from it."
+    if first.kind == FaultKind.SIGNAL:
+        return "Read its stacks in its rank directory (signal-*.txt)."
+    return "Read the kernel's log on its host (dmesg: out of memory, SIGKILL) and the launcher's exit code."
+
+
+def with_early_exits(finding: Finding, timeline: Timeline, *, failed: Iterable[int]) -> Finding:
+    """Add the ranks that finished before the others, if any, to the finding about the first of the `failed` ranks."""
+    failed_ranks = set(failed)
+    trained = {rank.rank: _last_trained(rank) for rank in timeline.ranks}
+    last_step = max((trained[rank.rank] for rank in timeline.ranks if rank.ending != CLEAN), default=NO_STEP)
+    early = [
+        rank.rank
+        for rank in timeline.ranks
+        if rank.ending == CLEAN and rank.rank not in failed_ranks and NO_STEP < trained[rank.rank] < last_step
+    ]
+    if not early:
+        return finding
+    names = f"rank {early[0]}" if len(early) == 1 else f"{len(early)} ranks, rank {early[0]} among them,"
+    after = min(trained[rank] for rank in early)
+    return replace(
+        finding,
+        ranks=tuple(sorted({*finding.ranks, *early})),
+        confidence=MEDIUM,
+        evidence=(
+            f"{names} ended cleanly after step {after}, the others continued to step {last_step}; "
+            f"of the others, {finding.evidence}"
+        ),
+        advice=(
+            f"Give every rank the same number of steps: {names} finished before the others "
+            "(fewer batches, an early stop or sys.exit(0)), and the others wait."
+        ),
+    )
+
+
+def _last_trained(rank: RankTimeline) -> int:
+    """The rank's last step with a forward or a backward."""
+    records = rank.of_kind(Kind.PHASE)
+    return int(records["step"][np.isin(records["phase"], TRAINING)].max(initial=NO_STEP))

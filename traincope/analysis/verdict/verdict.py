@@ -1,0 +1,101 @@
+"""The verdict: faults first, then losses by estimated gain x confidence, or that the run is healthy."""
+
+from collections.abc import Sequence
+
+from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.confidence import MEDIUM, UNKNOWN
+from traincope.analysis.efficiency.experts import ExpertLoads
+from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.memory import MemoryUse
+from traincope.analysis.kernels.gpu_partition import GpuPartition
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.stragglers.roots import Root
+from traincope.analysis.stragglers.stragglers import Stragglers
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
+from traincope.analysis.verdict.rank_failures import rank_failures
+from traincope.analysis.verdict.traced_gpus import traced_gpus
+from traincope.analysis.verdict.verdict_costs import cost_findings
+from traincope.timeline import Timeline
+
+
+def verdict(
+    timeline: Timeline,
+    ledger: Ledger,
+    bubble: Bubble | None,
+    comm: tuple[AxisOperation, ...],
+    stragglers: Stragglers,
+    roots: tuple[Root, ...] = (),
+    *,
+    faults: Sequence[Fault] = (),
+    memory: Sequence[MemoryUse] = (),
+    experts: ExpertLoads | None = None,
+    gpus: Sequence[GpuPartition] = (),
+) -> tuple[Finding, ...]:
+    """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
+
+    Imported traces are judged by `gpus` alone.
+    """
+    findings = list(rank_failures(timeline, faults))
+    if timeline.run.info.imported:
+        return ordered([*findings, *traced_gpus(gpus)])
+    if not ledger.wall_ns:
+        return ordered([*findings, _no_steps()])
+    findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts)
+    findings += _memory_growth([use for use in memory if use.leak])
+    real_faults = [fault for fault in faults if fault.is_fault]
+    return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
+
+
+def _memory_growth(leaks: Sequence[MemoryUse]) -> list[Finding]:
+    """One finding for all ranks, with the evidence of the one that grows fastest."""
+    if not leaks:
+        return []
+    worst = max(leaks, key=lambda use: use.growth_bytes_per_step or 0.0)
+    evidence = (
+        f"{worst.measure} memory grows steadily, on rank {worst.rank} by "
+        f"{(worst.growth_bytes_per_step or 0.0) / 1024:.1f} KiB per step to {worst.last_bytes / 2**20:.0f} MiB"
+    )
+    return [
+        Finding(
+            kind=FindingKind.MEMORY_GROWTH,
+            ranks=tuple(sorted({use.rank for use in leaks})),
+            confidence=MEDIUM,
+            evidence=evidence,
+            advice="Release tensors kept from step to step: sum losses with .item(), and empty lists and caches.",
+        )
+    ]
+
+
+def _faults_only(faults: Sequence[Fault]) -> Finding:
+    """Finding of a run that loses no time but has faults: a run whose loss is NaN is not healthy."""
+    first = faults[0]
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return Finding(
+        kind=FindingKind.FAULTS,
+        ranks=first.ranks,
+        steps=() if first.step is None else (first.step,),
+        confidence=first.confidence,
+        evidence=f"no loss reaches {percent(MIN_SHARE)} of step time, but there are faults: {first.what}{more}",
+        advice="",
+    )
+
+
+def _no_steps() -> Finding:
+    return Finding(
+        kind=FindingKind.NO_STEPS,
+        confidence=UNKNOWN,
+        evidence="no complete training step was recorded, so the use of time is unknown",
+        advice="Run at least two steps. If the recorder does not detect steps, call run.step() once per iteration.",
+    )
+
+
+def _healthy(ledger: Ledger) -> Finding:
+    compute = sum(ledger.share(term) or 0.0 for term in COMPUTE)
+    return Finding(
+        kind=FindingKind.HEALTHY,
+        confidence=MEDIUM,
+        evidence=f"{percent(compute)} of step time is compute, and no loss reaches {percent(MIN_SHARE)}",
+        advice="",
+    )

@@ -1,0 +1,205 @@
+"""Findings about ledger terms that cost more than they must, each with its advice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from traincope.analysis.attribution.terms import UNATTRIBUTED
+from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.efficiency.experts import ExpertLoads
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.stragglers.roots import Root
+from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
+from traincope.analysis.verdict.exposed_communication import exposed_findings
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
+from traincope.analysis.verdict.hot_experts import HotAxis, hot_axes
+from traincope.analysis.verdict.pipeline_idle import Cause, find_cause, idle_findings
+
+LARGE_EVALUATION = 0.1
+"""Share of a run from which evaluation is a finding. It is not a loss: the user asked for it."""
+
+HOST_LOSSES = {
+    "checkpoint_stall": ("checkpoints stop training", "Save checkpoints asynchronously, or less often."),
+    "gc": ("garbage collection stops the training thread", "Call gc.disable(), and gc.collect() between steps."),
+    "compile": ("compilation stops training", "Keep tensor shapes constant, to compile only once."),
+    "sync": ("the host waits for the device", "Read values from the device (.item(), print) less often."),
+}
+"""Term -> (description, advice), for terms without further analysis."""
+TERM_OF = {FindingKind.DATA_BOUND: "data_wait"} | {FindingKind(term): term for term in HOST_LOSSES}
+"""Kind of finding -> its ledger term."""
+
+
+def cost_findings(
+    ledger: Ledger,
+    bubble: Bubble | None,
+    comm: tuple[AxisOperation, ...],
+    stragglers: Stragglers,
+    roots: tuple[Root, ...] = (),
+    experts: ExpertLoads | None = None,
+) -> list[Finding]:
+    """Findings about the counted steps, ordered by their share of step time; `findings.ordered` ranks them by gain."""
+    hot = tuple(hot_axes(ledger, comm, stragglers, experts))
+    stragglers = _without_hot_experts(stragglers, hot)
+    cause = find_cause(ledger, bubble, roots)
+    late = {straggler.cause: straggler.rank for straggler in stragglers.named}
+    rank_findings = [*_data(ledger, cause, late.get("data_wait")), *_host(ledger, late), *_straggler(stragglers)]
+    reported = late.keys() | {TERM_OF[finding.kind] for _, finding in rank_findings if finding.kind in TERM_OF}
+    weighted = [
+        *rank_findings,
+        *idle_findings(bubble, cause, reported=cause is not None and cause.term in reported),
+        *exposed_findings(ledger, comm, stragglers, hot),
+        *((hot_axis.share, hot_axis.finding) for hot_axis in hot),
+        *_evaluation(ledger),
+        *_unattributed(ledger, late.get(UNATTRIBUTED)),
+    ]
+    return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OtherRanks:
+    """The ranks whose share of a term is not reported yet: all except the straggler named for that term."""
+
+    ledgers: tuple[RankLedger, ...]
+    ranks: tuple[int, ...]
+    """Ranks of the finding; empty for all ranks."""
+
+    @classmethod
+    def excluding(cls, late: int | None, ledger: Ledger) -> "_OtherRanks":
+        ledgers = tuple(rank for rank in ledger.ranks if rank.rank != late)
+        return cls(ledgers=ledgers, ranks=() if late is None else tuple(rank.rank for rank in ledgers))
+
+    def share(self, term: str) -> float:
+        """Share of the term in these ranks' step time."""
+        wall_ns = sum(rank.total_wall_ns for rank in self.ledgers)
+        return sum(rank.total(term) or 0 for rank in self.ledgers) / wall_ns if wall_ns else 0.0
+
+    @property
+    def suffix(self) -> str:
+        return " on the other ranks too" if self.ranks else ""
+
+
+def _without_hot_experts(stragglers: Stragglers, hot: tuple[HotAxis, ...]) -> Stragglers:
+    """Stragglers that no hot expert explains."""
+    reported = [hot_axis.late for hot_axis in hot]
+    return replace(stragglers, named=tuple(straggler for straggler in stragglers.named if straggler not in reported))
+
+
+def _straggler(stragglers: Stragglers) -> Weighted:
+    for straggler in stragglers.named:
+        yield straggler.caused_share, _straggler_finding(straggler)
+
+
+CAUSES = {
+    "data_wait": (
+        "it waits for its data",
+        "Compare that rank's data shard, file system and number of DataLoader workers with the other ranks'.",
+    ),
+    "gc": ("it collects garbage", HOST_LOSSES["gc"][1]),
+    "checkpoint_stall": ("it saves or loads checkpoints", HOST_LOSSES["checkpoint_stall"][1]),
+    "compile": ("it compiles", HOST_LOSSES["compile"][1]),
+    UNATTRIBUTED: (
+        "no probe covers what it does",
+        "Wrap work that only this rank does (logging, metrics) in traincope.span(), and stop other jobs on its host.",
+    ),
+}
+"""Ledger term of a straggler's longer work -> (what the rank does, advice). Other terms are compute."""
+SLOW_HOST = (
+    "Compare the GPU clocks and temperature of that rank's host with the others' (nvidia-smi -q), stop other jobs on "
+    "it, and replace the host if it stays slow."
+)
+
+
+def _straggler_finding(straggler: Straggler) -> Finding:
+    does, advice = CAUSES.get(straggler.cause or "", (f"most of that is {straggler.cause}", SLOW_HOST))
+    longer = f"; its own work takes {1 + straggler.excess_ratio:.2f} times its peers': {does}"
+    return Finding(
+        kind=FindingKind.STRAGGLER,
+        ranks=(straggler.rank,),
+        confidence=straggler.confidence,
+        evidence=(
+            f"rank {straggler.rank} arrives last: the ranks that wait for it lose "
+            f"{percent(straggler.caused_share)} of step time{longer if straggler.cause else ''}"
+        ),
+        advice=with_gain(advice if straggler.cause else SLOW_HOST, straggler.gain_ratio),
+        estimated_gain_ratio=straggler.gain_ratio,
+    )
+
+
+def _data(ledger: Ledger, cause: Cause | None, late: int | None) -> Weighted:
+    """A step lasts as long as its slowest rank, so the rank that waits most for data decides."""
+    others = _OtherRanks.excluding(late, ledger)
+    shares = {
+        rank.rank: (rank.total("data_wait") or 0) / rank.total_wall_ns for rank in others.ledgers if rank.total_wall_ns
+    }
+    largest = max(shares.values(), default=0.0)
+    if largest < MIN_SHARE:
+        return
+    ranks = tuple(rank for rank, share in shares.items() if share >= largest / 2)
+    all_ranks = len(ranks) == len(shares)
+    consequence = f"; {cause.consequence}" if cause is not None and cause.term == "data_wait" else ""
+    waiting = "training waits" if all_ranks else f"{len(ranks)} of {len(shares)} ranks wait"
+    if others.ranks:
+        waiting = "all other ranks wait" if all_ranks else f"{len(ranks)} of {len(shares)} other ranks wait"
+    yield (
+        largest,
+        Finding(
+            kind=FindingKind.DATA_BOUND,
+            ranks=others.ranks if all_ranks else ranks,
+            confidence=MEDIUM,
+            evidence=f"{waiting} {percent(largest)} of step time for the next batch{consequence}",
+            advice=with_gain(
+                "Give the DataLoader more workers or a deeper prefetch, or preprocess the data before training", largest
+            ),
+            estimated_gain_ratio=largest,
+        ),
+    )
+
+
+def _host(ledger: Ledger, late: Mapping[str | None, int]) -> Weighted:
+    for term, (what, advice) in HOST_LOSSES.items():
+        others = _OtherRanks.excluding(late.get(term), ledger)
+        share = others.share(term)
+        if share >= MIN_SHARE:
+            yield (
+                share,
+                Finding(
+                    kind=FindingKind(term),
+                    ranks=others.ranks,
+                    confidence=MEDIUM,
+                    evidence=f"{what} for {percent(share)} of step time{others.suffix}",
+                    advice=with_gain(advice, share),
+                    estimated_gain_ratio=share,
+                ),
+            )
+
+
+def _evaluation(ledger: Ledger) -> Weighted:
+    """Evaluation lies outside of the steps. Only the user knows what fewer evaluations would save."""
+    share = ledger.evaluation_ratio
+    if share >= LARGE_EVALUATION:
+        yield (
+            share,
+            Finding(
+                kind=FindingKind.EVALUATION,
+                confidence=MEDIUM,
+                evidence=f"evaluation takes {percent(share)} of the run, outside the steps",
+                advice="Evaluate less often, on fewer batches, or on other ranks.",
+            ),
+        )
+
+
+def _unattributed(ledger: Ledger, late: int | None) -> Weighted:
+    others = _OtherRanks.excluding(late, ledger)
+    share = others.share(UNATTRIBUTED)
+    if share >= MIN_SHARE:
+        yield (
+            share,
+            Finding(
+                kind=FindingKind.UNATTRIBUTED,
+                ranks=others.ranks,
+                confidence=MEDIUM,
+                evidence=f"{percent(share)} of step time is covered by no probe{others.suffix}",
+                advice="Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
+            ),
+        )

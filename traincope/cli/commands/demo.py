@@ -1,0 +1,63 @@
+"""`traincope demo`: a real training with several kinds of parallelism on this machine, then its report."""
+
+import argparse
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from rich.console import Console
+
+from traincope.analysis import analyze
+from traincope.cli.launch.training import Job, check_out, program, train
+from traincope.errors import UsageError
+from traincope.report import render, render_first_screen
+from traincope.timeline import open_run
+
+LAYOUTS = {8: "pipeline 2 x FSDP 2 x tensor 2", 4: "pipeline 2 x FSDP 2"}
+"""Ranks -> their layout; `demo-RANKS.toml` in this folder configures it."""
+
+
+class Demo:
+    name = "demo"
+    help = f"train a small GPT on 8 ranks ({LAYOUTS[8]}) on real text, then print where its time went"
+    example = "traincope demo --out traincope_runs/demo"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/demo-TIME)")
+        parser.add_argument(
+            "--ranks", type=int, choices=LAYOUTS, default=8, help="number of ranks: 8 (default), or 4, which is faster"
+        )
+        parser.add_argument("--full", action="store_true", help="print the whole report, not only its first screen")
+        parser.add_argument(
+            "--steps", type=int, metavar="N", help="training steps (default: 20 with 8 ranks, 30 with 4)"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        if arguments.steps is not None and arguments.steps < 2:
+            raise UsageError(
+                f"--steps {arguments.steps} leaves nothing to report after the warm-up step; give 2 or more"
+            )
+        out = arguments.out or Path("traincope_runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+        check_out(out)
+        console = Console()
+        layout = f"{arguments.ranks} ranks, {LAYOUTS[arguments.ranks]}"
+        console.print(f"Training a GPT on the source of Python's standard library: {layout}\n", highlight=False)
+        overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
+        with as_file(files("traincope.cli.commands") / f"demo-{arguments.ranks}.toml") as config:
+            train(Job(config=config, out=out, overrides=overrides), console=console)
+        _report(out, console, full=arguments.full)
+        return 0
+
+
+def _report(out: Path, console: Console, *, full: bool) -> None:
+    console.print()
+    (render if full else render_first_screen)(analyze(open_run(out)), console)
+    traincope = program()
+    commands = {
+        f"{traincope} report {out}": "this report again" if full else "the whole report",
+        f"{traincope} report {out} --format json": "every number as JSON",
+        f"{traincope} train CONFIG.toml": "your own layout (see examples/)",
+    }
+    width = max(len(command) for command in commands)
+    lines = "".join(f"  {command:{width}}  {what}\n" for command, what in commands.items())
+    console.print(f"\nWhat to type next:\n{lines}", highlight=False, markup=False, soft_wrap=True, end="")

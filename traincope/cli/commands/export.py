@@ -1,0 +1,118 @@
+"""`traincope export`: a run in the formats of other tools, or as a copy without names."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from traincope.errors import UsageError
+from traincope.report.export_files import check_target, write_export
+from traincope.report.exports import BUILT_IN, Address, CollectorExport, DirectoryExport, TextExport, export_named
+from traincope.store.reading import find_run
+from traincope.store.redaction import redact
+from traincope.timeline import open_run
+from traincope.whole_files import is_stream
+
+RUN = "run"
+"""The export that is a run directory again."""
+STDOUT = Path("-")
+
+
+class Export:
+    name = "export"
+    help = "write a run in the format of another tool, or copy it without its names for others to see"
+    example = "traincope export sample_runs/demo --to perfetto -o /tmp/demo.perfetto.json"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
+        )
+        parser.add_argument(
+            "--to",
+            default=RUN,
+            metavar="WHAT",
+            help=f"{RUN} (with --redact), {', '.join(BUILT_IN)}, or an export of an installed package (default: {RUN})",
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="file or directory to write, - for standard output (default: the run's name with WHAT's suffix)",
+        )
+        parser.add_argument("--overwrite", action="store_true", help="replace an existing file or export directory")
+        parser.add_argument(
+            "--redact",
+            action="store_true",
+            help=f"with --to {RUN}: hash the names of spans, events, modules and hosts; leave out stacks",
+        )
+        _add_collector(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        if arguments.to == RUN:
+            return _copy(arguments)
+        if arguments.redact:
+            raise UsageError(f"--redact writes a run directory; redact first, then export the copy to {arguments.to}")
+        export = export_named(arguments.to)
+        if isinstance(export, CollectorExport):
+            return _send(export, arguments)
+        if arguments.endpoint or arguments.protocol:
+            raise UsageError(f"{arguments.to} writes a file; --endpoint and --protocol are for --to otlp")
+        return _write(export, arguments)
+
+
+def _add_collector(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("address of the collector, for --to otlp")
+    group.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="default: OTEL_EXPORTER_OTLP_ENDPOINT, otherwise http://127.0.0.1:4317, or :4318 for http",
+    )
+    group.add_argument(
+        "--protocol",
+        choices=("grpc", "http"),
+        help="default: OTEL_EXPORTER_OTLP_PROTOCOL, otherwise http for port 4318 and grpc for other ports",
+    )
+    group.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="time limit of each message (default: 10)"
+    )
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    if not arguments.redact:
+        raise UsageError(
+            "a run directory is a plain directory: copy it with cp -r, or give --redact for a copy without names"
+        )
+    if arguments.output is None:
+        raise UsageError("give the new directory with -o")
+    redact(arguments.run_directory, arguments.output)
+    print(f"{arguments.output} holds the same numbers without your names; check it before you share it")
+    return 0
+
+
+def _send(export: CollectorExport, arguments: argparse.Namespace) -> int:
+    if arguments.output is not None:
+        raise UsageError(f"{arguments.to} goes to a collector and not to a file; give its URL with --endpoint")
+    address = Address(
+        endpoint=arguments.endpoint, protocol=arguments.protocol, timeout_seconds=max(arguments.timeout, 0.1)
+    )
+    print(export.send(open_run(arguments.run_directory), address))
+    return 0
+
+
+def _write(export: TextExport | DirectoryExport, arguments: argparse.Namespace) -> int:
+    if arguments.output == STDOUT:
+        return _print(export, arguments.run_directory)
+    target = arguments.output or Path(f"{find_run(arguments.run_directory).resolve().name}.{export.suffix}")
+    check_target(export, target, overwrite=arguments.overwrite)
+    write_export(export, open_run(arguments.run_directory), target, overwrite=arguments.overwrite)
+    if not is_stream(target):
+        print(f"{target}: open it with {export.hint}")
+    return 0
+
+
+def _print(export: TextExport | DirectoryExport, run: Path) -> int:
+    if isinstance(export, DirectoryExport):
+        raise UsageError("this export writes a directory, which cannot go to standard output; give its name with -o")
+    for piece in export.pieces(open_run(run)):
+        sys.stdout.buffer.write(piece.encode())
+    return 0

@@ -1,0 +1,62 @@
+"""`traincope live`: a web page of a running job."""
+
+import argparse
+import importlib.util
+import signal
+import webbrowser
+from pathlib import Path
+
+from traincope.cli.commands.agent import last_attempt
+from traincope.cli.commands.view import REQUIRED_PACKAGES
+from traincope.errors import MissingDependencyError
+from traincope.live.serve.watching import Watcher
+from traincope.store.reading import find_run
+
+
+class Live:
+    name = "live"
+    help = "watch a running job in the browser: step time, MFU, ledger, faults; needs no other server"
+    example = "traincope live traincope_runs/my-job --no-browser"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of ranks on this host")
+        parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one from 8050 on)")
+        parser.add_argument(
+            "--host",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="address to listen on (default: 127.0.0.1, reachable only from this machine; there is no password)",
+        )
+        parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        for package in REQUIRED_PACKAGES:
+            if importlib.util.find_spec(package) is None:
+                raise MissingDependencyError(
+                    f"the page needs {package}, which is not installed: pip install 'traincope[view]'"
+                )
+        run = find_run(arguments.run_directory).resolve()
+        watcher = Watcher(run, attempt=last_attempt(run))
+        watcher.start()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            _serve(watcher, arguments)
+        except KeyboardInterrupt:
+            print()
+        finally:
+            watcher.stop()
+        return 0
+
+
+def _serve(watcher: Watcher, arguments: argparse.Namespace) -> None:
+    """Serve the page until interrupted. Raises UsageError if the port is not available."""
+    from traincope.live.serve.page import make_page
+    from traincope.viewer.serving import address_of, known_hosts, listening
+
+    page = make_page(watcher, hosts=known_hosts(arguments.host))
+    with listening(page, port=arguments.port, host=arguments.host) as server:
+        address = address_of(server, host=arguments.host)
+        print(f"{address} shows {watcher.run} live; press Ctrl-C to stop", flush=True)
+        if not arguments.no_browser:
+            webbrowser.open(address)
+        server.serve_forever()

@@ -1,0 +1,90 @@
+"""`traincope report`: where the time of a run went, as text, as JSON, or as one HTML file."""
+
+import argparse
+import json
+import sys
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from traincope.analysis import Analysis, analyze, parse_changes, what_if
+from traincope.cli.answers import add_format
+from traincope.cli.quantities import add_price
+from traincope.errors import UsageError
+from traincope.report import prediction_document, render, render_brief, render_prediction, to_document, to_json
+from traincope.timeline import open_run
+from traincope.whole_files import output
+
+HTML = "html"
+
+
+class Report:
+    name = "report"
+    help = "report where the time of a run went, which ranks caused it, and what to do"
+    example = "traincope report sample_runs/demo --format json"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
+        )
+        add_format(parser, HTML)
+        parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
+        parser.add_argument("--brief", action="store_true", help="print only five numbers and at most three findings")
+        add_price(parser)
+        parser.add_argument(
+            "--what-if",
+            metavar="CHANGES",
+            help="instead of the report, predict the step time with parts of a step scaled by a factor, "
+            "e.g. tp.transfer=0.5, rank3.compute=0.9 or data_wait=0; separate several with commas",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        if arguments.format == HTML and arguments.output is None and sys.stdout.isatty():
+            raise UsageError("an HTML report is a file; give its name, e.g. -o report.html")
+        if arguments.brief and (arguments.format != "text" or arguments.what_if is not None):
+            raise UsageError("--brief prints text; leave out --format and --what-if")
+        analysis = analyze(open_run(arguments.run_directory))
+        text = _report_text(analysis, arguments) if arguments.what_if is None else _prediction_text(analysis, arguments)
+        if arguments.output is None:
+            sys.stdout.write(text)
+        else:
+            _write(arguments.output, text)
+        return 0
+
+
+def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
+    price = arguments.price_per_gpu_hour
+    if arguments.format == "json":
+        return to_json(to_document(analysis, price_per_gpu_hour=price))
+    if arguments.format == HTML:
+        from traincope.report.html import to_html
+
+        return to_html(analysis, price_per_gpu_hour=price)
+    console = Console(file=StringIO() if arguments.output else None)
+    with console.capture() as captured:
+        if arguments.brief:
+            render_brief(analysis, console)
+        else:
+            render(analysis, console, price_per_gpu_hour=price)
+    return captured.get()
+
+
+def _prediction_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
+    if arguments.format == HTML:
+        raise UsageError("--what-if prints text or JSON; leave out --format html")
+    prediction = what_if(analysis, parse_changes(arguments.what_if, analysis))
+    if arguments.format == "json":
+        return json.dumps(prediction_document(prediction), indent=2) + "\n"
+    console = Console(file=StringIO())
+    with console.capture() as captured:
+        render_prediction(prediction, console)
+    return captured.get()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with output(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

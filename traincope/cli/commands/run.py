@@ -1,0 +1,142 @@
+"""`traincope run -- COMMAND`: record a training without a change to its code."""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from traincope import startup
+from traincope.cli.launch.child import Ended, run_child
+from traincope.cli.launch.outcome import print_outcome
+from traincope.cli.launch.training import check_out
+from traincope.errors import UsageError
+from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
+from traincope.record.session.options import OUT_VARIABLE
+from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
+from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
+from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
+from traincope.store.job.launcher import read_notes as launcher_notes
+from traincope.store.layout import PROVISIONAL, RUN_FILE
+
+INTERPRETER = Path(startup.__file__).parent / "interpreter"
+"""First on PYTHONPATH. Holds a sitecustomize, and no name that could hide a module of the training."""
+
+SCRIPTS = (".py", ".sh")
+
+
+class Run:
+    name = "run"
+    help = "run any training command and record it without a change to its code"
+    example = "traincope run --out traincope_runs/mine -- torchrun --nproc-per-node 4 train.py"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--out", type=Path, metavar="DIR", help=f"run directory (default: {DEFAULT_ROOT}/NAME-TIME)"
+        )
+        parser.add_argument(
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar="-- COMMAND ...",
+            help="the command as you would type it; all Python processes of it that train record themselves",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        command = _command(arguments.words)
+        out = _directory(arguments.out, command=command)
+        before, began_wall_ns = recorded(out), time.time_ns()
+        with tempfile.NamedTemporaryFile(prefix="traincope-run-") as notes:
+            ended = run_child(command, environment=_environment(out, notes=Path(notes.name)))
+            process_notes = read_notes(Path(notes.name))
+        new = recorded(out) - before
+        for run in [*([out] if new else []), *_own_runs(process_notes)]:
+            _note_exits(run, ended=ended, process_notes=process_notes, since_wall_ns=began_wall_ns)
+        if not identify(os.environ).rank:
+            print_outcome(out, new=new, process_notes=process_notes, file=sys.stderr)
+        return ended.shell_code
+
+
+def recorded(out: Path) -> frozenset[Path]:
+    """The directories that processes have recorded in, one each."""
+    return frozenset([*out.glob("attempt-*/rank-*"), *out.glob(f"{PROVISIONAL}*")])
+
+
+def _own_runs(process_notes: Notes) -> Iterator[Path]:
+    """Run directories of scripts that call `traincope.run()`, if their path is known."""
+    return (path for place in process_notes.own_runs if place and (path := Path(place)).is_dir())
+
+
+def _note_exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns: int) -> None:
+    """Write down how ranks ended that could not do so: the command may be such a rank, or their launcher."""
+    path = notes_path(run)
+    known = {(note.attempt, note.rank) for note in launcher_notes(path)}
+    notes = [
+        note
+        for note in _exits(run, ended=ended, process_notes=process_notes, since_wall_ns=since_wall_ns)
+        if (note.attempt, note.rank) not in known
+    ]
+    try:
+        append_notes(path, notes)
+    except OSError as error:
+        print(f"traincope: cannot write how the ranks ended to {path}: {error.strerror}", file=sys.stderr)
+
+
+def _exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns: int) -> Iterator[LauncherNote]:
+    """Ends of ranks; and the command's end if a signal stopped it, or if a shell passed on a rank's exit code."""
+    now = time.time_ns()
+    command_end = ChildEnd(pid=ended.pid, exit_code=ended.exit_code, at_wall_ns=now, host=this_host())
+    exits = failed_exits(run, ends=(*process_notes.ends, command_end), since_wall_ns=since_wall_ns)
+    yield from exits
+    if ended.stop_signal is not None and ended.exit_code:
+        yield end_of_all(run, exit_code=-ended.stop_signal, at_wall_ns=now)
+    elif ended.exit_code >= 0 and has_silent_rank(run, noted=exits, since_wall_ns=since_wall_ns):
+        yield end_of_all(run, exit_code=ended.exit_code, at_wall_ns=now)
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    command = list(words[1:] if words[:1] == ["--"] else words)
+    if not command:
+        raise UsageError(f"the command is missing; give it after --, e.g. {Run.example}")
+    if command[0].startswith("-"):
+        raise UsageError(f"unknown option {command[0]}; give your command after --, e.g. {Run.example}")
+    return command
+
+
+def _directory(out: Path | None, *, command: Sequence[str]) -> Path:
+    """The absolute run directory, because the command may change its directory.
+
+    Launchers on other nodes and restarts share a run, so the directory may already hold one.
+    """
+    chosen = out or (Path(os.environ[OUT_VARIABLE]) if os.environ.get(OUT_VARIABLE) else None)
+    if chosen is None:
+        return Path(DEFAULT_ROOT).absolute() / _name(command, os.environ)
+    if not (chosen / RUN_FILE).is_file() and not recorded(chosen):
+        check_out(chosen)
+    return chosen.absolute()
+
+
+def _name(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The name of the run: from the user, from the job if a launcher started this process, or from script and time.
+
+    All ranks of a job must get the same name.
+    """
+    run_id = declared_run_id(environment)
+    if run_id is not None:
+        return run_id
+    identity = identify(environment)
+    if identity.run_id is not None and identity.rank is not None and identity.world_size > 1:
+        return identity.run_id
+    script = next((word for word in command if word.endswith(SCRIPTS)), command[0])
+    return f"{Path(script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _environment(out: Path, *, notes: Path) -> dict[str, str]:
+    existing = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{INTERPRETER}{os.pathsep}{existing}" if existing else str(INTERPRETER),
+        OUT_VARIABLE: str(out),
+        NOTES_VARIABLE: str(notes),
+    }

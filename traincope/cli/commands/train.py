@@ -1,0 +1,51 @@
+"""`traincope train`: train a configuration file on this machine and record it."""
+
+import argparse
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from traincope.cli.launch.training import Job, check_out, program, train
+
+
+class Train:
+    name = "train"
+    help = "train a configuration file on this machine and record it"
+    example = "traincope train examples/fsdp.toml --set train.steps=50 --out traincope_runs/fsdp"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="model, data and layout to train")
+        parser.add_argument(
+            "--set",
+            dest="overrides",
+            action="append",
+            default=[],
+            metavar="TABLE.KEY=VALUE",
+            help="override one value of the file (repeatable)",
+        )
+        parser.add_argument(
+            "--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/CONFIG-TIME)"
+        )
+        parser.add_argument(
+            "--max-restarts",
+            type=int,
+            default=0,
+            metavar="N",
+            help="restart all ranks up to N times if one fails (default: 0)",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        out = arguments.out or Path("traincope_runs") / f"{arguments.config.stem}-{stamp}"
+        check_out(out)
+        job = Job(
+            config=arguments.config,
+            out=out,
+            overrides=tuple(arguments.overrides),
+            max_restarts=arguments.max_restarts,
+        )
+        console = Console()
+        train(job, console=console)
+        console.print(f"\nrecorded in {out}\nsee where the time went:  {program()} report {out}", highlight=False)
+        return 0

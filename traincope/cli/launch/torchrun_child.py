@@ -1,0 +1,81 @@
+"""torchrun that writes notes on failed ranks: `python -m traincope.cli.launch.torchrun_child NOTES ARGUMENTS`.
+
+torchrun prints failures only as text, and incompletely for an attempt that it restarts. The launcher and the report
+need rank and exit code.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher import api as launcher
+
+from traincope.store.job.launcher import SECOND_NS, LauncherNote, append_notes, culprit_first
+
+KILLED = 128
+"""A shell's exit code after a signal is 128 + the signal's number."""
+AGENT = "LocalElasticAgent"
+"""Name in `torch.distributed.launcher.api` of the class that watches the ranks for torchrun."""
+
+
+def main(notes: Path, arguments: list[str]) -> int:
+    agent = _noting_agent(notes)
+    setattr(launcher, AGENT, agent)
+    try:
+        torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
+    except ChildFailedError:
+        return 1
+    except SignalException as stopped:
+        append_notes(notes, [_stopped(stopped.sigval, attempt=agent.attempt)])
+        return KILLED + int(stopped.sigval)
+    return 0
+
+
+class _Agent(LocalElasticAgent):
+    attempt = 0
+    """The attempt that it watches now."""
+
+
+def _noting_agent(notes: Path) -> type[_Agent]:
+    class NotingAgent(_Agent):
+        """Overrides the method that torchrun calls ten times per second. It returns failures once per attempt."""
+
+        def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+            result: RunResult = super()._monitor_workers(worker_group)
+            NotingAgent.attempt = worker_group.spec.max_restarts - self._remaining_restarts
+            if result.is_failed():
+                append_notes(notes, _failed(result.failures, attempt=self.attempt))
+            return result
+
+    return NotingAgent
+
+
+def _failed(failures: Mapping[int, ProcessFailure], *, attempt: int) -> tuple[LauncherNote, ...]:
+    """One note per failed rank, the culprit first."""
+    return culprit_first(
+        [
+            LauncherNote(
+                attempt=attempt,
+                rank=rank,
+                exit_code=failure.exitcode,
+                first=False,
+                at_wall_ns=int(failure.timestamp) * SECOND_NS,
+            )
+            for rank, failure in failures.items()
+        ]
+    )
+
+
+def _stopped(by: Any, *, attempt: int) -> LauncherNote:
+    return LauncherNote(attempt=attempt, rank=None, exit_code=-int(by), first=True, at_wall_ns=time.time_ns())
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

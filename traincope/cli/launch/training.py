@@ -1,0 +1,125 @@
+"""Launch a training and draw its progress, for `train` and `demo`."""
+
+import importlib.util
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from traincope.errors import MissingDependencyError, UsageError
+from traincope.store.job.launcher import notes_path
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training to launch on this machine."""
+
+    config: Path
+    out: Path
+    overrides: tuple[str, ...] = ()
+    max_restarts: int = 0
+
+
+def check_out(out: Path) -> None:
+    """Raise UsageError if `out` is a file or a directory with files, which a new training must not mix with."""
+    if out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{out} already exists and is not empty; give another directory with --out, or remove it")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is not a directory; give another with --out")
+
+
+def train(job: Job, *, console: Console) -> None:
+    """Launch the training through torchrun and draw a progress bar until it ends.
+
+    Raises ConfigError or DataError, if possible before any process starts, and TrainingError if a rank failed.
+    """
+    require_torch()
+    from traincope.engine.config.load import load_config
+    from traincope.engine.corpus import check_corpus
+    from traincope.engine.launch import Launch, launch
+
+    config = load_config(job.config, overrides=job.overrides)
+    check_corpus(config.data, sequence=config.model.sequence)
+    ranks = config.parallel.world_size
+    with TemporaryDirectory(prefix="traincope-progress-") as directory:
+        progress_file = Path(directory) / "progress.jsonl"
+        arguments = (str(job.config), "--out", str(job.out), "--progress", str(progress_file))
+        overrides = tuple(word for override in job.overrides for word in ("--set", override))
+        with _progress(progress_file, steps=config.train.steps, console=console):
+            launch(
+                Launch(
+                    ranks=ranks,
+                    arguments=arguments + overrides,
+                    max_restarts=job.max_restarts,
+                    notes=notes_path(job.out),
+                )
+            )
+
+
+def program() -> str:
+    """The command line's name if the shell finds it, otherwise its path."""
+    return "traincope" if shutil.which("traincope") else sys.argv[0]
+
+
+def require_torch() -> None:
+    """Raise MissingDependencyError if the training extra is not installed."""
+    for package in ("torch", "cattrs"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingDependencyError(f"training needs {package}: pip install 'traincope[train]'")
+
+
+@contextmanager
+def _progress(path: Path, *, steps: int, console: Console) -> Iterator[None]:
+    """Draw what rank 0 appends to `path` until the block ends."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeElapsedColumn(),
+    )
+    stopped = threading.Event()
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("starting ranks", total=steps, loss="")
+        thread = threading.Thread(target=_follow, args=(path, progress, task, stopped), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def _follow(path: Path, progress: Progress, task: TaskID, stopped: threading.Event) -> None:
+    shown = 0
+    while True:
+        last_look = stopped.wait(POLL_SECONDS)
+        lines = path.read_text().splitlines() if path.exists() else []
+        for values in _complete(lines[shown:]):
+            shown += 1
+            if values.get("loss") is not None:
+                progress.update(task, loss=f"loss {values['loss']:.3f}")
+            if "step" in values and "held_out_loss" not in values:
+                progress.update(task, completed=values["step"], description="training")
+        if last_look:
+            return
+
+
+def _complete(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The complete lines. The last line may still be incomplete."""
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return

@@ -1,0 +1,162 @@
+"""One rank of a training, which torchrun starts.
+
+    python -m traincope.cli.launch.worker CONFIG.toml [--set a.b=value] [--out RUN]
+
+It joins the process group, trains under the recorder, and ends without destructors. Rank 0 writes one JSON object per
+step to `--progress`, for a progress bar, or to standard output.
+"""
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+import traincope
+from traincope.cli.launch.worker_exit import exit_now, exit_on_error, exit_worker
+from traincope.engine.config import Config
+from traincope.engine.config.load import load_config
+from traincope.engine.model.shape import max_amounts, transformer
+from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
+from traincope.engine.ranks.peak import matmul_peak
+from traincope.engine.trainer import StepResult, Trainer
+from traincope.errors import TraincopeError, UsageError
+from traincope.plan.model.rates import model_rates
+
+
+def main() -> None:
+    """Parse the command line, train, and end the process."""
+    arguments = _parser().parse_args()
+    exit_on_error()
+    try:
+        config = load_config(arguments.config, overrides=arguments.overrides)
+        environment = WorkerEnvironment.read()
+        config.parallel.check_world_size(environment.world_size)
+        with ExitStack() as files:
+            progress = _open_progress(arguments.progress, files) if environment.rank == 0 else None
+            _train(config, environment=environment, out=arguments.out, progress=progress)
+    except TraincopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        exit_now(error.exit_code)
+    exit_worker(0)
+
+
+def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, progress: TextIO | None) -> None:
+    device = join(environment)
+    peak = _measured_peak(config, device)
+    with traincope.run(out=out) as run:
+        run.describe(**settings(config), **peak)
+        trainer = Trainer(config, device=device)
+        for result in trainer.steps():
+            run.log(**_logged(result), **document_values(config, result), **expert_values(trainer, config, result))
+            run.step()
+            _report(progress, attempt=environment.attempt, **asdict(result))
+            every = config.train.evaluate_every
+            if every is not None and result.step % every == 0:
+                loss = trainer.evaluate()
+                _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=loss)
+
+
+def settings(config: Config) -> dict[str, object]:
+    """Settings for the report: the configuration, tokens per step and rates of model FLOPs."""
+    return {"tokens_per_step": config.tokens_per_step, **_model_flops(config), **asdict(config)}
+
+
+def _model_flops(config: Config) -> dict[str, object]:
+    """Rates from which the report computes model FLOPs per step.
+
+    Lengths of documents vary by step, and the tokens that a capacity drops are known later. Both are logged instead.
+    """
+    rates, step_amounts = model_rates(transformer(config)), max_amounts(config)
+    drops = config.experts is not None and config.experts.capacity_factor is not None
+    return {
+        "flops_per_token": rates.token,
+        "flops_per_squared_length": rates.squared_length,
+        "flops_per_routed_token": rates.routed_token,
+        "squared_lengths_per_step": None if config.data.end_of_document is not None else step_amounts.squared_lengths,
+        "routed_tokens_per_step": None if drops else step_amounts.routed_tokens,
+        "flops_dtype": "bfloat16" if config.train.precision == "bf16" else "float32",
+    }
+
+
+def _measured_peak(config: Config, device: torch.device) -> dict[str, object]:
+    """The measured peak of a CPU, before training and recording begin. A GPU's peak comes from its data sheet."""
+    if device.type != "cpu":
+        return {}
+    dtypes = (torch.float32, torch.bfloat16) if config.train.precision == "bf16" else (torch.float32,)
+    peaks = {str(dtype).removeprefix("torch."): matmul_peak(dtype, device=device) for dtype in dtypes}
+    return {"peak_flops": peaks, "peak_source": "measured, every rank multiplying at once"}
+
+
+def _logged(result: StepResult) -> dict[str, float]:
+    values = {"loss": result.loss, "grad_norm": result.grad_norm}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def document_values(config: Config, result: StepResult) -> dict[str, float]:
+    """This rank's part of the documents' squared lengths, which determine the FLOPs of attention."""
+    if config.data.end_of_document is None:
+        return {}
+    of_a_slice = config.parallel.world_size // config.parallel.replicas
+    return {"step_squared_lengths": result.squared_lengths / of_a_slice}
+
+
+def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[str, float]:
+    """Rows of this rank's experts by layer and expert, padding rows, and dropped tokens.
+
+    Means over the steps since the last call.
+    """
+    every = config.train.log_every
+    if config.experts is None or result.step % every:
+        return {}
+    loads = trainer.expert_loads()
+    tokens = {f"expert_tokens[{load.layer}.{expert}]": rows for load in loads for expert, rows in load.tokens.items()}
+    values = tokens | {
+        "expert_padding": sum(load.padding for load in loads),
+        "expert_dropped": sum(load.dropped for load in loads),
+    }
+    return {name: value / every for name, value in values.items()}
+
+
+def _report(progress: TextIO | None, **values: object) -> None:
+    if progress is not None:
+        print(json.dumps(values), file=progress, flush=True)
+
+
+def _open_progress(path: Path | None, files: ExitStack) -> TextIO:
+    """Open the progress for appending: a restarted training continues in the same file with the next attempt."""
+    if path is None:
+        return sys.stdout
+    try:
+        return files.enter_context(path.open("a", encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot write the progress to {path}: {error.strerror}; give another --progress") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m traincope.cli.launch.worker",
+        description="One rank of a training; started by torchrun.",
+        epilog="example: torchrun --nproc-per-node 4 -m traincope.cli.launch.worker examples/demo.toml --out runs/demo",
+    )
+    parser.add_argument("config", help="configuration file (TOML)")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override one value"
+    )
+    parser.add_argument("--out", type=Path, default=None, metavar="RUN", help="run directory to record into")
+    parser.add_argument(
+        "--progress",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="append one JSON line per step to FILE (default: standard output)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Arguments of a model: the shapes of a transformer."""
+
+import argparse
+
+from traincope.cli.quantities import whole
+from traincope.errors import UsageError
+from traincope.plan.model.transformer import Experts, Transformer
+
+REQUIRED = (
+    ("layers", "transformer blocks"),
+    ("hidden", "width of the residual stream"),
+    ("heads", "query heads"),
+    ("vocab", "size of the vocabulary"),
+    ("seq", "tokens per sequence"),
+)
+
+OPTIONAL = (
+    ("kv-heads", "key and value heads (default: same as heads)"),
+    ("head-dim", "width of one head (default: hidden / heads)"),
+    ("ffn", "inner width of the feed-forward (default: 4 hidden)"),
+    ("experts", "routed experts per block (default: none)"),
+    ("expert-ffn", "inner width of one expert (default: same as ffn)"),
+    ("top-k", "routed experts per token (default: 2)"),
+    ("shared-experts", "experts that process every token (default: 0)"),
+    ("dense-layers", "blocks without experts (default: 0)"),
+)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    for name, help_ in REQUIRED:
+        model.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=help_)
+    for name, help_ in OPTIONAL:
+        model.add_argument(f"--{name}", type=whole, metavar="N", help=help_)
+    model.add_argument("--gated-mlp", action="store_true", help="three matrices in the feed-forward, as in SwiGLU")
+    model.add_argument("--untied", action="store_true", help="the output layer has its own matrix, not the embedding's")
+
+
+def transformer(arguments: argparse.Namespace) -> Transformer:
+    """Build the model's shapes. Raises UsageError for impossible shapes."""
+    return Transformer(
+        layers=arguments.layers,
+        hidden=arguments.hidden,
+        heads=arguments.heads,
+        vocabulary=arguments.vocab,
+        sequence=arguments.seq,
+        kv_heads=arguments.kv_heads,
+        head_dim=arguments.head_dim,
+        ffn=arguments.ffn,
+        gated_mlp=arguments.gated_mlp,
+        untied=arguments.untied,
+        experts=_experts(arguments),
+    )
+
+
+def _experts(arguments: argparse.Namespace) -> Experts | None:
+    if arguments.experts is None:
+        for name in ("expert_ffn", "top_k", "shared_experts", "dense_layers"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} has no effect without --experts; give the number of experts"
+                )
+        return None
+    ffn = 4 * arguments.hidden if arguments.ffn is None else arguments.ffn
+    return Experts(
+        count=arguments.experts,
+        top_k=2 if arguments.top_k is None else arguments.top_k,
+        ffn=ffn if arguments.expert_ffn is None else arguments.expert_ffn,
+        shared=arguments.shared_experts or 0,
+        dense_layers=arguments.dense_layers or 0,
+    )
+
+
+def require_positive(arguments: argparse.Namespace, *names: str) -> None:
+    """Raise UsageError for the first argument that is given and not above 0."""
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} is {value:g}; it must be greater than 0")

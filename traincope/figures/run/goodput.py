@@ -1,0 +1,78 @@
+"""Parts of the job's time as one bar, and its attempts on a common clock below."""
+
+from collections.abc import Iterator
+
+import plotly.graph_objects as go
+
+from traincope.analysis import Goodput
+from traincope.figures.drawing.canvas import canvas, height_of, named_rows
+from traincope.figures.drawing.clock import Clock, clock
+from traincope.palette import colour
+from traincope.units import count, duration, share
+
+MAX_ATTEMPTS = 40
+"""Attempts with a row of their own: the latest ones."""
+
+
+def goodput_bars(job: Goodput) -> go.Figure:
+    """Bars of the job and its attempts; `steps` replaces `productive` where lost steps are unknown."""
+    attempts = job.attempts[-MAX_ATTEMPTS:]
+    on = clock(job.attempts[0].began_ns, job.attempts[0].began_ns + job.elapsed_ns)
+    names = ["whole job", *(f"attempt {attempt.number}" for attempt in attempts)]
+    traces = list(_whole(job, on=on))
+    for row, attempt in enumerate(attempts, start=1):
+        first = attempt.last_ns if attempt.first_step_ns is None else attempt.first_step_ns
+        hover = f"attempt {attempt.number}: {count(attempt.num_steps, 'step')}"
+        traces.append(_span(row, attempt.began_ns, first, "restart" if row > 1 else "startup", hover, on=on))
+        traces.append(_span(row, first, attempt.last_ns, "productive", hover, on=on))
+    return canvas(
+        traces,
+        height=height_of(len(names)),
+        barmode="overlay",
+        bargap=0.35,
+        xaxis={"title": {"text": f"{on.unit} since the job began"}, "rangemode": "tozero"},
+        yaxis=named_rows(names),
+    )
+
+
+def parts(job: Goodput) -> dict[str, int | None]:
+    """Part -> ns; the parts sum to the elapsed time; `productive` and `lost` are None together."""
+    return {
+        "productive": job.productive_ns,
+        "lost": job.lost_ns,
+        "startup": job.startup_ns,
+        "restart": job.restart_ns,
+        "checkpoint_stall": job.checkpoint_stall_ns,
+        "evaluation": job.evaluation_ns,
+        "other": job.other_ns,
+    }
+
+
+def _whole(job: Goodput, *, on: Clock) -> Iterator[go.Bar]:
+    known = {"productive": job.steps_ns, **parts(job)} if job.lost_ns is None else parts(job)
+    at = on.began_ns
+    for part, ns in known.items():
+        taken = job.steps_ns if ns is None and part == "productive" else ns
+        if taken:
+            name = "steps" if part == "productive" and job.lost_ns is None else part.replace("_", " ")
+            of_all = share(taken / job.elapsed_ns if job.elapsed_ns else None)
+            yield _bar(0, at, at + taken, part, name, f"{name}: {duration(taken)}, {of_all}", on=on, legend=True)
+            at += taken
+
+
+def _span(row: int, start_ns: int, end_ns: int, part: str, hover: str, *, on: Clock) -> go.Bar:
+    return _bar(row, start_ns, end_ns, part, part, f"{hover}<br>{duration(end_ns - start_ns)}", on=on, legend=False)
+
+
+def _bar(row: int, start_ns: int, end_ns: int, part: str, name: str, hover: str, *, on: Clock, legend: bool) -> go.Bar:
+    return go.Bar(
+        name=name,
+        showlegend=legend,
+        orientation="h",
+        y=[row],
+        base=[on.at(start_ns)],
+        x=[on.length(end_ns - start_ns)],
+        marker={"color": colour(part)},
+        customdata=[hover],
+        hovertemplate="%{customdata}<extra></extra>",
+    )

@@ -1,0 +1,111 @@
+"""Time of the job so far and its parts, as the node's lowest rank sees them."""
+
+from dataclasses import dataclass, replace
+
+from traincope.analysis.efficiency.goodput import Goodput, goodput_of
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.marks import APART_NS
+from traincope.live.window import Window
+from traincope.metrics.labels import checkpoint_end_ns
+from traincope.store import Attempt
+from traincope.store.job.attempts import LOADING
+from traincope.store.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The current attempt, and those before it."""
+
+    earlier: tuple[Attempt, ...] = ()
+    attempt: int = 0
+    rank: int | None = None
+    """The rank whose steps are counted."""
+    began_ns: int | None = None
+    """Wall time, as all times here."""
+    first_step_ns: int | None = None
+    num_steps: int = 0
+    steps_ns: int = 0
+    """Time in steps, without their checkpoint stalls."""
+    checkpoint_stall_ns: int = 0
+    evaluation_ns: int = 0
+    loaded: bool = False
+    num_saved: int = 0
+    """Number of saved checkpoints."""
+    saved_ns: int | None = None
+    """End of the last checkpoint."""
+    saved_step: int | None = None
+    """Step of the last checkpoint, if it was inside a step."""
+
+    def current_attempt(self, *, last_ns: int) -> Attempt | None:
+        """The current attempt; None before its start. `last_ns`: time of its last event."""
+        if self.began_ns is None:
+            return None
+        return Attempt(
+            number=self.attempt,
+            began_ns=self.began_ns,
+            first_step_ns=self.first_step_ns,
+            last_ns=max(last_ns, self.began_ns),
+            num_steps=self.num_steps,
+            steps_ns=self.steps_ns,
+            kept_steps=None,
+            kept_ns=0,
+            loaded=self.loaded,
+            checkpoint_stall_ns=self.checkpoint_stall_ns,
+            evaluation_ns=self.evaluation_ns,
+        )
+
+    def goodput(self, *, last_ns: int) -> Goodput | None:
+        """Goodput so far; None before the first step of all attempts."""
+        now = self.current_attempt(last_ns=last_ns)
+        return goodput_of(self.earlier if now is None else (*self.earlier, now))
+
+
+def advance_job(job: Job, window: Window, *, restored: tuple[Row, ...]) -> Job:
+    """Add a window to `job`."""
+    if job.rank is None and window.ranks:
+        job = replace(job, rank=window.ranks[0].rank, attempt=window.attempt)
+    if job.began_ns is None:
+        job = replace(
+            job, began_ns=next((status.began_wall_ns for status in window.ranks if status.rank == job.rank), None)
+        )
+    job = _with_rows(job, tuple(row for row in (*restored, *window.rows) if row.rank == job.rank))
+    for fault in (*window.earlier, *window.faults):
+        job = _with_mark(job, fault)
+    return job
+
+
+def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
+    starts = [row.start_ns for row in rows] + ([] if job.first_step_ns is None else [job.first_step_ns])
+    return replace(
+        job,
+        first_step_ns=min(starts, default=None),
+        num_steps=job.num_steps + sum(row.num_steps for row in rows),
+        steps_ns=job.steps_ns + sum(row.wall_ns - row.terms.get("checkpoint_stall", 0) for row in rows),
+    )
+
+
+def _with_mark(job: Job, mark: Fault) -> Job:
+    ended_ns = checkpoint_end_ns(mark)
+    if ended_ns is not None:
+        job = _saved(job, mark, ended_ns=ended_ns)
+    if mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
+        return job
+    in_training = job.first_step_ns is not None and mark.at_ns >= job.first_step_ns
+    length_ns = (mark.lasted_ns or 0) if in_training else 0
+    if mark.kind == FaultKind.EVALUATION:
+        return replace(job, evaluation_ns=job.evaluation_ns + length_ns)
+    job = replace(job, checkpoint_stall_ns=job.checkpoint_stall_ns + length_ns)
+    return replace(job, loaded=job.loaded or mark.what.partition(" ")[0] == LOADING)
+
+
+def _saved(job: Job, mark: Fault, *, ended_ns: int) -> Job:
+    """Count a checkpoint once, even if its ranks appear in different windows."""
+    if job.saved_ns is not None and _is_same(job.saved_ns, job.saved_step, mark):
+        return replace(job, saved_ns=max(job.saved_ns, ended_ns))
+    return replace(job, saved_ns=ended_ns, saved_step=mark.step, num_saved=job.num_saved + 1)
+
+
+def _is_same(saved_ns: int, saved_step: int | None, mark: Fault) -> bool:
+    if mark.step is None:
+        return mark.at_ns < saved_ns + APART_NS
+    return mark.step == saved_step or mark.at_ns < saved_ns

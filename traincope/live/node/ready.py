@@ -1,0 +1,73 @@
+"""Selection of steps that can be reduced: no rank will change their events any more.
+
+A wait is split from its transfer by the events of all ranks. So a step waits until all ranks have finished it, and
+either all have finished the next step too, or one second has passed and every collective that began in the step has
+ended. An asynchronous collective may be found complete long after. A rank that hangs delays the others only for
+`PATIENCE_NS`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.live.node.rank import RankTail
+from traincope.live.window import RankStatus
+
+SETTLING_NS = 1_000_000_000
+PATIENCE_NS = 30_000_000_000
+NO_READY_STEP = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress of one rank."""
+
+    done: int
+    """Last step that was reduced."""
+    ends_ns: Mapping[int, int]
+    """Finished step that is not reduced -> its end on the host's monotonic clock."""
+    open_since_ns: int | None
+    """Start of the oldest open collective."""
+    over: bool
+
+    @property
+    def finished(self) -> int:
+        return max(self.ends_ns, default=self.done)
+
+
+def progress(tail: RankTail, status: RankStatus) -> Progress:
+    steps = tail.finished_steps()
+    new = steps[steps["step"] > tail.done]
+    return Progress(
+        done=tail.done,
+        ends_ns=dict(zip(new["step"].tolist(), new["end_ns"].tolist(), strict=True)),
+        open_since_ns=tail.open_since_ns(),
+        over=status.over,
+    )
+
+
+def last_ready(ranks: Sequence[Progress], *, expected: int, now_ns: int) -> int:
+    """Last step that can be reduced, or `NO_READY_STEP`. `expected`: number of ranks on the node."""
+    finished = max((rank.finished for rank in ranks), default=NO_READY_STEP)
+    running = [rank for rank in ranks if not rank.over]
+    if not running or now_ns - _oldest_ns(ranks, default_ns=now_ns) > PATIENCE_NS:
+        return finished
+    if len(ranks) < expected:
+        return NO_READY_STEP
+    common = min(rank.finished for rank in running)
+    return common if _settled(running, common, now_ns=now_ns) else common - 1
+
+
+def _oldest_ns(ranks: Sequence[Progress], *, default_ns: int) -> int:
+    """End of the oldest step that is not reduced."""
+    return min((int(np.min(list(rank.ends_ns.values()))) for rank in ranks if rank.ends_ns), default=default_ns)
+
+
+def _settled(running: Sequence[Progress], step: int, *, now_ns: int) -> bool:
+    ends_ns = [rank.ends_ns[step] for rank in running if step in rank.ends_ns]
+    if not ends_ns or all(rank.finished > step for rank in running):
+        return True
+    ended_ns = max(ends_ns)
+    is_open = any(rank.open_since_ns is not None and rank.open_since_ns < ended_ns for rank in running)
+    return now_ns - ended_ns >= SETTLING_NS and not is_open

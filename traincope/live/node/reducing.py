@@ -1,0 +1,164 @@
+"""Reduction of events to ledger rows and faults, with the analyses of `report`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from traincope.analysis import Analysis, analyze
+from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
+from traincope.analysis.ledger.coverage import ExcludedSteps
+from traincope.events import END_OF_TIME_NS
+from traincope.live.node.rank import RankTail
+from traincope.live.node.slow_steps import SlowSteps
+from traincope.live.window import RankState, RankStatus
+from traincope.metrics.values import step_rows
+from traincope.store import Attempt, RunRecords
+from traincope.store.job.attempts import read_attempt
+from traincope.store.job.launcher import notes_path, read_notes
+from traincope.store.job.manifests import RunInfo
+from traincope.store.layout import attempt_directory
+from traincope.store.rows import Row
+from traincope.timeline import Timeline, build_timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """Result of reducing the new steps."""
+
+    analysis: Analysis
+    rows: tuple[Row, ...]
+    faults: tuple[Fault, ...]
+    earlier: tuple[Fault, ...]
+    """Faults that an earlier agent reported. Only the first result has them."""
+    since_ns: int
+    until_ns: int
+    """Bounds on the timeline's axis. An interval outside of steps is new if it began between them."""
+
+
+class Reducer:
+    """Reducer of one attempt, from its first window to its last."""
+
+    def __init__(self, run: Path, *, attempt: int, before: Sequence[Row]) -> None:
+        """`before`: rows that an earlier agent wrote."""
+        self._run, self._attempt = run, attempt
+        earlier = (read_attempt(attempt_directory(run, number)) for number in range(attempt))
+        self._earlier: tuple[Attempt, ...] = tuple(ended for ended in earlier if ended is not None)
+        self.warm_up = min((row.step for row in before), default=None)
+        longest: dict[int, int] = {}
+        for row in (row for row in before if row.merged is None):
+            longest[row.step] = max(row.wall_ns, longest.get(row.step, 0))
+        self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
+        self._reported: set[tuple[object, ...]] = set()
+        self.until_ns = self._reported_until_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
+        """An earlier agent reported all faults up to this time."""
+        self.takes_over = bool(before)
+        """True until the earlier agent's faults have been passed on."""
+
+    def reduce(
+        self, tails: Sequence[RankTail], ranks: Sequence[RankStatus], *, info: RunInfo, until: int, last: bool
+    ) -> Reduced:
+        """Reduce the steps up to `until` that have no row yet, and find new faults. `last`: include all faults."""
+        timeline = build_timeline(self._records(tails, info))
+        done = {tail.rank: tail.done for tail in tails}
+        numbers = {step.number for rank in timeline.ranks for step in rank.steps}
+        if self.warm_up is None:
+            self.warm_up = min((number for number in numbers if number <= until), default=None)
+        new = {number for number in numbers if max(done.values()) < number <= until}
+        excluded_steps = ExcludedSteps(
+            warm_up=frozenset(number for number in numbers if number == self.warm_up), dropped=frozenset(numbers - new)
+        )
+        analysis = analyze(timeline, excluded_steps=excluded_steps)
+        ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
+        rows = [row for rank in timeline.ranks for row in step_rows(ledgers[rank.rank], rank, after=done[rank.rank])]
+        rows = [row for row in rows if row.step <= until]
+        since_ns = self.until_ns
+        self.until_ns = END_OF_TIME_NS if last else max(self.until_ns, _end_ns(timeline, until))
+        faults = (
+            *self._slow_steps(rows),
+            *self._new_faults(analysis.faults, ranks, until=END_OF_TIME_NS if last else until),
+        )
+        odd = {fault.step for fault in faults if fault.is_fault}
+        return Reduced(
+            analysis=analysis,
+            rows=tuple(replace(row, anomalous=row.step in odd) for row in rows),
+            faults=tuple(sorted(faults, key=lambda fault: fault.at_ns)),
+            earlier=self._earlier_faults(analysis.faults),
+            since_ns=since_ns,
+            until_ns=self.until_ns,
+        )
+
+    def _records(self, tails: Sequence[RankTail], info: RunInfo) -> RunRecords:
+        return RunRecords(
+            path=self._run,
+            info=info,
+            ranks=tuple(tail.records() for tail in tails),
+            attempts=self._attempt + 1,
+            missing=(),
+            problems=(),
+            earlier=self._earlier,
+            launcher=read_notes(notes_path(self._run)),
+        )
+
+    def _slow_steps(self, rows: Sequence[Row]) -> Iterator[Fault]:
+        longest: dict[int, Row] = {}
+        for row in rows:
+            if row.step != self.warm_up and row.wall_ns > getattr(longest.get(row.step), "wall_ns", -1):
+                longest[row.step] = row
+        steps = sorted(longest)
+        multiples = self._slow.judge([longest[step].wall_ns for step in steps])
+        for step, times in zip(steps, multiples, strict=True):
+            if times is not None:
+                yield Fault(
+                    kind=FaultKind.SLOW_STEP,
+                    at_ns=longest[step].start_ns,
+                    ranks=(longest[step].rank,),
+                    step=step,
+                    what=f"took {times:.1f} times the median",
+                    evidence=f"{longest[step].wall_ns / 1e6:.1f} ms on its slowest rank",
+                    confidence=MEDIUM,
+                    lasted_ns=longest[step].wall_ns,
+                )
+
+    def _new_faults(self, faults: Sequence[Fault], ranks: Sequence[RankStatus], *, until: int) -> Iterator[Fault]:
+        """Faults up to step `until` that were not reported yet. A rank's end is reported once the rank is over."""
+        states = {rank.rank: rank.state for rank in ranks}
+        for fault in faults:
+            is_end = fault.kind in ENDS and len(fault.ranks) == 1
+            if is_end:
+                is_reportable = states.get(fault.ranks[0]) is not RankState.ALIVE
+            else:
+                is_reportable = fault.kind is not FaultKind.SLOW_STEP and self._is_due(fault, until=until)
+            key = ("end", fault.ranks) if is_end else (fault.kind, fault.at_ns, fault.what)
+            if is_reportable and key not in self._reported:
+                self._reported.add(key)
+                yield fault
+
+    def _earlier_faults(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+        """Faults of an earlier agent.
+
+        Slow steps are left out because their rows are gone; ends of ranks are reported again.
+        """
+        if not self.takes_over:
+            return ()
+        self.takes_over = False
+        return tuple(
+            fault
+            for fault in faults
+            if fault.at_ns <= self._reported_until_ns
+            and fault.kind is not FaultKind.SLOW_STEP
+            and fault.kind not in ENDS
+        )
+
+    def _is_due(self, fault: Fault, *, until: int) -> bool:
+        ended_ns = fault.at_ns + (fault.lasted_ns or 0)
+        return (
+            self._reported_until_ns < fault.at_ns
+            and ended_ns <= self.until_ns
+            and (fault.step is None or fault.step <= until)
+        )
+
+
+def _end_ns(timeline: Timeline, step: int) -> int:
+    """End of this step, or of the last one before it, on the last rank."""
+    return max((ended.end_ns for rank in timeline.ranks for ended in rank.steps if ended.number <= step), default=0)

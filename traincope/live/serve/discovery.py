@@ -1,0 +1,73 @@
+"""Files by which Prometheus and people find the agent's URL: a target file on the node, a note in the run directory.
+
+The target files of all jobs of a node are in one directory, for one pattern of `file_sd_configs`:
+`/dev/shm/traincope-*.json`. If nodes share the directory, the files of all nodes are there.
+"""
+
+import json
+import os
+import re
+import socket
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from traincope.whole_files import write_whole
+
+DIRECTORY_VARIABLE = "TRAINCOPE_TARGETS"
+"""Environment variable: another directory for target files."""
+PID_LABEL, HOST_LABEL = "__meta_traincope_pid", "__meta_traincope_host"
+"""Labels that show whose file it is. Prometheus drops labels with this prefix."""
+ANY_ADDRESS = ("0.0.0.0", "::")
+
+
+class Note:
+    """File that exists as long as its agent, if it can be written."""
+
+    def __init__(self, path: Path, content: object) -> None:
+        self.path = path
+        self._text = json.dumps(content, indent=2) + "\n"
+
+    def write(self) -> None:
+        """Write the file atomically. Raises OSError."""
+        write_whole(self.path, self._text.encode())
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def target(directory: Path, *, job: str, host: str, where: str) -> Note:
+    """Target file for `file_sd_configs`. `where`: the served URL."""
+    url = urlsplit(where)
+    address = socket.gethostname() if url.hostname in ANY_ADDRESS else url.netloc.rpartition(":")[0]
+    labels = {PID_LABEL: str(os.getpid()), HOST_LABEL: host, "__scheme__": url.scheme}
+    entry = {"targets": [f"{address}:{url.port}"], "labels": labels}
+    return Note(directory / f"{job}-{_in_a_name(host)}.json", [entry])
+
+
+def announcement(run: Path, *, host: str, served: dict[str, str]) -> Note:
+    """Note in the run directory: exporter -> URL."""
+    return Note(run / f"metrics-{_in_a_name(host)}.json", {"host": host, "pid": os.getpid(), **served})
+
+
+def remove_stale(directory: Path, *, host: str) -> None:
+    """Remove target files that killed agents of this user on this host left."""
+    for path in directory.glob(f"traincope-{os.getuid()}-*.json"):
+        pid = _pid(path, host=host)
+        if pid is not None and not Path(f"/proc/{pid}").exists():
+            with suppress(OSError):
+                path.unlink()
+
+
+def _in_a_name(host: str) -> str:
+    return re.sub(r"[^\w.-]", "_", host)
+
+
+def _pid(path: Path, *, host: str) -> int | None:
+    """Process id of the file's agent; None if it is another kind of file, or of another host."""
+    try:
+        labels = json.loads(path.read_text())[0]["labels"]
+        return int(labels[PID_LABEL]) if labels[HOST_LABEL] == host else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

@@ -1,0 +1,23 @@
+"""Registry of the agent's observers, one line each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.live.serve.exporting import Exporting
+from traincope.live.window import Observer
+from traincope.record.session.identity import this_host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLocation:
+    """Location of an agent."""
+
+    run: Path
+    """Run directory, an absolute path."""
+    attempt: int
+    job: str
+    """Name of user, job and attempt, unique on the node, for files that several jobs share."""
+
+
+def make_observers(location: AgentLocation) -> tuple[Observer, ...]:
+    return (Exporting(job=location.job, host=this_host().name),)

@@ -1,0 +1,162 @@
+"""The page of a running job: the current state of its ranks on this host, updated every two seconds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash
+from dash import Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from traincope.figures.run.running import step_times, utilization_steps
+from traincope.figures.steps.ledger_steps import ledger_rows
+from traincope.live.metrics.samples import Moment
+from traincope.live.metrics.series import SeriesKey, series_key
+from traincope.live.serve.watching import Snapshot, Watcher
+from traincope.live.window import RankState
+from traincope.metrics import catalogue
+from traincope.metrics.metric import Metric
+from traincope.record.session.identity import this_host
+from traincope.units import MISSING, count, duration, numbers, share
+from traincope.viewer.app import empty_app
+from traincope.viewer.components import absent, graph, plain, section, table
+
+EVERY_MS = 2_000
+OLD_NS = 10_000_000_000
+"""Age of its data from which on a living rank is highlighted."""
+Numbers = dict[SeriesKey, float]
+
+
+def make_page(watcher: Watcher, *, hosts: Sequence[str]) -> dash.Dash:
+    """The app that shows `watcher`; it accepts requests for host names in `hosts` (empty: any)."""
+    app = empty_app(hosts)
+    app.layout = lambda: _layout(watcher)
+
+    @app.callback(Output("page", "children"), Input("interval", "n_intervals"), Input("theme", "data"))
+    def show(_passed: int | None, theme: str | None) -> Any:
+        return dash.no_update if theme is None else render(watcher, theme=theme)
+
+    return app
+
+
+def _layout(watcher: Watcher) -> Component:
+    host = plain(this_host().name, max_length=60)
+    title = [html.B(plain(watcher.run.name, max_length=60)), html.Span(f"attempt {watcher.attempt}, ranks of {host}")]
+    return html.Div(
+        [
+            dcc.Store(id="theme", storage_type="local"),
+            dcc.Interval(id="interval", interval=EVERY_MS),
+            html.Header(
+                [
+                    html.Span("traincope live", className="brand"),
+                    html.Div(title, id="run"),
+                    html.Button("light / dark", id="light", n_clicks=0),
+                ]
+            ),
+            html.Main(id="page", tabIndex="-1"),
+        ]
+    )
+
+
+def render(watcher: Watcher, *, theme: str) -> list[Component]:
+    """Render the whole page for the current state."""
+    snapshot, moment = watcher.snapshot, Moment.now()
+    if snapshot is None:
+        return [absent(watcher.problem or "Waiting for the first record.")]
+    numbers_now = snapshot.numbers(moment)
+    shown = [
+        html.P(_state(snapshot, watcher.problem), className="caption", role="status"),
+        _tiles(snapshot, numbers_now),
+    ]
+    if snapshot.rows:
+        shown.append(
+            section("Step time", graph(step_times(snapshot.rows), theme=theme), note="latest steps, without the first")
+        )
+        shown.append(
+            section(
+                "Ledger", graph(ledger_rows(snapshot.rows), theme=theme), note="terms of each step, mean over ranks"
+            )
+        )
+    else:
+        shown.append(absent("Waiting: all ranks have to complete two steps first."))
+    shown.append(_utilization(snapshot, theme=theme))
+    shown.append(
+        section("Ranks", _ranks(snapshot, numbers_now, moment), note="data of a hanging or dead rank grows old")
+    )
+    return [*shown, section("Faults", _faults(snapshot), note="newest first; at most ten slow steps")]
+
+
+def _state(snapshot: Snapshot, problem: str | None) -> str:
+    if problem:
+        return plain(problem)
+    if snapshot.over:
+        return "All ranks of this host have ended. `traincope view` shows the whole run."
+    world = snapshot.state.info.world_size
+    if len(snapshot.ranks) < world:
+        return (
+            f"Running. This page shows the {len(snapshot.ranks)} of {count(world, 'rank')} on this host. "
+            "Wait for ranks of other hosts counts as transfer."
+        )
+    return f"Running, {count(world, 'rank')}."
+
+
+def _tiles(snapshot: Snapshot, values: Numbers) -> Component:
+    steps = [values[key] for rank in snapshot.ranks if (key := series_key(catalogue.LAST_STEP, rank.rank)) in values]
+    last = [row.wall_ns for row in snapshot.rows if row.step == snapshot.rows[-1].step]
+    pairs = {
+        "step": f"{max(steps):,.0f}" if steps else MISSING,
+        "step time": duration(max(last)) if last else MISSING,
+        "MFU": _share(values, catalogue.MFU),
+        "HFU": _share(values, catalogue.HFU),
+        "goodput": _share(values, catalogue.GOODPUT),
+        "faults": f"{snapshot.num_faults:,}",
+    }
+    tiles = [html.Div([html.B(value), html.Span(name)], className="tile") for name, value in pairs.items()]
+    return html.Div(tiles, className="tiles")
+
+
+def _share(values: Numbers, metric: Metric) -> str:
+    return share(values.get(series_key(metric)))
+
+
+def _utilization(snapshot: Snapshot, *, theme: str) -> Component:
+    if not snapshot.utilization:
+        return absent(
+            "MFU unknown. It needs counted or declared FLOPs and the peak of the device "
+            "(run.describe(peak_flops=...)); steps before this page opened have none."
+        )
+    return section("MFU", graph(utilization_steps(snapshot.utilization), theme=theme), note="ranks of this host")
+
+
+def _ranks(snapshot: Snapshot, values: Numbers, moment: Moment) -> Component:
+    rows = []
+    for rank in snapshot.ranks:
+        age_ns = max(moment.monotonic_ns - rank.last_record_ns, 0)
+        step = values.get(series_key(catalogue.LAST_STEP, rank.rank))
+        straggler_wait = values.get(series_key(catalogue.STRAGGLER_WAIT, rank.rank))
+        old = rank.state is RankState.ALIVE and age_ns >= OLD_NS
+        rows.append(
+            [
+                f"rank {rank.rank}",
+                f"{rank.state.value}, no new data" if old else rank.state.value,
+                MISSING if step is None else f"{step:,.0f}",
+                MISSING if rank.state is RankState.ENDED else duration(age_ns),
+                MISSING if straggler_wait is None else duration(straggler_wait * 1e9),
+            ]
+        )
+    return table(("rank", "state", "last step", "age of its data", "wait it caused"), rows, numbers_from=2)
+
+
+def _faults(snapshot: Snapshot) -> Component:
+    if not snapshot.faults:
+        return absent("No fault was detected.")
+    rows = [
+        [
+            fault.kind.value.replace("_", " "),
+            numbers(fault.ranks, "rank") if fault.ranks else "the job",
+            MISSING if fault.step is None else str(fault.step),
+            fault.what,
+            fault.evidence,
+        ]
+        for fault in snapshot.faults
+    ]
+    return table(("kind", "ranks", "step", "event", "evidence"), rows, numbers_from=99)

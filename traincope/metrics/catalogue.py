@@ -1,0 +1,302 @@
+"""Declarations of all metrics that leave a running job: name, type, unit, help, labels.
+
+Prometheus, OTLP, dashboards, rules and the table in docs/METRICS.md are made from `CATALOGUE`.
+"""
+
+from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Metric, Type, Unit
+from traincope.store.rows import STEP_BUCKETS
+
+OTHER_NODES = "In a job on several nodes, wait for ranks of other nodes counts as transfer."
+"""An agent sees only the ranks of its node."""
+COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+RUN_INFO = Metric(
+    name="run",
+    type=Type.INFO,
+    help="World size, mesh, attempt and versions of the run.",
+    labels=(*NODE_LABELS, "world_size", "mesh", "attempt", "torch", "traincope"),
+)
+RANK_INFO = Metric(
+    name="rank",
+    type=Type.INFO,
+    help="Mesh coordinates of the rank as axis=index pairs, and its device.",
+    labels=(*RANK_LABELS, "coords", "device"),
+)
+
+STEPS = Metric(name="steps", type=Type.COUNTER, help="Training steps finished since the attempt began.")
+LAST_STEP = Metric(name="step.last", type=Type.GAUGE, help="Number of the last finished training step.")
+STEP_DURATION = Metric(
+    name="step.duration",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Wall time of the last finished training step.",
+)
+STEP_TIMES = Metric(
+    name="step.time",
+    type=Type.HISTOGRAM,
+    unit=Unit.SECONDS,
+    help="Wall times of the steps in the ledger, over the ranks of a node. Exemplars name a step and its rank.",
+    labels=NODE_LABELS,
+    buckets=STEP_BUCKETS,
+)
+LEDGER = Metric(
+    name="ledger",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Wall time of training steps by ledger term and, if the term has one, axis (other: unnamed groups). "
+    "Terms without time have no series. " + OTHER_NODES,
+    labels=(*RANK_LABELS, "term", "axis"),
+)
+WALL = Metric(
+    name="step.wall",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Wall time of the training steps in the ledger: all except the warm-up step.",
+)
+MFU = Metric(
+    name="mfu",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Model FLOPs utilization of the node's ranks in the latest steps. Causal attention counts half.",
+    labels=NODE_LABELS,
+)
+MFU_PAPER = Metric(
+    name="mfu.paper",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Model FLOPs utilization of the node's ranks in the latest steps. Causal attention counts in full, as in many "
+    "papers.",
+    labels=NODE_LABELS,
+)
+HFU = Metric(
+    name="hfu",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Hardware FLOPs utilization of the node's ranks in the latest steps: all executed FLOPs.",
+    labels=NODE_LABELS,
+)
+TOKENS = Metric(
+    name="tokens",
+    type=Type.COUNTER,
+    help="Tokens on which the node's ranks trained: their share of the job's tokens, if declared or logged.",
+    labels=NODE_LABELS,
+)
+BUBBLE = Metric(
+    name="bubble",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Pipeline bubble of a stage in the latest steps: schedule, imbalance and jitter, as a share of step time.",
+    labels=(*NODE_LABELS, "stage"),
+)
+BUBBLE_PART = Metric(
+    name="bubble.part",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Part of a stage's pipeline bubble: schedule, imbalance or jitter. Parts are differences and may be negative.",
+    labels=(*NODE_LABELS, "stage", "part"),
+)
+BUBBLE_THEORY = Metric(
+    name="bubble.theory",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Pipeline bubble that theory expects of the recorded schedule, as a share of step time.",
+    labels=NODE_LABELS,
+)
+STRAGGLER_WAIT = Metric(
+    name="straggler.wait",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time that ranks of this node waited because this rank joined a collective last.",
+)
+LOGGED = Metric(
+    name="logged",
+    type=Type.GAUGE,
+    help="Last value of run.log() by name, from the node's lowest rank that logs it. Only the first names have series.",
+    labels=(*NODE_LABELS, "name"),
+)
+
+COLLECTIVE_TIMES = Metric(
+    name="collective.duration",
+    type=Type.HISTOGRAM,
+    unit=Unit.SECONDS,
+    help="Durations of collectives whose completion was seen, from the call to completion, over the ranks of a node.",
+    labels=(*NODE_LABELS, "axis", "op"),
+    buckets=COLLECTIVE_BUCKETS,
+)
+COLLECTIVE_BYTES = Metric(
+    name="collective.size",
+    type=Type.COUNTER,
+    unit=Unit.BYTES,
+    help="Bytes of collectives, counted as in nccl-tests, over the ranks of a node.",
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+COLLECTIVE_TRANSFER = Metric(
+    name="collective.transfer",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Transfer time of collectives, over the ranks of a node. " + OTHER_NODES,
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+COLLECTIVE_WAIT = Metric(
+    name="collective.wait",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Exposed wait in collectives: time that ranks of a node waited for others of it to join. " + OTHER_NODES,
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+BUS_BANDWIDTH = Metric(
+    name="collective.bus.bandwidth",
+    type=Type.GAUGE,
+    unit=Unit.BYTES_PER_SECOND,
+    help="Bus bandwidth of the latest collectives, from their transfer times. " + OTHER_NODES,
+    labels=(*NODE_LABELS, "axis", "op"),
+)
+
+MEMORY = Metric(
+    name="memory",
+    type=Type.GAUGE,
+    unit=Unit.BYTES,
+    help="Memory after the latest step, by measure: process memory on a CPU, torch's allocator on a GPU.",
+    labels=(*RANK_LABELS, "measure"),
+)
+
+GPU_POWER = Metric(
+    name="gpu.power", type=Type.GAUGE, unit=Unit.WATTS, help="Power draw of the GPU, from NVML.", labels=GPU_LABELS
+)
+GPU_CLOCK = Metric(
+    name="gpu.sm.clock", type=Type.GAUGE, unit=Unit.HERTZ, help="Clock of the GPU's SMs, from NVML.", labels=GPU_LABELS
+)
+GPU_TEMPERATURE = Metric(
+    name="gpu.temperature",
+    type=Type.GAUGE,
+    unit=Unit.CELSIUS,
+    help="Temperature of the GPU, from NVML.",
+    labels=GPU_LABELS,
+)
+GPU_THROTTLED = Metric(
+    name="gpu.throttled",
+    type=Type.GAUGE,
+    help="1 while NVML reports that the GPU is throttled for this reason, otherwise 0. "
+    "Only reasons seen before have series.",
+    labels=(*GPU_LABELS, "reason"),
+)
+GPU_ECC = Metric(
+    name="gpu.ecc.errors",
+    type=Type.COUNTER,
+    help="ECC errors of the GPU from NVML, corrected or uncorrected, since the driver was loaded.",
+    labels=(*GPU_LABELS, "kind"),
+)
+GPU_XID = Metric(
+    name="gpu.xid.errors",
+    type=Type.COUNTER,
+    help="XID errors of the GPU by number, since the attempt began.",
+    labels=(*GPU_LABELS, "xid"),
+)
+GPU_NVLINK = Metric(
+    name="gpu.nvlink.errors",
+    type=Type.COUNTER,
+    help="Errors of the GPU's NVLinks (CRC, replay, recovery) from NVML.",
+    labels=GPU_LABELS,
+)
+
+FAULTS = Metric(
+    name="faults",
+    type=Type.COUNTER,
+    help="Faults by kind since the attempt began. Only kinds that occurred have series.",
+    labels=(*RANK_LABELS, "kind"),
+)
+CHECKPOINTS = Metric(
+    name="checkpoints", type=Type.COUNTER, help="Checkpoints finished since the attempt began.", labels=NODE_LABELS
+)
+CHECKPOINT_AGE = Metric(
+    name="checkpoint.age",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time since the last finished checkpoint; before the first one, time since the attempt began.",
+    labels=NODE_LABELS,
+)
+JOB_TIME = Metric(
+    name="job.time",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time of the job over all attempts, by part: productive, lost, startup, restart and others.",
+    labels=(*NODE_LABELS, "part"),
+)
+GOODPUT = Metric(
+    name="goodput",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Goodput: productive time of the job / elapsed time of all attempts.",
+    labels=NODE_LABELS,
+)
+
+RANKS = Metric(
+    name="ranks",
+    type=Type.GAUGE,
+    help="Ranks of the node by state: alive, ended, or gone (the process does not run and recorded no end).",
+    labels=(*NODE_LABELS, "state"),
+)
+DATA_AGE = Metric(
+    name="data.age",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time since the rank's last event. It grows if a rank hangs or is gone.",
+)
+OWN_TIME = Metric(
+    name="recorder.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="CPU time of the recorder in training steps, by its own meter, over the ranks of a node.",
+    labels=NODE_LABELS,
+)
+RECORDS = Metric(
+    name="recorder.records",
+    type=Type.COUNTER,
+    help="Events written since the attempt began, over the ranks of a node.",
+    labels=NODE_LABELS,
+)
+DROPPED = Metric(
+    name="recorder.dropped",
+    type=Type.COUNTER,
+    help="Dropped events since the attempt began, over the ranks of a node. "
+    "Causes: a full disk, an exhausted disk budget.",
+    labels=NODE_LABELS,
+)
+AGENT_TIME = Metric(
+    name="agent.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="CPU time of the node's agent.",
+    labels=NODE_LABELS,
+)
+AGENT_LAG = Metric(
+    name="agent.lag",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Age of these samples: time since the agent last looked at its ranks.",
+    labels=NODE_LABELS,
+)
+MODULE_TIME = Metric(
+    name="module.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time in the forward of modules at the recorded depth.",
+    labels=(*RANK_LABELS, "module"),
+    level=2,
+)
+ACTION_TIME = Metric(
+    name="pipeline.action.time",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Time in a stage's pipeline actions: F, B, I, W.",
+    labels=(*RANK_LABELS, "stage", "action"),
+    level=2,
+)
+
+CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""All metrics, in the order of this file."""
+
+MAX_SERIES_PER_RANK = {1: 40, 2: 150}
+"""Level -> maximum number of series per rank."""
+
+BY_PROMETHEUS = {metric.prometheus: metric for metric in CATALOGUE}

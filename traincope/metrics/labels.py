@@ -1,0 +1,89 @@
+"""Label values of metrics, and limits on their number. A running job and the replay of a finished run share them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from traincope.analysis import Fault, FaultKind
+from traincope.analysis.efficiency.goodput import Goodput
+from traincope.analysis.pipeline.bubble import Bubble
+from traincope.events import CHECKPOINT_SAVED
+from traincope.store.job.attempts import SAVING
+from traincope.store.job.manifests import RankInfo, RunInfo
+
+MAX_LABEL_CHARS = 128
+"""Maximum length of a label. A name from a run may have any length."""
+MAX_LOGGED = 16
+"""Maximum number of `run.log()` names with a series. The first names to appear are shown."""
+INTERNAL_MARK = "["
+"""Mark in the names of values that are logged for the analysis, one value of a long list."""
+MAX_MODULES = 96
+"""Maximum number of modules per rank with a series of their own. The time of later modules is summed in one series."""
+OTHER_MODULES = "other"
+UNNAMED, OTHER_AXES = "group:", "other"
+"""Prefix of the axis of an unnamed group, and the label that all these groups share."""
+BUBBLE = "bubble"
+"""Ledger term whose parts are differences and may be negative. Their sum is time."""
+JOB_RANK = ""
+"""Rank label of a fault of the whole job."""
+
+
+def clean_label(text: str) -> str:
+    """Convert any text to a label: replace lone surrogates, which UTF-8 cannot encode, and cut at `MAX_LABEL_CHARS`."""
+    return text[:MAX_LABEL_CHARS].encode("utf-8", "replace").decode()
+
+
+def run_labels(info: RunInfo, *, attempt: int) -> tuple[str, ...]:
+    """Label values of `catalogue.RUN_INFO` after run and host."""
+    mesh = ",".join(f"{axis}={size}" for axis, size in info.mesh.items())
+    versions = (info.versions.get("torch", ""), info.versions.get("traincope", ""))
+    return str(info.world_size), mesh, str(attempt), *versions
+
+
+def rank_labels(info: RankInfo) -> tuple[str, ...]:
+    """Label values of `catalogue.RANK_INFO` after the rank."""
+    coords = ",".join(f"{axis}={at}" for axis, at in info.coord.coords.items())
+    return coords, str(info.device.get("name", ""))
+
+
+def term_and_axis(term: str) -> tuple[str, str]:
+    """Split a ledger term: "exposed_wait[fsdp]" -> ("exposed_wait", "fsdp"). The parts of the bubble are one term."""
+    name, _, axis = term.partition("[")
+    return name.partition(".")[0] if name.startswith(f"{BUBBLE}.") else name, axis_of(axis.rstrip("]"))
+
+
+def axis_of(axis: str) -> str:
+    """Label of a mesh axis. Unnamed groups share one label: there may be many, and each would add a series per rank."""
+    return OTHER_AXES if axis.startswith(UNNAMED) else axis
+
+
+def time_parts(goodput: Goodput) -> Mapping[str, int]:
+    """Parts of the job's time in ns. Unknown parts are left out."""
+    parts = {
+        "productive": goodput.productive_ns,
+        "lost": goodput.lost_ns,
+        "startup": goodput.startup_ns,
+        "restart": goodput.restart_ns,
+        "checkpoint_stall": goodput.checkpoint_stall_ns,
+        "evaluation": goodput.evaluation_ns,
+        "other": goodput.other_ns,
+    }
+    return {part: ns for part, ns in parts.items() if ns is not None}
+
+
+def counted_faults(faults: Iterable[Fault]) -> Iterator[tuple[str, str, int]]:
+    """(Rank, kind, time in ns) of each fault on each of its ranks. Marks are skipped."""
+    for fault in faults:
+        if fault.is_fault:
+            yield from ((str(rank), fault.kind.value, fault.at_ns) for rank in fault.ranks or (JOB_RANK,))
+
+
+def checkpoint_end_ns(mark: Fault) -> int | None:
+    """Time at which the checkpoint of this mark was complete; None if the mark is not a completed checkpoint."""
+    if mark.kind is FaultKind.EVENT and mark.what == CHECKPOINT_SAVED:
+        return mark.at_ns
+    whole = mark.kind is FaultKind.CHECKPOINT and mark.what.partition(" ")[0] == SAVING and not mark.evidence
+    return mark.at_ns + (mark.lasted_ns or 0) if whole else None
+
+
+def expected_bubble(bubble: Bubble) -> float | None:
+    """Share of the step that the schedule's formula expects as bubble, or the replay if there is no formula."""
+    return bubble.replay_ratio if bubble.theory_ratio is None else bubble.theory_ratio

@@ -1,0 +1,118 @@
+"""Activations that forward keeps for backward, by formula.
+
+Korthikanti et al. 2022, arXiv:2205.05198, section 4 and table 2:
+
+    s b h (34 + 5 a s / h)             bytes of a block on one rank
+    s b h (10 + 24 / t + 5 a s / h t)  split by tensor parallelism over t ranks
+    s b h / t (34 + 5 a s / h)         with sequence parallelism too
+    34 only                            selective recomputation: scores, softmax and its dropout again
+    s b h 2                            full recomputation: a block's input only
+
+The paper's formulas hold for 16-bit numbers and 8-bit dropout masks. Here they hold for any widths, grouped queries,
+gated feed-forwards, experts, and sequences split by context parallelism. Modules are assumed to fuse what can be fused;
+a module that keeps both a number and its cast or its square keeps more.
+"""
+
+from dataclasses import dataclass
+
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.precision import DTYPES
+from traincope.plan.model.transformer import Transformer
+
+MASK = 1
+"""Bytes of one element of a dropout mask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPolicy:
+    """Activations of a block that are kept."""
+
+    recompute: Recompute = Recompute.NONE
+    flash: bool = False
+    """Attention keeps no scores and computes them again (Dao et al. 2022, arXiv:2205.14135)."""
+    dropout: bool = True
+    dtype: str = "bf16"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one number."""
+        return DTYPES[self.dtype]
+
+
+def block_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, routed: bool = False) -> int:
+    """Bytes of one block and one microbatch on one rank.
+
+    `routed`: a block with experts, with tokens spread evenly.
+    """
+    tokens, stream_ranks = _tokens(shape, layout), layout.stream_ranks
+    inputs = tokens * shape.hidden * policy.element_bytes
+    if policy.recompute is Recompute.FULL:
+        return inputs // stream_ranks
+    masks = 2 * tokens * shape.hidden * MASK if policy.dropout else 0
+    feed_forward = _experts(shape, layout, policy) if routed else _feed_forward(shape, layout, policy)
+    # Inputs and outputs of both norms. The outputs are the inputs of attention and feed-forward.
+    return (4 * inputs + masks) // stream_ranks + _attention(shape, layout, policy) + feed_forward
+
+
+def embedding_output_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:
+    """Bytes that embedding and output add on their stages.
+
+    Section 4.3 of the paper: the embedding's dropout mask, and 4 s b h (1 + V / h).
+    """
+    tokens = _tokens(shape, layout)
+    first = tokens * shape.hidden * MASK // layout.stream_ranks if stage == 0 and policy.dropout else 0
+    if stage < layout.pipeline.stages - 1:
+        return first
+    inputs = 2 * tokens * shape.hidden * policy.element_bytes // layout.stream_ranks
+    return first + inputs + tokens * shape.vocabulary * DTYPES["fp32"] // layout.tp
+
+
+def stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:
+    """Bytes of one microbatch on a stage."""
+    blocks = layout.blocks(stage, shape)
+    routed = shape.num_routed(blocks)
+    kept = (len(blocks) - routed) * block_bytes(shape, layout=layout, policy=policy)
+    if routed:
+        kept += routed * block_bytes(shape, layout=layout, policy=policy, routed=True)
+    return kept + embedding_output_bytes(shape, layout=layout, policy=policy, stage=stage)
+
+
+def _tokens(shape: Transformer, layout: Layout) -> int:
+    """Tokens of a microbatch on one rank."""
+    return layout.micro_batch * shape.sequence // layout.cp
+
+
+def _attention(shape: Transformer, layout: Layout, policy: ActivationPolicy) -> int:
+    """Bytes of queries, keys, values and the output's input, and of scores.
+
+    Scores count after softmax, with their mask and the result of dropout.
+    """
+    tokens = _tokens(shape, layout)
+    kept = 2 * tokens * (shape.query_width + shape.kv_width) * policy.element_bytes // layout.tp
+    if policy.flash or policy.recompute is Recompute.SELECTIVE:
+        return kept
+    each = 2 * policy.element_bytes + MASK if policy.dropout else policy.element_bytes
+    return kept + tokens * shape.sequence * shape.heads * each // layout.tp
+
+
+def _feed_forward(shape: Transformer, layout: Layout, policy: ActivationPolicy) -> int:
+    return _tokens(shape, layout) * _inner(shape) * shape.ffn_width * policy.element_bytes // layout.tp
+
+
+def _experts(shape: Transformer, layout: Layout, policy: ActivationPolicy) -> int:
+    """Bytes of the input, inner values and output of each expert that a token takes.
+
+    The router's gradient needs the outputs.
+    """
+    experts = shape.experts
+    if experts is None:
+        return 0
+    ends = 2 * experts.top_k * shape.hidden
+    inner = (experts.top_k * experts.ffn + experts.shared_width) * _inner(shape)
+    return _tokens(shape, layout) * (ends + inner) * policy.element_bytes // layout.tp
+
+
+def _inner(shape: Transformer) -> int:
+    """Number of tensors of inner width: the non-linearity's inputs and its output."""
+    return 3 if shape.gated_mlp else 2

@@ -1,0 +1,270 @@
+"""Communication of a rank in one step, axis by axis, by formula.
+
+Bytes are counted as nccl-tests and traincope's recorder count them: the whole output of a gather, the whole input of a
+reduction, the bytes that one rank sends in an exchange or message. A rank puts that times the ring's factor on the wire
+(`layout.bus`). Excluded: the few numbers of the loss and the gradient norm, and norms' gradients over tp.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from traincope.plan.layout.bus import bus_factor
+from traincope.plan.layout.layout import ULYSSES, Layout
+from traincope.plan.layout.memory import elements, held_blocks
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.precision import DTYPES, Precision
+from traincope.plan.model.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """One kind of collective on one axis, in one step of one rank."""
+
+    axis: str
+    operation: str
+    what: str
+    """Content in one word. Activations include their gradients."""
+    ranks: int
+    """Size of the group."""
+    count: int
+    num_bytes: int
+    """Bytes of all `count` collectives together."""
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that the rank sends, by a ring if the algorithm can be chosen."""
+        return self.num_bytes * bus_factor(self.operation, self.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Model, layout and precision that determine the volumes."""
+
+    shape: Transformer
+    layout: Layout
+    precision: Precision
+    recompute: Recompute = Recompute.NONE
+
+    def __post_init__(self) -> None:
+        self.layout.check(self.shape)
+
+    @property
+    def stream(self) -> int:
+        """Bytes of a microbatch's residual stream, b s h, of a rank's tokens before tp splits them."""
+        return self.tokens * self.shape.hidden * self.element_bytes
+
+    @property
+    def tokens(self) -> int:
+        return self.layout.micro_batch * self.shape.sequence // self.layout.cp
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPES[self.precision.activations]
+
+    @property
+    def reruns_blocks(self) -> bool:
+        """Forwards of blocks run twice, collectives included."""
+        return self.recompute is Recompute.FULL
+
+    @property
+    def reruns_attention(self) -> bool:
+        """Attention runs twice, also over sequences that context parallelism splits."""
+        return self.recompute is not Recompute.NONE
+
+    def blocks(self, rank: int) -> tuple[int, int]:
+        """Blocks on a rank of the pipeline: (all, those with experts)."""
+        return held_blocks(self.shape, layout=self.layout, rank=rank)
+
+
+def volumes(traffic: Traffic, *, rank: int = 0) -> tuple[Volume, ...]:
+    """Communication of a rank of the pipeline. Axes of one rank send nothing.
+
+    Raises UsageError if the model does not divide over the layout.
+    """
+    parts = (_data, _tensor, _context, _expert, _pipeline)
+    candidates = (volume for part in parts for volume in part(traffic, rank))
+    return tuple(volume for volume in candidates if volume.ranks > 1 and volume.count)
+
+
+def _data(traffic: Traffic, rank: int) -> Iterator[Volume]:
+    layout = traffic.layout
+    held = elements(traffic.shape, layout=layout, rank=rank)
+    yield from _sharing(traffic, "", held.common, layout.shards)
+    yield from _sharing(traffic, "expert", held.experts, layout.expert_shards)
+
+
+def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iterator[Volume]:
+    """Communication of ZeRO: 2 Psi per step below stage 3, 3 Psi at stage 3.
+
+    Rajbhandari et al. 2019, ZeRO, arXiv:1910.02054, section 7, gives this for one microbatch. From stage 2 on no rank
+    has room for whole gradients, so each microbatch's gradients are reduced. At stage 3 weights are gathered for each
+    forward and backward. If FSDP2 keeps gathered weights and whole gradients until a step ends, as pipelines do, it
+    sends and holds what stage 1 does.
+    """
+    if not parameters:
+        return
+    zero, microbatches = traffic.layout.zero, traffic.layout.microbatches
+    gradients, weights = (
+        parameters * DTYPES[name] for name in (traffic.precision.gradients, traffic.precision.weights)
+    )
+    reductions = microbatches if zero >= 2 else 1
+    yield Volume(
+        axis="dp",
+        operation="reduce_scatter" if zero else "all_reduce",
+        what=f"{prefix} gradients".strip(),
+        ranks=ranks,
+        count=reductions,
+        num_bytes=reductions * gradients,
+    )
+    gathers = 2 * microbatches if zero == 3 else 1 if zero else 0
+    yield Volume(
+        axis="dp",
+        operation="all_gather",
+        what=f"{prefix} weights".strip(),
+        ranks=ranks,
+        count=gathers,
+        num_bytes=gathers * weights,
+    )
+
+
+def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:
+    """Communication of tensor parallelism: all-reduces, or gathers and reductions along the sequence.
+
+    Korthikanti et al. 2022, arXiv:2205.05198, section 4.2: forward and backward each have an all-reduce after the
+    attention and one after the feed-forward. With sequence parallelism a gather and a reduction replace each. A forward
+    that runs again needs nothing after its last product. With experts only the tokens that each expert takes are
+    gathered and reduced (Megatron-Core's token dispatcher).
+    """
+    reductions, gathers, regathers = _streams(traffic, rank)
+    if not traffic.layout.sequence_parallel:
+        yield _tensor_volume(traffic, "all_reduce", "activations", reductions)
+        return
+    yield _tensor_volume(traffic, "all_gather", "activations", gathers)
+    yield _tensor_volume(traffic, "reduce_scatter", "activations", reductions)
+    yield _tensor_volume(traffic, "all_gather", "inputs again", regathers)
+
+
+def _streams(traffic: Traffic, rank: int) -> tuple[int, int, int]:
+    """Streams of one microbatch: (reduced, gathered, gathered again)."""
+    blocks, routed = traffic.blocks(rank)
+    experts = traffic.shape.experts
+    feed_forwards = blocks - routed + (0 if experts is None else routed * (experts.top_k + (experts.shared > 0)))
+    first, last = 0 in traffic.layout.stages(rank), traffic.layout.pipeline.stages - 1 in traffic.layout.stages(rank)
+    once = blocks + feed_forwards
+    reductions = 2 * once + first + last + (blocks if traffic.reruns_blocks else 0)
+    gathers = 2 * once + first + last + (once if traffic.reruns_blocks else 0)
+    return reductions, gathers, once + last
+
+
+def _tensor_volume(traffic: Traffic, operation: str, what: str, streams: int) -> Volume:
+    count = streams * traffic.layout.microbatches
+    return Volume(
+        axis="tp",
+        operation=operation,
+        what=what,
+        ranks=traffic.layout.tp,
+        count=count,
+        num_bytes=count * traffic.stream,
+    )
+
+
+def _context(traffic: Traffic, rank: int) -> Iterator[Volume]:
+    blocks = traffic.blocks(rank)[0] * traffic.layout.microbatches
+    yield _ulysses(traffic, blocks) if traffic.layout.cp_method == ULYSSES else _ring(traffic, blocks)
+
+
+def _ring(traffic: Traffic, blocks: int) -> Volume:
+    """Communication of ring attention.
+
+    Keys and values make n - 1 hops in forward and again in backward. Their gradients, in fp32, make n hops to return to
+    their owner. Liu et al. 2023, arXiv:2310.01889, section 3.
+    """
+    layout = traffic.layout
+    numbers = 2 * traffic.tokens * traffic.shape.kv_width // layout.tp
+    hops = (layout.cp - 1) * (3 if traffic.reruns_attention else 2)
+    return Volume(
+        axis="cp",
+        operation="send",
+        what="keys, values",
+        ranks=layout.cp,
+        count=blocks * (hops + layout.cp),
+        num_bytes=blocks * numbers * (hops * traffic.element_bytes + layout.cp * DTYPES["fp32"]),
+    )
+
+
+def _ulysses(traffic: Traffic, blocks: int) -> Volume:
+    """Communication of Ulysses: queries, keys and values for heads, the output back, and all of it in backward.
+
+    Jacobs et al. 2023, arXiv:2309.14509, section 3.2: 4 N h / P for a block's forward if all heads have keys. If only
+    attention runs again, it needs no exchange after it.
+    """
+    layout, shape = traffic.layout, traffic.shape
+    qkv, output = traffic.tokens * (shape.query_width + 2 * shape.kv_width), traffic.tokens * shape.query_width
+    qkv_exchanges, output_exchanges = 3 if traffic.reruns_attention else 2, 3 if traffic.reruns_blocks else 2
+    return Volume(
+        axis="cp",
+        operation="all_to_all",
+        what="heads",
+        ranks=layout.cp,
+        count=(qkv_exchanges + output_exchanges) * blocks,
+        num_bytes=blocks * (qkv_exchanges * qkv + output_exchanges * output) // layout.tp * traffic.element_bytes,
+    )
+
+
+def _expert(traffic: Traffic, rank: int) -> Iterator[Volume]:
+    """Communication of experts: each token to its top_k experts and back, and its gradients too.
+
+    Lepikhin et al. 2020, arXiv:2006.16668. As in any exchange, a share goes to the rank's own experts and is not on the
+    wire.
+    """
+    experts = traffic.shape.experts
+    if experts is None:
+        return
+    passes = 3 if traffic.reruns_blocks else 2
+    count = 2 * passes * traffic.blocks(rank)[1] * traffic.layout.microbatches
+    yield Volume(
+        axis="ep",
+        operation="all_to_all",
+        what="tokens",
+        ranks=traffic.layout.ep,
+        count=count,
+        num_bytes=count * experts.top_k * traffic.stream // traffic.layout.stream_ranks,
+    )
+
+
+@lru_cache(maxsize=4)
+def _ranks_of_stages(layout: Layout) -> Mapping[int, int]:
+    """Stage -> rank of the pipeline. Cached, because each rank of a layout asks for it."""
+    return {stage: rank for rank in range(layout.pp) for stage in layout.stages(rank)}
+
+
+def _pipeline(traffic: Traffic, rank: int) -> Iterator[Volume]:
+    """Communication of a pipeline: one stream per microbatch to the next stage, its gradient to the previous one.
+
+    Narayanan et al. 2021, arXiv:2104.04473, section 4.1. With sequence parallelism each tp rank sends its part,
+    otherwise the whole stream. If a tied embedding lies on the first and the last stage, its gradients are summed over
+    both.
+    """
+    layout = traffic.layout
+    rank_of = _ranks_of_stages(layout)
+    hops = sum(rank_of.get(stage + step, rank) != rank for stage in layout.stages(rank) for step in (1, -1))
+    yield Volume(
+        axis="pp",
+        operation="send",
+        what="activations",
+        ranks=layout.pp,
+        count=hops * layout.microbatches,
+        num_bytes=hops * layout.microbatches * traffic.stream // layout.stream_ranks,
+    )
+    ends = {rank_of[0], rank_of[layout.pipeline.stages - 1]}
+    if not traffic.shape.untied and len(ends) == 2 and rank in ends:
+        gradients = traffic.shape.embedding_weights // layout.tp * DTYPES[traffic.precision.gradients]
+        yield Volume(
+            axis="pp",
+            operation="all_reduce",
+            what="embedding",
+            ranks=2,
+            count=1,
+            num_bytes=gradients,
+        )

@@ -1,0 +1,134 @@
+"""Layout of a training over ranks, and the blocks of a model on each stage."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from traincope.errors import UsageError
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.orders import SCHEDULES, Shape, resolve_schedule
+
+RING, ULYSSES = "ring", "ulysses"
+
+ZERO_STAGES = (0, 1, 2, 3)
+"""State that data ranks share: none, optimizer states, also gradients, also weights (Rajbhandari et al. 2019, section
+5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Sizes of the mesh's axes and settings of each axis. Raises UsageError for an impossible layout.
+
+    There are dp x cp x tp x pp ranks. Expert parallelism takes its ranks out of dp x cp. Gradients are summed, and
+    ZeRO's shards lie, over dp x cp; those of experts over dp x cp / ep.
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    """ZeRO stage: 3 for FSDP2, 0 for DDP."""
+    sequence_parallel: bool = True
+    """Split activations outside the matrix products along the sequence over tp."""
+    cp_method: str = RING
+    schedule: str = "1f1b"
+    virtual: int | None = None
+    """Stages of a pipeline rank. None: the fewest that the schedule allows."""
+    microbatches: int = 1
+    """Microbatches of one data rank in one step."""
+    micro_batch: int = 1
+    """Sequences of one microbatch."""
+
+    def __post_init__(self) -> None:
+        for name in ("dp", "tp", "pp", "cp", "ep", "microbatches", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.zero not in ZERO_STAGES:
+            raise UsageError(f"zero is {self.zero}; it must be one of 0, 1, 2, 3")
+        if self.cp_method not in (RING, ULYSSES):
+            raise UsageError(f"cp_method is {self.cp_method!r}; it must be ring or ulysses")
+        if self.shards % self.ep:
+            raise UsageError(f"ep is {self.ep}; it must divide dp x cp = {self.shards}, from which it takes its ranks")
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        resolve_schedule(self.schedule)
+        if self.pp == 1 and self.virtual not in (None, 1):
+            raise UsageError(f"virtual = {self.virtual} needs pp > 1; without a pipeline a rank has all layers at once")
+        refusal = SCHEDULES[self.order_name].refusal(self.pipeline)
+        if refusal is not None:
+            raise UsageError(f"{self.order_name} {refusal}")
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def shards(self) -> int:
+        """Ranks with the same part of the model before ZeRO. They sum its gradients."""
+        return self.dp * self.cp
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks with the same experts."""
+        return self.shards // self.ep
+
+    @property
+    def batch(self) -> int:
+        """Sequences of a step, over all ranks."""
+        return self.dp * self.microbatches * self.micro_batch
+
+    @property
+    def stream_ranks(self) -> int:
+        """Ranks that share activations outside the matrix products: norms' inputs and the residual stream."""
+        return self.tp if self.sequence_parallel else 1
+
+    @property
+    def order_name(self) -> str:
+        """Name of the schedule.
+
+        A rank without a pipeline takes one microbatch after the other, as in 1F1B.
+        """
+        return resolve_schedule(self.schedule, chunks=self.virtual)[0] if self.pp > 1 else "1f1b"
+
+    @property
+    def pipeline(self) -> Shape:
+        chunks = resolve_schedule(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1
+        return Shape(ranks=self.pp, microbatches=self.microbatches, chunks=chunks)
+
+    def stages(self, rank: int) -> tuple[int, ...]:
+        """Stages of a rank of the pipeline."""
+        return SCHEDULES[self.order_name].placement(rank, self.pipeline)
+
+    def blocks(self, stage: int, shape: Transformer) -> range:
+        """Blocks of a stage. If they do not divide, the first stages have one more."""
+        each, more = divmod(shape.layers, self.pipeline.stages)
+        first = stage * each + min(stage, more)
+        return range(first, first + each + (stage < more))
+
+    def check(self, shape: Transformer) -> None:
+        """Raise UsageError if the model does not divide over the layout."""
+        for axis, what, number in _cuts(self, shape):
+            if number % getattr(self, axis):
+                raise UsageError(f"{axis} is {getattr(self, axis)}; it must divide the {number} {what}")
+        if shape.layers < self.pipeline.stages:
+            raise UsageError(f"{shape.layers} layers are too few for {self.pipeline.stages} stages; use a smaller pp")
+        if shape.experts is None and self.ep > 1:
+            raise UsageError(f"ep = {self.ep} needs experts, and the model has none; use ep = 1")
+        if shape.experts is not None and self.tp > 1 and not self.sequence_parallel:
+            raise UsageError("experts with tp need sequence parallelism; without it tokens would be routed tp times")
+
+
+def _cuts(layout: Layout, shape: Transformer) -> Iterator[tuple[str, str, int]]:
+    """Yield (axis, what it splits, how many there are)."""
+    yield "tp", "heads", shape.heads
+    yield "tp", "key and value heads", shape.kv_heads or shape.heads
+    yield "tp", "inner channels of a feed-forward", shape.ffn_width if shape.experts is None else shape.experts.ffn
+    yield "cp", "tokens of a sequence", shape.sequence
+    if layout.sequence_parallel:
+        yield "tp", "tokens that a cp rank has of a sequence", shape.sequence // layout.cp
+    if layout.cp_method == ULYSSES:
+        yield "cp", "key and value heads of a tp rank", (shape.kv_heads or shape.heads) // layout.tp
+    if shape.experts is not None:
+        yield "ep", "experts", shape.experts.count

@@ -1,0 +1,118 @@
+"""Memory of each rank of a pipeline: its share of the model, and the activations of its forwards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.precision import Precision, States, model_states
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.orders import orders
+from traincope.plan.pipeline.actions import BACKWARD_INPUT, FORWARD, Order
+
+LEFT_OUT = (
+    "temporary buffers, weights that ZeRO-3 gathers, a block's activations while it is recomputed, "
+    "the communication library, fragmentation"
+)
+"""Memory that the estimate excludes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """Memory of one rank of the pipeline. Its peers on the other axes hold as much."""
+
+    rank: int
+    parameters: int
+    """Number of parameters before ZeRO shards them."""
+    states: States
+    activations: int
+    """Bytes while the most microbatches are in flight."""
+    in_flight: int
+    """Most microbatches that its stages hold at once; each stage of a microbatch counts."""
+
+    @property
+    def total(self) -> int:
+        return self.states.total + self.activations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """Number of parameters of a rank before ZeRO."""
+
+    common: int
+    """Parameters whose gradients are summed over all data ranks."""
+    experts: int
+    """Parameters whose gradients are summed over the ranks with the same experts."""
+
+
+def memory(
+    shape: Transformer, *, layout: Layout, precision: Precision, policy: ActivationPolicy
+) -> tuple[RankMemory, ...]:
+    """Memory of each rank of the pipeline. Raises UsageError if the model does not divide over the layout."""
+    layout.check(shape)
+    kept = {
+        stage: stage_bytes(shape, layout=layout, policy=policy, stage=stage) for stage in range(layout.pipeline.stages)
+    }
+    ranks = []
+    for rank, order in orders(layout.order_name, layout.pipeline).items():
+        held = elements(shape, layout=layout, rank=rank)
+        ranks.append(
+            RankMemory(
+                rank=rank,
+                parameters=held.common + held.experts,
+                states=states(held, layout=layout, precision=precision),
+                activations=max_held(order, kept),
+                in_flight=max_held(order, dict.fromkeys(kept, 1)),
+            )
+        )
+    return tuple(ranks)
+
+
+def states(held: Elements, *, layout: Layout, precision: Precision) -> States:
+    """Bytes of weights, gradients and optimizer state on a rank."""
+    common, experts = (
+        model_states(number, precision=precision, zero=layout.zero, shards=shards)
+        for number, shards in ((held.common, layout.shards), (held.experts, layout.expert_shards))
+    )
+    return common + experts
+
+
+def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
+    """Number of parameters on a rank of the pipeline.
+
+    A last stage without an output matrix of its own has a copy of the embedding. tp splits blocks; ep also splits
+    routed experts.
+    """
+    blocks, routed = held_blocks(shape, layout=layout, rank=rank)
+    common = (blocks - routed) * shape.block_weights + routed * shape.unrouted_weights
+    common += embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights
+    return Elements(common=common // layout.tp, experts=routed * shape.routed_weights // (layout.tp * layout.ep))
+
+
+def held_blocks(shape: Transformer, *, layout: Layout, rank: int) -> tuple[int, int]:
+    """Blocks on a rank of the pipeline: (all, those with experts)."""
+    blocks = [layout.blocks(stage, shape) for stage in layout.stages(rank)]
+    return sum(map(len, blocks)), sum(map(shape.num_routed, blocks))
+
+
+def embeddings(shape: Transformer, *, layout: Layout, rank: int) -> int:
+    """Number of matrices of the embedding's size on a rank of the pipeline."""
+    stages = layout.stages(rank)
+    first, last = 0 in stages, layout.pipeline.stages - 1 in stages
+    return first + last - (first and last and not shape.untied)
+
+
+def max_held(order: Order, held: Mapping[int, int]) -> int:
+    """Largest sum that a rank holds at once, if a microbatch on a stage holds `held[stage]`.
+
+    A microbatch is held from its forward to the end of its backward. If backward is split, it is held to the end of W,
+    which still needs the inputs of the products.
+    """
+    maximum = held_now = 0
+    for action in order:
+        if action.kind == FORWARD:
+            held_now += held[action.stage]
+            maximum = max(maximum, held_now)
+        elif action.kind != BACKWARD_INPUT:
+            held_now -= held[action.stage]
+    return maximum

@@ -1,0 +1,153 @@
+"""Shapes of a transformer, and the number of weights that they give."""
+
+from dataclasses import dataclass
+
+from traincope.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Feed-forwards of which a token takes a few. Raises UsageError for impossible sizes."""
+
+    count: int
+    """Routed experts of a block."""
+    top_k: int
+    """Routed experts that a token takes."""
+    ffn: int
+    """Inner width of one expert."""
+    shared: int = 0
+    """Shared experts, which each token takes."""
+    shared_ffn: int | None = None
+    """Inner width of one shared expert. None: that of the routed experts."""
+    dense_layers: int = 0
+    """Blocks with an ordinary feed-forward instead."""
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("count", 1), ("top_k", 1), ("ffn", 1), ("shared", 0), ("dense_layers", 0)):
+            if getattr(self, name) < minimum:
+                raise UsageError(f"experts: {name} is {getattr(self, name)}; it must be at least {minimum}")
+        if self.shared_ffn is not None and self.shared_ffn < 1:
+            raise UsageError(f"experts: shared_ffn is {self.shared_ffn}; it must be at least 1")
+        if self.top_k > self.count:
+            raise UsageError(f"a token cannot take top_k = {self.top_k} of {self.count} experts; take fewer")
+
+    @property
+    def shared_width(self) -> int:
+        """Inner width of all shared experts together."""
+        return self.shared * (self.shared_ffn or self.ffn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """Shapes of the model. Raises UsageError for sizes below 1 and heads that do not divide."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    sequence: int
+    kv_heads: int | None = None
+    """None: as many as heads."""
+    head_dim: int | None = None
+    """Width of one head; None: hidden / heads."""
+    ffn: int | None = None
+    """Inner width of the feed-forward; None: 4 x hidden."""
+    gated_mlp: bool = False
+    """SwiGLU and similar gated feed-forwards multiply three matrices, not two."""
+    untied: bool = False
+    """The output has a matrix of its own, not the embedding's."""
+    experts: Experts | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "kv_heads", "head_dim", "ffn"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be at least 1")
+        kv_heads = self.kv_heads or self.heads
+        if (self.head_dim is None and self.hidden % self.heads) or self.heads % kv_heads:
+            raise UsageError(
+                f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {kv_heads} must each be a multiple "
+                "of the next; change one of them"
+            )
+        if self.experts is not None and self.experts.dense_layers > self.layers:
+            raise UsageError(
+                f"dense_layers is {self.experts.dense_layers}; it must be at most the number of layers, {self.layers}"
+            )
+
+    @property
+    def query_width(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * (self.head_dim or self.hidden // self.heads)
+
+    @property
+    def kv_width(self) -> int:
+        """Width of all key heads together, and of all value heads."""
+        return self.query_width // self.heads * (self.kv_heads or self.heads)
+
+    @property
+    def ffn_width(self) -> int:
+        return self.ffn or 4 * self.hidden
+
+    @property
+    def expert_layers(self) -> int:
+        """Blocks whose feed-forward is routed."""
+        return 0 if self.experts is None else self.layers - self.experts.dense_layers
+
+    def num_routed(self, blocks: range) -> int:
+        """Number of these consecutive blocks that have experts. Dense blocks come first."""
+        return 0 if self.experts is None else len(range(max(blocks.start, self.experts.dense_layers), blocks.stop))
+
+    @property
+    def attention_weights(self) -> int:
+        """Elements of one block's four matrices around its attention."""
+        return 2 * self.hidden * (self.query_width + self.kv_width)
+
+    @property
+    def block_weights(self) -> int:
+        """Elements of the matrices of a block without experts."""
+        return self.attention_weights + self._feed_forward(self.ffn_width)
+
+    @property
+    def expert_weights(self) -> int:
+        """Elements of one routed expert's matrices."""
+        return 0 if self.experts is None else self._feed_forward(self.experts.ffn)
+
+    @property
+    def routed_weights(self) -> int:
+        """Elements of one block's routed experts, which expert parallelism divides."""
+        return 0 if self.experts is None else self.experts.count * self.expert_weights
+
+    @property
+    def unrouted_weights(self) -> int:
+        """Elements of the other matrices of a block with experts: attention, router, shared experts."""
+        if self.experts is None:
+            return 0
+        router = self.hidden * self.experts.count
+        return self.attention_weights + router + self._feed_forward(self.experts.shared_width)
+
+    @property
+    def embedding_weights(self) -> int:
+        return self.hidden * self.vocabulary
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all matrices; a tied embedding counts once. Norms, biases and positions are excluded."""
+        return self._blocks(self.routed_weights) + (2 if self.untied else 1) * self.embedding_weights
+
+    @property
+    def active_parameters(self) -> int:
+        """Elements that a token passes: as `parameters`, but only top_k of the experts."""
+        return self.active_block_weights + (2 if self.untied else 1) * self.embedding_weights
+
+    @property
+    def active_block_weights(self) -> int:
+        """Elements in all blocks that a token is multiplied with."""
+        return self._blocks(0 if self.experts is None else self.experts.top_k * self.expert_weights)
+
+    def _blocks(self, routed: int) -> int:
+        """Elements of all blocks, with `routed` elements of routed experts in each block that has experts."""
+        dense = (self.layers - self.expert_layers) * self.block_weights
+        return dense + self.expert_layers * (self.unrouted_weights + routed)
+
+    def _feed_forward(self, width: int) -> int:
+        return (3 if self.gated_mlp else 2) * self.hidden * width

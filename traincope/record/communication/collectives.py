@@ -1,0 +1,236 @@
+"""Hook on every collective of the process, at the `c10d` dispatcher operators that all of them pass.
+
+`dist.*`, functional collectives, DDP's C++ reducer, FSDP2, DTensor and pipeline point-to-point all end in a `c10d::*`
+operator. The recorder's kernel precedes it and calls the original exactly once. Errors pass through unchanged.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+from typing import Any, Protocol
+
+from traincope.events import NO_PEER, Flag, Kind
+from traincope.record.communication.groups import Groups
+from traincope.record.communication.meshes import Meshes
+from traincope.record.communication.missed_collectives import CallCounts, MissedCollectives
+from traincope.record.communication.operations import OPERATIONS, Operation, Output
+from traincope.record.communication.pending import Issued, Pending, is_fake
+from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.torch_private import async_position
+from traincope.record.segments.slots import add_flag, end
+from traincope.record.session.recorder import Recorder
+
+COLLECTIVE = int(Kind.COLLECTIVE)
+ASYNC, POINT_TO_POINT = int(Flag.ASYNC), int(Flag.POINT_TO_POINT)
+"""Plain numbers: an enum's arithmetic costs a microsecond per call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbox:
+    """Converters of a call's group, and of the work it returns, to the Python objects."""
+
+    group: Callable[[Any], Any]
+    work: Callable[[Any], Any]
+
+
+CallHooks = tuple[
+    Callable[[tuple[Any, ...]], Issued | None],
+    Callable[[Issued | None, tuple[Any, ...], Any], None],
+    Callable[[Issued | None], None],
+]
+"""Three hooks: before a collective, with the operator's arguments; after it, also with its result; after it raised."""
+
+
+class DeviceListener(Protocol):
+    """Observer of the streams of collectives with tensors on a GPU."""
+
+    def began(self, issued: Issued) -> None: ...
+
+    def returned(self, issued: Issued, *, on_current_stream: bool) -> None:
+        """`on_current_stream`: the collective is queued on the current stream, so no wait for it is needed."""
+
+
+class Collectives:
+    """Hook on the `c10d` operators, for tensors on any device."""
+
+    name = "collectives"
+    level = 1
+
+    def __init__(self, meshes: Meshes) -> None:
+        self.pending = Pending()
+        self._meshes = meshes
+        self._groups: Groups | None = None
+        self._interposed = Interposed()
+        self._missed: MissedCollectives | None = None
+        self._listeners: list[Callable[[Issued], None]] = []
+        self.on_device: DeviceListener | None = None
+        self.sees_all = False
+        """True if the recorder's kernels precede every operator."""
+
+    def install(self, recorder: Recorder) -> None:
+        self.prepare(recorder)
+        for operation in OPERATIONS:
+            self._interposed.put("c10d", operation.op, self._around(operation))
+        self._missed = MissedCollectives(recorder, self._interposed, self.call_counts, probe=self.name)
+        self._missed.begin()
+        self.sees_all = True
+
+    def prepare(self, recorder: Recorder) -> None:
+        """Prepare for `hooks_around`. Raises RuntimeError if this torch has no torch.distributed."""
+        import torch
+
+        if not torch.distributed.is_available():
+            raise RuntimeError("this torch is built without torch.distributed")
+        self._recorder = recorder
+        self.call_counts = CallCounts()
+        if self._groups is None:
+            self._groups = Groups(recorder, self._meshes)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of the whole run.
+
+        A reinstalled hook continues their counts; otherwise a number would be used twice.
+        """
+        if self._groups is None:
+            raise RuntimeError("collectives are not watched")
+        return self._groups
+
+    def restart_counts(self, step: int) -> None:
+        """Restart the counts at the beginning of that step, as all ranks do.
+
+        Some ranks have counted on while others were not watching.
+        """
+        if self._groups is not None:
+            self._groups.restart_counts(step)
+
+    def remove(self) -> None:
+        if self._missed is not None:
+            self._missed.finish()
+        self._interposed.remove()
+        self.forget_pending()
+        self.sees_all = False
+
+    def forget_pending(self) -> None:
+        """Drop the pending collectives: waits are not observed any more."""
+        forgotten = self.pending.clear()
+        if forgotten:
+            self._recorder.collectives_forgotten += forgotten
+
+    def listen(self, listener: Callable[[Issued], None]) -> None:
+        """Call `listener` with every collective of a DDP group, right after its call returned."""
+        if listener not in self._listeners:
+            self._listeners.append(listener)
+
+    def hooks_around(self, operation: Operation, *, unbox: Unbox, extra_ns: int = 0) -> CallHooks:
+        """Return the hooks around a call of one operator. `extra_ns`: the cost of reaching them."""
+        return (
+            guard(self._beginner(operation, unbox), every=SAMPLING_INTERVAL, extra_ns=extra_ns),
+            guard(self._returner(operation, unbox), every=SAMPLING_INTERVAL),
+            guard(self._raised),
+        )
+
+    def _around(self, operation: Operation) -> Callable[[Kernel, Any], Kernel]:
+        from torch.distributed import ProcessGroup, Work
+
+        operation = replace(operation, async_op=async_position(operation.op))
+        unbox = Unbox(group=ProcessGroup.unbox, work=Work.unbox)
+        begin, returned, raised = self.hooks_around(operation, unbox=unbox, extra_ns=transit_ns())
+
+        def around(proceed: Kernel, below: Any) -> Kernel:
+            def collective(keys: Any, *arguments: Any) -> Any:
+                issued = begin(arguments)
+                try:
+                    result = proceed(keys & below, *arguments)
+                except BaseException:
+                    raised(issued)
+                    raise
+                returned(issued, arguments, result)
+                return result
+
+            return collective
+
+        return around
+
+    def _beginner(self, operation: Operation, unboxing: Unbox) -> Callable[[tuple[Any, ...]], Issued | None]:
+        """Build the hook that opens the record.
+
+        A closure, so that the hot path looks up nothing that is known beforehand.
+        """
+        import torch
+
+        recorder, find, num_bytes = self._recorder, self.groups.find, operation.num_bytes
+        threads, known_groups = recorder.threads, self.groups.known
+        count_call = self.call_counts.counter(operation)
+        unbox = unboxing.group
+        name = recorder.names.intern(operation.name)
+        group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
+        may_be_on_device, plain_tensor = torch.backends.cuda.is_built(), torch.Tensor
+
+        def begin(arguments: tuple[Any, ...]) -> Issued | None:
+            if not recorder.active:
+                return None
+            first_tensor = arguments[0][0] if type(arguments[0]) is list and arguments[0] else arguments[0]
+            if type(first_tensor) is not plain_tensor and is_fake(first_tensor):
+                return None
+            count_call()
+            group = unbox(arguments[group_at])
+            known = known_groups.get(id(group))
+            if known is None or known.attempts_left or known.reference() is not group:
+                known = find(group)
+            peer = NO_PEER if peer_at is None else int(arguments[peer_at])
+            if tag_at is None:
+                tag, sequence, flags = 0, known.count, 0
+                known.count = sequence + 1
+                if async_at is not None and (len(arguments) <= async_at or arguments[async_at]):
+                    flags = ASYNC  # the operator's default, which the dispatcher omits
+            else:
+                peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
+                sequence = known.next_sequence(operation.name, peer, tag)
+            fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags)
+            slot = threads.writer.begin(COLLECTIVE, 0, *fields)
+            issued = Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
+            if issued.device and self.on_device is not None:
+                self.on_device.began(issued)
+            return issued
+
+        return begin
+
+    def _returner(self, operation: Operation, unboxing: Unbox) -> Callable[[Issued | None, tuple[Any, ...], Any], None]:
+        """Build the hook that remembers the work for its wait, or closes the record of a blocking operator."""
+        unbox, output = unboxing.work, operation.fills
+        add_work, add_tensor, listeners = self.pending.add_work, self.pending.add_tensor, self._listeners
+        threads, blocking = self._recorder.threads, operation.blocking
+        fills_list, fills_tensor = output is Output.LIST, output is Output.TENSOR
+
+        def returned(issued: Issued | None, arguments: tuple[Any, ...], result: Any) -> None:
+            if issued is None:
+                return
+            if blocking:
+                end(issued.slot)
+                return
+            work = unbox(result[-1] if type(result) is tuple else result)
+            if issued.device and self.on_device is not None:
+                self.on_device.returned(issued, on_current_stream=work is None)
+            if work is None:
+                end(issued.slot)
+                return
+            add_work(work, issued, threads.writer)
+            if fills_list:
+                for tensor in arguments[0]:
+                    add_tensor(tensor, issued)
+            elif fills_tensor:
+                add_tensor(arguments[0], issued)
+            if issued.known.reducer:
+                issued.returned_ns = monotonic_ns()
+                for listener in listeners:
+                    listener(issued)
+
+        return returned
+
+    @staticmethod
+    def _raised(issued: Issued | None) -> None:
+        if issued is not None:
+            end(issued.slot)
+            add_flag(issued.slot, Flag.RAISED)

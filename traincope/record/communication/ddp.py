@@ -1,0 +1,124 @@
+"""Hook on DDP's waits for its collectives, which happen inside C++ where no other hook sees them.
+
+In the backward DDP waits for its buckets at the very end: the stall runs from the return of the last bucket's
+collective to the end of the backward call.
+
+Before the forward it broadcasts buffers and, once, the order of its buckets, and waits for each: the stall runs from
+the return of the first to the end of that part.
+
+Both end every collective that was still open: the last one at that time, the others at that time or earlier.
+"""
+
+import functools
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+from traincope.events import Flag, Kind
+from traincope.record.communication.collectives import Collectives
+from traincope.record.communication.pending import Issued
+from traincope.record.communication.waits import Waits
+from traincope.record.compute.phases import Phases
+from traincope.record.gpu.device import Event
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.instrumentation.torch_private import ddp_pre_forward
+from traincope.record.segments.slots import add_flag, end_at, is_open
+from traincope.record.session.recorder import Recorder
+
+
+class DistributedDataParallelStall:
+    """Hook on DistributedDataParallel's reducer, from outside."""
+
+    name = "ddp"
+    level = 1
+
+    def __init__(self, collectives: Collectives, phases: Phases, waits: Waits) -> None:
+        self._collectives = collectives
+        self._waits = waits
+        self._phases = phases
+        self._patches = Patches()
+        self._in_pre_forward = False
+        self._underway: list[Issued] = []
+        """DDP's collectives that only C++ waits for."""
+        self._last_mark: Event | None = None
+        """On a GPU: an event on the compute stream, right after the last bucket was launched."""
+
+    def install(self, recorder: Recorder) -> None:
+        from torch.compiler import is_compiling
+        from torch.nn.parallel import DistributedDataParallel
+
+        self._recorder = recorder
+        original = DistributedDataParallel.forward
+        claim = guard(self._claim)
+
+        @functools.wraps(original)
+        def forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not is_compiling() and recorder.active:
+                claim(module)
+            return original(module, *args, **kwargs)
+
+        self._patches.replace(DistributedDataParallel, "forward", forward)
+        before = ddp_pre_forward()
+        pre_forward = self._around_pre_forward(getattr(DistributedDataParallel, before))
+        self._patches.replace(DistributedDataParallel, before, pre_forward)
+        self._collectives.listen(self._issued)
+        self._phases.after_backward(self._backward_ended)
+
+    def remove(self) -> None:
+        self._patches.restore()
+        self._underway.clear()
+
+    def _claim(self, module: Any) -> None:
+        self._collectives.groups.claim(module.process_group, "dp").reducer = True
+
+    def _around_pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
+
+        recorder, finish = self._recorder, guard(self._pre_forward_ended)
+
+        @functools.wraps(original)
+        def pre_forward(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
+            self._in_pre_forward = recorder.active
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._in_pre_forward = False
+                finish()
+
+        return pre_forward
+
+    def _issued(self, issued: Issued) -> None:
+        if self._in_pre_forward or self._phases.in_backward:
+            self._underway.append(issued)
+            if issued.device and self._waits.device is not None:
+                self._waits.device.give_back(self._last_mark)
+                self._last_mark = self._waits.device.mark()
+
+    def _pre_forward_ended(self) -> None:
+        underway, self._underway = self._underway, []
+        if underway:
+            self._write_stall(underway[0], underway)
+
+    def _backward_ended(self) -> None:
+        """End the open buckets.
+
+        A bucket that a Python comm hook waited for is closed already, and its stall is recorded.
+        """
+        underway, self._underway = self._underway, []
+        if underway and is_open(underway[-1].slot):
+            self._write_stall(underway[-1], underway)
+
+    def _write_stall(self, representative: Issued, underway: list[Issued]) -> None:
+        now = monotonic_ns()
+        for issued in underway:
+            if is_open(issued.slot):
+                end_at(issued.slot, now)
+                if issued is not underway[-1]:
+                    add_flag(issued.slot, Flag.DONE_BEFORE_WAIT)
+        self._recorder.writer().write(Kind.STALL, representative.returned_ns, now, 0, *representative.fields)
+        if self._waits.device is not None:
+            self._waits.device.close(self._last_mark, representative)
+            self._last_mark = None

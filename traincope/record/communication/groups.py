@@ -1,0 +1,195 @@
+"""Process groups: number, name shared by the members, and mesh axis with the rule that gave it."""
+
+import sys
+import weakref
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from traincope.record.communication.frameworks import known_axis
+from traincope.record.communication.meshes import Meshes
+from traincope.record.session.recorder import Recorder
+
+NO_RULE = "none"
+WRAPPERS = (
+    ("torch.distributed.fsdp", "fsdp"),
+    ("torch.nn.parallel.distributed", "dp"),
+    ("torch.distributed.pipelining", "pp"),
+)
+"""Module whose code calls the collective -> the axis of its collectives."""
+
+
+MAX_WRAPPER_LOOKUPS = 16
+"""Number of later lookups of a group without an axis, for a wrapper among its callers."""
+
+
+MAX_TAGS = 16_384
+"""Maximum number of point-to-point counts per group. A training whose tags never repeat keeps the latest counts."""
+
+
+@dataclass(slots=True)
+class KnownGroup:
+    """A group that this process has used, with the counts that identify its collectives."""
+
+    number: int
+    key: str
+    """The group's name, common to its members on all ranks."""
+    reference: weakref.ref[Any]
+    axis: str
+    rule: str
+    ranks: tuple[int, ...]
+    """Global ranks, by rank in the group."""
+    attempts_left: int = 0
+    count: int = 0
+    """Number of collectives that this process issued on the group."""
+    reducer: bool = False
+    """True if DDP's reducer waits for its collectives, inside C++."""
+    point_to_point: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """(operation, peer, tag) -> number of operations."""
+
+    def global_rank(self, peer: int) -> int:
+        """Return the global rank of a peer, which is given by its rank in the group."""
+        return self.ranks[peer] if 0 <= peer < len(self.ranks) else peer
+
+    def next_sequence(self, operation: str, peer: int, tag: int) -> int:
+        """Return the number of the next point-to-point operation with that peer and tag."""
+        key = (operation, peer, tag)
+        sequence = self.point_to_point.get(key, 0)
+        if not sequence and len(self.point_to_point) >= MAX_TAGS:
+            del self.point_to_point[next(iter(self.point_to_point))]
+        self.point_to_point[key] = sequence + 1
+        return sequence
+
+
+class Groups:
+    """All groups that this process has used. No group is kept alive by this."""
+
+    def __init__(self, recorder: Recorder, meshes: Meshes) -> None:
+        self._recorder = recorder
+        self._meshes = meshes
+        self.known: dict[int, KnownGroup] = {}
+        """Groups by identity. An identity may be reused, so check the reference."""
+        self._known_before_restart: dict[int, KnownGroup] = {}
+        """Groups that were known when the counts restarted."""
+        self._num_by_name: dict[str, int] = {}
+        """Name -> number of groups of that name so far."""
+        self._counted_since: int | None = None
+        """The step from which operations are counted. None: from the beginning of the run."""
+
+    def restart_counts(self, step: int) -> None:
+        """Count from 0 again from the beginning of that step, under group names that contain the step.
+
+        Ranks that restart at different steps then have no name in common, so different collectives never seem to be the
+        same.
+        """
+        all_known = self._known_before_restart | self.known
+        self._known_before_restart = {key: known for key, known in all_known.items() if known.reference() is not None}
+        self._num_by_name.clear()
+        self._counted_since = step
+        self.known.clear()
+
+    def find(self, group: Any) -> KnownGroup:
+        known = self.known.get(id(group))
+        if known is None or known.reference() is not group:
+            return self._add(group)
+        if known.attempts_left:
+            known.attempts_left -= 1
+            wrapper = calling_wrapper()
+            if wrapper:
+                return self.claim(group, wrapper)
+        return known
+
+    def claim(self, group: Any, axis: str) -> KnownGroup:
+        """Assign the axis that a wrapper uses the group for. A mesh that names the group has precedence."""
+        known = self.known.get(id(group))
+        if known is None or known.reference() is not group:
+            return self._add(group, wrapper=axis)
+        if known.rule != NO_RULE:
+            return known
+        claimed = self._add(group, wrapper=axis)
+        claimed.count, claimed.point_to_point, claimed.reducer = known.count, known.point_to_point, known.reducer
+        return claimed
+
+    def _add(self, group: Any, *, wrapper: str | None = None) -> KnownGroup:
+        ranks = _ranks_of(group)
+        axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
+        before = self._known_before(group)
+        if before is not None and rule == NO_RULE:
+            axis, rule = before.axis, before.rule
+        key = self._key(group)
+        known = KnownGroup(
+            number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks),
+            key=key,
+            reference=weakref.ref(group),
+            axis=axis,
+            rule=rule,
+            ranks=ranks,
+            attempts_left=MAX_WRAPPER_LOOKUPS if rule == NO_RULE else 0,
+            reducer=before is not None and before.reducer,
+        )
+        self.known[id(group)] = known
+        return known
+
+    def _known_before(self, group: Any) -> KnownGroup | None:
+        before = self._known_before_restart.get(id(group))
+        return None if before is None or before.reference() is not group else before
+
+    def _key(self, group: Any) -> str:
+        """Return the group's name. A new group with the name of a destroyed one counts from 0, so it gets a suffix."""
+        earlier = self.known.get(id(group))
+        if earlier is not None and earlier.reference() is group:
+            return earlier.key
+        name = _text_attribute(group, "group_name") or "unregistered"
+        self._num_by_name[name] = self._num_by_name.get(name, 0) + 1
+        suffix = "" if self._num_by_name[name] == 1 else f"#{self._num_by_name[name]}"
+        return f"{name}{suffix}" if self._counted_since is None else f"{name}{suffix}@{self._counted_since}"
+
+    def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
+        name, description = _text_attribute(group, "group_name"), _text_attribute(group, "group_desc")
+        by_mesh = self._meshes.axis_of(name, len(ranks))  # called in every case: it also records the mesh
+        declared = self._recorder.resolved_axes
+        axis = declared.get(name) or declared.get(description)
+        if axis:
+            return axis, "told"
+        if by_mesh:
+            return by_mesh, "mesh"
+        if description.startswith("mesh_") and description != "mesh_default":
+            return description.removeprefix("mesh_"), "description"
+        axis = known_axis(group, description)
+        if axis:
+            return axis, "framework"
+        if wrapper:
+            return wrapper, "wrapper"
+        if not ranks:
+            return "unregistered", NO_RULE
+        whole = len(ranks) == self._recorder.world_size
+        return ("world" if whole else f"group:{','.join(map(str, ranks))}"), NO_RULE
+
+
+def _ranks_of(group: Any) -> tuple[int, ...]:
+    """Return the global ranks. Empty for a group that torch does not know (made by hand, or destroyed since)."""
+    import torch.distributed as dist
+
+    try:
+        return tuple(dist.get_process_group_ranks(group))
+    except (LookupError, ValueError, RuntimeError, AttributeError):
+        return ()
+
+
+def _text_attribute(group: Any, attribute: str) -> str:
+    try:
+        return str(getattr(group, attribute))
+    except (LookupError, ValueError, RuntimeError, AttributeError):
+        return ""
+
+
+def calling_wrapper() -> str | None:
+    """Return the axis of the innermost data-parallel or pipeline wrapper on this thread's stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        for prefix, axis in WRAPPERS:
+            if module.startswith(prefix):
+                return axis
+        frame = frame.f_back
+    return None

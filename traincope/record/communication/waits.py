@@ -1,0 +1,142 @@
+"""Hook on waits: the time the computing thread, or the compute stream, stalls for a collective.
+
+Covers `Work.wait` (dist.*, FSDP2, point to point) and the `_c10d_functional::wait_tensor` operator (functional
+collectives, DTensor). DDP waits inside C++, which `ddp.py` covers.
+"""
+
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+from traincope.events import OPEN, Flag, Kind
+from traincope.record.communication.pending import Issued, Pending
+from traincope.record.gpu.device import CudaDevice, DeviceStalls, Event
+from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.segments.slots import Slot, add_flag
+from traincope.record.session.recorder import Recorder
+
+STALL = int(Kind.STALL)
+
+Stall = tuple[Slot, Issued, Event | None]
+"""An open stall on the host, its collective, and the event before it on the compute stream."""
+
+
+class Waits:
+    """Hook on every wait for a collective on the host."""
+
+    name = "waits"
+    level = 1
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._patches = Patches()
+        self._interposed = Interposed()
+        self.device: DeviceStalls | None = None
+        """Stalls on the compute stream. None if torch cannot use a GPU."""
+
+    def install(self, recorder: Recorder) -> None:
+        import torch
+
+        self._recorder = recorder
+        if torch.backends.cuda.is_built():
+            self.device = DeviceStalls(recorder, CudaDevice())
+            recorder.between_steps(self._between_steps)
+        self._patch_work()
+        try:
+            self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
+        except (AttributeError, RuntimeError) as error:
+            recorder.probes[self.name] = f"on, but not for functional collectives: {type(error).__name__}: {error}"
+
+    def remove(self) -> None:
+        self._patches.restore()
+        self._interposed.remove()
+        if self.device is not None:
+            self.device.stop()
+            self.device = None
+
+    def _between_steps(self) -> None:
+        if self.device is not None:
+            self.device.choose_stream()
+
+    def _patch_work(self) -> None:
+        from torch.distributed import Work
+
+        for kind in (Work, *Work.__subclasses__()):
+            if "wait" in vars(kind):
+                self._patches.replace(kind, "wait", self._waited(vars(kind)["wait"]))
+
+    def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        begin = guard(self._beginner(self._pending.take_work), every=SAMPLING_INTERVAL)
+        finish = guard(self._finish, every=SAMPLING_INTERVAL)
+        raised = guard(self._raised)
+
+        def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
+            stall = begin(work)
+            try:
+                result = original(work, *args, **kwargs)
+            except BaseException:
+                raised(stall)
+                raise
+            if stall is not None:
+                finish(stall)
+            return result
+
+        return wait
+
+    def _around_wait_tensor(self, proceed: Kernel, below: Any) -> Kernel:
+        begin = guard(self._beginner(self._pending.take_tensor), every=SAMPLING_INTERVAL, extra_ns=transit_ns())
+        finish = guard(self._finish, every=SAMPLING_INTERVAL)
+        raised = guard(self._raised)
+
+        def wait_tensor(keys: Any, tensor: Any) -> Any:
+            stall = begin(tensor)
+            try:
+                result = proceed(keys & below, tensor)
+            except BaseException:
+                raised(stall)
+                raise
+            if stall is not None:
+                finish(stall)
+            return result
+
+        return wait_tensor
+
+    def _beginner(self, take: Callable[[Any], Issued | None]) -> Callable[[Any], Stall | None]:
+        """Build the hook that opens the stall.
+
+        `take` finds the collective by the awaited object. A closure for the hot path.
+        """
+        recorder, threads = self._recorder, self._recorder.threads
+
+        def begin(awaited: Any) -> Stall | None:
+            if not recorder.active:
+                return None
+            issued = take(awaited)
+            if issued is None:
+                return None
+            before = self.device.mark() if issued.device and self.device is not None else None
+            writer = threads.writer
+            if writer.latest is not None and writer.latest[1] is issued:
+                writer.latest = None  # the caller holds the work now; holding it longer would hold its tensors
+            return writer.begin(STALL, 0, *issued.fields), issued, before
+
+        return begin
+
+    def _finish(self, stall: Stall) -> None:
+        now = monotonic_ns()
+        (words, at), issued, before = stall
+        words[at] = now
+        words, at = issued.slot
+        if words[at] == OPEN:
+            words[at] = now
+        if before is not None and self.device is not None:
+            self.device.close(before, issued)
+
+    def _raised(self, stall: Stall | None) -> None:
+        """Close a stall whose collective failed: the wait is not a transfer."""
+        if stall is not None:
+            self._finish(stall)
+            add_flag(stall[0], Flag.RAISED)
+            add_flag(stall[1].slot, Flag.RAISED)

@@ -1,0 +1,92 @@
+"""Hook on checkpoints: the calling thread's time in a save or load, and the end of asynchronous saves."""
+
+import functools
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Kind, Phase
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.late_imports import WhenImported
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.segments.slots import Slot, end
+from traincope.record.session.recorder import Recorder
+
+
+class _Depth(threading.local):
+    inside = False
+
+
+class Checkpoints:
+    """Hook on `torch.save`, `torch.load` and `torch.distributed.checkpoint`, outermost calls only."""
+
+    name = "checkpoints"
+    level = 0
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+        self._depth = _Depth()
+        self._late = (
+            WhenImported("torch", self._patch("save", "load")),
+            WhenImported("torch.distributed.checkpoint", self._patch("save", "load", "async_save")),
+            WhenImported("torch.distributed.checkpoint.state_dict_saver", self._patch("save", "async_save")),
+            WhenImported("torch.distributed.checkpoint.state_dict_loader", self._patch("load")),
+        )
+
+    def install(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        for late in self._late:
+            late.watch(recorder.between_steps, forget=recorder.remove_listener)
+
+    def remove(self) -> None:
+        for late in self._late:
+            late.stop()
+        self._patches.restore()
+
+    def _patch(self, *names: str) -> Callable[[ModuleType], None]:
+        def patch(module: ModuleType) -> None:
+            for name in names:
+                if hasattr(module, name):
+                    self._patches.replace(module, name, self._recorded(getattr(module, name), f"{name} checkpoint"))
+
+        return patch
+
+    def _recorded(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        recorder, depth, finish, follow = self._recorder, self._depth, guard(end), guard(self._follow)
+
+        @guard
+        def begin() -> Slot:
+            return recorder.writer().begin(Kind.PHASE, Phase.CHECKPOINT_STALL, recorder.names.intern(name))
+
+        @functools.wraps(original)
+        def stalled(*args: Any, **kwargs: Any) -> Any:
+            if depth.inside or not recorder.active:
+                return original(*args, **kwargs)
+            slot, depth.inside = begin(), True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                depth.inside = False
+                if slot is not None:
+                    finish(slot)
+            follow(result)
+            return result
+
+        return stalled
+
+    def _follow(self, result: Any) -> None:
+        """Follow an asynchronous save. It returns one future or several."""
+        future = getattr(result, "upload_completion", result)
+        if hasattr(future, "add_done_callback"):
+            future.add_done_callback(guard(self._done))
+
+    def _done(self, future: Any) -> None:
+        if self._recorder.active:
+            error = future.exception()
+            name = CHECKPOINT_SAVED if error is None else CHECKPOINT_FAILED
+            self._recorder.event(name, {} if error is None else {"type": _kind(error)})
+
+
+def _kind(error: BaseException) -> str:
+    return type(error).__name__

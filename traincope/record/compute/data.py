@@ -1,0 +1,46 @@
+"""Hook on data waits: the time inside a DataLoader's `next`, with or without workers."""
+
+import functools
+from typing import Any
+
+from traincope.events import Kind, Phase
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.instrumentation.torch_private import data_loader_iterator
+from traincope.record.segments.slots import Slot, end
+from traincope.record.session.recorder import Recorder
+
+
+class DataLoading:
+    """Hook on `torch.utils.data`."""
+
+    name = "data"
+    level = 0
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+
+    def install(self, recorder: Recorder) -> None:
+        iterator_class = data_loader_iterator()
+        original = iterator_class.__next__
+
+        @guard
+        def begin() -> Slot:
+            recorder.before_work()
+            return recorder.writer().begin(Kind.PHASE, Phase.DATA_WAIT, recorder.names.intern("DataLoader"))
+
+        finish = guard(end)
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            slot = begin() if recorder.active else None
+            try:
+                return original(iterator)
+            finally:
+                if slot is not None:
+                    finish(slot)
+
+        self._patches.replace(iterator_class, "__next__", __next__)
+
+    def remove(self) -> None:
+        self._patches.restore()

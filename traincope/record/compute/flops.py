@@ -1,0 +1,316 @@
+"""Hook that counts the FLOPs this rank executes, without configuration, in a few steps of the run.
+
+In a counted step our kernels precede torch's matrix products (`flop_formulas.py`), below autograd and DTensor. They see
+local shapes, on whichever thread a product runs, and change no dispatch. In all other steps the products are torch's
+alone. Only the wrappers of modules and backward calls stay: removing them would make torch.compile compile everything
+again.
+
+Products inside a compiled graph or a CUDA graph are not visible. Then nothing is counted, and the probe's state names
+the reason.
+
+Removing a kernel is a race in torch: a thread that calls it at that time may read half of the operator's table,
+and raise or crash (in trials, actor threads next to a training died of it within seconds). Therefore nothing is counted
+while another live thread calls modules. If one begins to in a counted step, our kernels stay and pass every call on.
+"""
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+from traincope.events import Kind, Phase, Work
+from traincope.record.compute.flop_formulas import FORMULAS, dtype_name, implied_flops, is_dense, is_shape_only
+from traincope.record.compute.phases import NO_GRAPH_TASK, Phases
+from traincope.record.instrumentation.dispatcher import KEY, Interposed, Kernel
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.instrumentation.torch_private import compiled_graphs, graph_task_reader, keys_below
+from traincope.record.session.recorder import Recorder
+
+FIRST_COUNTED_STEP = 1
+"""The first counted step. Step 0 warms up, and a pipeline may run its model once more there."""
+POWERS_OF_TWO_FROM = 32
+"""From this step on, count the powers of two and every `MAX_INTERVAL`-th step.
+
+Shapes may change. Of 20 steps at most one may be slowed."""
+MAX_INTERVAL = 512
+
+CREATE_GRAPH_AT = {"backward": 3, "grad": 4}
+"""Function of `torch.autograd` -> position of its argument `create_graph`."""
+
+REMEDY = "call run.describe(model_flops_per_step=...)"
+COMPILED = f"off: FLOPs in compiled code cannot be counted; {REMEDY}"
+CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
+OTHER_THREADS = f"off: another thread of the training also multiplies, and counting could disturb it; {REMEDY}"
+SPARSE = f"off: the FLOPs of a product of sparse tensors depend on their elements; {REMEDY}"
+PACKED = f"off: the FLOPs of attention over packed documents are known only to the device; {REMEDY}"
+
+
+def is_due(step: int) -> bool:
+    """Return whether a step is counted: few are, and fewer the longer the run."""
+    return (
+        step == FIRST_COUNTED_STEP
+        or (step >= POWERS_OF_TWO_FROM and step & (step - 1) == 0)
+        or (step > 0 and step % MAX_INTERVAL == 0)
+    )
+
+
+FlopCounts = Counter[tuple[Phase, Work, Any]]
+"""FLOPs by phase, kind of work, and dtype."""
+
+
+class _ThreadState(threading.local):
+    inside_product = False
+    """Inside a counted product, whose inner calls are part of it."""
+    products = 0
+    modules = 0
+    evaluating = False
+    """Inside the call of a root module that is not being trained."""
+    recomputing = False
+    """Inside the call of a module that backward runs again."""
+    counts: FlopCounts | None = None
+
+
+class Flops:
+    """Hook on `aten`'s matrix products, in counted steps only."""
+
+    name = "flops"
+    level = 1
+
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
+        self._interposed = Interposed()
+        self._patches = Patches()
+        self._thread = _ThreadState()
+        self._counting: int | None = None
+        """The step being counted."""
+        self._counts_by_thread: list[FlopCounts] = []
+        """One counter per thread: backward may run on several."""
+        self._uncountable: str | None = None
+        """The reason why the step's counts are invalid."""
+        self._second_order = 0
+        """Number of running backward calls that create a graph. They also run with gradients enabled."""
+        self._recorder: Recorder | None = None
+        self._on = False
+
+    def install(self, recorder: Recorder) -> None:
+        import torch
+
+        keys_below(KEY)  # fails here, not in every counted step, if this torch lacks the dispatch below our kernels
+        self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
+        self._on = True
+        self._patch_modules()
+        self._patch_backward()
+        self._patch_graphs()
+        self._recorder = recorder
+        recorder.between_steps(self._between_steps)
+
+    def remove(self) -> None:
+        """Stop counting. An unfinished step is not counted."""
+        self._on = False
+        self._stop()
+        self._patches.restore()
+
+    def _between_steps(self) -> None:
+        counted = self._counting
+        if counted is not None:
+            self._uncountable = self._uncountable or self._reason_to_skip()
+            self._stop()
+            self._write(counted)
+        if self._on and self._uncountable is None and is_due(self._active_recorder.shared.step):
+            self._uncountable = self._reason_to_skip()
+            if self._uncountable is None:
+                self._start()
+        if self._uncountable is not None:
+            self._stop()
+            self._set_state(self._uncountable)
+
+    @property
+    def _active_recorder(self) -> Recorder:
+        assert self._recorder is not None
+        return self._recorder
+
+    def _reason_to_skip(self) -> str | None:
+        if self._phases.others_call_modules():
+            return OTHER_THREADS
+        return COMPILED if compiled_graphs() else None
+
+    def _set_state(self, state: str) -> None:
+        """Set the probe's state for the report. A training may stop compiling, so the next due step is tried again."""
+        recorder, self._uncountable = self._active_recorder, None
+        if recorder.probes.get(self.name) != state:
+            recorder.probes[self.name] = state
+            recorder.write_metadata()
+
+    def _start(self) -> None:
+        self._counting = self._active_recorder.shared.step
+        self._thread, self._counts_by_thread = _ThreadState(), []
+        self._interposed.remove()  # kernels of a step in which they could not be removed
+        for operator in FORMULAS:
+            guard(self._put)(operator)
+
+    def _stop(self) -> None:
+        self._counting = None
+        if not self._phases.others_call_modules():
+            self._interposed.remove()
+
+    def _write(self, step: int) -> None:
+        """Write one record per phase, kind of work and dtype, at the step's end."""
+        if self._uncountable is not None:
+            return
+        flops: Counter[tuple[Phase, Work, str]] = Counter()
+        for counts in self._counts_by_thread:
+            for (phase, work, dtype), count in counts.items():
+                flops[phase, work, dtype_name(dtype)] += count
+        recorder, now = self._active_recorder, monotonic_ns()
+        for (phase, work, name), count in flops.items():
+            number = recorder.names.intern(name)
+            recorder.main.write(Kind.FLOPS, now, now, phase, number, tag=work, value=count, step=step)
+        self._set_state("on")
+
+    def _count(self, phase: Phase, work: Work, dtype: Any, flops: int) -> None:
+        thread = self._thread
+        if thread.counts is None:
+            thread.counts = Counter()
+            self._counts_by_thread.append(thread.counts)
+        thread.counts[phase, work, dtype] += flops
+
+    def _put(self, operator: str) -> None:
+        """Put a counting kernel before an operator. An operator that this torch lacks needs no counting."""
+        import torch
+
+        name, _, overload = operator.partition(".")
+        overload_operator = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
+        if overload_operator is None:
+            return
+        names = [argument.name for argument in overload_operator._schema.arguments]
+        try:
+            self._interposed.put("aten", operator, functools.partial(self._around, operator, names))
+        except RuntimeError as error:
+            self._uncountable = f"off: {error}; {REMEDY}"
+
+    def _around(self, operator: str, names: list[str], proceed: Kernel, below: Any) -> Kernel:
+        thread, recorder, count_product = self._thread, self._active_recorder, guard(self._count_product)
+
+        def product(keys: Any, *arguments: Any, **named: Any) -> Any:
+            if thread.inside_product or self._counting is None or not recorder.active:
+                return proceed(keys & below, *arguments, **named)
+            count_product(operator, names, arguments, named)
+            thread.inside_product = True
+            try:
+                return proceed(keys & below, *arguments, **named)
+            finally:
+                thread.inside_product = False
+
+        return product
+
+    def _count_product(
+        self, operator: str, names: list[str], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        phase = self._phase()
+        if phase is None or is_shape_only(arguments[0]):
+            return
+        call = {**dict(zip(names, arguments, strict=False)), **named}
+        if not is_dense(call):
+            self._uncountable = SPARSE
+            return
+        dtype, parts = FORMULAS[operator](call)
+        if not parts:
+            self._uncountable = PACKED
+        self._thread.products += 1
+        for work, flops in parts:
+            self._count(phase, work, dtype, flops)
+
+    def _phase(self) -> Phase | None:
+        """Return the phase of the calling thread's products. None outside training (an optimizer, an evaluation)."""
+        if self._graph_task() != NO_GRAPH_TASK:
+            return Phase.RECOMPUTE if self._thread.recomputing or self._is_recomputed() else Phase.BACKWARD
+        if self._thread.modules:
+            return None if self._thread.evaluating else Phase.FORWARD
+        return Phase.FORWARD if self._grad_enabled() else None
+
+    def _is_recomputed(self) -> bool:
+        """Return whether the running part of backward is a recomputed forward.
+
+        Inside an `autograd.Function` or a custom operator gradients are off. There the module around them decides.
+        """
+        return self._grad_enabled() and not self._second_order
+
+    def _patch_modules(self) -> None:
+        from torch.compiler import is_compiling
+        from torch.nn import Module
+
+        original, enter_module, leave_module = Module.__call__, guard(self._enter_module), guard(self._leave_module)
+
+        @functools.wraps(original)
+        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            # `is_compiling` comes first: torch.compile would add guards for any condition before it.
+            if is_compiling() or self._counting is None:
+                return original(module, *args, **kwargs)
+            thread = self._thread
+            recomputing, products = thread.recomputing, enter_module(module)
+            thread.modules += 1
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                thread.modules -= 1
+                leave_module(module, products, args)
+                thread.recomputing = recomputing
+
+        self._patches.replace(Module, "__call__", __call__)
+
+    def _enter_module(self, module: Any) -> int:
+        thread = self._thread
+        if not thread.modules:
+            thread.evaluating = not (self._grad_enabled() or module.training)
+        thread.recomputing = thread.recomputing or (self._graph_task() != NO_GRAPH_TASK and self._is_recomputed())
+        return thread.products
+
+    def _leave_module(self, module: Any, products: int | None, args: tuple[Any, ...]) -> None:
+        """Count the FLOPs that a module's own matrices imply for its input tokens."""
+        if self._phase() is not Phase.FORWARD or products is None or not args:
+            return
+        implied = implied_flops(module, args[0])
+        if implied:
+            self._count(Phase.FORWARD, Work.IMPLIED, None, implied)
+            self._count(Phase.FORWARD, Work.COVERED, None, implied if self._thread.products > products else 0)
+
+    def _patch_backward(self) -> None:
+        from torch import autograd
+
+        for name, place in CREATE_GRAPH_AT.items():
+            self._patches.replace(autograd, name, self._tracking_order(getattr(autograd, name), place))
+
+    def _tracking_order(self, original: Callable[..., Any], place: int) -> Callable[..., Any]:
+        from torch.compiler import is_compiling
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
+            second_order = bool(args[place] if len(args) > place else kwargs.get("create_graph"))
+            self._second_order += second_order
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._second_order -= second_order
+
+        return backward
+
+    def _patch_graphs(self) -> None:
+        """Detect CUDA graphs: a captured call does not run, and a replayed one passes no operator."""
+        from torch.cuda import CUDAGraph
+
+        for name in ("capture_begin", "replay"):
+            self._patches.replace(CUDAGraph, name, self._tracking_graphs(getattr(CUDAGraph, name)))
+
+    def _tracking_graphs(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def graph(*args: Any, **kwargs: Any) -> Any:
+            if self._counting is not None:
+                self._uncountable = CAPTURED
+            return original(*args, **kwargs)
+
+        return graph

@@ -1,0 +1,145 @@
+"""Spans of the model's blocks, forward and backward.
+
+The blocks are detected: the children of the outermost containers that hold several modules of one class (the layers of
+a transformer). Alternatively the caller gives a depth. Nothing is attached to the modules themselves, because it would
+be copied and saved with them. A block's backward is seen by a hook on its output tensor.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from traincope.events import Kind, Phase
+from traincope.record.compute.phases import Phases
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.patching import Patches
+from traincope.record.segments.slots import Slot, end
+from traincope.record.session.recorder import Recorder
+
+MIN_BLOCKS = 2
+"""Minimum number of modules of one class that make a container's children blocks."""
+
+
+class Modules:
+    """Hook on `torch.nn.Module.__call__`, for blocks only."""
+
+    name = "modules"
+    level = 2
+
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
+        self._patches = Patches()
+        self._blocks: dict[int, tuple[weakref.ref[Any], int]] = {}
+        """Identity of a block -> a reference to it, and the number of its name."""
+        self._roots: dict[int, weakref.ref[Any]] = {}
+        self._backward: Slot | None = None
+        """The block whose backward is running."""
+
+    def install(self, recorder: Recorder) -> None:
+        from torch.compiler import is_compiling
+        from torch.nn import Module
+
+        self._recorder = recorder
+        original, blocks, depth = Module.__call__, self._blocks, self._phases
+        begin, finish = guard(self._begin, every=SAMPLING_INTERVAL), guard(self._finish, every=SAMPLING_INTERVAL)
+        find = guard(self._find)
+
+        @functools.wraps(original)
+        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if is_compiling() or not recorder.active:
+                return original(module, *args, **kwargs)
+            if id(module) not in blocks:
+                if not depth.in_forward:
+                    find(module)
+                return original(module, *args, **kwargs)
+            slot = begin(module)
+            result = None
+            try:
+                result = original(module, *args, **kwargs)
+            finally:
+                finish(slot, module, result)
+            return result
+
+        self._patches.replace(Module, "__call__", __call__)
+        self._phases.after_backward(self._end_backward)
+
+    def remove(self) -> None:
+        self._patches.restore()
+        self._blocks.clear()
+        self._roots.clear()
+
+    def _find(self, root: Any) -> None:
+        """Find blocks in a root module at its first call."""
+        known = self._roots.get(id(root))
+        if known is not None and known() is root:
+            return
+        self._roots[id(root)] = weakref.ref(root)
+        depth = self._recorder.module_depth
+        for name, block in find_blocks(root) if depth is None else find_at(root, depth=depth):
+            number = self._recorder.names.intern(f"{name} ({type(block).__name__})")
+            self._blocks[id(block)] = (weakref.ref(block), number)
+
+    def _begin(self, module: Any) -> Slot | None:
+        reference, number = self._blocks[id(module)]
+        if reference() is not module:
+            del self._blocks[id(module)]
+            return None
+        return self._recorder.writer().begin(Kind.SPAN, Phase.FORWARD, number)
+
+    def _finish(self, slot: Slot | None, module: Any, result: Any) -> None:
+        if slot is None:
+            return
+        end(slot)
+        tensor = _first_tensor(result)
+        if tensor is not None and tensor.requires_grad and tensor.grad_fn is not None:
+            tensor.register_hook(self._reached(self._blocks[id(module)][1]))
+
+    def _reached(self, number: int) -> Callable[[Any], None]:
+        """Return a hook for the gradient of a block's output: its backward begins, and that of the next block has
+        ended.
+        """
+
+        @guard
+        def reached(_gradient: Any) -> None:
+            if self._recorder.active:
+                self._end_backward()
+                self._backward = self._recorder.writer().begin(Kind.SPAN, Phase.BACKWARD, number)
+
+        return reached
+
+    def _end_backward(self) -> None:
+        slot, self._backward = self._backward, None
+        if slot is not None:
+            end(slot)
+
+
+def find_blocks(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (qualified name, module) of every block below `root`, outermost first."""
+    waiting = [("", root)]
+    while waiting:
+        prefix, module = waiting.pop(0)
+        children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
+        kinds = [type(child) for _, child in children]
+        for name, child in children:
+            has_parameters = next(child.parameters(), None) is not None
+            if has_parameters and kinds.count(type(child)) >= MIN_BLOCKS:
+                yield name, child
+            else:
+                waiting.append((name, child))
+
+
+def find_at(root: Any, *, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield (qualified name, module) at `depth` below `root`, or of a leaf above that depth; with parameters only."""
+    for name, module in root.named_modules():
+        below = name.count(".") + 1 if name else 0
+        ends_before = 0 < below < depth and next(module.children(), None) is None
+        if (below == depth or ends_before) and next(module.parameters(), None) is not None:
+            yield name, module
+
+
+def _first_tensor(result: Any) -> Any:
+    """Return the tensor that a block returns, or the first tensor in its result."""
+    while isinstance(result, (list, tuple)) and result:
+        result = result[0]
+    return result if hasattr(result, "register_hook") else None

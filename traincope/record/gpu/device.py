@@ -1,0 +1,301 @@
+"""Stalls of the compute stream on a GPU: a CUDA event before the wait, one after it, and no synchronisation.
+
+On CUDA a wait does not block the host: it makes the compute stream wait. The stall is exactly the difference of the two
+events. Events come from a pool. A thread of ours calls `query()` until both have happened, and only then writes the
+record.
+
+A query from one thread breaks the CUDA graph that another thread is capturing (pytorch #104487), unless the querying
+thread has set the driver's relaxed capture mode. torch's own watchdog does so (#148594), and so does our thread before
+its first query. Nothing is recorded on a capturing stream, and the thread rests during a known capture.
+
+Nothing here uses the device before the training has: a context on the wrong GPU costs hundreds of MiB there.
+"""
+
+import ctypes
+import threading
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any, Protocol
+
+from traincope.events import Flag, Kind
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.torch_private import raw_stream_reader
+from traincope.record.session.recorder import Recorder
+
+POLL_SECONDS = 0.01
+POOL_SIZE = 1_024
+"""Maximum number of brackets in flight. Further stalls are counted as unmeasured, so that memory stays bounded."""
+ANCHOR_INTERVAL_NS = 10_000_000_000
+"""`elapsed_time` is a float32 of milliseconds: after 10 s its last digit is still a microsecond."""
+ANCHOR_TOLERANCE_NS = 200_000
+"""Maximum uncertainty of an anchor's time on the host's clock."""
+ANCHOR_PATIENCE_NS = 20_000_000
+"""Maximum time of one poll for an anchor to happen.
+
+Streams share queues of the device; under CUDA_DEVICE_MAX_CONNECTIONS=1 all share a single one. Then an anchor's own
+stream is idle, but the anchor happens only after all work queued before it.
+"""
+ANCHOR_PAUSE_SECONDS = 100e-6
+"""Pause between two queries, once the first has failed."""
+
+DRIVER = "libcuda.so.1"
+CAPTURE_MODE_RELAXED = 2
+"""`CU_STREAM_CAPTURE_MODE_RELAXED` of cuda.h."""
+DEFAULT_STREAM = 0
+"""Raw handle of the default stream, on every device."""
+OTHER_DEVICE = -1
+"""Not a handle of any stream. If a process trains on several devices, only the first one's stalls are measured."""
+
+
+class Issued(Protocol):
+    """A collective under way, with the fields that its stall's record needs."""
+
+    @property
+    def fields(self) -> tuple[int, int, int, int, int, int, int]:
+        """name, group, sequence, peer, tag, bytes, flags."""
+
+
+class Event(Protocol):
+    """The used part of `torch.cuda.Event(enable_timing=True)`."""
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool: ...
+
+    def elapsed_time(self, end_event: Any) -> float: ...
+
+
+class Device(Protocol):
+    """The used part of the accelerator."""
+
+    def make_event(self) -> Event: ...
+
+    def make_anchor(self) -> Event:
+        """Return an event just recorded on a separate, otherwise idle stream."""
+
+    def capturing(self) -> bool:
+        """Return whether the current stream is being captured into a graph."""
+
+    def current_stream(self) -> int:
+        """Return the raw handle of the calling thread's current stream."""
+
+    def enter_thread(self) -> None:
+        """Make the calling thread disturb no capture. Raises OSError or RuntimeError on failure."""
+
+
+@dataclass(slots=True)
+class _Bracket:
+    issued: Issued
+    before: Event
+    after: Event
+    step: int
+
+
+@dataclass(slots=True)
+class _ClockAnchor:
+    """A moment that is known on both clocks."""
+
+    event: Event
+    at_ns: int
+
+
+class DeviceStalls:
+    """Brackets around waits of the current stream, resolved off the training thread."""
+
+    def __init__(self, recorder: Recorder, device: Device) -> None:
+        self._recorder = recorder
+        self._device = device
+        self.compute_stream = DEFAULT_STREAM
+        """The stream that was current between the last two steps. A wait on another stream delays no computation."""
+        self._used = False
+        """True if the training has used the device. Before that nothing may be queried."""
+        self._started = False
+        self._off = False
+        self._free: deque[Event] = deque()
+        self._num_events = 0
+        self._waiting: deque[_Bracket] = deque()
+        self._capturing = False
+        self._anchor: _ClockAnchor | None = None
+        self._awaited: Event | None = None
+        """The next anchor, which had not happened at the last poll."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
+
+    def stop(self) -> None:
+        """Resolve the brackets that are complete now. The others are dropped and counted."""
+        self._off = True
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)
+        self._recorder.stalls_unmeasured += len(self._waiting)
+        self._waiting.clear()
+
+    def choose_stream(self) -> None:
+        """Choose the compute stream: the current stream between two steps."""
+        if self._used and not self._off:
+            self._capturing = self._device.capturing()
+            if not self._capturing:
+                self.compute_stream = self._device.current_stream()
+
+    def in_capture(self) -> bool:
+        """Return whether work queued on the current stream becomes part of a graph instead of running."""
+        return self._device.capturing()
+
+    def mark(self) -> Event | None:
+        """Record an event on the compute stream now.
+
+        Returns None if another stream is current, if it captures, or without a free event.
+        """
+        if self._off:
+            return None
+        self._used = True
+        if self._device.current_stream() != self.compute_stream:
+            return None
+        self._capturing = self._device.capturing()
+        if self._capturing:
+            return None
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        if self._free:
+            event = self._free.popleft()
+        elif self._num_events < 2 * POOL_SIZE:
+            event = self._device.make_event()
+            self._num_events += 1
+        else:
+            self._recorder.stalls_unmeasured += 1
+            return None
+        event.record()
+        return event
+
+    def close(self, before: Event | None, issued: Issued) -> None:
+        """Close the bracket that began at `before`: its wait is queued on the current stream."""
+        if before is None:
+            return
+        after = self.mark()
+        if after is None:
+            self.give_back(before)
+            return
+        self._waiting.append(_Bracket(issued, before, after, self._recorder.shared.step))
+
+    def give_back(self, before: Event | None) -> None:
+        """Return an event to the pool: no wait followed it."""
+        if before is not None:
+            self._free.append(before)
+
+    def resolve(self) -> int:
+        """Write the complete brackets in order. Returns their number."""
+        if self._capturing:
+            return 0
+        self._keep_anchor()
+        written = 0
+        while self._waiting and self._anchor is not None and self._waiting[0].after.query():
+            self._write(self._waiting.popleft(), self._anchor)
+            written += 1
+        return written
+
+    def _run(self) -> None:
+        """Poll until stopped.
+
+        Each poll passes a guard of its own, so that its cost counts in the step in which it runs.
+        """
+        if not guard(self._enter)():
+            self._off = True
+            return
+        resolve = guard(self.resolve)
+        while not self._stopped.wait(POLL_SECONDS):
+            resolve()
+        resolve()
+
+    def _enter(self) -> bool:
+        try:
+            self._device.enter_thread()
+        except (OSError, AttributeError, RuntimeError) as error:
+            self._recorder.probes["device stalls"] = f"absent: {error}"
+            return False
+        return True
+
+    def _keep_anchor(self) -> None:
+        """Keep the anchor fresh. Its time lies between the last query before it happened and the first after."""
+        began_ns = not_yet_ns = monotonic_ns()
+        if self._anchor is not None and began_ns - self._anchor.at_ns < ANCHOR_INTERVAL_NS:
+            return
+        if self._awaited is None or self._awaited.query():  # it happened unseen between two polls
+            self._awaited = self._device.make_anchor()
+        event, asked_ns = self._awaited, monotonic_ns()
+        while not event.query():
+            watched_ns, not_yet_ns = asked_ns - began_ns, asked_ns
+            if watched_ns > ANCHOR_PATIENCE_NS:
+                return
+            if watched_ns > ANCHOR_TOLERANCE_NS and self._stopped.wait(ANCHOR_PAUSE_SECONDS):
+                return
+            asked_ns = monotonic_ns()
+        happened_ns, self._awaited = monotonic_ns(), None
+        if happened_ns - not_yet_ns <= ANCHOR_TOLERANCE_NS:
+            self._anchor = _ClockAnchor(event, (not_yet_ns + happened_ns) // 2)
+
+    def _write(self, bracket: _Bracket, anchor: _ClockAnchor) -> None:
+        name, group, sequence, peer, tag, num_bytes, flags = bracket.issued.fields
+        flags |= Flag.DEVICE
+        start_ns = anchor.at_ns + round(anchor.event.elapsed_time(bracket.before) * 1e6)
+        end_ns = start_ns + round(bracket.before.elapsed_time(bracket.after) * 1e6)
+        self._recorder.writer().write(
+            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, bracket.step
+        )
+        self._free += (bracket.before, bracket.after)
+
+
+class CudaDevice:
+    """`torch.cuda`, behind the seam that tests use. The device is the current one at the first mark."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        self._raw_stream = raw_stream_reader()
+        self._index: int | None = None
+        self._stream: Any = None
+        """The stream of the anchors, which must wait for nothing."""
+
+    def make_event(self) -> Event:
+        event: Event = self._cuda.Event(enable_timing=True)
+        return event
+
+    def make_anchor(self) -> Event:
+        if self._stream is None:
+            self._stream = self._cuda.Stream(self._index)
+        with self._cuda.stream(self._stream):
+            event = self.make_event()
+            event.record()
+        return event
+
+    def capturing(self) -> bool:
+        return bool(self._cuda.is_current_stream_capturing())
+
+    def current_stream(self) -> int:
+        """Return the current stream. The training has tensors on the device at this point, so its context exists."""
+        if self._index is None:
+            self._index = self._cuda.current_device()
+        if self._cuda.current_device() != self._index:
+            return OTHER_DEVICE
+        return int(self._raw_stream(self._index))
+
+    def enter_thread(self) -> None:
+        """Prepare the thread: it starts on device 0, whatever the training uses, and in the driver's strictest capture
+        mode.
+        """
+        if self._index is not None:
+            self._cuda.set_device(self._index)
+        answer = relax_captures()
+        if answer:
+            self.make_anchor()  # creates the device's context in this thread, which the driver may require first
+            answer = relax_captures()
+        if answer:
+            raise RuntimeError(f"the CUDA driver does not let a thread stay out of captures (error {answer})")
+
+
+def relax_captures() -> int:
+    """Make the calling thread disturb no capture. Returns 0 or the driver's error."""
+    mode = ctypes.c_int(CAPTURE_MODE_RELAXED)
+    return int(ctypes.CDLL(DRIVER).cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)))

@@ -1,0 +1,62 @@
+"""Replacement of torch's attributes, and exact restoration."""
+
+import sys
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from traincope.record.instrumentation.torch_private import hide_from_compiler
+
+_ABSENT = object()
+
+
+@dataclass(slots=True)
+class _Patch:
+    owner: Any
+    name: str
+    original: Any
+    """The attribute in the owner's own `__dict__`, or _ABSENT if it was inherited."""
+    replacement: Any
+
+
+class Patches:
+    """The attributes that one hook replaced, in order."""
+
+    def __init__(self) -> None:
+        self._patches: list[_Patch] = []
+
+    def __bool__(self) -> bool:
+        """Return whether anything is replaced."""
+        return bool(self._patches)
+
+    def replace(self, owner: Any, name: str, replacement: Any) -> None:
+        original = vars(owner).get(name, _ABSENT)
+        if sys.modules.get("torch") is not None:  # without torch nothing compiles
+            hide_from_compiler(replacement, calls_too=False)
+        if isinstance(owner, ModuleType) and isinstance(replacement, FunctionType):
+            _rename(replacement, module=owner.__name__, name=name)
+        setattr(owner, name, replacement)
+        self._patches.append(_Patch(owner, name, original, replacement))
+
+    def restore(self) -> None:
+        """Restore all attributes, last first. An attribute that was replaced again after us stays.
+
+        That replacement calls ours in turn. Once the recorder is closed, ours only passes through.
+        """
+        while self._patches:
+            patch = self._patches.pop()
+            if vars(patch.owner).get(patch.name) is not patch.replacement:
+                continue
+            if patch.original is _ABSENT:
+                delattr(patch.owner, patch.name)
+            else:
+                setattr(patch.owner, patch.name, patch.original)
+
+
+def _rename(replacement: FunctionType, *, module: str, name: str) -> None:
+    """Give the function the name of the original.
+
+    Pickle finds a function by its module and name. A process pool that unpickles it then finds the current function
+    there.
+    """
+    replacement.__module__, replacement.__qualname__ = module, name

@@ -1,0 +1,226 @@
+"""Every private name of torch that the recorder uses, each behind a function.
+
+If a torch lacks one, the function raises AttributeError or ImportError. The probe that needs it is then absent and
+reports so. Nothing else changes.
+"""
+
+import re
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+
+def rendezvous_store(*, timeout: timedelta) -> Any:
+    """Return the default process group's store, on a separate connection if this torch can open one (2.7+).
+
+    Otherwise it is the job's own store: checking a key, and getting an existing one, waits for no rank.
+    """
+    from torch.distributed import distributed_c10d
+
+    store = distributed_c10d._get_default_store()
+    if not hasattr(store, "clone"):
+        return store
+    connection = store.clone()
+    connection.set_timeout(timeout)
+    return connection
+
+
+def keys_below(key: str) -> Any:
+    """Return the dispatch keys after `key`."""
+    import torch
+
+    return torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, key))
+
+
+def redispatcher(namespace: str, operator: str) -> Any:
+    """Return a function that calls an operator (`name` or `name.overload`) below given keys, without the GIL."""
+    import torch
+
+    name, _, overload = operator.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")._handle.redispatch_boxed
+
+
+def destroyer(library: Any) -> Any:
+    """Return a function that removes a library's kernels from the dispatcher."""
+    return library._destroy
+
+
+def without_modes() -> AbstractContextManager[Any]:
+    """Return a context in which no dispatch mode (`TorchDispatchMode`) sees the calling thread, if this torch can do
+    so.
+    """
+    import torch
+
+    guard: AbstractContextManager[Any] = getattr(torch._C, "_DisableTorchDispatch", nullcontext)()
+    return guard
+
+
+def has_kernel(operator: str, key: str) -> bool:
+    """Return whether a kernel of an operator (`c10d::allreduce_`) is registered at a dispatch key."""
+    import torch
+
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator, key)
+
+
+def live_kernel(operator: str, key: str) -> str:
+    """Describe the kernel that answers at a key, in the dispatcher's words: above all, where it was registered.
+
+    Empty if this torch does not report it.
+    """
+    import torch
+
+    dump = getattr(torch._C, "_dispatch_dump_table", str)
+    lines = dump(operator).splitlines()
+    return next((line for line in lines if line.startswith(f"{key}:")), "")
+
+
+def single_tensor_methods() -> dict[str, str]:
+    """Return the operators of `ProcessGroup`'s gather into and scatter from one tensor, by method, in a torch before
+    2.13.
+
+    Later ones have public methods as well, and call those.
+    """
+    from torch.distributed import ProcessGroup
+
+    methods = {"_allgather_base": "_allgather_base_", "_reduce_scatter_base": "_reduce_scatter_base_"}
+    return {method: operator for method, operator in methods.items() if hasattr(ProcessGroup, method)}
+
+
+def flight_recorded() -> tuple[int, bool] | None:
+    """Return the number of collectives in torch's flight recorder, and whether messages are among them.
+
+    None if this process has no flight recorder. Takes some 30 ms, most of it to write the JSON, of which only the
+    needed part is read. (Its numbers by group are faster to get, but count a barrier twice on gloo.)
+    """
+    from torch._C import _distributed_c10d
+
+    dump = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+    text = b"" if dump is None else dump()
+    numbers = re.findall(rb'"record_id":(\d+)', text)
+    return (int(numbers[-1]) + 1, b'"is_p2p":true' in text) if numbers else None
+
+
+def async_position(operator: str) -> int | None:
+    """Return the position of a c10d operator's asynchronous flag. None if this torch has none."""
+    import torch
+
+    arguments = getattr(torch.ops.c10d, operator).default._schema.arguments
+    names = [argument.name for argument in arguments]
+    return next((at for at, name in enumerate(names) if name in ("async_op", "asyncOp")), None)
+
+
+def graph_task_reader() -> Any:
+    """Return a function that returns the number of the calling thread's backward, or -1."""
+    import torch
+
+    return torch._C._current_graph_task_id
+
+
+def raw_stream_reader() -> Any:
+    """Return a function that returns the raw handle of the calling thread's current stream on a CUDA device index."""
+    import torch
+
+    return torch._C._cuda_getCurrentRawStream
+
+
+def data_loader_iterator() -> Any:
+    """Return the class whose `__next__` every DataLoader iterator runs."""
+    from torch.utils.data import dataloader
+
+    return dataloader._BaseDataLoaderIter
+
+
+def pipeline_stage() -> Any:
+    """Return the class whose chunk methods every pipeline schedule calls."""
+    from torch.distributed.pipelining import stage
+
+    return stage._PipelineStageBase
+
+
+def pipeline_schedule() -> Any:
+    """Return the base class of every schedule. It computes the loss in `_maybe_compute_loss`."""
+    from torch.distributed.pipelining import schedules
+
+    schedules._PipelineSchedule._maybe_compute_loss  # noqa: B018 - raises if it is missing
+    return schedules._PipelineSchedule
+
+
+def ddp_pre_forward() -> str:
+    """Return the name of DistributedDataParallel's method that broadcasts buffers before the forward."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    DistributedDataParallel._pre_forward  # noqa: B018
+    return "_pre_forward"
+
+
+def hide_from_compiler(function: Any, *, calls_too: bool) -> None:
+    """Keep torch.compile from compiling a Python function of ours that runs in a region it watches.
+
+    `calls_too`: nor anything that function calls. Without it Dynamo traces our hooks, breaks its graphs on what it
+    finds there, and warns. A torch without this control compiles them.
+    """
+    from torch._C import _dynamo
+
+    actions = getattr(_dynamo.eval_frame, "_FrameAction", None)
+    strategy = getattr(_dynamo.eval_frame, "_FrameExecStrategy", None)
+    set_strategy = getattr(_dynamo.eval_frame, "set_code_exec_strategy", None)
+    code = getattr(function, "__code__", None)
+    if actions is None or strategy is None or set_strategy is None or code is None:
+        return
+    set_strategy(code, strategy(actions.SKIP, actions.SKIP if calls_too else actions.DEFAULT))
+
+
+def compiled_graphs() -> int:
+    """Return the number of graphs that torch.compile has made in this process. Does not import it."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+
+class Kineto:
+    """torch's profiler below its Python API: no stacks, no shapes, no table of events in Python.
+
+    Raises ImportError if this torch is built without it.
+    """
+
+    def __init__(self) -> None:
+        from torch._C import _autograd, _profiler
+        from torch.autograd import profiler
+
+        activity = _profiler.ProfilerActivity
+        supported = _autograd._supported_activities()
+        self._activities: set[Any] = {kind for kind in (activity.CPU, activity.CUDA) if kind in supported}
+        self._config = _profiler.ProfilerConfig(
+            _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
+        )
+        self._autograd = _autograd
+        self.entrance: tuple[Any, str] = (profiler, "_prepare_profiler")
+        """Owner and name of the function that every use of torch's profiler calls first."""
+        self.enter = getattr(*self.entrance)
+
+    def is_on(self) -> bool:
+        return bool(self._autograd._profiler_enabled())
+
+    def start(self) -> None:
+        self._autograd._prepare_profiler(self._config, self._activities)
+        self._autograd._enable_profiler(self._config, self._activities)
+
+    def stop(self) -> Any:
+        """Return the trace; `.save(path)` writes it. Kernels that have not run yet are missing."""
+        return self._autograd._disable_profiler()
+
+
+def fp32_runs_as_tf32(*, convolution: bool) -> bool:
+    """Return whether the GPU in use multiplies fp32 as TF32.
+
+    torch.get_float32_matmul_precision() is not used: it raises if the precision was set by its newer names.
+    """
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return False
+    switch = getattr(torch.backends.cudnn, "conv", None) if convolution else torch.backends.cuda.matmul
+    precision = getattr(switch, "fp32_precision", None)
+    if precision is not None:
+        return bool(precision == "tf32")
+    return bool(torch.backends.cudnn.allow_tf32 if convolution else torch.backends.cuda.matmul.allow_tf32)

@@ -1,0 +1,65 @@
+"""Start of the node's agent: a fresh interpreter that is independent of this process.
+
+A shell in between ends at once, so that the agent is not a child of this process: a launcher that waits for all
+children of a training would wait for it. The agent has a session of its own, so that a signal to the training's process
+group does not end it.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from traincope.record.session.options import OFF_SWITCH
+from traincope.record.session.rendezvous import Place
+from traincope.store.layout import AGENT_LOG
+from traincope.store.lock import job_name, lock_path, take_lock
+
+SHELL = ("/bin/sh", "-c", '"$@" &', "sh")
+PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from traincope.cli.commands.agent import main; main()"
+"""traincope comes last on the path: files next to it must not hide modules of the interpreter."""
+SHELL_SECONDS = 5.0
+RANKS_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
+
+
+def start_agent(place: Place, disk_budget_bytes: int) -> None:
+    """Start the agent of this node and attempt unless it runs already. Raises OSError if no process can be started."""
+    lock = take_lock(lock_path(job_name(place.run, attempt=place.attempt)))
+    if lock is None:
+        return
+    try:
+        _launch(place, disk_budget_bytes, lock)
+    finally:
+        os.close(lock)  # the agent has it
+
+
+def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
+    import subprocess  # here, because most processes that import traincope start no agent
+
+    command = [
+        *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
+        *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
+        *("--disk-budget", str(disk_budget_bytes), *_local_ranks()),
+    ]
+    with (place.directory / AGENT_LOG).open("ab") as log:
+        shell = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=_environment(),
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+        shell.wait(SHELL_SECONDS)
+
+
+def _environment() -> dict[str, str]:
+    """Return the training's environment, with one thread for numpy and with recording off."""
+    variables = {name: value for name, value in os.environ.items() if name != "TRAINCOPE_NOTES"}
+    return {**variables, "OMP_NUM_THREADS": "1", OFF_SWITCH: "off"}
+
+
+def _local_ranks() -> tuple[str, ...]:
+    """Return the number of ranks on the node as arguments, if the launcher sets it."""
+    variables = next((os.environ[name] for name in RANKS_VARIABLES if os.environ.get(name, "").isdecimal()), None)
+    return () if variables is None else ("--ranks", variables)

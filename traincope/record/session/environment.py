@@ -1,0 +1,174 @@
+"""The environment of the training: versions, settings that change its speed, the hardware, the revision of its code.
+
+Environment variables pass an allow-list, and names that suggest a secret are refused even there: a run directory may be
+shown to anyone.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+PACKAGES = (
+    "traincope",
+    "torch",
+    "triton",
+    "numpy",
+    "transformers",
+    "accelerate",
+    "lightning",
+    "deepspeed",
+    "torchtitan",
+)
+ALLOWED = re.compile(
+    r"(NCCL|GLOO|UCX|FI|OMP|MKL|KMP|CUDA|NVIDIA|TORCH|TORCHINDUCTOR|PYTORCH|TORCHELASTIC|SLURM|TRAINCOPE)_[A-Z0-9_]+"
+    r"|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MALLOC_CONF|LD_PRELOAD"
+)
+SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CRED|AUTH|COOKIE|COMMENT|URL", re.IGNORECASE)
+CREDENTIALS = re.compile(r"://[^/@\s]*@")
+"""Credentials in a value: a URL with a user name, and usually the password."""
+MAX_VALUE_CHARACTERS = 200
+"""Maximum number of recorded characters of one value."""
+
+
+class Cuda(Protocol):
+    """The used part of `torch.cuda`."""
+
+    def is_initialized(self) -> bool: ...
+
+    def device_count(self) -> int: ...
+
+    def current_device(self) -> int: ...
+
+    def memory_reserved(self, device: int) -> int: ...
+
+    def get_device_properties(self, device: int) -> Any: ...
+
+
+def allowed_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that may be recorded, sorted."""
+    return {
+        name: value[:MAX_VALUE_CHARACTERS]
+        for name, value in sorted(variables.items())
+        if ALLOWED.fullmatch(name) and not SECRET.search(name) and not CREDENTIALS.search(value)
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that are imported already. Nothing is imported here."""
+    package_versions = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        if package in sys.modules:
+            try:
+                package_versions[package] = version(package)
+            except PackageNotFoundError:
+                continue
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.version.cuda:
+        package_versions["cuda"] = str(torch.version.cuda)
+        package_versions["nccl"] = (
+            ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.device_count() else "not used"
+        )
+    return package_versions
+
+
+def devices() -> dict[str, str | int]:
+    """Describe the accelerator of this process with NVML's UUID, or the processor, and the memory of the host.
+
+    A GPU is named only after the training has used it. An earlier query would fix the GPUs that the process sees and
+    keep its forked children from using any.
+    """
+    torch = sys.modules.get("torch")
+    memory = {"memory_bytes": _host_memory_bytes()}
+    if torch is not None and torch.cuda.is_initialized():
+        gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+        return {**gpu, **memory, **_gpu_uuid(torch.cuda)}
+    if torch is not None and torch.cuda.device_count():
+        return {"name": "a GPU, not used yet", "count": torch.cuda.device_count(), **memory}
+    return {"name": _processor(), "count": os.cpu_count() or 1, **memory}
+
+
+def gpu_in_use(cuda: Cuda) -> str | None:
+    """Return CUDA's UUID of the GPU that holds most of this process's tensors. None while none does.
+
+    The current device may be another: a training may use "cuda:1" and never make it current. The calling thread's
+    current device is the answer only if an allocator of the training's own keeps no counts.
+    """
+    if not cuda.is_initialized():
+        return None
+    try:
+        reserved = [cuda.memory_reserved(device) for device in range(cuda.device_count())]
+    except RuntimeError:
+        device = cuda.current_device()
+    else:
+        if not any(reserved):
+            return None
+        device = reserved.index(max(reserved))
+    return str(cuda.get_device_properties(device).uuid)
+
+
+def training_revision() -> str | None:
+    """Return the revision of the trained code, from the directory of the script or the working directory."""
+    script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
+    try:
+        return git_revision(script.resolve()) or git_revision(Path.cwd())
+    except (OSError, ValueError):
+        return None
+
+
+def _gpu_uuid(cuda: Cuda) -> dict[str, str | int]:
+    """Return the GPU's UUID. Empty while the GPU holds no tensor, or if this torch does not report it."""
+    try:
+        uuid = gpu_in_use(cuda)
+    except (AttributeError, RuntimeError):
+        return {}
+    return {} if uuid is None else {"uuid": uuid}
+
+
+def git_revision(start: Path) -> str | None:
+    """Return the commit that is checked out around `start`. It is read from git's files; no process is started."""
+    for folder in (start, *start.parents):
+        git = folder / ".git"
+        if git.is_file():
+            git = (folder / git.read_text().removeprefix("gitdir:").strip()).resolve()
+        if (git / "HEAD").is_file():
+            return _resolve(git, (git / "HEAD").read_text().strip())
+    return None
+
+
+def _resolve(git: Path, head: str) -> str | None:
+    if not head.startswith("ref: "):
+        return head
+    reference = head.removeprefix("ref: ")
+    common = git / "commondir"
+    roots = (git, (git / common.read_text().strip()).resolve()) if common.is_file() else (git,)
+    for root in roots:
+        if (root / reference).is_file():
+            return (root / reference).read_text().strip()
+        packed = root / "packed-refs"
+        for line in packed.read_text().splitlines() if packed.is_file() else ():
+            if line.endswith(f" {reference}"):
+                return line.split(" ", 1)[0]
+    return None
+
+
+def _host_memory_bytes() -> int:
+    """Return the memory that this host or container may use before the kernel kills a process, in bytes."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return installed
+    return min(installed, int(limit)) if limit.isdecimal() else installed
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return os.uname().machine
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1) if match else os.uname().machine

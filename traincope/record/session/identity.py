@@ -1,0 +1,91 @@
+"""The identity of this process: the run's id, its rank, and the attempt of the job."""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.topology import Host
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ROOT = "traincope_runs"
+RUN_ID_VARIABLE = "TRAINCOPE_RUN_ID"
+RUN_ID = re.compile(r"\w[\w.+:@=-]{0,127}", re.ASCII)
+"""Allowed run ids. A directory gets this name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The identity from the environment. A process group, once it exists, is more reliable."""
+
+    rank: int | None
+    """None if neither torchrun nor SLURM started this process."""
+    world_size: int
+    run_id: str | None
+    """None if nothing names the job."""
+    restarts: int
+    """Number of restarts of the job by the launcher."""
+
+
+def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Identity:
+    """Identify this process from an existing process group; without one, from the variables of torchrun or SLURM.
+
+    `run_id`: the caller's. A process that a SLURM task starts itself inherits SLURM's variables.
+    """
+    rank = _integer(environment, "RANK", "SLURM_PROCID")
+    world_size = _integer(environment, "WORLD_SIZE", "SLURM_NTASKS")
+    group_rank = process_group_rank()
+    if group_rank is not None:
+        rank, world_size = group_rank
+    return Identity(
+        rank=rank,
+        world_size=world_size or 1,
+        run_id=declared_run_id(environment, run_id=run_id) or _run_id(environment),
+        restarts=_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0,
+    )
+
+
+def process_group_rank() -> tuple[int, int] | None:
+    """Return (rank, world size) of the default process group, or None if it does not exist (yet)."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def declared_run_id(environment: Mapping[str, str], *, run_id: str | None = None) -> str | None:
+    """Return the run's id from the caller, or from $TRAINCOPE_RUN_ID. None without an id that a directory may have."""
+    declared = environment.get(RUN_ID_VARIABLE) or None if run_id is None else run_id
+    if declared is None or (isinstance(declared, str) and RUN_ID.fullmatch(declared)):
+        return declared
+    logger.warning("%r is not a run id (at most 128 letters, digits and _.+:@=-, no sign first): ignored", declared)
+    return None
+
+
+def this_host() -> Host:
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    return Host(name=os.uname().nodename, boot_id=boot_id.read_text().strip() if boot_id.exists() else "")
+
+
+def _run_id(environment: Mapping[str, str]) -> str | None:
+    job = environment.get("SLURM_JOB_ID")
+    if job:
+        return f"slurm-{job}"
+    elastic = environment.get("TORCHELASTIC_RUN_ID", "none")
+    if elastic != "none":
+        return elastic
+    if "MASTER_PORT" in environment and "RANK" in environment:
+        return f"local-{os.getppid()}-{environment['MASTER_PORT']}"
+    return None
+
+
+def _integer(environment: Mapping[str, str], *names: str) -> int | None:
+    for name in names:
+        value = environment.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return None

@@ -1,0 +1,120 @@
+"""Options of a run, from `traincope.run()` or the environment.
+
+An impossible value is reported in one log line and replaced by its default. The run continues.
+"""
+
+import logging
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+
+from traincope.record.session.throttle import DEFAULT_RATIO
+
+logger = logging.getLogger(__name__)
+
+OFF_SWITCH = "TRAINCOPE"
+OUT_VARIABLE = "TRAINCOPE_OUT"
+LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
+AGENT_VARIABLE = "TRAINCOPE_AGENT"
+DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
+DEFAULT_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Arguments of `traincope.run()`."""
+
+    out: str | os.PathLike[str] | None = None
+    """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, otherwise `traincope_runs/<run id>`."""
+    run_id: str | None = None
+    """The run's id, the same for all ranks. Default: $TRAINCOPE_RUN_ID, otherwise the launcher's job."""
+    level: int = DEFAULT_LEVEL
+    """The level of recording, as `probes.py` defines it. $TRAINCOPE_LEVEL has precedence."""
+    module_depth: int | None = None
+    """At level 2: the depth below the root of the modules that get spans. None: the model's blocks, which are detected.
+    """
+    axes: Mapping[str, str] | None = None
+    """Name or description of a process group -> its mesh axis. It has precedence over every other rule."""
+    disk_budget: int = DEFAULT_DISK_BUDGET
+    """Maximum bytes on disk per writing thread."""
+    throttle: float | None = DEFAULT_RATIO
+    """Overhead above this share of the step over 20 steps lowers the level by one. None: never."""
+    flops: float | None = None
+    """Model FLOPs of one step of the whole job, if they cannot be counted. None: use the count."""
+    agent: bool = True
+    """If true, the first rank of a node starts the node's agent, unless $TRAINCOPE_AGENT is `off`."""
+
+
+def resolved_agent(options: Options) -> bool:
+    """Return whether to start the agent. The environment can only switch it off."""
+    return options.agent and os.environ.get(AGENT_VARIABLE, "").lower() not in ("off", "0")
+
+
+def resolved_level(options: Options) -> int:
+    """Return the level. The environment has precedence: a restart can record less or more without a change of code."""
+    override = os.environ.get(LEVEL_VARIABLE, "")
+    if override.isdecimal():
+        return int(override)
+    if type(options.level) is int and options.level >= 0:
+        return options.level
+    logger.warning("level must be an integer from 0, not %r: using %d", options.level, DEFAULT_LEVEL)
+    return DEFAULT_LEVEL
+
+
+def resolved_disk_budget(options: Options) -> int:
+    """Return the disk budget per writing thread, in bytes."""
+    if _is_finite_amount(options.disk_budget):
+        return int(options.disk_budget)
+    logger.warning("disk_budget must be a number of bytes, not %r: using %d", options.disk_budget, DEFAULT_DISK_BUDGET)
+    return DEFAULT_DISK_BUDGET
+
+
+def resolved_throttle(options: Options) -> float | None:
+    """Return the throttle as a share of the step. None: the recorder is never too expensive."""
+    if options.throttle is None or _is_finite_amount(options.throttle):
+        return options.throttle
+    logger.warning("throttle must be a share of the step, not %r: using %g", options.throttle, DEFAULT_RATIO)
+    return DEFAULT_RATIO
+
+
+def resolved_flops(options: Options) -> float | None:
+    """Return the model FLOPs of one step of the whole job. None: not given."""
+    if options.flops is None or (_is_finite_amount(options.flops) and options.flops > 0):
+        return options.flops
+    logger.warning("flops must be a positive number, not %r: ignored", options.flops)
+    return None
+
+
+def resolved_module_depth(options: Options) -> int | None:
+    """Return the number of levels below the root, at least 1. None: not given."""
+    depth = options.module_depth
+    if depth is None or (type(depth) is int and depth >= 1):
+        return depth
+    logger.warning("module_depth must be an integer from 1, not %r: the model's blocks get spans", depth)
+    return None
+
+
+def resolved_axes(options: Options) -> dict[str, str]:
+    """Return the given axes whose names are plain words."""
+    axes = options.axes
+    if axes is None:
+        return {}
+    if not isinstance(axes, Mapping):
+        logger.warning("axes must map the name or description of a process group to its axis: ignored")
+        return {}
+    valid_axes = {name: axis for name, axis in axes.items() if _is_plain_word(name) and _is_plain_word(axis)}
+    if len(valid_axes) < len(axes):
+        logger.warning(
+            "axes of process groups must be plain words: %d of %d are ignored", len(axes) - len(valid_axes), len(axes)
+        )
+    return valid_axes
+
+
+def _is_plain_word(value: object) -> bool:
+    return isinstance(value, str) and value.strip() == value != ""
+
+
+def _is_finite_amount(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf

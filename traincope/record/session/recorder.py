@@ -1,0 +1,331 @@
+"""The recorder of one process: its rank directory, its names and groups, and one writer per thread."""
+
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
+from traincope.record.instrumentation.guard import guard
+from traincope.record.segments.names import Details, LineFile, Names
+from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
+from traincope.record.session.environment import allowed_variables, devices, training_revision, versions
+from traincope.record.session.identity import Identity, this_host
+from traincope.record.session.rendezvous import Place, Rendezvous
+from traincope.record.session.steps import Steps
+from traincope.store.job.process import Process
+from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
+from traincope.whole_files import reserve, write_json
+
+Settled = Callable[[Place], object] | None
+CLOCK_INTERVAL_NS = 1_000_000_000
+MAX_WRITERS = 64
+"""Maximum number of threads that are recorded at the same time.
+
+Each takes two file descriptors, which are the training's too. Records of further threads count as dropped.
+"""
+
+
+class Recorder:
+    """The object through which every hook of a process writes.
+
+    Until the rank and the run are known, records go to a provisional directory. `settle` renames it; the mapped files
+    are not affected.
+    """
+
+    def __init__(
+        self, out: Path | None, *, root: Path, identity: Identity, disk_budget_bytes: int, on_settled: Settled = None
+    ) -> None:
+        """`out`: the run directory, or None to create one in `root`. Raises OSError if it cannot be written."""
+        self.identity = identity
+        self._on_settled = on_settled
+        """Called once the rank knows its place, unless that is at the end of the run."""
+        self._out = out
+        self._rendezvous = Rendezvous(out=out, root=root, identity=identity)
+        self.place: Place | None = None
+        """The place of the records. None while they are in the provisional directory."""
+        self._displaced = False
+        """True if the provisional directory could not be moved to its place: most likely it was removed."""
+        self.values_left_out = 0
+        """Values of `run.log()` that had not arrived from the GPU when the run ended, or were too many at once."""
+        self.stalls_unmeasured = 0
+        """Stalls of the compute stream without a free event, or unfinished on the device when the run ended."""
+        self.collectives_forgotten = 0
+        """Unfinished collectives that were dropped because too many others were pending.
+
+        A wait for one is not recorded.
+        """
+        self.mesh: dict[str, int] = {}
+        self.coords: dict[str, int] = {}
+        self.settings: dict[str, Any] = {}
+        self.module_depth: int | None = None
+        """Depth below the root of the modules that get spans. None: the model's blocks."""
+        self.resolved_axes: Mapping[str, str] = {}
+        """Name or description of a process group -> the axis that the caller gave."""
+        self.probes: dict[str, str] = {}
+        self.active = True
+        self._between_steps: dict[Callable[[], None], Callable[[], None]] = {}
+        """Listener -> the guard around it, so that a failing listener does not stop the others."""
+        self._owner_pid = os.getpid()
+        self.main_thread = threading.get_ident()
+        self._started_wall_ns = time.time_ns()
+        self._last_clock_ns = 0
+        self.directory = self._make_provisional(out or root)
+        segments = max(disk_budget_bytes // SEGMENT_BYTES, 2)
+        self.shared = Shared(self.directory, segments_per_thread=segments)
+        self.names = Names(self.directory / NAMES_FILE)
+        self._details = Details(self.directory / DETAILS_FILE)
+        self._groups = LineFile(self.directory / GROUPS_FILE)
+        self._num_groups = 0
+        self._writers: list[ThreadWriter] = []
+        """Writers of all threads that ever wrote at the same time."""
+        self._thread_numbers = itertools.count(1)
+        self._idle: deque[ThreadWriter] = deque()
+        """Writers of ended threads. The next new thread takes one over."""
+        self.main = self._add_writer("main")
+        self.mute = ThreadWriter(self.shared, thread="")
+        """A writer that drops every record and counts the drop."""
+        self.mute.abandon()
+        self.threads = _Threads(self, self.main)
+        self.steps = Steps(self.main, self.shared)
+        reserve(self.directory / RANK_FILE)
+        self.write_metadata()
+        self.settle()
+
+    def writer(self) -> ThreadWriter:
+        """Return the calling thread's writer."""
+        return self.threads.writer
+
+    def event(self, name: str, details: dict[str, Any], *, from_training: bool = False) -> None:
+        """Record an event. `from_training`: the training called `traincope.event()`."""
+        now = monotonic_ns()
+        number = _number_details(self._details, details) if details else 0
+        flags = Flag.GIVEN if from_training else 0
+        self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=number or 0, flags=flags)
+
+    def add_group(self, *, key: str, axis: str, rule: str, ranks: tuple[int, ...]) -> int:
+        """Record a process group and return its number in this rank's records."""
+        self.settle()
+        number = self._num_groups
+        self._num_groups += 1
+        self._groups.append(number, json.dumps({"key": key, "axis": axis, "rule": rule, "ranks": list(ranks)}))
+        return number
+
+    def before_work(self) -> None:
+        """Note that the calling thread fetches a batch or runs a root module: that may begin a step.
+
+        Only work of the training thread counts. A prefetching thread works for a later step.
+        """
+        if threading.get_ident() == self.main_thread and self.steps.before_work():
+            self.tick()
+
+    def between_steps(self, listener: Callable[[], None]) -> None:
+        """Call `listener` on the training thread at every boundary of steps. Repeated registrations count once."""
+        self._between_steps.setdefault(listener, guard(listener))
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        """Remove a listener of `between_steps`, if it is registered."""
+        self._between_steps.pop(listener, None)
+
+    @guard
+    def tick(self) -> None:
+        """Do periodic work between two steps, off the hot path."""
+        now = monotonic_ns()
+        if now - self._last_clock_ns > CLOCK_INTERVAL_NS:
+            self._write_clock(now)
+            for file in self._side_files:
+                file.retry()
+        self.settle(True)
+        for listener in tuple(self._between_steps.values()):
+            listener()
+
+    @property
+    def run(self) -> Path | None:
+        """The run directory, once it is known."""
+        return self._out if self.place is None else self.place.run
+
+    @property
+    def world_size(self) -> int:
+        return self.identity.world_size if self.place is None else self.place.world_size
+
+    @guard
+    def settle(self, without_group: bool = False, last_chance: bool = False) -> None:
+        """Move from the provisional directory to the rank's own, once the rank's place is known."""
+        if self.place is not None or self._displaced or not self.active:
+            return
+        place = self._rendezvous.poll(without_group=without_group)
+        if place is None and last_chance:
+            place = self._rendezvous.place_from_environment()
+        if place is not None:
+            self._move(place)
+
+    def _move(self, place: Place) -> None:
+        try:
+            os.replace(self.directory, place.directory)
+        except OSError:
+            self._displaced = True
+            _remove_empty(place.directory, place.directory.parent, place.run)
+            raise
+        self.directory = self.shared.directory = place.directory
+        self.place = place
+        self.write_metadata()
+        if self._on_settled is not None:
+            self._on_settled(place)
+
+    def write_metadata(self, **ending: Any) -> None:
+        """Write `rank.json` atomically; also `run.json`, from rank 0 or if none exists yet."""
+        host, process = this_host(), Process.this()
+        rank = self.identity.rank if self.place is None else self.place.rank
+        write_json(
+            self.directory / RANK_FILE,
+            {
+                "version": FORMAT_VERSION,
+                "rank": rank or 0,
+                "world_size": self.world_size,
+                "coords": self.coords,
+                "host": host.name,
+                "boot_id": host.boot_id,
+                "pid": os.getpid(),
+                "process": None if process is None else process.as_json(),
+                "device": devices(),
+                "started_wall_ns": self._started_wall_ns,
+                "probes": self.probes,
+                **ending,
+            },
+            last=bool(ending),
+        )
+        if self.place is not None and self.place.rank == 0:
+            write_json(self.place.run / RUN_FILE, self._describe_run())
+        elif self.run is not None:
+            write_json(self.run / RUN_FILE, self._describe_run(), only_new=True)
+
+    def _describe_run(self) -> dict[str, Any]:
+        place, identity = self.place, self.identity
+        return {
+            "version": FORMAT_VERSION,
+            "id": place.run_id if place is not None else identity.run_id or "not known yet",
+            "world_size": self.world_size,
+            "mesh": self.mesh,
+            "started_wall_ns": self._started_wall_ns,
+            "versions": versions(),
+            "environment": allowed_variables(os.environ),
+            "git_revision": training_revision(),
+            "command": os.path.basename(sys.argv[0]) if sys.argv else "",
+            "settings": self.settings,
+        }
+
+    def close(self, *, ending: str, with_process: bool = False) -> None:
+        """Close every segment, and record the ending and whether the process ended too.
+
+        An exception leaves its step open.
+        """
+        if os.getpid() != self._owner_pid:
+            return
+        self._on_settled = None
+        self.settle(True, True)
+        if ending == CLEAN:
+            self.steps.finish()
+        self._write_clock(monotonic_ns())
+        self.active = False
+        for writer in list(self._writers):
+            writer.close()
+            writer.latest = None
+        for file in self._side_files:
+            file.close()
+        self.write_metadata(
+            ending=ending, with_process=with_process, ended_wall_ns=time.time_ns(), recorder=self._counts()
+        )
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "events": self.shared.written,
+            "dropped": self.shared.dropped,
+            "lost_lines": sum(file.lost for file in self._side_files),
+            "names_refused": self.names.refused,
+            "details_refused": self._details.refused,
+            "values_left_out": self.values_left_out,
+            "stalls_unmeasured": self.stalls_unmeasured,
+            "collectives_forgotten": self.collectives_forgotten,
+        }
+
+    def abandon(self) -> None:
+        """Stop writing in a forked child: the parent writes to the same files."""
+        self.active = False
+        for writer in list(self._writers):
+            writer.abandon()
+
+    def lease_writer(self) -> "_Lease":
+        """Lease a writer to the calling thread, which has none yet, until the thread ends."""
+        try:
+            return _Lease(self._idle.popleft(), self._idle)
+        except IndexError:
+            if len(self._writers) < MAX_WRITERS:
+                return _Lease(self._add_writer(f"thread-{next(self._thread_numbers)}"), self._idle)
+            return _Lease(self.mute, deque())
+
+    @property
+    def _side_files(self) -> tuple[LineFile, ...]:
+        return self.names.file, self._details.file, self._groups
+
+    def _add_writer(self, thread: str) -> ThreadWriter:
+        writer = ThreadWriter(self.shared, thread=thread)
+        if not self.active:
+            writer.abandon()
+        self._writers.append(writer)
+        return writer
+
+    def _make_provisional(self, parent: Path) -> Path:
+        directory = parent / f"{PROVISIONAL}{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
+        directory.mkdir(parents=True)
+        return directory
+
+    def _write_clock(self, now: int) -> None:
+        self._last_clock_ns = now
+        self.main.write(Kind.CLOCK, now, now, value=time.time_ns())
+
+
+class _Threads(threading.local):
+    """`.writer` is the calling thread's writer. Python runs `__init__` in each thread on first access."""
+
+    def __init__(self, recorder: Recorder, main: ThreadWriter) -> None:
+        if recorder.main_thread == threading.get_ident():
+            self.writer = main
+        else:
+            self.writer = recorder.mute  # a fallback: the garbage collector may run now and write
+            self._lease = recorder.lease_writer()
+            self.writer = self._lease.writer
+
+
+class _Lease:
+    """A lease that ends with its thread. The next new thread continues in the same segment."""
+
+    __slots__ = ("_idle", "writer")
+
+    def __init__(self, writer: ThreadWriter, idle: deque[ThreadWriter]) -> None:
+        self.writer = writer
+        self._idle = idle
+
+    def __del__(self) -> None:
+        self.writer.latest = None
+        self._idle.append(self.writer)
+
+
+def _remove_empty(*directories: Path) -> None:
+    """Remove directories while they are empty, innermost first."""
+    with suppress(OSError):
+        for directory in directories:
+            directory.rmdir()
+
+
+@guard
+def _number_details(details: Details, values: dict[str, Any]) -> int:
+    """Write an event's details and return their number. Details whose `repr` raises do not lose the event."""
+    return details.add(values)

@@ -1,0 +1,138 @@
+"""Rendezvous: the ranks of a job agree on one run directory and attempt.
+
+Rank 0 chooses, and puts its choice into the process group's store. The others read it there at their next poll, and
+write to a provisional directory until then. No rank waits for another. A poll is one round trip on a separate
+connection: on the job's own client the job's threads would queue behind it.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+from traincope.record.instrumentation.torch_private import rendezvous_store
+from traincope.record.session.identity import Identity, process_group_rank
+from traincope.store.layout import attempt_directory, rank_directory
+
+STORE_TIMEOUT = timedelta(seconds=2)
+EAGER_POLLS = 16
+"""Number of polls in quick succession. Later polls come once a second, because rank 0 may not record at all."""
+POLL_INTERVAL_NS = 1_000_000_000
+
+_runs_begun: Counter[str] = Counter()
+"""Rendezvous directory -> runs that this process has begun there. It is equal on ranks that take part in all of them.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The place of a rank's records."""
+
+    rank: int
+    world_size: int
+    run_id: str
+    run: Path
+    attempt: int
+    directory: Path
+    """The rank's own directory. The creator of this object has created it."""
+
+
+class Rendezvous:
+    """The rendezvous of one run.
+
+    `out` is the run directory if it was given; otherwise runs are in `root` under their id.
+    """
+
+    def __init__(self, *, out: Path | None, root: Path, identity: Identity) -> None:
+        self._out = out
+        self._root = root
+        self._identity = identity
+        base = str(out or root)
+        self._key = f"traincope/{hashlib.sha1(base.encode()).hexdigest()[:12]}/{identity.restarts}/{_runs_begun[base]}"
+        _runs_begun[base] += 1
+        self._store: Any = None
+        self._num_polls = 0
+        self._polled_ns = 0
+        self._store_failed = False
+        """The store failed once. It is not used again."""
+
+    def poll(self, *, without_group: bool = False) -> Place | None:
+        """Return the place as soon as it is known. `without_group`: without a process group now, there will be none.
+
+        Raises OSError if the directory cannot be created.
+        """
+        grouped = process_group_rank()
+        if grouped is None:
+            return self.place_from_environment() if without_group else None
+        rank, world_size = grouped
+        if rank == 0:
+            place = self._choose(world_size)
+            if world_size > 1:
+                self._publish(place)
+            return place
+        choice = self._read_choice()
+        if choice is None:
+            return None
+        return self._claim(rank, world_size, str(choice["id"]), int(choice["attempt"]))
+
+    def place_from_environment(self) -> Place:
+        """Return the place from the environment alone, without the other ranks: the last resort."""
+        rank, world_size = process_group_rank() or (self._identity.rank or 0, self._identity.world_size)
+        return self._claim(rank, world_size, self._run_name(), self._identity.restarts)
+
+    def _run_name(self) -> str:
+        return self._identity.run_id or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+
+    def _choose(self, world_size: int) -> Place:
+        """Choose for all ranks, as rank 0: the first attempt that has no directory."""
+        run_id = self._run_name()
+        run = self._out or self._root / run_id
+        attempt = self._identity.restarts
+        while attempt_directory(run, attempt).exists():
+            attempt += 1
+        return self._claim(0, world_size, run_id, attempt)
+
+    def _claim(self, rank: int, world_size: int, run_id: str, attempt: int) -> Place:
+        """Create the rank's directory in that attempt, or in the next attempt in which it does not exist."""
+        run = self._out or self._root / run_id
+        while True:
+            directory = rank_directory(run, attempt=attempt, rank=rank)
+            try:
+                directory.mkdir(parents=True)
+            except FileExistsError:
+                attempt += 1
+                continue
+            return Place(rank=rank, world_size=world_size, run_id=run_id, run=run, attempt=attempt, directory=directory)
+
+    def _publish(self, place: Place) -> None:
+        try:
+            self._connection().set(self._key, json.dumps({"id": place.run_id, "attempt": place.attempt}))
+        except (RuntimeError, NotImplementedError, AttributeError):
+            return  # a store that cannot be shared: at the end the other ranks use their environment
+
+    def _read_choice(self) -> dict[str, Any] | None:
+        now = monotonic_ns()
+        if self._store_failed or (self._num_polls >= EAGER_POLLS and now - self._polled_ns < POLL_INTERVAL_NS):
+            return None
+        self._num_polls, self._polled_ns = self._num_polls + 1, now
+        try:
+            store = self._connection()
+            if not store.check([self._key]):
+                return None
+            choice: dict[str, Any] = json.loads(store.get(self._key))
+        except (RuntimeError, NotImplementedError, AttributeError):
+            self._store_failed = True
+            return None
+        self._store = None
+        return choice
+
+    def _connection(self) -> Any:
+        if self._store is None:
+            self._store = rendezvous_store(timeout=STORE_TIMEOUT)
+        return self._store

@@ -1,0 +1,57 @@
+"""Costs of lost time in the document: always in rank-hours, in money if a price is given."""
+
+from traincope.analysis import Analysis, Cost, cost, loss_breakdown, price_of, rank_hours
+from traincope.report import schema
+
+
+def cost_of(analysis: Analysis) -> schema.Cost:
+    """Return the costs of the ledger's terms and of losses by cause, without a price."""
+    losses = [
+        schema.convert(loss, schema.Loss, rank_hours=rank_hours(loss.ns), money=None)
+        for loss in loss_breakdown(analysis)
+    ]
+    return schema.convert(cost(analysis.ledger), schema.Cost, losses=losses)
+
+
+def rank_hours_of(ns: int | None) -> float | None:
+    """Convert ns to rank-hours; None stays None."""
+    return None if ns is None else rank_hours(ns)
+
+
+def with_price(document: schema.Document, *, price_per_gpu_hour: float) -> schema.Document:
+    """Return the document with a price, in any currency, on every number in rank-hours."""
+    ledger, kernels = document["ledger"], document["kernels"]
+    return {
+        **document,
+        "verdict": [_finding(finding, price_per_gpu_hour) for finding in document["verdict"]],
+        "ledger": None if ledger is None else {**ledger, "cost": _cost(ledger["cost"], price_per_gpu_hour)},
+        "kernels": None if kernels is None else _kernels(kernels, price_per_gpu_hour),
+    }
+
+
+def _finding(finding: schema.Finding, price: float) -> schema.Finding:
+    gain = price_of(finding["estimated_gain_rank_hours"], price_per_gpu_hour=price)
+    return {**finding, "estimated_gain_money": gain}
+
+
+def _kernels(part: schema.Kernels, price: float) -> schema.Kernels:
+    classes: list[schema.KernelClass] = [
+        {
+            **kernel_class,
+            "inefficiency_money": price_of(kernel_class["inefficiency_rank_hours"], price_per_gpu_hour=price),
+        }
+        for kernel_class in part["classes"]
+    ]
+    slowdown = price_of(part["overlap_slowdown_rank_hours"], price_per_gpu_hour=price)
+    return {**part, "classes": classes, "overlap_slowdown_money": slowdown}
+
+
+def _cost(part: schema.Cost, price: float) -> schema.Cost:
+    with_price = Cost(wall_hours=part["wall_rank_hours"], hours=part["rank_hours"], price_per_gpu_hour=price)
+    losses = [{**loss, "money": price_of(loss["rank_hours"], price_per_gpu_hour=price)} for loss in part["losses"]]
+    return schema.convert(with_price, schema.Cost, losses=losses)
+
+
+def shows_costs(cost: schema.Cost) -> bool:
+    """True if rank-hours are worth a column: a price is known, or the run took at least one hour."""
+    return cost["money"] is not None or cost["wall_rank_hours"] >= 1

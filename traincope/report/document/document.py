@@ -1,0 +1,160 @@
+"""Convert an analysis to the document of `schema`, and the document to JSON text."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from traincope.analysis import (
+    Analysis,
+    Bubble,
+    DeviceStall,
+    ExpertLoads,
+    Fault,
+    Ledger,
+    RankLedger,
+    Utilization,
+    consecutive_ranges,
+    dropped_steps,
+    guessed_steps,
+    recorder_overhead,
+)
+from traincope.report import schema
+from traincope.report.document.costs import cost_of, with_price
+from traincope.report.document.parts import critical_path, finding_of, gpu, kernels, timetable_rows
+from traincope.report.document.recording_losses import count_losses
+from traincope.store import RankRecords
+from traincope.timeline import OpenRecord, Timeline
+
+
+def to_json(document: schema.Document) -> str:
+    """`document` as indented ASCII JSON with keys in the order of the schema, ending in a newline.
+
+    ASCII because names from a run may hold anything: control characters stay escaped, so the text
+    is safe on a terminal. Raises ValueError for a NaN or infinity: missing must be null.
+    """
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def to_document(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> schema.Document:
+    """Return all results of the analysis in the fixed shape; null means no evidence.
+
+    `price_per_gpu_hour`, in any currency, adds prices to the ledger's terms, to losses by cause and to the
+    estimated gains of findings.
+    """
+    document = _document(analysis)
+    return document if price_per_gpu_hour is None else with_price(document, price_per_gpu_hour=price_per_gpu_hour)
+
+
+def _document(analysis: Analysis) -> schema.Document:
+    timeline, ledger = analysis.timeline, analysis.ledger
+    counted = ledger.rank_steps > 0
+    return schema.Document(
+        schema_version=schema.SCHEMA_VERSION,
+        run=_run(analysis),
+        verdict=[finding_of(finding, wall_ns=ledger.wall_ns) for finding in analysis.verdict],
+        ledger=_ledger(ledger, cost_of(analysis), analysis.device_stalls) if counted else None,
+        utilization=_utilization(analysis.utilization, analysis.experts),
+        comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
+        bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
+        stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,
+        faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
+        goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
+        memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
+        kernels=None if analysis.kernels is None else kernels(analysis.kernels),
+        critical_path=None if analysis.critical_path is None else critical_path(analysis.critical_path),
+        data_order=None,
+        gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
+        clock=[schema.convert(clock, schema.RankClock) for clock in timeline.clocks],
+        recorder=_recorder(timeline, unwatched=analysis.ledger.unwatched_steps),
+    )
+
+
+def _run(analysis: Analysis) -> schema.Run:
+    timeline, ledger = analysis.timeline, analysis.ledger
+    run = timeline.run
+    return schema.convert(
+        run.info,
+        schema.Run,
+        attempts=run.attempts,
+        steps=len({int(number) for rank in ledger.ranks for number in rank.numbers[rank.counted]}),
+        excluded_steps=list(ledger.excluded_steps),
+        guessed_steps=guessed_steps(timeline),
+        step_ns=analysis.median_step_ns,
+        end=timeline.end_ns if timeline.ranks else None,
+        missing_ranks=list(run.missing),
+    )
+
+
+def _ledger(ledger: Ledger, cost: schema.Cost, on_device: Sequence[DeviceStall] | None) -> schema.Ledger:
+    waits = ledger.ambiguous_waits()
+    return schema.convert(
+        ledger,
+        schema.Ledger,
+        ranks=[_rank_ledger(rank, order=ledger.order) for rank in ledger.ranks],
+        terms={term: ledger.total(term) for term in ledger.order},
+        ambiguous_waits_ns=sum(waits.values()),
+        ambiguous_waits=[schema.AmbiguousWait(axis=axis, reason=why, ns=ns) for (axis, why), ns in waits.items()],
+        waterfall={term: ledger.share(term) for term in ledger.order},
+        device_stalls=None if on_device is None else [_device_stall(each, ledger.wall_ns) for each in on_device],
+        cost=cost,
+    )
+
+
+def _device_stall(stall: DeviceStall, wall_ns: int) -> schema.DeviceStall:
+    return schema.convert(stall, schema.DeviceStall, ratio=stall.total_ns / wall_ns)
+
+
+def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedger:
+    return schema.convert(rank, schema.RankLedger, terms={term: rank.total(term) for term in order})
+
+
+def _utilization(utilization: Utilization, experts: ExpertLoads | None) -> schema.Utilization:
+    peak = utilization.peak
+    return schema.convert(
+        utilization,
+        schema.Utilization,
+        peak_source=None if peak is None else f"{peak.device}: {peak.source}",
+        experts=None if experts is None else schema.convert(experts, schema.Experts),
+    )
+
+
+def _bubble(bubble: Bubble) -> schema.Bubble:
+    return schema.convert(bubble, schema.Bubble, timetable=timetable_rows(bubble.timetable))
+
+
+def _last_ns(timeline: Timeline) -> Mapping[int, int]:
+    return {rank.rank: rank.last_ns for rank in timeline.ranks}
+
+
+def _fault(fault: Fault, *, last_ns: Mapping[int, int]) -> schema.Fault:
+    records = [_open_record(record, last_ns=last_ns[fault.ranks[0]]) for record in fault.open_records]
+    return schema.convert(fault, schema.Fault, open_records=records)
+
+
+def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
+    return schema.convert(record, schema.OpenRecord, duration_ns=last_ns - record.start_ns)
+
+
+def _recorder(timeline: Timeline, *, unwatched: Sequence[int]) -> schema.Recorder:
+    ranks, recorder_time = timeline.run.ranks, recorder_overhead(timeline)
+    return schema.Recorder(
+        events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
+        dropped=sum(rank.dropped for rank in ranks),
+        lost=count_losses(ranks),
+        dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
+        unwatched_steps=[list(ends) for ends in consecutive_ranges(unwatched)],
+        overhead_seconds=None if recorder_time is None else recorder_time.total_ns / 1e9,
+        overhead_seconds_per_step=None if recorder_time is None else recorder_time.per_step_ns / 1e9,
+        overhead_ratio=None if recorder_time is None else recorder_time.ratio,
+        probes=_probes(ranks),
+        problems=[*timeline.run.problems, *(p for rank in ranks for p in rank.problems), *timeline.traces.problems],
+    )
+
+
+def _probes(ranks: tuple[RankRecords, ...]) -> list[schema.Probe]:
+    """One entry for all ranks on which a probe is in the same state."""
+    ranks_by_state: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank in ranks:
+        for name, state in rank.info.probes.items():
+            ranks_by_state[name, state].append(rank.rank)
+    return [schema.Probe(name=name, state=state, ranks=members) for (name, state), members in ranks_by_state.items()]

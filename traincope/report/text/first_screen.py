@@ -1,0 +1,128 @@
+"""The first screen: verdict, waterfall and five numbers in 100 columns and 45 rows; and a brief of four lines.
+
+This module only chooses rows. The full report prints every row.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from traincope.analysis import Analysis, FaultKind, FindingKind
+from traincope.palette import SEVERE
+from traincope.report.document.document import to_document
+from traincope.report.schema import Document, Fault, Finding, Ledger
+from traincope.report.text.layout.lines import Trimmed, text
+from traincope.report.text.sections.faults import began_ns
+from traincope.report.text.sections.verdict import verdict
+from traincope.report.text.sections.waterfall import waterfall
+from traincope.units import count, duration, numbers, share
+
+MAX_FINDINGS = 3
+MAX_FAULTS = 2
+MIN_SHARE = 0.005
+"""Terms below this share of step time are summed in one bar."""
+OTHER = "other terms"
+
+
+def render_first_screen(analysis: Analysis, console: Console) -> None:
+    """Write the first screen of `analysis` to `console`."""
+    document = to_document(analysis)
+    for index, section in enumerate(_sections(document)):
+        if index:
+            console.print()
+        for renderable in section:
+            console.print(Trimmed(renderable), end="")
+
+
+def render_brief(analysis: Analysis, console: Console) -> None:
+    """Write at most four lines: the five numbers, then one line per finding, at most three."""
+    document = to_document(analysis)
+    lines = [", ".join(f"{name} {value}" for name, value in _numbers(document))]
+    lines += [_brief(finding) for finding in document["verdict"][:MAX_FINDINGS]]
+    for line in lines:
+        console.print(text(line), soft_wrap=True)
+
+
+def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
+    run, ledger = document["run"], document["ledger"]
+    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
+    yield iter([text(f"{count(run['world_size'], 'rank')}{f' ({mesh})' if mesh else ''}: {run['id']}", style="bold")])
+    yield _verdict(document)
+    if ledger is not None:
+        yield waterfall(_without_small_terms(ledger), with_notes=False)
+    yield iter([text(_number_line(document), style="bold")])
+
+
+def _faults(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
+    for fault in faults[:MAX_FAULTS]:
+        where = numbers(fault["ranks"], "rank") or "all ranks"
+        when = f"{duration(max(fault['at_ns'] - since_ns, 0))} after the start"
+        when = when if fault["step"] is None else f"step {fault['step']}, {when}"
+        line = Text("    fault  ", style=f"bold {SEVERE}").append_text(
+            text(f"{where}, {when}: {fault['what']}", style="not bold")
+        )
+        line.no_wrap, line.overflow = True, "ellipsis"
+        yield line
+    if len(faults) > MAX_FAULTS:
+        yield text(f"    and {count(len(faults) - MAX_FAULTS, 'more fault')}", style="dim")
+
+
+def _verdict(document: Document) -> Iterator[RenderableType]:
+    """Faults, then findings."""
+    ledger, findings = document["ledger"], document["verdict"]
+    lines = verdict(findings[:MAX_FINDINGS], cost=None if ledger is None else ledger["cost"])
+    yield next(lines)
+    real = [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
+    yield from _faults(real, since_ns=began_ns(document))
+    yield from lines
+    if len(findings) > MAX_FINDINGS:
+        yield text(f"    and {count(len(findings) - MAX_FINDINGS, 'more finding')} in the full report", style="dim")
+
+
+def _without_small_terms(ledger: Ledger) -> Ledger:
+    """Sum the terms below MIN_SHARE in one row, so that the rows still add up to the step."""
+    small = [term for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) < MIN_SHARE]
+    if len(small) < 2:
+        return ledger
+    cost, ratios, times = ledger["cost"], ledger["waterfall"], ledger["terms"]
+    money = cost["money"]
+    kept = [term for term in ratios if term not in small]
+    return {
+        **ledger,
+        "waterfall": {term: ratios[term] for term in kept} | {OTHER: sum(ratios[term] or 0.0 for term in small)},
+        "terms": {term: times[term] for term in kept} | {OTHER: sum(times[term] or 0 for term in small)},
+        "cost": {
+            **cost,
+            "rank_hours": cost["rank_hours"] | {OTHER: sum(cost["rank_hours"][term] or 0.0 for term in small)},
+            "money": None if money is None else money | {OTHER: sum(money[term] or 0.0 for term in small)},
+        },
+    }
+
+
+def _number_line(document: Document) -> str:
+    return "    ".join(f"{name} {value}" for name, value in _numbers(document))
+
+
+def _numbers(document: Document) -> Iterator[tuple[str, str]]:
+    """The five numbers; "unknown" for a number without evidence."""
+    ledger, used, job = document["ledger"], document["utilization"], document["goodput"]
+    speed = used["tokens_per_second"]
+    yield "mean step", "unknown" if ledger is None else duration(ledger["wall_ns"] / ledger["rank_steps"])
+    yield "tokens/s", "unknown" if speed is None else f"{speed:,.0f}"
+    yield "MFU", _known(used["mfu"])
+    yield "goodput", _known(None if job is None else job["productive_ratio"])
+    yield "recorder overhead", _known(document["recorder"]["overhead_ratio"])
+
+
+def _known(ratio: float | None) -> str:
+    return "unknown" if ratio is None else share(ratio)
+
+
+def _brief(finding: Finding) -> str:
+    kind = finding["kind"].replace("_", " ")
+    gain = finding["estimated_gain_ratio"]
+    saves = "" if gain is None else f" (saves {share(gain)})"
+    says = finding["evidence"] if finding["kind"] == FindingKind.HEALTHY else finding["advice"] or finding["evidence"]
+    ranks = f" on {numbers(finding['ranks'], 'rank')}" if finding["ranks"] else ""
+    return f"{kind}{ranks}{saves}: {says}"

@@ -1,0 +1,85 @@
+"""FAULTS: one line per fault, ordered by time, before all other sections."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from traincope.analysis import FaultKind
+from traincope.palette import SEVERE
+from traincope.report.schema import Document, Fault
+from traincope.report.text.layout.lines import text
+from traincope.units import MISSING, count, duration, numbers
+
+MAX_PER_KIND = 3
+"""Further faults of one kind are counted, not listed; JSON has all."""
+MAX_MARKS = 5
+"""If a run has more marks than this, no mark is listed."""
+
+
+def faults(document: Document) -> Iterator[RenderableType] | None:
+    """The section, or None if the run has no fault; marks alone make no section."""
+    listed = [fault for fault in document["faults"] if fault["kind"] != FaultKind.NO_END]
+    if all(fault["mark"] for fault in listed):
+        return None
+    return _section(listed, since_ns=began_ns(document))
+
+
+def began_ns(document: Document) -> int:
+    """Wall clock of the job's first record, over all attempts that can be read."""
+    attempts = [] if document["goodput"] is None else document["goodput"]["attempts"]
+    return min([document["run"]["start"], *(attempt["began"] for attempt in attempts)])
+
+
+def _section(listed: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
+    head = Text("FAULTS", style="bold")
+    yield head.append("  by time since the start of the run", style="not bold dim")
+    rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("    after", "step", "rank"):
+        rows.add_column(name, justify="right", no_wrap=True)
+    rows.add_column("", ratio=1)
+    for fault in _chosen(listed):
+        when = f"    {duration(max(fault['at_ns'] - since_ns, 0))}"
+        step = MISSING if fault["step"] is None else str(fault["step"])
+        style = "dim" if fault["mark"] else "" if fault["follows"] else SEVERE
+        rows.add_row(when, step, numbers(fault["ranks"]) or "all", text(_sentence(fault)), style=style)
+    for line in _omitted(listed):
+        rows.add_row("", "", "", text(line), style="dim")
+    yield rows
+
+
+def _chosen(listed: Sequence[Fault]) -> Iterator[Fault]:
+    """The first faults of each kind, all ends that follow another end as one, and marks if they are few."""
+    few = sum(fault["mark"] for fault in listed) <= MAX_MARKS
+    counts: Counter[str] = Counter()
+    followers = [fault for fault in listed if fault["follows"]]
+    for fault in listed:
+        if fault["follows"]:
+            if fault is followers[0]:
+                yield _merged(followers)
+            continue
+        counts[fault["kind"]] += 1
+        if few if fault["mark"] else counts[fault["kind"]] <= MAX_PER_KIND:
+            yield fault
+
+
+def _omitted(listed: Sequence[Fault]) -> Iterator[str]:
+    counted = Counter(fault["kind"] for fault in listed if not fault["mark"] and not fault["follows"])
+    for kind, number in counted.items():
+        if number > MAX_PER_KIND:
+            yield f"{count(number - MAX_PER_KIND)} more: {kind.replace('_', ' ')} (see --format json)"
+
+
+def _merged(followers: Sequence[Fault]) -> Fault:
+    """One line for all ends that followed, most likely because of, the first end."""
+    how = Counter(fault["what"].partition(" in ")[0] for fault in followers)
+    listed = ", ".join(f"{what} ({number})" if len(how) > 1 else what for what, number in how.most_common(MAX_PER_KIND))
+    ranks = sorted(rank for fault in followers for rank in fault["ranks"])
+    return {**followers[0], "ranks": ranks, "what": f"ended after that: {listed}", "evidence": "", "mark": False}
+
+
+def _sentence(fault: Fault) -> str:
+    lasted = f", {duration(fault['lasted_ns'])}" if fault["mark"] and fault["lasted_ns"] is not None else ""
+    return "; ".join(part for part in (fault["what"] + lasted, fault["evidence"]) if part)

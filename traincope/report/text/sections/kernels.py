@@ -1,0 +1,141 @@
+"""GPU and KERNELS, from kernel traces: each GPU's time, and the kernels that took it."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from traincope.analysis.kernels.kernels import Source
+from traincope.printable import printable
+from traincope.report.schema import GpuPartition, KernelClass, Kernels
+from traincope.report.text.layout.lines import indented, table, text
+from traincope.units import MISSING, count, duration, milliseconds, money, numbers, rank_hours, share
+
+MAX_GPUS = 16
+"""If there are more GPUs, those with the smallest compute share are shown; JSON has all."""
+MAX_NAMED = 3
+BELOW_PEAK, PRICE = "rank-hours below peak", "price"
+MAX_NAME_LENGTH = 60
+
+
+def gpus(parts: list[GpuPartition]) -> Iterator[RenderableType]:
+    """One row per GPU: shares of the time from its first event to the end of its last event."""
+    shown = sorted(sorted(parts, key=_computing)[:MAX_GPUS], key=lambda part: (part["rank"], part["device"]))
+    scope = (
+        ""
+        if len(shown) == len(parts)
+        else f"; {len(shown)} of {len(parts)} GPUs, those with the smallest compute share"
+    )
+    head = Text("GPU", style="bold")
+    what = f"shares from first to last event; comm and memory without compute{scope}"
+    yield head.append(f"  {what}", style="not bold dim")
+    rows = table("rank", "gpu", "ms", "compute", "comm", "memory", "idle", "comm hidden")
+    for part in shown:
+        rows.add_row(f"    {part['rank']}", printable(part["device"]), milliseconds(part["span_ns"]), *_shares(part))
+    yield rows
+
+
+def _computing(part: GpuPartition) -> float:
+    return part["compute_ns"] / part["span_ns"] if part["span_ns"] else 0.0
+
+
+def _shares(part: GpuPartition) -> Iterator[str]:
+    hidden_ns = part["communication_ns"] - part["exposed_communication_ns"]
+    for ns in (part["compute_ns"], part["exposed_communication_ns"], part["exposed_memory_ns"], part["idle_ns"]):
+        yield share(ns / part["span_ns"] if part["span_ns"] else None)
+    yield share(hidden_ns / part["span_ns"] if part["span_ns"] else None)
+
+
+def kernels(traced: Kernels) -> Iterator[RenderableType]:
+    """One row per class of kernels, then lines on overlap, fused and unclassified kernels."""
+    head = Text("KERNELS" if traced["source"] == Source.DEVICE else "OPERATORS", style="bold")
+    yield head.append(f"  {scope(traced)}", style="not bold dim")
+    heads = cost_heads(traced)
+    rows = table("class", "count", "ms", "share", "rated", "of peak", *heads)
+    for kernel_class in traced["classes"]:
+        cells = (
+            count(kernel_class["count"]),
+            milliseconds(kernel_class["total_ns"]),
+            *_rating(kernel_class),
+            *_costs(kernel_class)[: len(heads)],
+        )
+        rows.add_row(f"    {kernel_class['kind']}", *cells)
+    yield rows
+    yield indented(text(line, style="dim") for line in notes(traced))
+
+
+def scope(traced: Kernels) -> str:
+    """The traced steps and ranks."""
+    where = numbers(traced["ranks"], "rank")
+    what = (
+        f"{numbers(traced['steps'], 'step')} of {where}"
+        if traced["steps"]
+        else f"{count(traced['traces'], 'trace')} of {where}"
+    )
+    return what if traced["source"] == Source.DEVICE else f"{what}; time of operators on the host; no kernel was traced"
+
+
+def _rating(kernel_class: KernelClass) -> Iterator[str]:
+    """Share of the class; share of it whose FLOPs and peak are known (rated); share of peak that this part reaches."""
+    yield share(kernel_class["share_ratio"])
+    rated, ideal = kernel_class["rated_ns"], kernel_class["ideal_ns"]
+    if not rated or ideal is None:
+        yield from (MISSING, MISSING)
+    else:
+        yield share(rated / kernel_class["total_ns"])
+        yield share(ideal / rated)
+
+
+def cost_heads(traced: Kernels) -> tuple[str, ...]:
+    """Heads of the cost columns: only if a price is known or the loss is at least an hour."""
+    if any(kernel_class["inefficiency_money"] is not None for kernel_class in traced["classes"]):
+        return BELOW_PEAK, PRICE
+    return (
+        (BELOW_PEAK,)
+        if sum(kernel_class["inefficiency_rank_hours"] or 0 for kernel_class in traced["classes"]) >= 1
+        else ()
+    )
+
+
+def _costs(kernel_class: KernelClass) -> tuple[str, str]:
+    return rank_hours(kernel_class["inefficiency_rank_hours"]), money(kernel_class["inefficiency_money"])
+
+
+def notes(traced: Kernels) -> Iterator[str]:
+    """Lines below the table: unclassified and fused kernels, slowdown by overlap, longest kernels."""
+    if traced["unknown_ratio"]:
+        names = f"kernel name table {traced['table_version']}"
+        yield f"{share(traced['unknown_ratio'])} of the time is unclassified ({names})"
+    fused = sum(kernel_class["fused_ns"] for kernel_class in traced["classes"])
+    if fused:
+        yield f"{duration(fused)} of gemm time is in kernels that also communicate"
+    yield from _overlap(traced)
+    longest = "; ".join(
+        f"{_short(kernel_class['name'])} {milliseconds(kernel_class['total_ns'])}"
+        for kernel_class in traced["longest"][:MAX_NAMED]
+    )
+    yield f"longest, ms: {longest}"
+
+
+def _overlap(traced: Kernels) -> Iterator[str]:
+    overlapped, compared, slower = (
+        traced[key] for key in ("beside_communication_ns", "compared_ns", "overlap_slowdown_ns")
+    )
+    if not overlapped:
+        return
+    if slower is None or not compared:
+        yield f"kernels ran {duration(overlapped)} during communication; none also ran alone to compare"
+        return
+    longer = share(slower / (compared - slower) if compared > slower else None)
+    price = traced["overlap_slowdown_money"]
+    cost = "" if price is None else f", {rank_hours(traced['overlap_slowdown_rank_hours'])} rank-hours, {money(price)}"
+    yield (
+        f"during communication, kernels ran {duration(slower)} ({longer}{cost}) longer than alone; "
+        f"{share(compared / overlapped)} of their time is compared"
+    )
+
+
+def _short(name: str) -> str:
+    """A kernel's name without template arguments, which are most of the name."""
+    bare = name.removeprefix("void ").partition("<")[0].partition("(")[0] or name
+    return bare if len(bare) <= MAX_NAME_LENGTH else f"{bare[: MAX_NAME_LENGTH - 3]}..."

@@ -1,0 +1,54 @@
+"""PIPELINE BUBBLE: idle time by schedule, imbalance and jitter, and a drawing of one step."""
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from traincope.report.schema import Bubble, RankClock
+from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.layout.lines import indented, table, text
+from traincope.report.text.timetable import Drawing, recorded
+from traincope.units import count, share
+
+
+def pipeline(bubble: Bubble, *, clocks: list[RankClock]) -> Iterator[RenderableType]:
+    """One row per stage with shares of its step time; below, a drawing of the step of median length."""
+    head = Text("PIPELINE BUBBLE", style="bold")
+    yield head.append_text(text(f"  {against_theory(bubble)}", style="not bold dim"))
+    rows = table("stage", "schedule", "imbalance", "jitter", "bubble")
+    for stage in bubble["stages"]:
+        parts = (stage["schedule_ns"], stage["imbalance_ns"], stage["jitter_ns"])
+        shares = (share(part / stage["wall_ns"] if stage["wall_ns"] else None) for part in parts)
+        rows.add_row(
+            f"    {', '.join(map(str, [stage['stage'], *stage['others']]))}", *shares, share(stage["fraction_ratio"])
+        )
+    yield rows
+    if bubble["timetable"]:
+        apart = across_hosts(clocks)
+        title = f"step {bubble['timetable_step']}, the step of median length{',' * bool(apart)}{apart}"
+        yield Below(title, recorded(bubble["timetable"]))
+
+
+class Below:
+    """A drawing below its title. If only the console is too narrow, the title and the width that it needs."""
+
+    def __init__(self, title: str, drawing: Drawing) -> None:
+        self.title = title
+        self.drawing = drawing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.drawing.scale(options.max_width) is not None:
+            yield indented([Text(self.title, style="dim")])
+            yield self.drawing
+        elif self.drawing.fits_wider_console:
+            yield indented([Text(f"{self.title}: its drawing needs {self.drawing.min_width} columns", style="dim")])
+
+
+def against_theory(bubble: Bubble) -> str:
+    """The bubble and the formula's bubble, e.g. "16.9 % of step time, theory 11.1 % (1f1b, 8 microbatches)"."""
+    theory = bubble["theory_ratio"]
+    formula = "no formula for this schedule" if theory is None else f"theory {share(theory)}"
+    spread = "" if bubble["stages_per_rank"] == 1 else f"{bubble['stages_per_rank']} stages per rank, "
+    layout = f"{bubble['schedule']}, {spread}{count(bubble['microbatches'])} microbatches"
+    return f"{share(bubble['fraction_ratio'])} of step time, {formula} ({layout})"

@@ -1,0 +1,178 @@
+"""RECORDING: the limits of the report: what was recorded, lost, left open, missing or excluded."""
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from traincope.analysis import FaultKind
+from traincope.palette import SEVERE
+from traincope.report.document.recording_losses import losses_text
+from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
+from traincope.report.text.layout.lines import indented, text
+from traincope.timeline.observation import PROBE, observation
+from traincope.units import count, duration, numbers, ranges, share
+
+MIN_DRIFT_PPM = 0.1
+"""Drift below this is not printed."""
+MAX_LINES = 5
+"""Further open ends or problems are counted, not listed; JSON has all."""
+
+ON = "on"
+
+
+def recording(document: Document) -> Iterator[RenderableType]:
+    """Short if all is well; otherwise everything that makes a number of the report doubtful."""
+    yield Text("RECORDING", style="bold")
+    yield indented(lines(document))
+
+
+def lines(document: Document) -> Iterator[Text]:
+    """One line per fact; severe facts in their colour."""
+    recorder = document["recorder"]
+    yield from _no_ends(document)
+    yield from _missing(document["run"])
+    if document["run"]["imported"]:
+        yield text("only kernel traces were imported: steps, waits and the error of the ranks' clocks are unknown")
+        yield from _problems(recorder["problems"])
+        return
+    yield _counts(recorder)
+    yield from _lost(recorder["lost"])
+    yield from _excluded_because(recorder["dropped_steps"], "a rank dropped events in them")
+    yield from _excluded_because(recorder["unwatched_steps"], "collectives were not recorded in them (level 0)")
+    yield from _problems(recorder["problems"])
+    yield from _probes([probe for probe in recorder["probes"] if not _is_expected(probe)])
+    yield from _unmatched_collectives(recorder["probes"])
+    yield from _guessed(document["run"])
+    yield from _excluded(document["run"])
+    yield from _clock(document["clock"])
+
+
+def _no_ends(document: Document) -> Iterator[Text]:
+    """Ranks without a known end. Ranks with a known end are in FAULTS."""
+    no_ends = [fault for fault in document["faults"] if fault["kind"] == FaultKind.NO_END]
+    for fault in no_ends[:MAX_LINES]:
+        yield text(_no_end(fault, end_ns=document["run"]["end"]), style=SEVERE)
+    hidden = no_ends[MAX_LINES:]
+    if hidden:
+        yield text(f"{count(len(hidden), 'more rank')} without a recorded end (see --format json)", style=SEVERE)
+
+
+def _no_end(fault: Fault, *, end_ns: int | None) -> str:
+    silent_ns = 0 if end_ns is None else end_ns - fault["at_ns"]
+    before = f", {duration(silent_ns)} before the run's last record" if silent_ns > 0 else ""
+    return f"{numbers(fault['ranks'], 'rank')}: its records end {_open_at_end(fault['open_records'])}{before}"
+
+
+def _open_at_end(records: list[OpenRecord]) -> str:
+    """The innermost open event, then the others, which may be the reason for it."""
+    if not records:
+        return "with no open event"
+    *others, inner = records
+    step = "outside every step" if inner["step"] is None else f"step {inner['step']}"
+    lasted = f", after {duration(inner['duration_ns'])}" if inner["duration_ns"] else ""
+    inside = f" (also open: {'; '.join(map(_what, others))})" if others else ""
+    return f"in {_what(inner)}, {step}{lasted}{inside}"
+
+
+def _what(record: OpenRecord) -> str:
+    return record["what"] if record["axis"] is None else f"{record['what']} on {record['axis']}"
+
+
+def _missing(run: Run) -> Iterator[Text]:
+    if run["missing_ranks"]:
+        ranks = numbers(run["missing_ranks"], "rank")
+        yield text(f"{ranks} of {run['world_size']} left no readable records", style=SEVERE)
+
+
+def _counts(recorder: Recorder) -> Text:
+    return text(f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {_overhead(recorder)}")
+
+
+def _lost(lost: Mapping[str, int | None]) -> Iterator[Text]:
+    losses = losses_text(lost)
+    if losses:
+        yield text(f"lost: {losses} (reasons: traincope doctor RUN)", style=SEVERE)
+
+
+def _overhead(recorder: Recorder) -> str:
+    seconds, ratio = recorder["overhead_seconds_per_step"], recorder["overhead_ratio"]
+    if seconds is None or ratio is None:
+        return "recorder overhead not measured"
+    return f"recorder overhead {duration(seconds * 1e9)} per step ({share(ratio)})"
+
+
+def _excluded_because(steps: list[list[int]], why: str) -> Iterator[Text]:
+    if steps:
+        yield text(f"excluded from all averages because {why}: {ranges(steps, 'step', max_ranges=MAX_LINES)}")
+
+
+def _problems(problems: list[str]) -> Iterator[Text]:
+    for problem in problems[:MAX_LINES]:
+        yield text(problem, style=SEVERE)
+    hidden = len(problems) - MAX_LINES
+    if hidden > 0:
+        yield text(f"{count(hidden)} more problems (see --format json)", style=SEVERE)
+
+
+def _is_expected(probe: Probe) -> bool:
+    """On; or off because the chosen level excludes it or because there is nothing to watch."""
+    return probe["state"] == ON or probe["state"].startswith(("off: needs level", "off: nothing to watch"))
+
+
+def _probes(probes: list[Probe]) -> Iterator[Text]:
+    """One line for all probes that are in the same state on the same ranks, mostly for one reason."""
+    alike: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for probe in probes:
+        alike.setdefault((probe["state"], tuple(probe["ranks"])), []).append(probe["name"])
+    for (state, ranks), names in alike.items():
+        which = f"probe {names[0]}" if len(names) == 1 else f"probes {', '.join(names)}"
+        how = "on" if state.startswith(f"{ON}, ") else "off"
+        why = state.removeprefix(f"{how}: ").removeprefix(f"{how}, ")
+        yield text(f"{which} on {numbers(ranks, 'rank')}: {how}, {why}")
+
+
+def _unmatched_collectives(probes: list[Probe]) -> Iterator[Text]:
+    """Groups of ranks whose collectives cannot be matched with each other."""
+    ranks_by_method: dict[str, list[int]] = {}
+    for probe in probes:
+        if probe["name"] == PROBE:
+            ranks_by_method.setdefault(observation({PROBE: probe["state"]}), []).extend(probe["ranks"])
+    if len(ranks_by_method) > 1:
+        sides = [numbers(sorted(ranks), "rank") for ranks in ranks_by_method.values()]
+        yield text(f"collectives of {' and '.join(sides)} are not matched: different hooks recorded them")
+
+
+def _guessed(run: Run) -> Iterator[Text]:
+    if run["guessed_steps"]:
+        yield text("step boundaries were inferred from the optimizer; call run.step() for exact ones")
+
+
+def _excluded(run: Run) -> Iterator[Text]:
+    if run["excluded_steps"]:
+        yield text(f"excluded from all averages as warm-up: {numbers(run['excluded_steps'], 'step')}")
+
+
+def _clock(clocks: list[RankClock]) -> Iterator[Text]:
+    unknown = [clock["rank"] for clock in clocks if clock["bound_ns"] is None]
+    bounds = {clock["bound_ns"] or 0 for clock in clocks}
+    if unknown:
+        ranks = numbers(unknown, "rank")
+        yield text(f"clock error unknown on {ranks}; do not compare times there with other hosts")
+    elif not any(bounds):
+        yield text("one clock for all ranks")
+    else:
+        within = f"{duration(max(bounds))} of rank {clocks[0]['rank']}'s"
+        yield text(
+            f"all clocks are within {within}, bounded by messages; smaller differences between hosts are not compared"
+        )
+        yield from _drift(clocks)
+
+
+def _drift(clocks: list[RankClock]) -> Iterator[Text]:
+    """The clock with the largest drift. The drift is corrected."""
+    worst = max(clocks, key=lambda clock: abs(clock["drift_ppm"] or 0.0))
+    ppm = worst["drift_ppm"] or 0.0
+    if abs(ppm) >= MIN_DRIFT_PPM:
+        drift = f"{abs(ppm):.1f} ppm {'slow' if ppm > 0 else 'fast'}"
+        yield text(f"rank {worst['rank']}'s clock drifts most: {drift}; its times are corrected")

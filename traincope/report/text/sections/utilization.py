@@ -1,0 +1,67 @@
+"""UTILIZATION: the share of the hardware's peak that the model's mathematics used."""
+
+from collections.abc import Iterator, Mapping
+
+from rich.padding import Padding
+from rich.text import Text
+
+from traincope.report.schema import Utilization
+from traincope.report.text.layout.lines import text
+from traincope.units import flops, share
+
+
+def utilization(used: Utilization) -> Iterator[Text | Padding]:
+    """One line; if the MFU is known, then the evidence for it."""
+    speed = used["tokens_per_second"]
+    head = Text("UTILIZATION", style="bold")
+    parts = [] if speed is None else [f"{speed:,.0f} tokens/s"]
+    if used["mfu"] is None:
+        parts.append(f"MFU unknown: {used['reason']}")
+    else:
+        parts.append(f"MFU {share(used['mfu'])} over the counted steps")
+    yield head.append_text(text("  " + "; ".join(parts), style="not bold"))
+    if used["mfu"] is not None:
+        yield from (Padding(text(line), (0, 0, 0, 4)) for line in evidence(used))
+
+
+def evidence(used: Utilization) -> Iterator[str]:
+    """Lines on peak, FLOPs and the other utilizations. The MFU must be known."""
+    peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (used["peak_flops"] or {}).items())
+    yield f"peak: {peaks} per rank, {used['peak_source']}"
+    yield f"model FLOPs: {flops(used['model_flops_per_step'])} per step {used['flops_convention']}"
+    if used["mfu"] is not None and used["mfu"] > 1:
+        yield "an MFU above 100 % is impossible: the declared FLOPs or the declared peak are wrong"
+    yield from _ran(used)
+    if used["waterfall"] is not None:
+        yield _kernels(used["waterfall"])
+    if used["hfu"] is not None:
+        yield f"HFU {share(used['hfu'])}: all executed FLOPs, recomputed ones included"
+    if used["mfu_paper"] is not None:
+        yield f"MFU (paper) {share(used['mfu_paper'])}: causal attention counts in full, as in many papers"
+    if used["mfu_job"] is None:
+        yield f"MFU (job) unknown: {used['mfu_job_reason']}"
+    else:
+        yield f"MFU (job) {share(used['mfu_job'])}: over the whole job with start-up, restarts and lost steps"
+
+
+def _ran(used: Utilization) -> Iterator[str]:
+    """Executed FLOPs. Redundant are padding, products that several ranks repeat, and products that a kernel repeats."""
+    ran, again = used["executed_flops_per_step"], used["recomputed_flops_per_step"]
+    redundant = used["redundant_flops_per_step"]
+    if ran and again is not None and redundant is None:
+        yield (
+            f"executed FLOPs: only {flops(ran)} were counted, and HFU uses them; the declared FLOPs are too high, or "
+            "some kernels are not counted"
+        )
+    elif ran and again is not None and redundant is not None:
+        parts = f"{share(again / ran)} recomputed and {share(redundant / ran)} redundant"
+        yield f"executed FLOPs: {flops(ran)} per step, {parts}"
+
+
+def _kernels(waterfall: Mapping[str, float | None]) -> str:
+    """The time of forward and backward, split into ideal, redundant compute and kernel inefficiency."""
+    again = waterfall["redundant_compute"]
+    redundant = f"{share(again)} redundant compute, " if again else ""
+    lost = share(waterfall["kernel_inefficiency"])
+    ideal = share(waterfall["ideal"])
+    return f"forward and backward, of step time: {ideal} the model at peak, {redundant}{lost} kernel inefficiency"

@@ -1,0 +1,68 @@
+"""VERDICT: each finding with its ranks and steps, confidence, estimated gain, evidence and advice."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from traincope.analysis import FindingKind
+from traincope.palette import GOOD, SEVERE
+from traincope.report.schema import Cost, Finding
+from traincope.report.text.layout.lines import text
+from traincope.report.text.sections.loss_table import saves
+from traincope.units import numbers
+
+SAVINGS = "by saving (share of step time) x confidence; savings do not add up"
+
+
+def verdict(findings: list[Finding], *, cost: Cost | None) -> Iterator[RenderableType]:
+    """The findings in the order of the analysis. `cost` is the ledger's."""
+    head = Text("VERDICT", style="bold")
+    savings = any(finding["estimated_gain_ratio"] is not None for finding in findings)
+    yield head.append(f"  {SAVINGS}" if savings else "", style="not bold dim")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", width=3)
+    grid.add_column(ratio=1)
+    for position, finding in enumerate(findings, start=1):
+        for index, line in enumerate(_lines(finding, cost)):
+            grid.add_row(f"{position}." if index == 0 else "", line)
+    yield grid if findings else text("    unknown: no complete step was recorded")
+
+
+def _lines(finding: Finding, cost: Cost | None) -> Iterator[Text]:
+    tone = GOOD if finding["kind"] == FindingKind.HEALTHY else SEVERE
+    head = text(finding["kind"].replace("_", " "), style=f"bold {tone}")
+    yield head.append_text(text("  " + "; ".join(_facts(finding, cost)), style="not bold dim"))
+    yield text(finding["evidence"])
+    if finding["advice"]:
+        yield Text("do: ", style="bold").append_text(text(finding["advice"], style="not bold"))
+
+
+def _facts(finding: Finding, cost: Cost | None) -> Iterator[str]:
+    yield where(finding)
+    yield f"confidence {finding['confidence']}"
+    if finding["estimated_gain_ratio"] is not None:
+        yield saves(finding, cost)
+
+
+ENDINGS = (
+    FindingKind.KILLED_RANK,
+    FindingKind.FAILED_RANK,
+    FindingKind.STOPPED_JOB,
+    FindingKind.NO_END_RECORDED,
+    FindingKind.MISSING_RANK,
+)
+"""Findings about one moment. Without a step they lie outside every step, not in all steps."""
+
+
+def where(finding: Finding) -> str:
+    """The ranks and steps of a finding, e.g. "rank 2, steps 17-40"."""
+    ranks = _some("rank", finding["ranks"])
+    if finding["kind"] in ENDINGS and not finding["steps"]:
+        return ranks
+    return f"{ranks}, {_some('step', finding['steps'])}"
+
+
+def _some(noun: str, values: list[int]) -> str:
+    return numbers(values, noun) if values else f"all {noun}s"

@@ -1,0 +1,107 @@
+"""WHERE THE TIME WENT: 100 % of step time, one bar per ledger term in ledger order."""
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
+from traincope.palette import colour
+from traincope.report.document.costs import shows_costs
+from traincope.report.schema import Cost, DeviceStall, Ledger
+from traincope.report.text.layout.bars import bar
+from traincope.report.text.layout.lines import indented, text
+from traincope.units import count, duration, milliseconds, money, rank_hours, share
+
+
+class Bar:
+    """A bar as wide as its column."""
+
+    def __init__(self, ratio: float, *, style: str) -> None:
+        self.ratio = ratio
+        self.style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = bar(self.ratio, width=options.max_width, ascii_only=options.ascii_only)
+        yield Text(cells, style=self.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(4, options.max_width)
+
+
+def waterfall(ledger: Ledger, *, with_notes: bool = True) -> Iterator[RenderableType]:
+    """The waterfall, scaled to the longest bar, without terms that took no time."""
+    mean = duration(ledger["wall_ns"] / ledger["rank_steps"])
+    head = Text("WHERE THE TIME WENT", style="bold")
+    priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
+    if ledger["cost"]["price_per_gpu_hour"] is not None:
+        priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
+    yield head.append(f"  mean step {mean} over {_source(ledger)}{priced}", style="not bold dim")
+    yield _bars(ledger)
+    if with_notes:
+        yield indented(notes(ledger))
+
+
+def _source(ledger: Ledger) -> str:
+    num_steps = max(rank["steps"] for rank in ledger["ranks"])
+    return f"{count(len(ledger['ranks']), 'rank')} and {count(num_steps, 'step')}"
+
+
+def _bars(ledger: Ledger) -> Table:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
+    table.add_column(justify="right", no_wrap=True, min_width=8)
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    for _ in _costs(ledger["cost"], None):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(ratio=1)
+    longest = max((abs(ratio) for ratio in ledger["waterfall"].values() if ratio), default=1.0)
+    for term, ratio in ledger["waterfall"].items():
+        if ratio:
+            per_step = (ledger["terms"][term] or 0) / ledger["rank_steps"]
+            cells = Bar(ratio / longest, style=colour(term))
+            costs = _costs(ledger["cost"], term)
+            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *costs, cells)
+    total = f"{milliseconds(ledger['wall_ns'] / ledger['rank_steps'])} ms"
+    table.add_row("    step", share(1.0), total, *_costs(ledger["cost"], None), "", style="bold")
+    return table
+
+
+def _costs(cost: Cost, term: str | None) -> Iterator[str]:
+    """Rank-hours and price of a term, or of the step if `term` is None; empty if costs are not shown."""
+    if not shows_costs(cost):
+        return
+    yield f"{rank_hours(cost['wall_rank_hours'] if term is None else cost['rank_hours'][term])} h"
+    if cost["money"] is not None:
+        yield money(cost["wall_money"] if term is None else cost["money"][term])
+
+
+def on_device(stalls: list[DeviceStall], *, rank_steps: int) -> str:
+    """Stalls that the GPUs measured. The ledger's exposed communication is measured on the host."""
+    host = "the terms are measured on the host, which queues work ahead of its GPUs"
+    if not stalls:
+        return f"{host}; no stall of the GPUs' compute streams for communication was recorded"
+    each = [f"{stall['axis']} {duration(stall['total_ns'] / rank_steps)} ({share(stall['ratio'])})" for stall in stalls]
+    return f"{host}; the GPUs' compute streams stalled for communication, per step: {', '.join(each)}"
+
+
+def not_visible(ledger: Ledger) -> str:
+    """The terms that no rank measured; empty if all were measured."""
+    unseen = [term for term, ns in ledger["terms"].items() if ns is None]
+    return f"not measured, so part of unattributed: {', '.join(unseen)}" if unseen else ""
+
+
+def notes(ledger: Ledger) -> Iterator[Text]:
+    """Lines below the waterfall: evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
+    if ledger["evaluation_ns"]:
+        per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
+        yield text(f"evaluation: {per_rank} outside the steps ({of_run} of the run)")
+    if ledger["device_stalls"] is not None:
+        yield text(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"]))
+    if unseen := not_visible(ledger):
+        yield text(unseen, style="dim")
+    for part in ledger["ambiguous_waits"]:
+        per_step, why = duration(part["ns"] / ledger["rank_steps"]), WHY[AmbiguousWait(part["reason"])]
+        yield text(f"{per_step} per step of transfer on {part['axis']} may be wait: {why}", style="dim")

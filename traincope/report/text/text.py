@@ -1,0 +1,114 @@
+"""The report as text: faults, verdict, evidence, and the limits of the record, in this order.
+
+The console decides colour and width. Without colour, in a pipe and in 80 columns the words are the same.
+"""
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from traincope.analysis import Analysis
+from traincope.report.document.costs import shows_costs
+from traincope.report.document.document import to_document
+from traincope.report.schema import Document, Ledger
+from traincope.report.text.layout.lines import Trimmed, text
+from traincope.report.text.sections.communication import communication
+from traincope.report.text.sections.critical_path import critical_path
+from traincope.report.text.sections.experts import experts
+from traincope.report.text.sections.faults import faults
+from traincope.report.text.sections.goodput import goodput
+from traincope.report.text.sections.kernels import gpus, kernels
+from traincope.report.text.sections.loss_table import largest, losses
+from traincope.report.text.sections.memory import memory
+from traincope.report.text.sections.pipeline import pipeline
+from traincope.report.text.sections.ranks import ranks
+from traincope.report.text.sections.recording import recording
+from traincope.report.text.sections.utilization import utilization
+from traincope.report.text.sections.verdict import verdict
+from traincope.report.text.sections.waterfall import waterfall
+from traincope.units import count, duration
+
+
+def render(analysis: Analysis, console: Console, *, price_per_gpu_hour: float | None = None) -> None:
+    """Write the report of `analysis` to `console`."""
+    render_document(to_document(analysis, price_per_gpu_hour=price_per_gpu_hour), console)
+
+
+def render_document(document: Document, console: Console) -> None:
+    """Write the report to `console`. Sections without evidence are left out, except the verdict."""
+    for index, section in enumerate(_sections(document)):
+        if index:
+            console.print()
+        for renderable in section:
+            console.print(Trimmed(renderable), end="")
+
+
+def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
+    yield _head(document)
+    fault_section = faults(document)
+    if fault_section is not None:
+        yield fault_section
+    ledger = document["ledger"]
+    yield verdict(document["verdict"], cost=None if ledger is None else ledger["cost"])
+    if ledger is not None:
+        yield from _ledger_sections(document, ledger)
+    elif not document["run"]["imported"]:
+        yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
+    if document["gpu_partition"]:
+        yield gpus(document["gpu_partition"])
+    if document["kernels"] is not None:
+        yield kernels(document["kernels"])
+    if document["memory"]:
+        yield memory(document["memory"])
+    yield recording(document)
+
+
+def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
+    yield waterfall(ledger)
+    if shows_costs(ledger["cost"]) and largest(ledger["cost"]):
+        yield losses(ledger["cost"])
+    yield utilization(document["utilization"])
+    if document["utilization"]["experts"] is not None:
+        yield experts(document["utilization"]["experts"])
+    if document["goodput"] is not None:
+        yield goodput(document["goodput"])
+    if document["critical_path"] is not None:
+        yield critical_path(document["critical_path"])
+    if document["bubble"] is not None:
+        yield pipeline(document["bubble"], clocks=document["clock"])
+    if document["comm"]:
+        yield communication(document["comm"], rank_steps=ledger["rank_steps"], clocks=document["clock"])
+    yield ranks(ledger, document["stragglers"])
+
+
+def _head(document: Document) -> Iterator[RenderableType]:
+    yield text(document["run"]["id"], style="bold")
+    yield text(", ".join(facts(document)))
+
+
+def steps(document: Document) -> str:
+    """The number of counted steps, and of steps at level 0, which are excluded because they lack collectives."""
+    unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
+    return count(document["run"]["steps"], "step") + (f" and {unwatched:,} more at level 0" if unwatched else "")
+
+
+def facts(document: Document) -> Iterator[str]:
+    """Ranks, mesh, steps and step time of a run; for an imported run the number of traced ranks."""
+    run, kernels = document["run"], document["kernels"]
+    if run["imported"]:
+        num_traced = 0 if kernels is None else len(kernels["ranks"])
+        yield from (f"kernel traces of {num_traced} of {count(run['world_size'], 'rank')}", "imported")
+        return
+    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
+    yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
+    yield steps(document)
+    if run["step_ns"] is not None:
+        yield f"median step {duration(run['step_ns'])}{_mean(document['ledger'])}"
+    if run["attempts"] > 1:
+        yield f"attempt {run['attempts']}"
+
+
+def _mean(ledger: Ledger | None) -> str:
+    """The mean step time, which the ledger's terms sum to."""
+    return "" if ledger is None else f" (mean {duration(ledger['wall_ns'] / ledger['rank_steps'])})"

@@ -1,0 +1,66 @@
+"""Ends of ranks, from the ends of processes: every rank recorded its process id."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from traincope.errors import RunDirectoryError
+from traincope.startup.notes import ChildEnd
+from traincope.store.job.launcher import LauncherNote, culprit_first
+from traincope.store.job.manifests import RankInfo, read_rank_info
+from traincope.store.layout import PROVISIONAL, attempt_number
+
+
+def failed_exits(run: Path, *, ends: Sequence[ChildEnd], since_wall_ns: int) -> tuple[LauncherNote, ...]:
+    """Return a note for every rank of `run` that began after `since_wall_ns` and whose process failed by `ends`."""
+    notes_by_attempt: dict[int, list[LauncherNote]] = {}
+    for attempt, rank in _ranks(run):
+        end = _end_of(rank, ends) if rank.started_wall_ns >= since_wall_ns else None
+        if end is not None and end.exit_code:
+            notes_by_attempt.setdefault(attempt, []).append(_note(rank.coord.rank, end, attempt=attempt))
+    return tuple(
+        note
+        for attempt in sorted(notes_by_attempt)
+        for note in culprit_first(sorted(notes_by_attempt[attempt], key=_noticed))
+    )
+
+
+def end_of_all(run: Path, *, exit_code: int, at_wall_ns: int) -> LauncherNote:
+    """Return a note that the last attempt's launcher ended, with its exit code or its signal (negative)."""
+    return LauncherNote(attempt=_last_attempt(run), rank=None, exit_code=exit_code, first=False, at_wall_ns=at_wall_ns)
+
+
+def has_silent_rank(run: Path, *, noted: Sequence[LauncherNote], since_wall_ns: int) -> bool:
+    """True if a rank that began after `since_wall_ns` recorded no end and has no note."""
+    known = {(note.attempt, note.rank) for note in noted}
+    return any(
+        rank.ending is None and rank.started_wall_ns >= since_wall_ns and (attempt, rank.coord.rank) not in known
+        for attempt, rank in _ranks(run)
+    )
+
+
+def _ranks(run: Path) -> Iterator[tuple[int, RankInfo]]:
+    """Attempt and rank info. A rank that never joined the others belongs to the last attempt, as in the report."""
+    for directory in sorted((*run.glob("attempt-*/rank-*"), *run.glob(f"{PROVISIONAL}*"))):
+        attempt = attempt_number(directory.parent)
+        try:
+            yield _last_attempt(run) if attempt is None else attempt, read_rank_info(directory)
+        except RunDirectoryError:
+            continue  # the report names it
+
+
+def _end_of(rank: RankInfo, ends: Sequence[ChildEnd]) -> ChildEnd | None:
+    """The first end of its process id on its host after its start. A later end belongs to another process."""
+    began_ns, process = rank.started_wall_ns, (rank.pid, rank.host)
+    return next((end for end in ends if (end.pid, end.host) == process and end.at_wall_ns >= began_ns), None)
+
+
+def _note(rank: int, end: ChildEnd, *, attempt: int) -> LauncherNote:
+    return LauncherNote(attempt=attempt, rank=rank, exit_code=end.exit_code, first=False, at_wall_ns=end.at_wall_ns)
+
+
+def _noticed(note: LauncherNote) -> int:
+    return note.at_wall_ns
+
+
+def _last_attempt(run: Path) -> int:
+    return max((attempt_number(path) or 0 for path in run.glob("attempt-*")), default=0)

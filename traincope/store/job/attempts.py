@@ -1,0 +1,244 @@
+"""Summary of one attempt of a job, from the records of one rank: the numbers that the cost of a restart needs.
+
+All ranks of an attempt run the same steps, so the lowest rank stands for all of them. Only their endings differ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.errors import RunDirectoryError
+from traincope.events import CHECKPOINT_SAVED, CLEAN, OPEN, Flag, Kind, Phase
+from traincope.store.job.evaluating import evaluation_intervals
+from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
+from traincope.store.lines import dense_names, parse, read_numbered
+from traincope.store.segments.records import read_records
+from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, recorder_events
+
+SAVING, LOADING = "save", "load"
+"""First word of the names of checkpoint stalls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One launch of a job. Instants are ns of wall time since the epoch."""
+
+    number: int
+    began_ns: int
+    first_step_ns: int | None
+    """Begin of its first step; None if it reached no step."""
+    last_ns: int
+    """The last instant that any rank recorded."""
+    num_steps: int
+    """Complete steps, including steps whose records were dropped, because step numbers continue."""
+    steps_ns: int
+    """Duration of the steps, without the checkpoint stalls and evaluations in them."""
+    kept_steps: int | None
+    """Steps whose result is in the last complete checkpoint. The step of the save counts if its optimizer was done.
+    None if no save was recorded.
+    """
+    kept_ns: int
+    loaded: bool
+    """True if a checkpoint was loaded."""
+    checkpoint_stall_ns: int
+    """Since the begin of the first step, outside evaluations."""
+    evaluation_ns: int
+    """Since the begin of the first step."""
+    endings: Mapping[int, str | None] = field(default_factory=dict)
+    """Rank -> `clean`, or the exception that ended its run; None if no end was recorded."""
+
+    ended_ns: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> the time when it wrote its ending."""
+    noted: bool = False
+    """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
+
+    @property
+    def startup_ns(self) -> int:
+        """Time before the first step; the whole attempt if it reached no step."""
+        return (self.last_ns if self.first_step_ns is None else self.first_step_ns) - self.began_ns
+
+    @property
+    def other_ns(self) -> int:
+        """Time in none of the other terms: between steps, or in a step that was not completed."""
+        named_ns = self.startup_ns + self.steps_ns + self.checkpoint_stall_ns + self.evaluation_ns
+        return self.last_ns - self.began_ns - named_ns
+
+    @property
+    def clean(self) -> bool:
+        """True if every recorded rank ended cleanly, according to itself and the launcher."""
+        return not self.noted and all(ending == CLEAN for ending in self.endings.values())
+
+
+def read_attempt(directory: Path) -> Attempt | None:
+    """Summarise an attempt that is not the last one, without reading all of it; None if nothing can be read."""
+    ranks = {number: path for path in directory.glob("rank-*") if (number := rank_number(path)) is not None}
+    for path in (ranks[number] for number in sorted(ranks)):
+        main = _training_records(record_files(path, thread="main"))
+        if len(main):
+            return summarise(
+                main,
+                names=dense_names(read_numbered(path / NAMES_FILE, version=_version(path))),
+                number=attempt_number(directory) or 0,
+                last_ns=max((_last_wall_ns(other) for other in ranks.values()), default=0),
+                endings={number: _ending(ranks[number]) for number in sorted(ranks)},
+                ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
+            )
+    return None
+
+
+def summarise(
+    main: NDArray[np.void],
+    *,
+    names: tuple[str, ...],
+    number: int,
+    last_ns: int,
+    endings: Mapping[int, str | None],
+    ended_ns: Mapping[int, int] | None = None,
+) -> Attempt:
+    """Summarise the training thread's records.
+
+    `main`: RECORD_DTYPE, at least one record, on the rank's own clock. `last_ns`: wall time.
+    """
+    offset = wall_offset_ns(main)
+    steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)]
+    began = int(steps["start_ns"][0]) if len(steps) else last_instant_ns(main)
+    done = _done(steps[steps["end_ns"] != OPEN])
+    stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
+    kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
+    saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
+    saved = done[_settled_ns(done, main) <= saved_ns.max(initial=0)]
+    ended = last_instant_ns(main)
+    layers = [evaluation_intervals(main, last_ns=ended), *(_spans(layer, ended) for layer in (stalls, saved, done))]
+    evaluation_ns, checkpoint_stall_ns, kept_ns, rest_ns = _layers_ns(*layers, since=began)
+    return Attempt(
+        number=number,
+        began_ns=int(main["start_ns"].min()) + offset,
+        first_step_ns=began + offset if len(steps) else None,
+        last_ns=max(last_ns, last_instant_ns(main) + offset),
+        num_steps=int(done["count"].sum()),
+        steps_ns=kept_ns + rest_ns,
+        kept_steps=int(saved["count"].sum()) if len(saved_ns) else None,
+        kept_ns=kept_ns,
+        loaded=bool((kinds == LOADING).any()),
+        checkpoint_stall_ns=checkpoint_stall_ns,
+        evaluation_ns=evaluation_ns,
+        endings=dict(endings),
+        ended_ns=dict(ended_ns or {}),
+    )
+
+
+def began_wall_ns(rank: Path) -> int | None:
+    """Wall time when the training thread's first record began, from its oldest segment; None without records."""
+    oldest = _training_records(record_files(rank, thread="main")[:1])
+    return int(oldest["start_ns"].min()) + wall_offset_ns(oldest) if len(oldest) else None
+
+
+def wall_offset_ns(records: NDArray[np.void]) -> int:
+    """Wall time minus the records' own clock; 0 if no record holds both clocks."""
+    clocks = records[records["kind"] == Kind.CLOCK]
+    offsets = np.sort(clocks["value"] - clocks["start_ns"])
+    return int(offsets[len(offsets) // 2]) if len(offsets) else 0
+
+
+def _saves_ns(main: NDArray[np.void], saves: NDArray[np.void], *, names: tuple[str, ...]) -> NDArray[np.int64]:
+    """Begin times of completed saves. An asynchronous save counts at its end, because its begin is not recorded."""
+    complete = saves[saves["end_ns"] != OPEN]["start_ns"]
+    events = recorder_events(main)
+    later = [int(at) for at, name in zip(events["start_ns"], events["name"], strict=True) if _is_saved(names, name)]
+    return np.append(complete.astype(np.int64), np.array(later, dtype=np.int64))
+
+
+def _is_saved(names: tuple[str, ...], number: int) -> bool:
+    return number < len(names) and names[number] == CHECKPOINT_SAVED
+
+
+DONE_DTYPE = np.dtype([("start_ns", np.int64), ("end_ns", np.int64), ("count", np.int64)])
+"""A complete step, or several steps whose records were dropped between two recorded ones."""
+
+
+def _done(complete: NDArray[np.void]) -> NDArray[np.void]:
+    """Complete steps. A gap in step numbers counts as steps, because steps follow each other."""
+    dropped = np.flatnonzero(np.diff(complete["step"]) > 1)
+    done = np.zeros(len(complete) + len(dropped), dtype=DONE_DTYPE)
+    done["start_ns"] = np.append(complete["start_ns"], complete["end_ns"][dropped])
+    done["end_ns"] = np.append(complete["end_ns"], complete["start_ns"][dropped + 1])
+    done["count"] = np.append(np.ones(len(complete)), np.diff(complete["step"])[dropped] - 1)
+    return done
+
+
+def _settled_ns(done: NDArray[np.void], main: NDArray[np.void]) -> NDArray[np.int64]:
+    """Time when the result of each step existed: the end of its last optimizer step, or of the step if none was
+    recorded.
+    """
+    optimizers = main[(main["kind"] == Kind.PHASE) & (main["phase"] == Phase.OPTIMIZER) & (main["end_ns"] != OPEN)]
+    ends = np.sort(optimizers["end_ns"])
+    at = np.searchsorted(ends, done["end_ns"], side="right") - 1
+    last = np.append(ends, 0)[at]
+    return np.where((at >= 0) & (last > done["start_ns"]) & (done["count"] == 1), last, done["end_ns"])
+
+
+def _spans(records: NDArray[np.void], last_ns: int) -> NDArray[np.int64]:
+    """(start, end) of each record; an open record lasts until the records end."""
+    ends = np.where(records["end_ns"] == OPEN, last_ns, records["end_ns"])
+    return np.stack([records["start_ns"], ends], axis=1)
+
+
+def _layers_ns(*layers: NDArray[np.int64], since: int) -> list[int]:
+    """Time of each layer since an instant, without the time of earlier layers. The layers sum to their union."""
+    spans = np.empty((0, 2), dtype=np.int64)
+    covered = [0]
+    for layer in layers:
+        spans = np.concatenate([spans, layer.clip(min=since)])
+        covered.append(_covered_ns(spans))
+    return np.diff(covered).tolist()
+
+
+def _covered_ns(spans: NDArray[np.int64]) -> int:
+    """Length of the union of (start, end) intervals."""
+    starts, ends = spans[np.argsort(spans[:, 0], kind="stable")].T
+    reach = np.maximum.accumulate(ends)
+    begins = np.maximum(starts, np.append(starts[:1], reach[:-1]))
+    return int(np.maximum(ends - begins, 0).sum())
+
+
+def _last_wall_ns(rank: Path) -> int:
+    """Wall time of the last record, from the newest segment only."""
+    newest = _training_records(record_files(rank, thread="main")[-1:])
+    return last_instant_ns(newest) + wall_offset_ns(newest) if (newest["kind"] == Kind.CLOCK).any() else 0
+
+
+def _training_records(paths: list[Path]) -> NDArray[np.void]:
+    """Records of the segments that can be read; other formats and damaged files count as empty."""
+    parts = []
+    for path in paths:
+        try:
+            parts.append(read_records(path).records)
+        except RunDirectoryError:
+            continue
+    return np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
+
+
+def _version(rank: Path) -> int:
+    version = _read_manifest(rank).get("version", 1)
+    return version if isinstance(version, int) else 1
+
+
+def _ending(rank: Path) -> str | None:
+    ending = _read_manifest(rank).get("ending")
+    return ending if isinstance(ending, str) else None
+
+
+def _ended_ns(rank: Path) -> int | None:
+    ended = _read_manifest(rank).get("ended_wall_ns")
+    return ended if isinstance(ended, int) else None
+
+
+def _read_manifest(rank: Path) -> dict[str, object]:
+    try:
+        manifest = parse((rank / RANK_FILE).read_text(errors="replace"))
+    except OSError:
+        return {}
+    return manifest if isinstance(manifest, dict) else {}

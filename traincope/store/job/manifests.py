@@ -1,0 +1,131 @@
+"""Contents of `run.json` and `rank.json`, decoded and type-checked."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from traincope.errors import RunDirectoryError, VersionError
+from traincope.events import FORMAT_VERSION, READABLE_VERSIONS
+from traincope.store.job.process import Process
+from traincope.store.layout import RANK_FILE, RUN_FILE, rank_number
+from traincope.store.lines import read_object
+from traincope.topology import Host, RankCoord
+
+MAX_RANKS = 1 << 20
+"""A larger size means a damaged file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """Contents of `run.json`."""
+
+    id: str
+    world_size: int
+    mesh: dict[str, int]
+    """Axis -> size, outermost first; empty if the run has no DeviceMesh."""
+    started_wall_ns: int
+    versions: dict[str, str]
+    command: str
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables that change how training runs; never a secret."""
+    git_revision: str | None = None
+    settings: dict[str, Any]
+    """Settings given to `run.describe()`: tokens per step, model FLOPs, peak, ..."""
+    imported: bool = False
+    """True if the run was imported from traces of another tool. A missing rank then only means that no trace was given.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInfo:
+    """Contents of `rank.json`."""
+
+    version: int = FORMAT_VERSION
+    coord: RankCoord
+    host: Host
+    pid: int
+    process: Process | None = None
+    """Identity of the rank's process; None in older runs, and on systems without /proc."""
+    started_wall_ns: int
+    ended_wall_ns: int | None
+    """None while the process has not ended cleanly (still running, or killed)."""
+    ending: str | None
+    """`clean`, or the exception that left the `with` block; None as above."""
+    with_process: bool = False
+    """True if the run ended with its process instead of its `with` block. The recorder then did not see the exit code.
+    """
+    probes: dict[str, str]
+    """Probe -> `on`, or the reason why it is absent."""
+    recorder: dict[str, Any]
+    """The recorder's own counters at a clean end; empty before."""
+    device: dict[str, Any] = field(default_factory=dict)
+    """`name` and `count` of the accelerator, or of the processor and its cores."""
+    signals: dict[str, str] = field(default_factory=dict)
+    """Signal that arrived -> the stacks at that time."""
+
+
+def read_run_info(root: Path) -> RunInfo:
+    """Read `run.json`. Raises VersionError, or RunDirectoryError if it cannot be read."""
+    raw = read_object(root / RUN_FILE)
+    version = raw.get("version")
+    if version not in READABLE_VERSIONS:
+        raise VersionError(
+            f"{root} was written in format {version}, this traincope reads format {FORMAT_VERSION} and older; "
+            "open it with the traincope that wrote it, or a newer one"
+        )
+    try:
+        return RunInfo(
+            id=str(raw["id"]),
+            world_size=_size(raw["world_size"]),
+            mesh={str(axis): _size(size) for axis, size in raw["mesh"].items()},
+            started_wall_ns=int(raw["started_wall_ns"]),
+            versions={str(k): str(v) for k, v in raw["versions"].items()},
+            command=str(raw["command"]),
+            environment={str(k): str(v) for k, v in raw.get("environment", {}).items()},
+            git_revision=None if raw.get("git_revision") is None else str(raw["git_revision"]),
+            settings=dict(raw["settings"]),
+            imported=raw.get("imported") is True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RunDirectoryError(
+            f"{root / RUN_FILE} has a missing or damaged value: {error}; restore it from a copy of the run"
+        ) from error
+
+
+def _size(raw: Any) -> int:
+    size = int(raw)
+    if not 0 < size <= MAX_RANKS:
+        raise ValueError(f"a size of {size}")
+    return size
+
+
+def read_rank_info(directory: Path) -> RankInfo:
+    """Read `rank.json`. Raises RunDirectoryError if it cannot be read."""
+    raw = read_object(directory / RANK_FILE)
+    try:
+        return RankInfo(
+            version=int(raw.get("version", FORMAT_VERSION)),
+            coord=RankCoord(rank=int(raw["rank"]), coords={str(k): int(v) for k, v in raw["coords"].items()}),
+            host=Host(name=str(raw["host"]), boot_id=str(raw["boot_id"])),
+            pid=int(raw["pid"]),
+            process=Process.read(raw.get("process")),
+            started_wall_ns=int(raw["started_wall_ns"]),
+            ended_wall_ns=None if raw.get("ended_wall_ns") is None else int(raw["ended_wall_ns"]),
+            ending=None if raw.get("ending") is None else str(raw["ending"]),
+            with_process=raw.get("with_process") is True,
+            probes={str(k): str(v) for k, v in raw.get("probes", {}).items()},
+            recorder={str(k): v for k, v in raw.get("recorder", {}).items() if type(v) is int},
+            device=dict(raw.get("device", {})),
+            signals=_read_signals(directory),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        rank = rank_number(directory)
+        raise RunDirectoryError(
+            f"{directory / RANK_FILE} (rank {rank}) has a missing or damaged value: {error}; restore it from a copy of "
+            "the run"
+        ) from error
+
+
+def _read_signals(directory: Path) -> dict[str, str]:
+    stacks = {path.stem.removeprefix("signal-"): path for path in sorted(directory.glob("signal-*.txt"))}
+    return {name: path.read_text(errors="replace") for name, path in stacks.items() if path.stat().st_size}

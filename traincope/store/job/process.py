@@ -1,0 +1,73 @@
+"""Identity of a rank's process, which no other process can share."""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+STATE, STARTED = 0, 19
+"""Fields of /proc/PID/stat, counted after the command's name (proc(5))."""
+DEAD = frozenset("ZX")
+PID_NAMESPACE = Path("/proc/self/ns/pid")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process of one boot of one kernel. It does not depend on wall clocks, which can be set."""
+
+    pid: int
+    started_ticks: int
+    """Clock ticks from the boot to the start of the process."""
+    pid_namespace: int
+    """Number of the namespace of the process id; each container has its own."""
+    boot_id: str
+
+    @classmethod
+    def this(cls) -> "Process | None":
+        """The calling process; None if the system has no /proc."""
+        try:
+            started_ticks = int(_stat(os.getpid())[STARTED])
+            return cls(pid=os.getpid(), started_ticks=started_ticks, **_here())
+        except (OSError, ValueError, IndexError):
+            return None
+
+    @classmethod
+    def read(cls, raw: Any) -> "Process | None":
+        """Decode `as_json`; None if it is damaged or missing."""
+        if not isinstance(raw, dict):
+            return None
+        numbers = [raw.get(name) for name in ("pid", "started_ticks", "pid_namespace")]
+        if any(type(number) is not int for number in numbers) or type(raw.get("boot_id")) is not str:
+            return None
+        pid, started_ticks, pid_namespace = map(int, numbers)  # type: ignore[arg-type]
+        return cls(pid=pid, started_ticks=started_ticks, pid_namespace=pid_namespace, boot_id=raw["boot_id"])
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def is_running(self) -> bool | None:
+        """True if the process still runs; None if this cannot be known: another host, boot or container."""
+        try:
+            if (self.pid_namespace, self.boot_id) != tuple(_here().values()):
+                return None
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # the process exists and belongs to another user
+        except (OSError, OverflowError):
+            return None
+        try:
+            fields = _stat(self.pid)
+            return fields[STATE] not in DEAD and int(fields[STARTED]) == self.started_ticks
+        except (OSError, ValueError, IndexError):
+            return None  # it ended just now, or /proc hides the processes of other users
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _here() -> dict[str, Any]:
+    return {"pid_namespace": PID_NAMESPACE.stat().st_ino, "boot_id": BOOT_ID.read_text().strip()}

@@ -1,0 +1,191 @@
+"""Segment files: fixed-size records in a memory map. After SIGKILL all records are there, up to the last one begun.
+
+A segment is a 4 KiB header followed by `capacity` records of `events.RECORD_BYTES`. `posix_fallocate` reserves its
+space before it is mapped, because writing into a sparse file on a full disk would kill training with SIGBUS. There is
+no counter: the last record whose `kind` is not 0 is the last one.
+"""
+
+import json
+import mmap
+import os
+import weakref
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.errors import RunDirectoryError, VersionError
+from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Flag, Kind, Phase, Work
+from traincope.store.lines import parse
+
+MAGIC = b"TRCOPSEG"
+HEADER_BYTES = 4096
+HEADER_WORDS = HEADER_BYTES // 8
+PERMISSIONS, WRITE = 0o777, 0o222
+"""Bits of a file's mode."""
+LIMIT = 1 << 61
+"""Upper bound of times (ns) and values; the sum of two still fits into 64 bits."""
+
+RECORD_DTYPE = np.dtype(list(FIELDS))
+if RECORD_DTYPE.itemsize != RECORD_BYTES:
+    raise AssertionError("events.FIELDS does not describe events.LAYOUT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRecords:
+    """The records of one segment file, in order of begin."""
+
+    thread: str
+    """`main` for the training thread, `thread-<n>` for others, in the order of their first records."""
+    index: int
+    """Position among the segments of its thread; the oldest may have been deleted (`disk_budget`)."""
+    records: NDArray[np.void]
+    """Array of RECORD_DTYPE."""
+    lost_bytes: int
+    """Bytes of the file that were cut off; 0 for a complete file."""
+    garbled: int = 0
+    """Implausible records; they are left out."""
+
+
+class SegmentFile:
+    """A new segment, reserved, mapped and empty; `words` is its memory as native int64.
+
+    Until it is sealed and its words are released, the file's mode forbids opening it for writing or truncating it.
+    Truncating would cause SIGBUS in the process that writes to the map. Root can still do it.
+    """
+
+    def __init__(self, path: Path, *, capacity: int) -> None:
+        """Create the file; it gets its name after its header, so a kill never leaves a segment without a header.
+
+        Raises OSError if the space cannot be reserved (disk full, quota, read-only).
+        """
+        self.name = path.name
+        size, new_path = HEADER_BYTES + capacity * RECORD_BYTES, path.with_suffix(".new")
+        self._descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            self._mode = os.fstat(self._descriptor).st_mode & PERMISSIONS
+            _permit(self._descriptor, self._mode & ~WRITE)
+            self.can_be_truncated = os.access(new_path, os.W_OK)
+            os.posix_fallocate(self._descriptor, 0, size)
+            self.map = mmap.mmap(self._descriptor, size)
+            header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
+            text = json.dumps(header).encode()
+            self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
+            os.rename(new_path, path)
+        except OSError:
+            new_path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            raise
+        self.words = memoryview(self.map).cast("q")
+
+    def seal(self, used: int) -> int:
+        """Release the space after `used` records, when no further record is begun in it.
+
+        Returns the number of records kept. Open records before that can still be closed in place. Works by descriptor,
+        because the directory may have been renamed. A deleted file keeps none, although writing to it succeeded; a
+        truncated file keeps its rest.
+        """
+        try:
+            status = os.fstat(self._descriptor)
+            num_kept = min(max(status.st_size - HEADER_BYTES, 0) // RECORD_BYTES, used)
+            if num_kept == used:
+                os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
+            return num_kept if status.st_nlink else 0
+        finally:
+            weakref.finalize(self.map, _close, self._descriptor, self._mode, os.getpid())
+
+
+def _close(descriptor: int, mode: int, owner_pid: int) -> None:
+    """Release the file after the last slot in it is gone, so that it can be deleted. A forked child does nothing."""
+    if os.getpid() == owner_pid:
+        _permit(descriptor, mode)
+    with suppress(OSError):
+        os.close(descriptor)
+
+
+def _permit(descriptor: int, mode: int) -> None:
+    with suppress(OSError):  # not every file system has modes
+        os.fchmod(descriptor, mode)
+
+
+def read_segment(path: Path) -> SegmentRecords:
+    """Read the records begun in a segment, also from a damaged file.
+
+    Raises VersionError for an unknown format, RunDirectoryError if not even the header is left.
+    """
+    thread, index = segment_identity(path)
+    raw = path.read_bytes()
+    capacity = read_header(raw, path)
+    if len(raw) < HEADER_BYTES:
+        raise RunDirectoryError(f"{path} is cut off in its header, and has no record left; the other ranks still open")
+    usable = (len(raw) - HEADER_BYTES) // RECORD_BYTES
+    records = np.frombuffer(raw, dtype=RECORD_DTYPE, count=usable, offset=HEADER_BYTES)
+    begun = begun_records(records)
+    torn = (len(raw) - HEADER_BYTES) % RECORD_BYTES if usable < capacity else 0
+    sound = plausible(begun)
+    return SegmentRecords(
+        thread=thread,
+        index=index,
+        records=begun if sound.all() else begun[sound],
+        lost_bytes=torn,
+        garbled=len(begun) - int(np.count_nonzero(sound)),
+    )
+
+
+def segment_identity(path: Path) -> tuple[str, int]:
+    """Thread and index of a segment, from its name. Raises RunDirectoryError for another name."""
+    thread, _, index = path.stem.rpartition("-")
+    if not thread or not index.isdecimal():
+        raise RunDirectoryError(
+            f"{path} does not have the name of a segment (main-00000.seg); remove it, the others still open"
+        )
+    return thread, int(index)
+
+
+def recorder_events(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Events that the recorder itself wrote; a user's event of the same name does not count."""
+    events: NDArray[np.void] = records[(records["kind"] == Kind.EVENT) & (records["flags"] & Flag.GIVEN == 0)]
+    return events
+
+
+def last_instant_ns(records: NDArray[np.void]) -> int:
+    """The latest start or end of these records; 0 without records."""
+    return int(max(records["start_ns"].max(initial=0), records["end_ns"].max(initial=0)))
+
+
+def begun_records(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Records up to the last one begun. Empty records in between come from a truncated file that grew again, or from a
+    signal handler that raised during a write.
+    """
+    begun = np.flatnonzero(records["kind"])
+    return records[: int(begun[-1]) + 1] if len(begun) else records[:0]
+
+
+def plausible(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """True for each record that the recorder can have written; one absurd time would spoil every sum."""
+    start, end, value, kind = (records[name] for name in ("start_ns", "end_ns", "value", "kind"))
+    sound = (kind > 0) & (kind <= max(Kind)) & (records["phase"] <= max(Phase)) & (start >= 0) & (end < LIMIT)
+    sound &= (end >= start) | (end == OPEN)
+    sound &= (value >= 0) & (value < LIMIT) | (kind == Kind.SCALAR)
+    sound &= (kind != Kind.FLOPS) | np.isin(records["tag"], list(Work))
+    return np.asarray(sound & (start < LIMIT))
+
+
+def read_header(raw: bytes, path: Path) -> int:
+    """Capacity in records, from the first `HEADER_BYTES` of a segment. Raises like `read_segment`."""
+    if raw[: len(MAGIC)] != MAGIC:
+        raise RunDirectoryError(f"{path} is not a traincope segment, or its header is lost; the other ranks still open")
+    length = int.from_bytes(raw[len(MAGIC) : len(MAGIC) + 4], "little")
+    header = parse(raw[len(MAGIC) + 4 : len(MAGIC) + 4 + length].decode(errors="replace"))
+    fields = header if isinstance(header, dict) else {}
+    version, record_bytes, capacity = (fields.get(name) for name in ("version", "record_bytes", "capacity"))
+    if type(version) is not int or type(capacity) is not int:
+        raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open")
+    if version not in READABLE_VERSIONS or record_bytes != RECORD_BYTES:
+        raise VersionError(
+            f"{path} is of format {version}, this traincope reads format {FORMAT_VERSION} and older; "
+            "open it with the traincope that wrote it, or a newer one"
+        )
+    return capacity

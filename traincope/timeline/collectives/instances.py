@@ -1,0 +1,245 @@
+"""Instances: one collective matched on all its ranks. The shortest duration is the transfer, the rest is wait.
+
+The identity of an instance is its group and each member's own count of collectives on the group; for point-to-point
+operations it is group, source, destination, tag and count. Only durations are compared, so that no common clock is
+necessary. The shortest duration is a lower bound of the time on the wire: the last rank to arrive does not wait.
+
+Sends and receives are posted ahead, and a thread often waits for them much later. The same is true of asynchronous
+collectives; their end is then only bounded. Then neither side's duration is the time on the wire. If the error between
+the ranks' clocks is known, the transfer is at most (earliest end - latest start + error); on one host the error is 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import Bools, Ints
+from traincope.events import OPEN, Flag, Kind
+from traincope.timeline.collectives.channels import Channel, channels_of
+from traincope.timeline.collectives.comparing import clock_errors, highest, leads, lowest
+from traincope.timeline.collectives.parts import Parts
+from traincope.timeline.evaluation import evaluations
+from traincope.timeline.intervals.numbering import UNKNOWN, Numbering
+from traincope.timeline.timeline import RankTimeline, Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instances:
+    """All closed collectives of a run: `parts` by rank, and below `number` arrays with one entry per instance."""
+
+    parts: Parts
+    parts_of: Mapping[int, slice]
+    """Rank -> its parts."""
+    axes: tuple[str, ...]
+    """Mesh axis of each `axis_code`."""
+    operations: tuple[str, ...]
+    """Operation of each `operation_code`."""
+    channels: tuple[Channel, ...]
+    """Channel of each `channel` number."""
+    number: NDArray[np.int32]
+    """Instance of each part."""
+
+    channel: Ints
+    sequence: Ints
+    transfer_ns: Ints
+    exact: Bools
+    """The end of at least one part is exact."""
+    consistent: Bools
+    """The instance can be one collective: no rank has two parts in it, and all parts have the same operation."""
+    complete: Bools
+    """The instance is consistent, and all members of the group are recorded."""
+    left_open: Bools
+    """Some rank began it and recorded no end: it never waited for it, or has not waited yet."""
+    splits: Bools
+    """Wait can be separated from transfer: all parts are recorded, and their ends are exact or comparable."""
+
+    comparable: Bools
+    """The error between the clocks of its ranks is known."""
+    clock_error_ns: Ints
+    """Bound of that error; without a meaning if it is not `comparable`."""
+    lead_ns: Ints
+    """Time from the latest start on all other hosts to its latest start; END_OF_TIME_NS if it has one host."""
+    by_clock: Bools
+    """A comparison of clocks, with their error, splits it."""
+    numbering: Numbering
+    """Numbering of channel x `num_sequences` + sequence."""
+    num_sequences: int
+
+    def __len__(self) -> int:
+        return len(self.transfer_ns)
+
+    @property
+    def starts_compare(self) -> Bools:
+        """True for instances whose latest start is certain: the clocks' error cannot make another host's the latest."""
+        decided: Bools = self.comparable & (self.lead_ns >= self.clock_error_ns)
+        return decided
+
+    @property
+    def axis(self) -> NDArray[np.object_]:
+        """Mesh axis of each part."""
+        return np.array(self.axes, dtype=object)[self.parts.axis_code]
+
+    @property
+    def operation(self) -> NDArray[np.object_]:
+        """Operation of each part."""
+        return np.array(self.operations, dtype=object)[self.parts.operation_code]
+
+    @property
+    def wait_ns(self) -> Ints:
+        """Wait of each part, 0 if its end is only bounded."""
+        waits: Ints = np.where(self.parts.bounded, 0, self.parts.duration_ns - self.transfer_ns[self.number])
+        return waits
+
+    def find(self, rank: RankTimeline, records: NDArray[np.void]) -> Ints:
+        """Return the instance of each COLLECTIVE or STALL record of a rank, UNKNOWN if it has none."""
+        known = {channel: number for number, channel in enumerate(self.channels)}
+        return _find_instances(rank, records, known, numbering=self.numbering, num_sequences=self.num_sequences)
+
+
+def match_instances(timeline: Timeline) -> Instances:
+    """Match the closed COLLECTIVE records of all ranks."""
+    axes = tuple(sorted({group.axis for rank in timeline.ranks for group in rank.groups} | {""}))
+    operations = tuple(sorted({name for rank in timeline.ranks for name in rank.names} | {""}))
+    numbers: dict[Channel, int] = {}
+    by_rank = [_columns(rank, numbers, axes=axes, operations=operations) for rank in timeline.ranks]
+    ends = np.cumsum([0, *(len(columns["rank"]) for columns in by_rank)]).tolist()
+    parts = _join(by_rank)
+    num_sequences = int(parts.sequence.max(initial=0)) + 1
+    codes = parts.channel.astype(np.int64) * num_sequences + parts.sequence
+    numbering = Numbering.of(codes)
+    number = numbering.number(codes).astype(np.int32)
+    channels = tuple(numbers)
+    channel, sequence = np.divmod(numbering.values, num_sequences)
+    direct = np.array([item.direct for item in channels], dtype=bool)[channel]
+    count = len(numbering)
+    seen_late, exact = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+    seen_late[number[parts.bounded]] = True
+    exact[number[~parts.bounded]] = True
+    size = np.zeros(count, dtype=np.int32)
+    size[number] = parts.group_size
+    parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
+    consistent = ~_counted_twice(number, parts_of, count=count) & (direct | _one_operation(parts, number, count=count))
+    complete = (np.bincount(number, minlength=count) >= size) & consistent
+    comparable, error_ns = clock_errors(timeline, parts, number, parts_of=parts_of, count=count)
+    comparable &= consistent
+    return Instances(
+        parts=parts,
+        parts_of=parts_of,
+        axes=axes,
+        operations=operations,
+        channels=channels,
+        number=number,
+        channel=channel,
+        sequence=sequence,
+        transfer_ns=_transfer(
+            parts, number, by_overlap=(seen_late | direct) & comparable, error_ns=error_ns, count=count
+        ),
+        exact=exact,
+        consistent=consistent,
+        complete=complete,
+        left_open=_left_open(timeline, numbers, numbering=numbering, num_sequences=num_sequences),
+        splits=complete & (comparable | ~seen_late),
+        comparable=comparable,
+        clock_error_ns=error_ns,
+        lead_ns=leads(timeline, parts, number, count=count),
+        by_clock=comparable & seen_late,
+        numbering=numbering,
+        num_sequences=num_sequences,
+    )
+
+
+def _find_instances(
+    rank: RankTimeline,
+    records: NDArray[np.void],
+    known: Mapping[Channel, int],
+    *,
+    numbering: Numbering,
+    num_sequences: int,
+) -> Ints:
+    """Find instances as `Instances.find` does. `known` numbers the channels."""
+    channels, at = channels_of(rank, records)
+    channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
+    beyond = (channel == UNKNOWN) | (records["sequence"] >= num_sequences)
+    return numbering.number(np.where(beyond, UNKNOWN, channel * num_sequences + records["sequence"]))
+
+
+def _counted_twice(number: NDArray[np.int32], parts_of: Mapping[int, slice], *, count: int) -> Bools:
+    """Mark the instances in which one rank has several parts, because its count restarted."""
+    twice = np.zeros(count, dtype=bool)
+    for rank_parts in parts_of.values():
+        twice |= np.bincount(number[rank_parts], minlength=count) > 1
+    return twice
+
+
+def _one_operation(parts: Parts, number: NDArray[np.int32], *, count: int) -> Bools:
+    operation: Bools = lowest(parts.operation_code, number, count) == highest(parts.operation_code, number, count)
+    return operation
+
+
+def _left_open(timeline: Timeline, known: Mapping[Channel, int], *, numbering: Numbering, num_sequences: int) -> Bools:
+    """Mark the instances that some rank has closed and another has open."""
+    left_open = np.zeros(len(numbering) + 1, dtype=bool)  # the last entry is for instances that no rank closed
+    for rank in timeline.ranks:
+        for records in rank.threads.values():
+            begun = records[(records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] == OPEN)]
+            left_open[_find_instances(rank, begun, known, numbering=numbering, num_sequences=num_sequences)] = True
+    return left_open[:-1]
+
+
+def _transfer(parts: Parts, number: NDArray[np.int32], *, by_overlap: Bools, error_ns: Ints, count: int) -> Ints:
+    """Return the shortest duration; for instances `by_overlap` at most earliest end - latest start + error."""
+    shortest = lowest(parts.duration_ns, number, count)
+    if not by_overlap.any():
+        return shortest
+    overlap_ns = lowest(parts.end_ns, number, count) + lowest(-parts.start_ns, number, count) + error_ns
+    return np.where(by_overlap, np.minimum(shortest, np.maximum(overlap_ns, 0)), shortest)
+
+
+Columns = dict[str, NDArray[Any]]
+"""Fields of Parts by name."""
+
+
+def _join(by_rank: list[Columns]) -> Parts:
+    """Join the columns of all ranks. It frees each rank's columns one by one, because together they are large."""
+    names = [field.name for field in fields(Parts)]
+    empty = np.empty(0, dtype=np.int32)
+    return Parts(**{name: np.concatenate([*(columns.pop(name) for columns in by_rank)] or [empty]) for name in names})
+
+
+def _columns(
+    rank: RankTimeline, numbers: dict[Channel, int], *, axes: tuple[str, ...], operations: tuple[str, ...]
+) -> Columns:
+    """Return a rank's fields of Parts. New channels get the next number in `numbers`."""
+    records = np.concatenate([records[closed_collectives(records)] for records in rank.threads.values()])
+    channels, at = channels_of(rank, records)
+    channel = np.array([numbers.setdefault(channel, len(numbers)) for channel in channels], dtype=np.int32)
+    group = np.minimum(records["group"], max(len(rank.groups) - 1, 0))
+    axis = np.array([axes.index(group.axis) for group in rank.groups] or [0], dtype=np.int16)
+    sizes = np.array([len(group.ranks) for group in rank.groups] or [1], dtype=np.int32)
+    code_of = {name: code for code, name in enumerate(operations)}
+    operation = np.array([code_of[name] for name in rank.names] or [0], dtype=np.int32)
+    return {
+        "rank": np.full(len(records), rank.rank, dtype=np.int32),
+        "channel": channel[at],
+        "sequence": records["sequence"].copy(),
+        "axis_code": axis[group],
+        "operation_code": operation[np.minimum(records["name"], len(operation) - 1)],
+        "step": records["step"].copy(),
+        "num_bytes": records["value"].copy(),
+        "start_ns": records["start_ns"].copy(),
+        "end_ns": records["end_ns"].copy(),
+        "group_size": np.where(records["flags"] & Flag.POINT_TO_POINT > 0, np.int32(2), sizes[group]),
+        "bounded": records["flags"] & Flag.DONE_BEFORE_WAIT > 0,
+        "evaluating": evaluations(rank).cover(records["start_ns"]),
+    }
+
+
+def closed_collectives(records: NDArray[np.void]) -> Bools:
+    """Mark a thread's records that have parts. `Instances.parts` holds them in this order, thread by thread."""
+    ended = (records["end_ns"] != OPEN) & (records["flags"] & Flag.RAISED == 0)
+    closed: Bools = ended & (records["kind"] == Kind.COLLECTIVE)
+    return closed

@@ -1,0 +1,102 @@
+"""Owners of instants under overlapping intervals, and nesting of intervals."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import Ints
+
+ABSENT = -1
+RUNS: Literal["stable"] = "stable"
+"""Sort kind that is fast on nearly sorted values, as times are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Painted:
+    """Disjoint pieces [start, end) in order. The owner of a piece is the covering interval that began last."""
+
+    start_ns: Ints
+    end_ns: Ints
+    owner: NDArray[np.int32]
+    """Position of the owner among the intervals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nesting:
+    """Depth and parent of intervals: one entry per interval."""
+
+    depth: NDArray[np.int32]
+    """Line of a drawing, from 0. Intervals on one line do not overlap."""
+    parent: NDArray[np.int32]
+    """Position of the innermost interval that contains all of it, ABSENT without one."""
+
+
+def painted(starts: Ints, ends: Ints) -> Painted:
+    """Divide intervals, in order of begin, into owned pieces. Intervals without length own nothing."""
+    borders = np.sort(np.concatenate([starts, ends]), kind=RUNS)
+    borders = borders[np.diff(borders, prepend=borders[:1] - 1) != 0]
+    owner = owners(borders, starts, ends)
+    owned = np.flatnonzero(owner != ABSENT)
+    return Painted(start_ns=borders[owned], end_ns=borders[owned + 1], owner=owner[owned])
+
+
+def owners(borders: Ints, starts: Ints, ends: Ints) -> NDArray[np.int32]:
+    """Return the owner of each piece between two borders: the covering interval that began last.
+
+    `borders` are ascending and contain every start and end; intervals are in order of begin. Owners are assigned level
+    by level of nesting, because intervals of one level hardly overlap.
+    """
+    owner = np.full(max(len(borders) - 1, 0), ABSENT, dtype=np.int32)
+    rows = np.flatnonzero(ends > starts)
+    starts, ends = starts[rows], ends[rows]
+    first, last = np.searchsorted(borders, starts), np.searchsorted(borders, ends)
+    depth = np.arange(len(rows)) - np.searchsorted(np.sort(ends, kind=RUNS), starts, side="right")
+    for level in range(int(depth.max(initial=-1)) + 1):
+        chosen = depth == level
+        pieces, row = ranges(first[chosen], last[chosen]), np.repeat(rows[chosen], (last - first)[chosen])
+        owner[pieces] = np.maximum(owner[pieces], row)
+    return owner
+
+
+def ranges(first: Ints, last: Ints) -> Ints:
+    """Return all integers of each [first, last), one range after the other."""
+    counts = last - first
+    before = np.cumsum(counts) - counts
+    ranges: Ints = np.arange(counts.sum()) + np.repeat(first - before, counts)
+    return ranges
+
+
+def nesting(starts: Ints, ends: Ints) -> Nesting:
+    """Nest intervals in order of begin, with the longest first if begins are equal."""
+    plain = _nested(starts, ends)
+    return _lined_up(starts, ends) if plain is None else plain
+
+
+def _nested(starts: Ints, ends: Ints) -> Nesting | None:
+    """Nest by counting the open intervals at each begin; None if an interval outlasts one that it began in."""
+    if (ends <= starts).any():
+        return None
+    depth = (np.arange(len(starts)) - np.searchsorted(np.sort(ends, kind=RUNS), starts, side="right")).astype(np.int32)
+    parent = np.full(len(starts), ABSENT, dtype=np.int32)
+    levels = [np.flatnonzero(depth == level) for level in range(int(depth.max(initial=-1)) + 1)]
+    for above, nested in pairwise(levels):
+        parent[nested] = above[np.searchsorted(above, nested) - 1]
+        if (ends[parent[nested]] < ends[nested]).any():
+            return None
+    return Nesting(depth=depth, parent=parent)
+
+
+def _lined_up(starts: Ints, ends: Ints) -> Nesting:
+    """Put each interval on the first free line. This also works for intervals that overlap without nesting."""
+    depths, parents = [], []
+    lines: list[tuple[int, int]] = []
+    for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        depth = next((line for line, (_, until) in enumerate(lines) if until <= start), len(lines))
+        around = [(until, of) for of, until in lines if start < until >= end]
+        depths.append(depth)
+        parents.append(min(around)[1] if around else ABSENT)
+        lines[depth : depth + 1] = [(at, max(end, start + 1))]
+    return Nesting(depth=np.array(depths, dtype=np.int32), parent=np.array(parents, dtype=np.int32))

@@ -1,0 +1,158 @@
+"""The open runs: the current state of each, and the child process that reads them."""
+
+import json
+import shutil
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from traincope.analysis import Analysis
+from traincope.errors import RunDirectoryError, TraincopeError
+from traincope.report.document.costs import with_price
+from traincope.report.schema import Document
+from traincope.tiles.storage import DOCUMENT_FILE, Row, Tiles, open_tiles
+from traincope.viewer.library.analysis_cache import load_analysis
+from traincope.viewer.library.analysis_process import Pending, Reading
+from traincope.viewer.library.preparing import Place, growing
+from traincope.viewer.library.shipped_tiles import link_shipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """The state of a run, as far as it has been read; a growing run gets a new object for each state."""
+
+    path: Path
+    tiles: Tiles | None = None
+    document: Document | None = None
+    analysis: Analysis | None = None
+    problem: str | None = None
+    """A sentence that says why the run cannot be read."""
+    generation: int = 0
+    """Number of the state."""
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def growing(self) -> bool:
+        """True while a rank may still be recording, because it has no recorded end."""
+        return self.document is not None and growing(self.document)
+
+    @cached_property
+    def _rows(self) -> tuple[tuple[Row, ...], tuple[int, ...]]:
+        rows = tuple(row for row in self.tiles.header.rows if row.num_spans) if self.tiles else ()
+        return rows, tuple(row.first_span for row in rows)
+
+    def row_of(self, span: int) -> Row:
+        """The row of a span."""
+        rows, firsts = self._rows
+        return rows[bisect_right(firsts, span) - 1]
+
+
+class Library:
+    """Runs by position. `refresh` starts to read changed runs; a later `refresh` takes the result."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        cache: Path,
+        begin: Callable[[Path, Path], Pending] = Reading,
+        price_per_gpu_hour: float | None = None,
+    ) -> None:
+        """`begin` starts to read a run and write its tiles. The cache on disk holds no prices."""
+        self._price = price_per_gpu_hour
+        self._begin_reading = begin
+        self._cache = cache
+        self._opened = [Opened(path=path) for path in paths]
+        self._read: dict[int, Path] = {}
+        self._readings: dict[int, Pending] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+    def __getitem__(self, position: int) -> Opened:
+        """The run at `position`; the first run for an invalid position."""
+        return self._opened[position if 0 <= position < len(self) else 0]
+
+    @property
+    def generation(self) -> int:
+        return sum(opened.generation for opened in self._opened)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._readings)
+
+    def refresh(self) -> None:
+        """Read new and changed runs, one after the other."""
+        with self._lock:
+            for position in tuple(self._readings):
+                self._collect(position)
+            for position, opened in enumerate(self._opened):
+                if not self._readings:
+                    self._begin(position, opened.path)
+
+    def close(self) -> None:
+        with self._lock:
+            for reading in self._readings.values():
+                reading.close()
+            self._readings.clear()
+
+    def _begin(self, position: int, path: Path) -> None:
+        try:
+            tiles = Place(run=path, cache=self._cache).tiles
+            link_shipped(path, tiles)
+        except RunDirectoryError as error:
+            self._change(position, problem=str(error))
+            return
+        if self._read.get(position) == tiles:
+            return
+        analysis = load_analysis(tiles)
+        if analysis is not None and self._show(position, tiles, analysis=analysis):
+            self._read[position] = tiles
+            return
+        shown = self._opened[position].tiles
+        if shown is None or shown.path != tiles:
+            self._show(position, tiles, analysis=None)
+        self._readings[position] = self._begin_reading(path, tiles)
+
+    def _collect(self, position: int) -> None:
+        """Take the result of a finished child process."""
+        if not self._readings[position].done():
+            return
+        reading = self._readings.pop(position)
+        self._read[position] = reading.tiles
+        try:
+            self._show(position, reading.tiles, analysis=reading.result())
+        except TraincopeError as error:
+            self._change(position, problem=str(error))
+
+    def _show(self, position: int, tiles: Path, *, analysis: Analysis | None) -> bool:
+        """Show the tiles on disk; False where they are missing or damaged."""
+        if not tiles.is_dir():
+            return False
+        try:
+            document = self._with_prices(json.loads((tiles / DOCUMENT_FILE).read_text(encoding="utf-8")))
+            self._change(position, tiles=open_tiles(tiles), document=document, analysis=analysis, problem=None)
+        except (RunDirectoryError, OSError, ValueError):
+            shutil.rmtree(tiles, ignore_errors=True)  # A damaged cache is written again.
+            return False
+        return True
+
+    def _with_prices(self, read: object) -> Document:
+        document = cast(Document, read)
+        return document if self._price is None else with_price(document, price_per_gpu_hour=self._price)
+
+    def _change(self, position: int, **changes: object) -> None:
+        before = self._opened[position]
+        if changes.get("problem") == before.problem and set(changes) == {"problem"}:
+            return
+        if changes.get("analysis", before) is None:
+            changes["analysis"] = before.analysis
+        self._opened[position] = replace(before, generation=before.generation + 1, **changes)  # type: ignore[arg-type]

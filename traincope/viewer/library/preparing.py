@@ -1,0 +1,115 @@
+"""Work of the viewer's child process: read a run once, analyse it, cut it into tiles."""
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from time import time_ns
+
+import numpy as np
+
+from traincope.analysis import Analysis, analyze
+from traincope.analysis.context import Context
+from traincope.errors import RunDirectoryError
+from traincope.events import Kind
+from traincope.report import to_document, to_json
+from traincope.report.schema import Document
+from traincope.tiles.build import write_tiles
+from traincope.tiles.storage import VERSION
+from traincope.timeline import Timeline, open_run
+from traincope.viewer.library.analysis_cache import save_analysis
+from traincope.viewer.library.files import File, files
+
+QUIET_NS = 3600 * 10**9
+"""A run without an end counts as finished when no file of it changed for this long."""
+KEPT_KINDS = (Kind.STEP, Kind.MEMORY, Kind.SCALAR, Kind.EVENT, Kind.FLOPS, Kind.GPU)
+"""Kinds of records that pages read in addition to the tiles: a few per step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The cache directory for the tiles of a run's present records."""
+
+    run: Path
+    cache: Path
+
+    @property
+    def tiles(self) -> Path:
+        return self.cache / _short(str(self.run.resolve())) / fingerprint(self.run)
+
+
+def cache_directory() -> Path:
+    """The user's cache directory (XDG base directory specification)."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "traincope" / "tiles"
+
+
+def fingerprint(run: Path) -> str:
+    """A hash of the run's files and of traincope itself. Raises RunDirectoryError where the run is gone."""
+    return _short(repr((VERSION, _program(), sorted(_files_of(run)))))
+
+
+@cache
+def _program() -> str:
+    """A hash of traincope's own files; another version makes new tiles."""
+    return _short(repr(sorted(file for file in files(Path(__file__).parents[2]) if file.name.endswith(".py"))))
+
+
+def prepare(run: Path, tiles: Path) -> Analysis:
+    """The analysis without the records that the tiles hold; writes `tiles` where they are missing.
+
+    The analysis of a finished run is cached next to its tiles.
+    """
+    timeline = open_run(run)
+    analysis = analyze(timeline)
+    document, reduced = to_document(analysis), replace(analysis, context=Context(light(timeline)))
+    try:
+        if not tiles.is_dir():
+            write_tiles(tiles, timeline, analysis.context.instances, document=to_json(document))
+        if not growing(document) or _quiet(run):
+            save_analysis(reduced, tiles)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write {tiles}: {error.strerror}; set XDG_CACHE_HOME to a writable directory"
+        ) from error
+    return reduced
+
+
+def growing(document: Document) -> bool:
+    """True while a rank may still be recording, because it has no recorded end."""
+    return any(fault["kind"] == "no_end" for fault in document["faults"])
+
+
+def _quiet(run: Path) -> bool:
+    """True when no file changed for QUIET_NS; writes to a mapped file update its time with a delay."""
+    return time_ns() - max(file.changed_ns for file in _files_of(run)) > QUIET_NS
+
+
+def light(timeline: Timeline) -> Timeline:
+    """The same run with only the records of `KEPT_KINDS` kinds."""
+    ranks = tuple(
+        replace(
+            rank,
+            threads={
+                name: records[np.isin(records["kind"], KEPT_KINDS)].copy() for name, records in rank.threads.items()
+            },
+        )
+        for rank in timeline.ranks
+    )
+    bare = tuple(replace(rank, segments=()) for rank in timeline.run.ranks)
+    return replace(timeline, ranks=ranks, run=replace(timeline.run, ranks=bare))
+
+
+def _files_of(run: Path) -> list[File]:
+    try:
+        listed = list(files(run))
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {run}: {error.strerror}; give a directory that you may read") from error
+    if not listed:
+        raise RunDirectoryError(f"{run} is missing or empty; give the directory of a run")
+    return listed
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
