@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser import awkward
 from tests.browser.browser import Visit, drag
@@ -25,7 +25,8 @@ ALIKE = ("demo-3d", "format-1")
 """Runs whose pages show nothing beyond those of `demo`."""
 SLUGS = [page.slug for page in PAGES]
 DRAWN = "#timeline .js-plotly-plot .xtick text"
-QUIET = 90_000
+QUIET, HANDLED = 90_000, 500
+"""Milliseconds: at most until a page shows something, and those given to a page to handle an answer."""
 CUT_OFF = """() => [...document.querySelectorAll("body *")].filter((e) =>
   e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".scroll, .js-plotly-plot")
 ).map((e) => e.outerHTML.slice(0, 120))"""
@@ -317,6 +318,30 @@ def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str)
     page.go_back()
     expect(page.locator("input[id*='\"ep\"']")).to_have_value("1", timeout=QUIET)
     expect(page.locator("input[id*='\"experts\"']")).to_have_value("7")
+
+
+def test_an_answer_that_a_later_one_overtook_changes_nothing(visit: Go, address: str) -> None:
+    """The answer to 7 experts is held until the answer to `ep` is there."""
+    page, held = shown(visit, address, "/plan?run=0&preset=8x7B+on+64&ep=1").page, list[Route]()
+
+    def hold(route: Route) -> None:
+        if "ep=1&experts=7" in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/_dash-update-component*", hold)
+    for name, text in {"experts": "7", "ep": "8"}.items():
+        field = page.locator(f"input[id*='\"{name}\"']")
+        field.fill(text)
+        field.press("Enter")
+    main = page.locator("main")
+    expect(main).to_contain_text("No plan: ep is 8; it must divide the 7 experts", timeout=QUIET)
+    (overtaken,) = held
+    with page.expect_response(lambda response: response.request == overtaken.request):
+        overtaken.continue_()
+    page.wait_for_timeout(HANDLED)
+    expect(main).to_contain_text("No plan: ep is 8; it must divide the 7 experts")
 
 
 def test_a_growing_run_is_drawn_again_in_the_same_window(visit: Go, address: str, library: Library) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.exporters.runs import memory, two_ranks
+from tests.exporters.runs import TP, memory, two_ranks
 from tests.timeline.build import Row, action, collective, group, phase, rank, stall, step, timeline
 from traincope import analyze, open_run
 from traincope.events import OPEN, Kind, Phase
@@ -80,6 +80,14 @@ def test_collectives_are_summed_over_the_ranks_of_a_host() -> None:
     assert series_of(catalogue.COLLECTIVE_WAIT, run())["tp", "all_gather"][-1] == (3000, 400)
     assert series_of(catalogue.COLLECTIVE_TRANSFER, run())["tp", "all_gather"][-1] == (3000, 400)
     assert series_of(catalogue.COLLECTIVE_BYTES, run())["tp", "all_gather"] == [(0, 0), (2000, 8192), (3000, 16384)]
+
+
+def test_a_collective_that_nobody_waits_for_has_a_wait_of_0() -> None:
+    """A series that appears with its first increase hides that increase from `rate()` and `increase()`."""
+    unwaited = collective(1300 * SECOND, 1400 * SECOND, name="broadcast", at=1)
+    steps = [step(number, number * 1000 * SECOND, (number + 1) * 1000 * SECOND) for number in range(3)]
+    result = timeline(*(rank(at, *steps, unwaited, groups=[TP]) for at in (0, 1)))
+    assert series_of(catalogue.COLLECTIVE_WAIT, result)["tp", "broadcast"] == [(0, 0)]
 
 
 def test_straggler_wait_is_spread_over_steps_and_sums_to_the_report() -> None:

@@ -44,6 +44,7 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
         "click": [Input("timeline", "clickData")],
         "whole": [Input("whole", "n_clicks")],
         "redrawn": [Input("page", "children")],
+        "change": [Input("changes", "data")],
         "follow": [Input({"type": "linked", "name": dash.ALL}, "clickData")],
     }.items():
         _in_the_browser(app, name, *inputs, prevent_initial_call=True)
@@ -85,6 +86,7 @@ def _layout(library: Library) -> Component:
             dcc.Location(id="location", refresh=False),
             dcc.Store(id="theme", storage_type="local"),
             dcc.Store(id="shown"),
+            dcc.Store(id="changes"),
             dcc.Store(id="pointed"),
             dcc.Store(id="generation", data=library.generation),
             dcc.Interval(id="interval", interval=BUSY_MS),
@@ -123,6 +125,7 @@ def _show(app: dash.Dash, library: Library) -> None:
         Output("tabs", "children"),
         Output("run", "children"),
         Output("shown", "data"),
+        Output("changes", "data"),
         Input("location", "pathname"),
         Input("location", "search"),
         Input("theme", "data"),
@@ -140,9 +143,13 @@ def _show(app: dash.Dash, library: Library) -> None:
         fields: Sequence[dict[str, str]],
         typed: Sequence[object],
     ) -> tuple[Any, ...]:
-        """Render the page, or update only its changed parts where it is already shown."""
+        """Render the page, or update only its changed parts where it is already shown.
+
+        The parts are an output, because Dash drops an output that a later request has overtaken; `dash.set_props` would
+        put the older answer over the newer one.
+        """
         if theme is None:
-            return (dash.no_update,) * 5
+            return (dash.no_update,) * 6
         view = View.of(pathname, search)
         page = next((page for page in PAGES if page.slug == view.page), PAGES[0])
         opened = library[view.run]
@@ -153,10 +160,9 @@ def _show(app: dash.Dash, library: Library) -> None:
         of_no_run = page.needs is Needs.NOTHING and dash.ctx.triggered_id == "generation"
         changed = page.update(asked) if page.update and now == shown and pending is None else None
         if changed is not None or (now == shown and pending is None and of_no_run):
-            for name, properties in (changed or {}).items():
-                dash.set_props(name, dict(properties))
-            return dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
-        return _content(page, asked, pending), page.slug, _tabs(page, view), _runs(library, view), now
+            around = dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
+            return *around, changed or dash.no_update
+        return _content(page, asked, pending), page.slug, _tabs(page, view), _runs(library, view), now, dash.no_update
 
 
 def _content(page: Page, asked: Asked, pending: str | None) -> Sequence[Component]:

@@ -180,6 +180,10 @@
       }
     },
 
+    change: function (changes) {
+      Object.entries(changes || {}).forEach(([id, properties]) => window.dash_clientside.set_props(id, properties));
+    },
+
     theme: function (clicks, kept) {
       const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
       const now = kept === "dark" || kept === "light" ? kept : system;
