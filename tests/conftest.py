@@ -1,9 +1,10 @@
 """Fixtures for every test: pools of worker processes."""
 
+import gc
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -37,6 +38,19 @@ if importlib.util.find_spec("xdist"):
 
     def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Folders:
         return Folders(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Let the collector run between tests only.
+
+    It runs on any thread, pytest-xdist's included, and a test that records would find its records there.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
