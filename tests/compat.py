@@ -93,7 +93,7 @@ def train(directory: str | None) -> list[float]:
     torch.manual_seed(0)
     losses = []
     group = dist.new_group()
-    with traincope.run(directory, throttle=None) if directory else nullcontext() as run:
+    with traincope.run(directory, budget=None) if directory else nullcontext() as run:
         model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)), process_group=group)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(STEPS):

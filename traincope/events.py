@@ -27,19 +27,24 @@ a GPU record has the unit in `GPU_SAMPLE_UNITS`. A FLOPS record has the counted 
 it was done for. An ACTION without gradients has phase EVALUATION.
 
 `name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
-details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, sequence). The
-instance of a point-to-point operation is (group, source, destination, tag, sequence): `peer` is the other side's rank,
-and the operation names this side. Times are `time.monotonic_ns()` of the host.
+details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, window,
+sequence). The instance of a point-to-point operation is (group, source, destination, tag, window, sequence): `peer` is
+the other side's rank, and the operation names this side. `window` is the first step of the window in which the
+collective was issued; counts begin anew in every window. The `tag` of a group's first collective in a window is torch's
+own count on the group plus 1 (0: unknown): it shows members that began to count at different collectives. Times are
+`time.monotonic_ns()` of the host.
 """
 
 import struct
 from enum import IntEnum, IntFlag
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the run directory's layout, this record included."""
 
-READABLE_VERSIONS = (1, 2)
-"""In version 1, lines of the side files had no numbers, and the details of events were names."""
+READABLE_VERSIONS = (1, 2, 3)
+"""In version 1, lines of the side files had no numbers, and the details of events were names. Before version 3, the
+whole run was one window.
+"""
 
 OPEN = -1
 """`end_ns` of a record without a recorded end."""
@@ -138,10 +143,14 @@ class Flag(IntFlag):
     """A step whose optimizer did not run: its gradients overflowed."""
     GIVEN = 256
     """An event of the training, from `traincope.event()`. The others are the recorder's own."""
+    DETAILED = 512
+    """A step with all its collectives, waits and pipeline actions. The first step of a window is none: what it waits
+    for may have begun before.
+    """
 
 
-LAYOUT = struct.Struct("@qqqiIIIii4xHBB")
-"""start_ns end_ns value | step name group sequence peer tag | flags phase kind (native order)."""
+LAYOUT = struct.Struct("@qqqiIIIiiIHBB")
+"""start_ns end_ns value | step name group sequence peer tag | window flags phase kind (native order)."""
 
 SPAN_LAYOUT = struct.Struct("@qq8xiI23xB")
 """start_ns end_ns | step name | kind: the same record for a SPAN, zero in the other fields. It costs half."""
@@ -165,7 +174,7 @@ FIELDS = (
     ("sequence", "u4"),
     ("peer", "i4"),
     ("tag", "i4"),
-    ("reserved", "u4"),
+    ("window", "u4"),
     ("flags", "u2"),
     ("phase", "u1"),
     ("kind", "u1"),

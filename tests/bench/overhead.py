@@ -32,17 +32,17 @@ import traincope
 from tests.bench.paired import Block, in_turns, interval, ratios, step_seconds
 from tests.distributed.ranks.pool import Pool
 from traincope.record.instrumentation.guard import meter
-from traincope.record.session import throttle
+from traincope.record.session.sampling import BLOCK_STEPS, DEFAULT_BUDGET
 
 ROUNDS = 8
 STEPS_A_BLOCK = 9
 SETTLING = 4
 """Uncounted steps at the begin of a block, in which a run also counts FLOPs and samples memory closely."""
-AS_IT_COMES, ALL_OF_IT = "run()", "run(throttle=None)"
+AS_IT_COMES, ALL_OF_IT = "run()", "run(budget=None)"
 OBSERVED = (AS_IT_COMES, ALL_OF_IT)
 KINDS = ("bare", "bare again", *OBSERVED, "torch.profiler")
-JUDGING = {AS_IT_COMES: throttle.WINDOW_STEPS}
-"""Additional steps, after which a run has measured its own cost and lowered its level if it is too high."""
+JUDGING = {AS_IT_COMES: 2 * BLOCK_STEPS}
+"""Additional steps, after which a run has measured its own cost and records detail in windows if it is too high."""
 OWN_BUDGET = 0.01
 RATIO_BUDGET = 1.01
 MIN_STEP_SECONDS = 0.020
@@ -77,8 +77,8 @@ def main() -> None:
         (
             f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each divided by the bare block next "
             f"to it. `at first` is the cost of the {SETTLING} steps before, in which a run counts FLOPs and samples "
-            f"memory closely. `run()` judged its own cost over {throttle.WINDOW_STEPS} more steps before, and "
-            f"recorded less if it was over {100 * throttle.DEFAULT_RATIO:g} %. Load of the machine at the end "
+            f"memory closely. `run()` judged its own cost over {2 * BLOCK_STEPS} more steps before, and "
+            f"recorded detail in windows if it was over {100 * DEFAULT_BUDGET:g} %. Load of the machine at the end "
             f"{load:.1f} on {os.cpu_count()} cores.\nRanks share cores, so every rank waits for other work of any "
             "rank."
         ),
@@ -125,7 +125,7 @@ def _block(kind: str, step: Step, directory: Path) -> Observed:
 
 def _observation(kind: str, directory: Path) -> AbstractContextManager[object]:
     if kind == ALL_OF_IT:
-        return traincope.run(directory, throttle=None)
+        return traincope.run(directory, budget=None)
     if kind == AS_IT_COMES:
         return traincope.run(directory)
     return _profiler() if kind == "torch.profiler" else nullcontext()

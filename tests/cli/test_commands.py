@@ -108,10 +108,10 @@ def test_bad_input_is_one_sentence_and_its_exit_code(
 
 def test_a_run_of_another_version_is_refused(recorded: Path) -> None:
     card = recorded / "run.json"
-    card.write_text(card.read_text().replace('"version": 2', '"version": 7'))
+    card.write_text(card.read_text().replace('"version": 3', '"version": 7'))
     ended = run("report", str(recorded))
     assert ended.returncode == 5
-    assert "was written in format 7, this traincope reads format 2 and older" in ended.stderr
+    assert "was written in format 7, this traincope reads format 3 and older" in ended.stderr
 
 
 def test_report_prints_text_and_json(recorded: Path) -> None:
@@ -126,7 +126,7 @@ def test_report_prints_text_and_json(recorded: Path) -> None:
 def test_report_writes_a_file(recorded: Path, tmp_path: Path) -> None:
     target = tmp_path / "report.json"
     assert run("report", str(recorded), "--format", "json", "-o", str(target)).stdout == ""
-    assert json.loads(target.read_text())["schema_version"] == 2
+    assert json.loads(target.read_text())["schema_version"] == 3
     refused = run("report", str(recorded), "-o", str(tmp_path / "no" / "report.txt"))
     assert refused.returncode == 2
     assert "cannot write" in refused.stderr

@@ -85,7 +85,6 @@ def test_every_probe_is_tried_whatever_the_environment_says(monkeypatch: pytest.
     [
         ("off: needs level 2, this run records level 1", State.NOTE, "set TRAINCOPE_LEVEL=2 to record it"),
         ("off: level 0, asked for by the file level", State.NOTE, None),
-        ("off: level 0, its own time was above 0.5 % of the step", State.NOTE, "traincope.run(throttle=...)"),
         ("absent: AttributeError: no _maybe_compute_loss", State.NOTE, "this torch or this machine lacks"),
         ("off: nothing to watch: there is no NVIDIA driver here", State.NOTE, None),
         ("on, without ECC errors (Not Supported)", State.NOTE, None),

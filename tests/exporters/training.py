@@ -29,7 +29,7 @@ def train(out: str, stop: str, targets: str, steps: int | None = STEPS) -> None:
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        with traincope.run(out, throttle=None) as run:
+        with traincope.run(out, budget=None) as run:
             run.describe(tokens_per_step=96, peak_flops=1e9)
             for _ in count() if steps is None else range(steps):
                 time.sleep(LATE_SECONDS * dist.get_rank())

@@ -35,7 +35,7 @@ def learn_beside_actors(out: str, late: bool) -> dict[str, Any]:
             errors.append(repr(error))
 
     actors = [threading.Thread(target=act) for _ in range(2)]
-    with traincope.run(out, throttle=None) as run:
+    with traincope.run(out, budget=None) as run:
         for step in range(STEPS):
             if step == (31 if late else 0):
                 for actor in actors:

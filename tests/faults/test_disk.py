@@ -232,7 +232,7 @@ def close_a_span_in_a_segment_that_is_sealed(out: str) -> list[Any]:
     os.setuid(NOBODY)
     writer.CAPACITY = SMALL_SEGMENT
     outlasting, refused = traincope.span("longer than its segment, and the run"), 0
-    with traincope.run(out, throttle=None):
+    with traincope.run(out, budget=None):
         outlasting.__enter__()
         for _ in range(2):
             write_spans()
@@ -291,7 +291,7 @@ def test_a_removed_run_directory_is_not_created_again(victims: Victims, bare: Ou
 def train_where_the_run_directory_is_removed_before_the_first_step(out: str) -> list[Any]:
     """The rank's place is known only at that step, so its records would be moved once more."""
     writer.CAPACITY = SMALL_SEGMENT
-    with traincope.run(out, throttle=None):
+    with traincope.run(out, budget=None):
         shutil.rmtree(out)
         outcome = train()
     return [outcome, guarding.counts["recorder.Recorder.settle"]]

@@ -197,7 +197,7 @@ def train_without(out: str, name: str) -> dict[str, Any]:
     owner_path, _, attribute = name.rpartition(".")
     owner: Any = functools.reduce(getattr, owner_path.split(".")[1:], torch)
     value, before = vars(owner)[attribute], patched()
-    with lacking(owner, attribute), traincope.run(out, level=2, throttle=None):
+    with lacking(owner, attribute), traincope.run(out, level=2, budget=None):
         # torch itself may need the name later, so it is missing only while the run begins.
         setattr(owner, attribute, value)
         outcome = train()

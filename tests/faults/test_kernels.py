@@ -58,7 +58,7 @@ def train_beside(out: str, key: str, before: bool, removed_inside: bool, looked_
     join_a_group()
     counter = CountingKernel(key) if before else None
     reduce(3)
-    with traincope.run(out, throttle=None):
+    with traincope.run(out, budget=None):
         counter = counter or CountingKernel(key)
         outcome = train()
         inside = counter.calls
@@ -117,7 +117,7 @@ def test_a_kernel_that_came_and_went_between_two_checks_shows_in_the_count(
 def reduce_and_scatter(out: str, in_parts: bool) -> None:
     """A kernel hides every all_reduce. gloo makes two entries of a reduce_scatter in parts."""
     join_a_group()
-    with traincope.run(out, throttle=None):
+    with traincope.run(out, budget=None):
         counter = CountingKernel("BackendSelect")
         traincope.step()
         reduce(2)

@@ -44,7 +44,7 @@ def write_until_killed(out: str, counters: str, small: bool) -> None:
     if small:
         writer.CAPACITY = SMALL_SEGMENT
     tensor = torch.ones(4)
-    with traincope.run(out, throttle=None) as run:
+    with traincope.run(out, budget=None) as run:
         for number in count(1):
             words[0] = number
             with traincope.span(f"span {number % NAMES}"):

@@ -77,7 +77,7 @@ def leave_the_run_open(out: str, how: str) -> Outcome:
     if how == "generator":
         globals()["kept"] = holding(out)
         return next(globals()["kept"])  # type: ignore[no-any-return]
-    run = traincope.run(out, throttle=None)
+    run = traincope.run(out, budget=None)
     run.__enter__()
     outcome = train()
     if how == "error":
@@ -86,7 +86,7 @@ def leave_the_run_open(out: str, how: str) -> Outcome:
 
 
 def holding(out: str) -> Iterator[Outcome]:
-    with traincope.run(out, throttle=None):
+    with traincope.run(out, budget=None):
         yield train()
         yield {}
 
@@ -320,7 +320,7 @@ def train_with_odd_input(out: str) -> dict[str, Any]:
             traincope.event("z" * 10_000_000)
             traincope.log(**{"w" * 1_000_000: 1.0})
 
-    with traincope.run(out, throttle=None):
+    with traincope.run(out, budget=None):
         outcome = train(at)
     return {"outcome": outcome}
 

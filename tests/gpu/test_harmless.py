@@ -51,7 +51,7 @@ def train(model: Callable[..., Tensor], directory: Path | None, *, steps: int = 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     data = torch.randn(8, WIDTH, device="cuda")
     kept: list[Tensor] = []
-    with traincope.run(directory, throttle=None) if directory else nullcontext() as run:
+    with traincope.run(directory, budget=None) if directory else nullcontext() as run:
         for _ in range(steps):
             loss = model(data).square().mean()
             loss.backward()
@@ -104,7 +104,7 @@ def test_the_recorder_never_synchronises(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=True)
     data = torch.randn(8, WIDTH, device="cuda")
     losses: list[Tensor] = []
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         for step in range(STEPS):
             with forbidding_synchronisation() if step >= 3 else nullcontext():
                 loss = model(data).square().mean()
@@ -151,7 +151,7 @@ def test_graphs_are_captured_while_stalls_are_being_resolved(tmp_path: Path, fig
         (x @ weight).relu()
     torch.cuda.synchronize()
     expected = captured(lambda _: None)
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
 
         def linger(y: Tensor, *, marking: bool) -> None:
             run.log(y=y.sum())
@@ -178,7 +178,7 @@ def test_a_collective_inside_a_capture_is_not_recorded(tmp_path: Path) -> None:
     tensor = torch.full((1 << 20,), 3.0, device="cuda")
     dist.all_reduce(tensor)
     torch.cuda.synchronize()
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             dist.all_reduce(tensor)
@@ -239,7 +239,7 @@ def test_memory_equals_the_allocators_counters(tmp_path: Path) -> None:
     }
     model, memory_stats = layers(), []
     optimizer = torch.optim.AdamW(model.parameters())
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         for size in (8, 64, 512):
             model(torch.randn(size, WIDTH, device="cuda")).sum().backward()
             optimizer.step()

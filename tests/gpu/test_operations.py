@@ -89,7 +89,7 @@ def test_each_operation_is_recorded_once_and_has_the_right_result(
     """
     source = torch.arange(64.0, device="cuda")
     target = torch.zeros_like(source)
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         call(target, source)
         torch.cuda.synchronize()
         time.sleep(0.05)
@@ -106,7 +106,7 @@ def test_each_operation_is_recorded_once_and_has_the_right_result(
 def test_more_than_a_hundred_synchronous_collectives_switch_no_hook_off(tmp_path: Path) -> None:
     """A hook is switched off after a hundred errors. A hook that failed on every null work would be."""
     tensor = torch.ones(8, device="cuda")
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         for _ in range(300):
             dist.all_reduce(tensor)
         torch.cuda.synchronize()
@@ -126,7 +126,7 @@ def wait_for_a_late_rank(directory: str) -> float:
     torch.cuda.set_device(0)
     tensor = torch.ones(1 << 20, device="cuda")
     dist.all_reduce(tensor)
-    with traincope.run(directory, throttle=None) as run:
+    with traincope.run(directory, budget=None) as run:
         run.step()
         dist.barrier()
         if dist.get_rank() == 1:

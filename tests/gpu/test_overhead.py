@@ -46,7 +46,7 @@ def block_of_steps(model: nn.Module, optimizer: torch.optim.Optimizer, data: Ten
     """Return the seconds of some steps, between idle devices. Start and end of a run are excluded."""
     if directory is None:
         return _timed(model, optimizer, data, None)
-    with traincope.run(directory, throttle=None) as run:
+    with traincope.run(directory, budget=None) as run:
         _step(model, optimizer, data, run)
         return _timed(model, optimizer, data, run)
 

@@ -46,7 +46,7 @@ def collect(*, asynchronous: bool) -> None:
 
 
 def recorded(directory: Path, *, asynchronous: bool) -> list[Stall]:
-    with traincope.run(directory, throttle=None) as run:
+    with traincope.run(directory, budget=None) as run:
         run.step()
         collect(asynchronous=asynchronous)
         run.step()
@@ -129,7 +129,7 @@ def test_a_side_stream_causes_a_stall_only_when_the_compute_stream_waits(tmp_pat
     """
     source = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     target, side = torch.empty_like(source), torch.cuda.Stream()
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         torch.ones(1, device="cuda")
         run.step()
         for _ in range(REPEATS):
@@ -150,7 +150,7 @@ def test_a_training_on_its_own_stream_has_stalls_from_the_second_step(tmp_path: 
     source = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     torch.cuda.synchronize()
-    with traincope.run(tmp_path / "run", throttle=None) as run, torch.cuda.stream(torch.cuda.Stream()):
+    with traincope.run(tmp_path / "run", budget=None) as run, torch.cuda.stream(torch.cuda.Stream()):
         gather_into(target, source)
         run.step()
         for _ in range(REPEATS):

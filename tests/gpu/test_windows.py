@@ -17,7 +17,7 @@ SPIN_CYCLES = 20_000_000
 
 def test_a_window_contains_exactly_the_kernels_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "FIRST", 2)
-    with traincope.run(tmp_path / "run", level=3, throttle=None) as run:
+    with traincope.run(tmp_path / "run", level=3, budget=None) as run:
         for _ in range(5):
             for _ in range(SPINS):
                 torch.cuda._sleep(SPIN_CYCLES)

@@ -13,7 +13,7 @@ from traincope.store.lock import job_name, lock_path, take_lock
 TRAINING = """
 import os, sys, time
 import traincope
-with traincope.run(sys.argv[1], throttle=None) as run:
+with traincope.run(sys.argv[1], budget=None) as run:
     while not os.path.exists(sys.argv[2]):
         with traincope.span("work"):
             time.sleep(0.01)

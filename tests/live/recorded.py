@@ -26,7 +26,7 @@ def record(
     patch.setenv("WORLD_SIZE", str(ranks))
     for rank in range(ranks):
         patch.setenv("RANK", str(rank))
-        with traincope.run(out, throttle=None) as run:
+        with traincope.run(out, budget=None) as run:
             for _ in range(steps):
                 for _ in range(spans):
                     with traincope.span("work"):

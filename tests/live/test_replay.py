@@ -1,8 +1,9 @@
 """Metrics of a running job equal those of the replay of the finished run after every step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.live.sample_table import sample_table
@@ -11,13 +12,13 @@ from tests.timeline.build import Row as Record
 from tests.timeline.build import action
 from traincope.analysis import analyze
 from traincope.analysis.ledger.coverage import ExcludedSteps
-from traincope.events import Kind, Phase
+from traincope.events import Flag, Kind, Phase
 from traincope.live.metrics.state import State, advance, begin
 from traincope.live.window import Window
 from traincope.metrics import catalogue
 from traincope.metrics.sample import Distribution
 from traincope.metrics.values import NODE_METRICS, ROW_METRICS, step_rows
-from traincope.store import RunRecords
+from traincope.store import RankRecords, RunRecords
 from traincope.timeline import build_timeline
 from traincope_exporters.history import Series, history
 
@@ -45,25 +46,37 @@ def more(at: int) -> list[Record]:
     ]
 
 
-def recorded(num_steps: int) -> RunRecords:
+def recorded(num_steps: int, *, light: Collection[int]) -> RunRecords:
+    """Steps without detail have neither collectives nor waits."""
     steps = range(num_steps)
-    return records(ranks(*steps, more=[record for step in steps for record in more(step)], level=2))
+    both = ranks(*steps, more=[record for step in steps for record in more(step)], level=2)
+    return records([_with_detail(rank, light) for rank in both])
 
 
-def windows() -> Iterator[Window]:
+def _with_detail(rank: RankRecords, light: Collection[int]) -> RankRecords:
+    (segment,) = rank.segments
+    events = segment.records.copy()
+    is_light = np.isin(events["step"], list(light))
+    events["flags"][(events["kind"] == Kind.STEP) & ~is_light] |= np.uint16(Flag.DETAILED)
+    kept = ~(is_light & np.isin(events["kind"], (Kind.COLLECTIVE, Kind.STALL)))
+    return replace(rank, segments=(replace(segment, records=events[kept]),))
+
+
+def windows(light: Collection[int]) -> Iterator[Window]:
     """Windows of one step each, reduced as by the agent."""
     for at in range(NUM_STEPS):
-        run_records = recorded(at + 1)
+        run_records = recorded(at + 1, light=light)
         everything = window(run_records)
-        excluded_steps = ExcludedSteps(warm_up=frozenset({0}), dropped=frozenset(range(at)))
+        unwatched = frozenset(light) & {at}
+        excluded_steps = ExcludedSteps(warm_up=frozenset({0}), dropped=frozenset(range(at)), unwatched=unwatched)
         analysis = analyze(build_timeline(run_records), excluded_steps=excluded_steps)
         pairs = zip(analysis.ledger.ranks, analysis.timeline.ranks, strict=True)
-        rows = tuple(row for pair in pairs for row in step_rows(*pair, after=at - 1))
+        rows = tuple(row for pair in pairs for row in step_rows(*pair, light=unwatched, after=at - 1))
         yield replace(everything, analysis=analysis, rows=rows)
 
 
-def states() -> Iterator[State]:
-    first, *others = windows()
+def states(light: Collection[int]) -> Iterator[State]:
+    first, *others = windows(light)
     state = begin(first)
     yield state
     for next_window in others:
@@ -105,9 +118,10 @@ def numbers(values: Values) -> dict[tuple[str, ...], object]:
     }
 
 
-def test_a_job_and_its_replay_agree_on_every_metric_after_every_step() -> None:
-    series = list(history(analyze(build_timeline(recorded(NUM_STEPS)))))
-    for at, state in enumerate(states()):
+@pytest.mark.parametrize("light", [(), (2,)])
+def test_a_job_and_its_replay_agree_on_every_metric_after_every_step(light: tuple[int, ...]) -> None:
+    series = list(history(analyze(build_timeline(recorded(NUM_STEPS, light=light)))))
+    for at, state in enumerate(states(light)):
         afterwards = replayed(series, at_ns=(at + 1) * STEP_NS)
         plain = {
             key: (value.counts, value.sum) if isinstance(value, Distribution) else value

@@ -554,7 +554,7 @@ def mapped_segments() -> int:
 def test_works_of_ddp_keep_no_segment_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "CAPACITY", 100)
     model, max_mapped = wrapped_in_ddp(), 0
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         for _ in range(200):
             model(torch.ones(2, 512)).sum().backward()
             run.step()

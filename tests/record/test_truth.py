@@ -109,7 +109,7 @@ class TimedData(torch.utils.data.Dataset[Tensor]):
 def test_a_data_wait_lasts_from_the_request_until_the_item_arrives(tmp_path: Path, workers: int) -> None:
     """Request and answer are timed outside the recorder, around the same `next`."""
     around, ready = [], []
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         batches = iter(torch.utils.data.DataLoader(TimedData(), batch_size=None, num_workers=workers))
         began_ns = time.monotonic_ns()
         for _ in range(len(TimedData())):

@@ -170,6 +170,7 @@ def _rank_records(rank: int, *, events: int) -> RankRecords:
     return RankRecords(
         attempt=0,
         info=RankInfo(
+            version=2,
             coord=RankCoord(rank=rank, coords={"pp": rank}),
             host=Host(name="node", boot_id="boot"),
             pid=100 + rank,
@@ -195,6 +196,7 @@ def _rank_ledger(rank: int, step: dict[str, int | None]) -> results.RankLedger:
         terms={term: None if ns is None else ns * scale for term, ns in step.items()},
         ambiguous_waits={},
         counted=np.array([False, True, True, True]),
+        light=np.zeros(4, dtype=bool),
     )
 
 
@@ -213,7 +215,7 @@ def _stage(stage: int) -> results.StageBubble:
 def document() -> schema.Document:
     """The expected document of `analysis()`."""
     return {
-        "schema_version": 2,
+        "schema_version": 3,
         "run": {
             "id": "demo-7f3a",
             "imported": False,
@@ -410,6 +412,16 @@ def document() -> schema.Document:
             "overhead_seconds": None,
             "overhead_seconds_per_step": None,
             "overhead_ratio": None,
+            "sampling": {
+                "steps": 3,
+                "sampled_steps": 3,
+                "first_sampled": 1,
+                "last_sampled": 3,
+                "windows": 1,
+                "budget_ratio": None,
+                "own_ratio": None,
+                "measured_overhead": None,
+            },
             "probes": [{"name": "c10d", "state": "on", "ranks": [0, 1]}],
             "problems": [],
         },

@@ -97,7 +97,7 @@ def test_a_rank_without_manifest_is_named_and_the_others_open(run: Path) -> None
 def test_an_invalid_capacity_affects_only_its_segment(run: Path, capacity: str) -> None:
     path = rank(run, 1) / "main-00000.seg"
     raw = path.read_bytes()
-    magic, header = raw[:8], f'{{"version": 2, "record_bytes": 56, "capacity": {capacity}}}'.encode()
+    magic, header = raw[:8], f'{{"version": 3, "record_bytes": 56, "capacity": {capacity}}}'.encode()
     path.write_bytes((magic + len(header).to_bytes(4, "little") + header).ljust(4096, b"\0") + raw[4096:])
     damaged = read_run(run).ranks[1]
     assert damaged.segments == ()
@@ -139,8 +139,8 @@ def test_a_segment_without_header_affects_only_itself(run: Path) -> None:
 
 def test_a_segment_of_another_format_is_refused(run: Path) -> None:
     path = rank(run, 1) / "main-00000.seg"
-    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 9'))
-    with pytest.raises(VersionError, match="is of format 9, this traincope reads format 2"):
+    path.write_bytes(path.read_bytes().replace(b'"version": 3', b'"version": 9'))
+    with pytest.raises(VersionError, match="is of format 9, this traincope reads format 3"):
         read_run(run)
 
 

@@ -37,6 +37,7 @@ class Row:
     sequence: int = 0
     peer: int = NO_PEER
     tag: int = 0
+    window: int = 0
     flags: int = 0
     value: int = 0
     thread: str = "main"
@@ -130,6 +131,7 @@ def stall(of: Row, start_ns: int, end_ns: int) -> Row:
         sequence=of.sequence,
         peer=of.peer,
         tag=of.tag,
+        window=of.window,
         step=of.step,
         value=of.value,
         flags=of.flags,
@@ -219,6 +221,7 @@ def _records(rows: Sequence[Row], names: list[str]) -> NDArray[np.void]:
         record["step"], record["name"] = row.step, _intern(row.name, names)
         record["group"] = row.group if row.schedule is None else _intern(row.schedule, names)
         record["sequence"], record["peer"], record["tag"] = row.sequence, row.peer, row.tag
+        record["window"] = row.window
         record["flags"], record["phase"], record["kind"] = row.flags, row.phase, row.kind
     records.setflags(write=False)
     return records

@@ -44,6 +44,7 @@ from traincope.analysis.ledger.coverage import (
 )
 from traincope.analysis.ledger.device_stalls import DeviceStall
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampling
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
 from traincope.analysis.stragglers.own_work import OwnWork, own_work
@@ -82,6 +83,7 @@ __all__ = [
     "Ledger",
     "LossKind",
     "LossPart",
+    "MeasuredOverhead",
     "MemoryUse",
     "MessageImbalance",
     "MessageSize",
@@ -93,6 +95,7 @@ __all__ = [
     "RecorderOverhead",
     "Root",
     "Samples",
+    "Sampling",
     "Schedule",
     "Scope",
     "Segment",
@@ -119,6 +122,7 @@ __all__ = [
     "rank_hours",
     "recorded_schedule",
     "recorder_overhead",
+    "sampling",
     "theoretical_schedule",
     "waterfall_of",
     "what_if",

@@ -93,8 +93,8 @@ class Analysis:
 
     @property
     def median_step_ns(self) -> int | None:
-        """Median wall time of a counted step, over ranks and steps."""
-        walls = [rank.wall_ns[rank.counted] for rank in self.ledger.ranks]
+        """Median wall time of a step, over ranks and all steps except the warm-up."""
+        walls = [rank.wall_ns[rank.timed] for rank in self.ledger.ranks]
         joined = np.concatenate(walls) if walls else np.empty(0)
         return round(float(np.median(joined))) if len(joined) else None
 
@@ -129,7 +129,7 @@ def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) 
             window_ends=ends,
             idle=idle[rank.rank],
             pipelined=pipelined,
-            excluded=excluded_steps.numbers,
+            excluded=excluded_steps,
         )
         stall_totals[rank.rank] = sum_stalls(slices, split, counted=own_ledger.counted, last=last)
         waited[rank.rank] = rank_waits(slices, split, counted=own_ledger.counted, instances=instances)

@@ -73,8 +73,6 @@ def probe_off(name: str, state: str, *, where: str = "") -> Finding:
         return note(name, fact)
     if state.startswith(("failed", "switched off")):
         return bad(name, fact, do="report the traceback in the training's log as an issue; all other probes recorded")
-    if "its own time was above" in state:
-        return note(name, fact, do="allow it more overhead with traincope.run(throttle=...): the steps are short")
     needed = re.search(r"needs level (\d+)", state)
     if needed:
         return note(name, fact, do=f"set {LEVEL_VARIABLE}={needed[1]} to record it")

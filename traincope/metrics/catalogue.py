@@ -35,7 +35,7 @@ STEP_TIMES = Metric(
     name="step.time",
     type=Type.HISTOGRAM,
     unit=Unit.SECONDS,
-    help="Wall times of the steps in the ledger, over the ranks of a node. Exemplars name a step and its rank.",
+    help="Wall times of steps after the warm-up step, over the ranks of a node. Exemplars name a step and its rank.",
     labels=NODE_LABELS,
     buckets=STEP_BUCKETS,
 )
@@ -51,7 +51,7 @@ WALL = Metric(
     name="step.wall",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Wall time of the training steps in the ledger: all except the warm-up step.",
+    help="Wall time of the training steps in the ledger: those recorded in detail, except the warm-up step.",
 )
 MFU = Metric(
     name="mfu",

@@ -3,28 +3,28 @@
 Levels: 0 records steps and phases; 1 adds collectives, waits and pipeline actions; 2 adds modules; 3 adds kernel
 windows. Writing a digit to the file `level` in the run directory changes the level of a running job.
 
-Ranks see that file at different moments, some a step earlier. The counts that identify a collective across ranks must
-begin at the same step on all ranks. Therefore a level is raised at the next step that AGREED_STEPS divides. If ranks
-choose different steps, all restart their counts at later steps, ever more rarely, which soon coincide: after step 96 =
-3 x 32 comes 128 = 4 x 32, then 256.
+Detail, everything above level 0, is recorded in windows of consecutive steps (`sampling.py`). It begins only where a
+window begins: the counts that identify a collective across ranks begin there, and ranks see the file at different
+steps.
 """
 
 import logging
 import sys
 from time import monotonic_ns
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from traincope.events import RECORDER_LEVEL
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
-from traincope.record.session.throttle import Throttle
+from traincope.record.session.sampling import BLOCK_STEPS, Sampling
 from traincope.store.layout import LEVEL_FILE
 
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_NS = 1_000_000_000
-AGREED_STEPS = 32
+DETAIL_LEVEL = 1
+"""The lowest level with detail."""
 MAX_LEVEL_CHARACTERS = 16
 """Number of characters read from the level file, which any user can write."""
 ON = "on"
@@ -32,20 +32,6 @@ FAILED = "absent: it failed to install"
 BY_LEVEL_FILE = f"requested by the file {LEVEL_FILE}"
 INSTALL_ERRORS = (ImportError, AttributeError, RuntimeError, KeyError, TypeError, OSError)
 """Errors of a hook's `install` if this torch or this machine lacks the hooked part."""
-
-
-def next_agreed_step(step: int) -> int:
-    """Return the next step at which ranks that see a raised level during `step` begin to count."""
-    return (max(step, 0) // AGREED_STEPS + 1) * AGREED_STEPS
-
-
-def following_agreed_step(step: int) -> int:
-    """Return the step at which ranks that began at `step` restart their counts: later by the largest power of 2 in
-    `step`.
-
-    From any two steps these lead to a common step, at the latest the first power of 2 after both.
-    """
-    return step + (step & -step)
 
 
 def hide_from_compiler_once() -> None:
@@ -70,35 +56,22 @@ class Hook(Protocol):
     def remove(self) -> None: ...
 
 
-@runtime_checkable
-class SequenceCounter(Protocol):
-    """A hook whose counts identify operations across ranks."""
-
-    def restart_counts(self, step: int) -> None: ...
-
-
 class Probes:
     """Install and remove hooks. Every change is on the training thread, between steps."""
 
-    def __init__(self, recorder: Recorder, hooks: tuple[Hook, ...], *, level: int, throttle: Throttle) -> None:
+    def __init__(self, recorder: Recorder, hooks: tuple[Hook, ...], *, level: int, sampling: Sampling) -> None:
         self._recorder = recorder
         self._hooks = hooks
         self.on: list[Hook] = []
         """Installed hooks, in order of installation."""
-        self._requested_level = level
-        """The level that the file or the caller requests. A throttle may hold the level below it."""
-        self._throttle = throttle
+        self._sampling = sampling
+        self._judged: tuple[int, int] | None = None
+        """The latest step whose cost the sampling knows."""
         self._checked_ns = 0
-        self._raise_pending = False
-        """True if the level rises to the requested one at step `_restart_at`."""
-        self._restart_at: int | None = None
-        """The step at which counts restart. None until the level file requests another level.
-
-        Such a level may be higher for some ranks: those whose level a throttle has lowered.
-        """
         self.level = level
 
     def install(self) -> None:
+        self._recorder.detailed = self.level >= DETAIL_LEVEL
         guard(hide_from_compiler_once)()
         for hook in self._hooks:
             if hook.level > self.level:
@@ -113,15 +86,26 @@ class Probes:
             guard(self.on.pop().remove)()
 
     def check(self) -> None:
-        """Check between two steps whether the recorder is too expensive and whether the level file has changed."""
-        if self._restart_at is not None and self._recorder.shared.step >= self._restart_at:
-            self._restart_counts(self._recorder.shared.step, agreed=self._restart_at)
-        if self._throttle.is_too_expensive(self._recorder.steps.latest) and self.level > 0:
-            self._set_level(self.level - 1, why=f"its own time was above {self._throttle.percent} of the step")
+        """Between two steps, read the level file if it is due, and decide whether the next step is in a window."""
         now = monotonic_ns()
         if now - self._checked_ns >= LOOK_INTERVAL_NS:
             self._checked_ns = now
             self._read_level_file()
+        self._sample(self._recorder)
+
+    def _sample(self, recorder: Recorder) -> None:
+        """Begin or end a window. Its first step only leads in: what is under way there began without a record."""
+        latest, step = recorder.steps.latest, recorder.shared.step
+        if latest is not None and latest is not self._judged:
+            self._judged = latest
+            self._sampling.add(own_ns=latest[0], wall_ns=latest[1], detailed=recorder.detailed)
+        leads_in = not recorder.detailed
+        if step % BLOCK_STEPS == 0:
+            seed = recorder.identity.run_id if recorder.place is None else recorder.place.run_id
+            is_window = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
+            recorder.detailed, recorder.shared.window = is_window and self.level >= DETAIL_LEVEL, step
+        if recorder.detailed and not leads_in:
+            recorder.steps.is_detailed()
 
     def _read_level_file(self) -> None:
         if self._recorder.place is None:
@@ -131,30 +115,14 @@ class Probes:
                 text = file.read(MAX_LEVEL_CHARACTERS).strip()
         except OSError:
             return
-        if text.isdecimal() and int(text) != self._requested_level:
-            self._requested_level = int(text)
-            self._raise_pending = self._requested_level > self.level
-            self._restart_at = next_agreed_step(self._recorder.shared.step)
-            if self._requested_level < self.level:
-                self._set_level(self._requested_level, why=BY_LEVEL_FILE)
-
-    def _restart_counts(self, step: int, *, agreed: int) -> None:
-        """Restart the counts at the agreed step. A rank that missed that step takes part at the next one."""
-        if step != agreed:
-            self._restart_at = next_agreed_step(step)
-            return
-        if self._raise_pending:
-            self._raise_pending = False
-            self._set_level(self._requested_level, why=BY_LEVEL_FILE)
-        for hook in self._hooks:
-            if isinstance(hook, SequenceCounter):
-                guard(hook.restart_counts)(step)
-        self._restart_at = following_agreed_step(step)
+        if text.isdecimal() and int(text) != self.level:
+            self._set_level(int(text), why=BY_LEVEL_FILE)
 
     def _set_level(self, level: int, *, why: str) -> None:
         logger.warning("traincope records level %d from now on: %s", level, why)
         self._recorder.event(RECORDER_LEVEL, {"level": level, "was": self.level, "why": why})
         self.level = level
+        self._recorder.detailed &= level >= DETAIL_LEVEL
         for hook in reversed([hook for hook in self.on if hook.level > level]):
             self.on.remove(hook)
             guard(hook.remove)()

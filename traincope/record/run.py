@@ -30,15 +30,15 @@ from traincope.record.session.options import (
     Options,
     resolved_agent,
     resolved_axes,
+    resolved_budget,
     resolved_disk_budget,
     resolved_flops,
     resolved_level,
     resolved_module_depth,
-    resolved_throttle,
 )
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
-from traincope.record.session.throttle import DEFAULT_RATIO, Throttle
+from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -164,8 +164,9 @@ class Run:
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
-        throttle = Throttle(resolved_throttle(self._options))
-        self._probes = Probes(recorder, make_hooks(), level=resolved_level(self._options), throttle=throttle)
+        recorder.budget = resolved_budget(self._options)
+        sampling = Sampling(recorder.budget)
+        self._probes = Probes(recorder, make_hooks(), level=resolved_level(self._options), sampling=sampling)
         self._probes.install()
         if "torch" in sys.modules:
             _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
@@ -204,7 +205,7 @@ def run(
     module_depth: int | None = None,
     axes: Mapping[str, str] | None = None,
     disk_budget: int = DEFAULT_DISK_BUDGET,
-    throttle: float | None = DEFAULT_RATIO,
+    budget: float | None = DEFAULT_BUDGET,
     flops: float | None = None,
     agent: bool = True,
 ) -> Run: ...

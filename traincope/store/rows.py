@@ -52,7 +52,7 @@ class Row:
     anomalous: bool
     """True if on any rank of the node the step took far longer than others, or a fault happened in it."""
     terms: Mapping[str, int]
-    """Ledger term -> ns; absent terms are 0. They sum to `wall_ns`."""
+    """Ledger term -> ns; absent terms are 0. They sum to `wall_ns`, except that a step without detail has none."""
     merged: MergedSteps | None = None
     """None for a single step."""
 

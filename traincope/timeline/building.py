@@ -77,7 +77,14 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
     complete = steps[(steps["end_ns"] != OPEN) & (steps["flags"] & Flag.PARTIAL == 0)]
     columns = (complete[name].tolist() for name in ("step", "start_ns", "end_ns", "flags", "value"))
     return tuple(
-        Step(number=number, start_ns=start_ns, end_ns=end_ns, guessed=bool(flags & Flag.GUESSED), own_ns=own_ns)
+        Step(
+            number=number,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            guessed=bool(flags & Flag.GUESSED),
+            detailed=bool(flags & Flag.DETAILED),
+            own_ns=own_ns,
+        )
         for number, start_ns, end_ns, flags, own_ns in zip(*columns, strict=True)
     )
 

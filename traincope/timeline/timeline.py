@@ -24,6 +24,8 @@ class Step:
     end_ns: int
     guessed: bool = False
     """The step's borders were guessed from the training's actions, without `run.step()`."""
+    detailed: bool = False
+    """The step was recorded in detail: with its collectives, waits and pipeline actions."""
     own_ns: int = 0
     """The recorder's own CPU time in it; 0 if not measured."""
 

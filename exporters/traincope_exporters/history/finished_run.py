@@ -44,12 +44,13 @@ class FinishedRun:
 
     @cached_property
     def _row_points(self) -> Mapping[tuple[str, ...], list[Points]]:
-        excluded = {number for rank in self.ranks for number in rank.numbers[~rank.ledger.counted].tolist()}
+        ledger = self.analysis.ledger
+        light = frozenset(ledger.unwatched_steps)
         return {
             place: list(
                 row_points(
-                    [row for rank in ranks for row in step_rows(rank.ledger, rank.timeline)],
-                    excluded=excluded,
+                    [row for rank in ranks for row in step_rows(rank.ledger, rank.timeline, light=light)],
+                    excluded={*ledger.excluded_steps, *ledger.dropped_steps},
                     ends_ns={(rank.number, step.number): step.end_ns for rank in ranks for step in rank.timeline.steps},
                 )
             )

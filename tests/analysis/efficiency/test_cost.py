@@ -22,6 +22,7 @@ def ledger() -> Ledger:
             },
             ambiguous_waits={},
             counted=np.array([False, True]),
+            light=np.zeros(2, dtype=bool),
         )
         for rank, forward in ((0, 3), (1, 4))
     )

@@ -230,6 +230,13 @@ def test_a_command_line_that_cannot_be_run_is_refused(words: tuple[str, ...], se
     assert sentence in str(refused.value)
 
 
+def test_budget_and_level_reach_every_process(tmp_path: Path) -> None:
+    show = "import os; print(os.environ['TRAINCOPE_BUDGET'], os.environ['TRAINCOPE_LEVEL'])"
+    options = ("--out", str(tmp_path / "run"), "--budget", "none", "--level", "2")
+    ended = traincope_run(*options, "--", sys.executable, "-c", show)
+    assert (ended.returncode, ended.stdout) == (0, "none 2\n")
+
+
 def test_a_run_that_cannot_be_analyzed_prints_one_line(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     shown = io.StringIO()

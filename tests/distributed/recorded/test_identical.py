@@ -64,7 +64,7 @@ def recording(directory: str) -> Any:
     torch.manual_seed(7)
     random.seed(7)
     np.random.seed(7)
-    return traincope.run(directory, level=2, throttle=None) if directory else nullcontext()
+    return traincope.run(directory, level=2, budget=None) if directory else nullcontext()
 
 
 def train_engine(directory: str, config: Config) -> Bits:

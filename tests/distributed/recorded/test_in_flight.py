@@ -15,7 +15,7 @@ from traincope.store import read_run
 def begin_many(directory: str, number: int) -> None:
     """Rank 1 joins no exchange before rank 0 has begun all of them and has signalled so."""
     signal = torch.zeros(1)
-    with traincope.run(directory, throttle=None):
+    with traincope.run(directory, budget=None):
         if dist.get_rank() == 1:
             dist.recv(signal, src=0)
         outputs = [torch.empty(2) for _ in range(number)]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -20,7 +21,7 @@ def raised_in(look_steps: tuple[int, int], steps: int, directory: str) -> None:
     wish = Path(directory, "level")
     try:
         probes.LOOK_INTERVAL_NS = LONG_NS
-        with traincope.run(directory, level=0, throttle=None) as run:
+        with traincope.run(directory, level=0, budget=None) as run:
             for step in range(steps):
                 if step == min(look_steps):
                     wish.write_text("1")
@@ -51,19 +52,19 @@ def matched(directory: Path) -> list[tuple[int, bool, set[str], set[int]]]:
     )
 
 
-def test_ranks_that_notice_a_level_in_different_steps_start_at_the_same_step(two_ranks: Pool, tmp_path: Path) -> None:
-    two_ranks.run(raised_in, (3, 6), 35, str(tmp_path / "run"))
+def test_ranks_that_notice_a_level_in_different_steps_start_at_the_same_window(two_ranks: Pool, tmp_path: Path) -> None:
+    two_ranks.run(raised_in, (3, 6), 11, str(tmp_path / "run"))
     assert matched(tmp_path / "run") == [
-        (2, True, {operation}, {step}) for step in (32, 33, 34) for operation in ("all_reduce", "barrier")
+        (2, True, {operation}, {step}) for step in (8, 9, 10) for operation in ("all_reduce", "barrier")
     ]
 
 
-def test_ranks_on_both_sides_of_a_start_step_match_from_the_next_start_on(two_ranks: Pool, tmp_path: Path) -> None:
-    """Rank 0 begins at 32. Rank 1 notices at 33 and begins at 64, as rank 0 does again."""
-    two_ranks.run(raised_in, (30, 33), 66, str(tmp_path / "run"))
+def test_ranks_on_both_sides_of_a_windows_begin_match_from_the_next_window_on(two_ranks: Pool, tmp_path: Path) -> None:
+    """Rank 0 begins at 8. Rank 1 notices at 9 and begins at 16."""
+    two_ranks.run(raised_in, (6, 9), 18, str(tmp_path / "run"))
     assert matched(tmp_path / "run") == [
-        (1 + (step >= 64), step >= 64, {operation}, {step})
-        for step in range(32, 66)
+        (1 + (step >= 16), step >= 16, {operation}, {step})
+        for step in range(8, 18)
         for operation in ("all_reduce", "barrier")
     ]
 
@@ -71,7 +72,7 @@ def test_ranks_on_both_sides_of_a_start_step_match_from_the_next_start_on(two_ra
 def lowered_and_raised(directory: str) -> None:
     usual, probes.LOOK_INTERVAL_NS = probes.LOOK_INTERVAL_NS, 0
     try:
-        with traincope.run(directory, throttle=None) as run:
+        with traincope.run(directory, budget=None) as run:
             for level in (1, 0, 1):
                 dist.barrier()
                 Path(directory, "level").write_text(str(level))
@@ -83,13 +84,15 @@ def lowered_and_raised(directory: str) -> None:
         probes.LOOK_INTERVAL_NS = usual
 
 
-def test_sequence_numbers_are_not_reused_when_a_level_rises_again(two_ranks: Pool, tmp_path: Path) -> None:
-    """33 steps at level 1, 33 at level 0, and then some from step 96 on."""
+def test_counts_begin_anew_in_every_window(two_ranks: Pool, tmp_path: Path) -> None:
+    """33 steps at level 1, 33 at level 0, and then from step 72 on, the begin of a window."""
     two_ranks.run(lowered_and_raised, str(tmp_path / "run"))
     for rank in traincope.open_run(tmp_path / "run").ranks:
         records = rank.of_kind(Kind.COLLECTIVE)
-        keys = [(rank.groups[int(record["group"])].key, int(record["sequence"])) for record in records]
+        counted = records[np.isin(records["name"], [rank.names.index("all_reduce")])]
+        steps = [*range(33), *range(72, 99)]
+        assert counted["step"].tolist() == steps
+        assert counted["window"].tolist() == [step // 8 * 8 for step in steps]
+        keys = list(zip(records["window"].tolist(), records["sequence"].tolist(), strict=True))
         assert len(keys) == len(set(keys))
-        names = [key for key, _ in keys]
-        assert sorted(set(names)) == [names[0], f"{names[0]}@96"]
-        assert [names.count(names[0]), names.count(f"{names[0]}@96")] == [37, 3]
+        assert {rank.groups[int(record["group"])].key for record in records} == {rank.groups[0].key}

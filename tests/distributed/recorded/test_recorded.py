@@ -233,14 +233,14 @@ def test_an_error_of_the_backend_passes_unchanged(two_ranks: Pool, tmp_path: Pat
 
 def pending_after(directory: str, wrap: Callable[[], nn.Module]) -> int:
     """Number of pending collectives after some steps. Each would keep a segment mapped."""
-    with traincope.run(directory, throttle=None) as run:
+    with traincope.run(directory, budget=None) as run:
         model = wrap()
         for _ in range(20):
             model(torch.ones(4, 32)).square().mean().backward()
             run.step()
         (collectives,) = [hook for hook in run._probes.on if hook.name == "collectives"]
         pending = collectives.pending
-        return len(pending._by_work) + len(pending._by_tensor)
+        return len(pending.by_work) + len(pending.by_tensor)
 
 
 @pytest.mark.parametrize("wrap", [sharded, replicated])

@@ -102,7 +102,7 @@ def write_text(directory: Path) -> str:
 def train(config: Config, directory: str | None = None) -> Trained:
     """Train with the recorder on each rank of a pool, and without it in one process."""
     losses, grad_norms = [], []
-    with nullcontext() if directory is None else traincope.run(directory, throttle=None):
+    with nullcontext() if directory is None else traincope.run(directory, budget=None):
         trainer = Trainer(config, device=torch.device("cpu"))
         for result in trainer.steps():
             assert result.loss is not None

@@ -72,7 +72,7 @@ def train_observed(out: str | Path, at: Callable[[int], None] = lambda _: None, 
     """Run the same training under a run with small segments."""
     writer.CAPACITY = SMALL_SEGMENT
     writer.RETRY_NS = 0
-    with traincope.run(out, level=level, throttle=None):
+    with traincope.run(out, level=level, budget=None):
         return train(at)
 
 

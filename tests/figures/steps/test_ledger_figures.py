@@ -25,6 +25,7 @@ def long(steps: int) -> Ledger:
             terms={"forward": numbers * MS * (rank + 1)},
             ambiguous_waits={},
             counted=np.ones(steps, dtype=bool),
+            light=np.zeros(steps, dtype=bool),
         )
         for rank in (0, 1)
     )

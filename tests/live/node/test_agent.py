@@ -153,7 +153,7 @@ def test_an_agent_continues_after_the_existing_rows(tmp_path: Path) -> None:
 
 def test_a_growing_run_is_reduced_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traincope.live.node.ready.SETTLING_NS", 0)
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         for _ in range(3):
             run.step()
         agent = Agent(options(tmp_path / "run"))
@@ -198,7 +198,7 @@ def test_a_restart_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise ValueError("lost")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     observer = []
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         agent = Agent(options(tmp_path / "run", attempt=1))
         for _ in range(4):
             run.step()
@@ -215,7 +215,7 @@ def test_a_restarted_agent_and_a_page_know_earlier_faults(tmp_path: Path, monkey
     """A checkpoint in a compacted segment, and a NaN in a segment that is not compacted."""
     monkeypatch.setattr("traincope.live.node.ready.SETTLING_NS", 0)
     monkeypatch.setattr("traincope.record.segments.writer.CAPACITY", 40)
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         first, faults = Agent(options(tmp_path / "run")), []
         for step in range(30):
             if step == 2:
@@ -244,7 +244,7 @@ def test_a_restarted_agent_and_a_page_know_earlier_faults(tmp_path: Path, monkey
 
 def test_reduced_events_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traincope.live.node.ready.SETTLING_NS", 0)
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         agent = Agent(options(tmp_path / "run"))
         held = []
         for _ in range(4):
@@ -262,7 +262,7 @@ def test_reduced_events_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_step_too_large_to_hold_gets_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traincope.live.node.agent.MAX_HELD_RECORDS", 100)
     monkeypatch.setattr("traincope.live.node.agent.STALLED_RANK_NS", 0)
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         run.step()
         agent = Agent(options(tmp_path / "run"))
         agent.look()

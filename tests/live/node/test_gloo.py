@@ -35,7 +35,7 @@ def train(out: str, *, pause: Callable[[int], None] = lambda _: None) -> None:
     model = nn.parallel.DistributedDataParallel(layers, process_group=group)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     before = None
-    with traincope.run(out, throttle=None) as run:
+    with traincope.run(out, budget=None) as run:
         for step in range(STEPS):
             pause(step)
             model(torch.ones(4, 16)).square().mean().backward()

@@ -55,7 +55,7 @@ def test_a_segment_with_an_open_event_is_not_compacted(tmp_path: Path, monkeypat
     import traincope
 
     monkeypatch.setattr("traincope.record.segments.writer.CAPACITY", 40)
-    with traincope.run(tmp_path / "run", throttle=None) as run, traincope.span("outermost"):
+    with traincope.run(tmp_path / "run", budget=None) as run, traincope.span("outermost"):
         for _ in range(100):
             with traincope.span("work"):
                 pass
@@ -160,7 +160,7 @@ def test_the_recorder_does_not_count_compacted_events_as_dropped(
 
     monkeypatch.setattr("traincope.record.segments.writer.CAPACITY", 40)
     monkeypatch.setattr("traincope.record.session.recorder.SEGMENT_BYTES", 1 << 20)
-    with traincope.run(tmp_path / "run", throttle=None, disk_budget=3 << 20) as run:
+    with traincope.run(tmp_path / "run", budget=None, disk_budget=3 << 20) as run:
         for _ in range(40):
             for _ in range(20):
                 with traincope.span("work"):

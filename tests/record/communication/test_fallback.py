@@ -33,7 +33,7 @@ UNEQUAL = ~int(Flag.DONE_BEFORE_WAIT)
 @contextmanager
 def fallen_back(directory: str, *, level: int = 1) -> Iterator[traincope.Run]:
     """Start a run under a torch that lacks a private name."""
-    name, run = getattr(torch._C, LACKING), traincope.run(directory, level=level, throttle=None)
+    name, run = getattr(torch._C, LACKING), traincope.run(directory, level=level, budget=None)
     with ExitStack() as leaving:
         delattr(torch._C, LACKING)
         try:
@@ -46,7 +46,7 @@ def fallen_back(directory: str, *, level: int = 1) -> Iterator[traincope.Run]:
 def started(directory: str, fall_back: bool):  # type: ignore[no-untyped-def]
     if not directory:
         return nullcontext()
-    return fallen_back(directory) if fall_back else traincope.run(directory, throttle=None)
+    return fallen_back(directory) if fall_back else traincope.run(directory, budget=None)
 
 
 def every_call(directory: str, fall_back: bool) -> None:

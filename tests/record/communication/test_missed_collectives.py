@@ -8,6 +8,7 @@ import traincope
 from traincope.record.communication import missed_collectives
 from traincope.record.communication.operations import OPERATIONS
 from traincope.record.instrumentation import dispatcher
+from traincope.record.session import recorder
 
 
 def test_all_operators_are_checked_first_and_then_in_small_batches(
@@ -22,6 +23,7 @@ def test_all_operators_are_checked_first_and_then_in_small_batches(
 
     monkeypatch.setattr(dispatcher, "live_kernel", recording_live_kernel)
     monkeypatch.setattr(missed_collectives, "LOOK_INTERVAL_NS", 0)
+    monkeypatch.setattr(recorder, "CLOCK_INTERVAL_NS", 0)
     every = {f"c10d::{operation.op}" for operation in OPERATIONS}
     rounds = -(-len(every) // missed_collectives.BATCH_SIZE)
     with traincope.run(tmp_path / "run") as run:

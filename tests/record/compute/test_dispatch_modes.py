@@ -38,7 +38,7 @@ class Listing(TorchDispatchMode):
 def train(directory: Path | None, mode: AbstractContextManager[Any]) -> list[float]:
     """Losses, parameters and the generator's state."""
     torch.manual_seed(3)
-    recording = nullcontext() if directory is None else traincope.run(directory, throttle=None)
+    recording = nullcontext() if directory is None else traincope.run(directory, budget=None)
     with mode, recording:
         model = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.Dropout(0.2), nn.Linear(HIDDEN, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

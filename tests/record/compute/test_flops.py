@@ -287,7 +287,7 @@ def test_with_sparse_products_nothing_is_counted_and_the_probe_gives_the_reason(
     edges = torch.zeros(1024, 1024)
     edges[torch.arange(64), torch.arange(64)] = 1.0
     sparse, layer = edges.to_sparse(layout=layout), nn.Linear(8, 8)
-    with traincope.run(tmp_path / "run", throttle=None) as run:
+    with traincope.run(tmp_path / "run", budget=None) as run:
         for _ in range(3):
             torch.sparse.mm(sparse, layer(torch.ones(1024, 8))).sum().backward()
             run.step()

@@ -27,7 +27,7 @@ def train(directory: Path | None) -> tuple[list[float], int]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     torch.manual_seed(3)
-    recording = nullcontext() if directory is None else traincope.run(directory, level=2, throttle=None)
+    recording = nullcontext() if directory is None else traincope.run(directory, level=2, budget=None)
     with recording, torch._inductor.config.patch(QUICK):
         model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.GELU(), nn.Linear(16, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

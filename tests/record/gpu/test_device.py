@@ -128,7 +128,7 @@ def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
 
 def issue(recorder: Recorder) -> Issued:
     known = KnownGroup(number=0, key="0", axis="dp", reference=lambda: None, rule="mesh", ranks=(0, 1))  # type: ignore[arg-type]
-    return Issued(recorder.main.begin(Kind.COLLECTIVE), (1, 0, 5, -1, 0, 64, 0), known, True)
+    return Issued(recorder.main.begin(Kind.COLLECTIVE), (1, 0, 5, -1, 0, 64, 0, 0), known, True)
 
 
 def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
@@ -464,7 +464,7 @@ def test_a_collective_without_a_work_ends_at_its_return(tmp_path: Path, monkeypa
             hooks["collectives"].remove()
             hooks["collectives"].install(run._recorder)  # type: ignore[arg-type]
             dist.all_reduce(torch.ones(2))
-            assert not hooks["collectives"].pending._by_work  # type: ignore[attr-defined]
+            assert not hooks["collectives"].pending.by_work  # type: ignore[attr-defined]
             assert guarding.failures == {}
         (rank,) = traincope.open_run(tmp_path / "run").ranks
         assert (rank.of_kind(Kind.COLLECTIVE)["end_ns"] != OPEN).all()

@@ -40,7 +40,7 @@ def traced(path: Path) -> dict[str, set[str]]:
 
 def test_a_window_records_its_pause_and_leaves_nothing_running(tmp_path: Path) -> None:
     """torch holds the GIL while it writes a trace: another thread would stop as long as the training."""
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         train(3)
         assert list(traced(tmp_path / "run")) == [
             "kernels-step-00000002.json"
@@ -64,7 +64,7 @@ def test_a_window_that_would_pause_the_training_too_long_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left_out: list[tuple[int, str]]
 ) -> None:
     monkeypatch.setattr(windows, limit, 0.0)
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         train(7)
     assert [
         (step, re.sub(r"\d\.\d s", "0.0 s", why)) for step, why in why_left_out(only_rank(tmp_path / "run"))
@@ -82,7 +82,7 @@ def why_left_out(rank: RankRecords) -> list[tuple[int, str]]:
 
 
 def test_chosen_steps_are_traced_and_no_others(tmp_path: Path) -> None:
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         train(7)
     files = traced(tmp_path / "run")
     assert list(files) == ["kernels-step-00000002.json", "kernels-step-00000004.json"]
@@ -96,7 +96,7 @@ def test_a_window_begins_and_ends_with_the_device_idle(tmp_path: Path, monkeypat
     """
     waited: list[bool] = []
     monkeypatch.setattr(windows, "_finish_queued", lambda: waited.append(torch.autograd._profiler_enabled()))
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         train(6)
     assert waited == [False, True] * 2
 
@@ -116,13 +116,13 @@ def test_the_device_is_waited_for_if_it_is_in_use_and_not_capturing(
 
 
 def test_at_the_default_level_nothing_is_traced(tmp_path: Path) -> None:
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         train(7)
     assert traced(tmp_path / "run") == {}
 
 
 def test_a_running_profiler_prevents_a_window(tmp_path: Path) -> None:
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         with torch.profiler.profile() as profile:
             train(3)
         train(2)
@@ -132,7 +132,7 @@ def test_a_running_profiler_prevents_a_window(tmp_path: Path) -> None:
 
 
 def test_a_profiler_that_starts_inside_a_window_gets_the_step(tmp_path: Path) -> None:
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         train(2)
         with torch.profiler.profile() as profile:
             train(1)
@@ -143,7 +143,7 @@ def test_a_profiler_that_starts_inside_a_window_gets_the_step(tmp_path: Path) ->
 
 def test_under_nsight_nothing_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    with traincope.run(tmp_path / "run", level=3, throttle=None):
+    with traincope.run(tmp_path / "run", level=3, budget=None):
         train(4)
     assert traced(tmp_path / "run") == {}
     assert why_left_out(only_rank(tmp_path / "run")) == [(step, "another profiler is on") for step in (2, 4)]

@@ -19,7 +19,7 @@ def test_traced_steps_of_a_real_training_show_operators_by_class(
     monkeypatch.setattr(windows, "FIRST", 2)
     monkeypatch.setattr(windows, "EVERY", 4)
     model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(LAYERS)))
-    with traincope.run(tmp_path / "run", level=3, throttle=None) as run:
+    with traincope.run(tmp_path / "run", level=3, budget=None) as run:
         run.describe(peak_flops=1e9)
         for _ in range(STEPS):
             model(torch.ones(2, 8)).sum().backward()

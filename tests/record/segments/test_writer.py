@@ -36,7 +36,7 @@ def test_a_record_is_open_until_its_end(tmp_path: Path) -> None:
 def test_every_field_comes_back(tmp_path: Path) -> None:
     shared, writer = make_writer(tmp_path)
     shared.step = 12
-    slot = writer.write(Kind.STALL, 100, 250, Phase.NONE, 1, 2, 3, 4, 5, 1 << 40, Flag.POINT_TO_POINT)
+    slot = writer.write(Kind.STALL, 100, 250, Phase.NONE, 1, 2, 3, 4, 5, 1 << 40, Flag.POINT_TO_POINT, 8)
     add_flag(slot, Flag.RAISED)
     end_at(slot, 260)
     record = read_segment(tmp_path / "main-00000.seg").records[1]
@@ -50,7 +50,7 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
         "sequence": 3,
         "peer": 4,
         "tag": 5,
-        "reserved": 0,
+        "window": 8,
         "flags": Flag.POINT_TO_POINT | Flag.RAISED,
         "phase": Phase.NONE,
         "kind": Kind.STALL,

@@ -74,7 +74,7 @@ class Model(torch.nn.Module):
             x = block(x)
         return x.square().mean()
 
-with traincope.run(sys.argv[1], level=3, throttle=None) as run:
+with traincope.run(sys.argv[1], level=3, budget=None) as run:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for texts in torch.utils.data.DataLoader(Texts(), batch_size=1):

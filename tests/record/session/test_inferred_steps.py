@@ -204,7 +204,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_iteration_is_one_step(tmp_path: Path, way: Callable[[], Iterator[None]]) -> None:
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         iterations = way()
         for _ in range(5):
             next(iterations)
@@ -218,7 +218,7 @@ def test_one_iteration_is_one_step(tmp_path: Path, way: Callable[[], Iterator[No
 def test_a_training_after_another_has_steps_too(tmp_path: Path, way: Callable[[], Iterator[None]]) -> None:
     """Folds, trials, or stages: the first optimizer still exists. The second's first step is not recognised yet."""
     trainings = [way(), way()]
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         for iterations in trainings:
             for _ in range(5):
                 next(iterations)
@@ -229,13 +229,13 @@ def recorded_steps(path: Path) -> list[tuple[int, Flag]]:
     (rank,) = read_run(path).ranks
     records = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]
     assert (records["end_ns"] != OPEN).all()
-    return [(int(step["step"]), Flag(int(step["flags"]))) for step in records]
+    return [(int(step["step"]), Flag(int(step["flags"])) & ~Flag.DETAILED) for step in records]
 
 
 def train_by_hand(directory: str) -> None:
     """Neither an optimizer nor zeroed gradients."""
     trained = model()
-    with traincope.run(directory, throttle=None):
+    with traincope.run(directory, budget=None):
         for _ in range(NO_OPTIMIZER_AFTER + 4):
             backward(trained)
             descend(trained)
@@ -257,7 +257,7 @@ def test_two_models_trained_in_turn_have_one_step_per_turn(tmp_path: Path, step:
     critic, generator = model(), model()
     both = [(network, torch.optim.SGD(network.parameters(), lr=0.1)) for network in (critic, generator)]
     turns = [(network, optimizer, step(optimizer.step)) for network, optimizer in both]
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         for _ in range(5):
             for network, optimizer, advance in turns:
                 backward(network)
@@ -278,7 +278,7 @@ def test_a_step_with_overflowed_gradients_is_marked_skipped(tmp_path: Path) -> N
     trained = model()
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    with traincope.run(tmp_path / "run", throttle=None):
+    with traincope.run(tmp_path / "run", budget=None):
         for factor in (1.0, float("inf"), 1.0):
             scaler.scale(trained(torch.ones(2, 4)).sum() * factor).backward()
             scaler.step(optimizer)

@@ -13,7 +13,7 @@ from torch import nn
 import traincope
 from traincope.events import Kind, Phase
 from traincope.record.compute.modules import find_at
-from traincope.record.session.options import Options, resolved_axes, resolved_level
+from traincope.record.session.options import Options, resolved_axes, resolved_budget, resolved_level
 from traincope.store import read_run
 
 Pairs = list[tuple[str, str]]
@@ -53,7 +53,7 @@ def test_modules_at_a_depth_include_leaves_above_it(depth: int, names: list[str]
     ],
 )
 def test_modules_at_the_given_depth_get_spans(tmp_path: Path, depth: int | None, spans: list[str]) -> None:
-    with traincope.run(tmp_path / "run", level=2, module_depth=depth, throttle=None):
+    with traincope.run(tmp_path / "run", level=2, module_depth=depth, budget=None):
         Model()(torch.ones(2, 4)).sum().backward()
     assert recorded_spans(tmp_path / "run", Phase.FORWARD) == spans
     assert recorded_spans(tmp_path / "run", Phase.BACKWARD) == spans[::-1]
@@ -125,8 +125,8 @@ def test_runs_with_one_id_are_attempts_of_one_run(tmp_path: Path, monkeypatch: p
         ({"disk_budget": float("inf")}, "disk_budget must be a number of bytes, not inf: using 268435456"),
         ({"flops": "many"}, "flops must be a positive number, not 'many': ignored"),
         ({"flops": float("nan")}, "flops must be a positive number, not nan: ignored"),
-        ({"throttle": "1 %"}, "throttle must be a share of the step, not '1 %': using 0.005"),
-        ({"throttle": True}, "throttle must be a share of the step, not True: using 0.005"),
+        ({"budget": "1 %"}, "budget must be a share of the step, not '1 %': using 0.005"),
+        ({"budget": True}, "budget must be a share of the step, not True: using 0.005"),
         (
             {"run_id": "../up"},
             "'../up' is not a run id (at most 128 letters, digits and _.+:@=-, no sign first): ignored",
@@ -138,7 +138,7 @@ def test_runs_with_one_id_are_attempts_of_one_run(tmp_path: Path, monkeypatch: p
 def test_an_invalid_option_is_reported_in_one_line_and_the_run_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, given: dict[str, Any], expected_message: str
 ) -> None:
-    options = {"level": 2, "throttle": None} | given
+    options = {"level": 2, "budget": None} | given
     with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run", **options):
         Model()(torch.ones(2, 4)).sum().backward()
     (message,) = caplog.messages
@@ -154,3 +154,14 @@ def test_an_invalid_level_becomes_the_default(level: Any, caplog: pytest.LogCapt
 
 def test_valid_axes_are_kept_next_to_invalid_ones() -> None:
     assert resolved_axes(Options(axes={"a": "tp", "b": 1})) == {"a": "tp"}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "expected"),
+    [("none", 0.01, None), ("0.02", None, 0.02), ("", 0.01, 0.01), ("much", 0.01, 0.01), ("-1", None, None)],
+)
+def test_the_variable_of_the_budget_has_precedence(
+    monkeypatch: pytest.MonkeyPatch, variable: str, given: float | None, expected: float | None
+) -> None:
+    monkeypatch.setenv("TRAINCOPE_BUDGET", variable)
+    assert resolved_budget(Options(budget=given)) == expected

@@ -4,16 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import traincope
 from tests.distributed.ranks.pool import Pool
+from traincope.events import CLEAN
 from traincope.record.session.identity import identify
-from traincope.record.session.rendezvous import EAGER_POLLS, Rendezvous
+from traincope.record.session.recorder import Recorder
+from traincope.record.session.rendezvous import EAGER_POLLS, Place, Rendezvous
 from traincope.store import read_run
 
 
@@ -52,6 +56,29 @@ def test_a_larger_world_in_the_same_directory_is_the_next_attempt_of_all_its_ran
     assert ranks_by_attempt == {"attempt-000": two, "attempt-001": four, "attempt-002": two}
     assert not list(out.glob("provisional-*"))
     assert read_run(out).missing == ()
+
+
+def test_a_rank_that_settles_while_it_settles_moves_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second thread, or a signal handler, meets its first collective during the rendezvous."""
+    identity = identify({"RANK": "0", "WORLD_SIZE": "1"}, run_id="nested")
+    recorder = Recorder(tmp_path, root=tmp_path, identity=identity, disk_budget_bytes=1 << 22)
+    poll, polls = Rendezvous.poll, []
+
+    def poll_twice(rendezvous: Rendezvous, **options: bool) -> Place | None:
+        polls.append(options)
+        thread = threading.Thread(target=recorder.settle, args=(True,))
+        thread.start()
+        thread.join()
+        recorder.settle(True)
+        return poll(rendezvous, **options)
+
+    monkeypatch.setattr(Rendezvous, "poll", poll_twice)
+    recorder.settle(True)
+    assert len(polls) == 1
+    assert recorder.place is not None
+    assert [path.name for path in tmp_path.glob("attempt-*")] == ["attempt-000"]
+    recorder.close(ending=CLEAN)
+    assert read_run(tmp_path).ranks[0].problems == ()
 
 
 def test_ranks_of_an_unnamed_job_share_rank_0s_run(tmp_path: Path, four_ranks: Pool) -> None:

@@ -25,7 +25,7 @@ def settings():
     return {name: value for name, value in os.environ.items() if name.startswith(("TORCH_", "NCCL_"))}
 
 before, seen = settings(), []
-with traincope.run(sys.argv[1], level=3, throttle=None):
+with traincope.run(sys.argv[1], level=3, budget=None):
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):

@@ -218,11 +218,27 @@ def test_only_the_first_faults_of_a_kind_are_shown_and_only_a_few_marks() -> Non
     assert section[-1].strip() == "17 more: slow step (see --format json)"
 
 
-def test_steps_at_level_0_are_counted_separately() -> None:
+def test_steps_without_detail_are_counted_separately() -> None:
     lowered = document()
-    assert "level 0" not in shown(lowered, width=300)
+    assert "detail" not in shown(lowered, width=300)
+    lowered["run"]["steps"] = 81
     lowered["recorder"]["unwatched_steps"] = [[20, 78], [80, 80]]
-    assert " steps and 60 more at level 0, median step" in shown(lowered, width=300)
+    assert " 81 steps, 21 of them in detail, median step" in shown(lowered, width=300)
+
+
+def test_the_sampling_is_told_with_what_it_cost() -> None:
+    sampled = document()
+    sampled["recorder"]["unwatched_steps"] = [[16, 31], [40, 500]]
+    sampled["recorder"]["sampling"] |= {
+        "steps": 500,
+        "sampled_steps": 22,
+        "windows": 2,
+        "last_sampled": 39,
+        "measured_overhead": {"estimate": 0.002, "low": -0.0012, "high": 0.0051},
+    }
+    recording = shown(sampled, width=300).partition("RECORDING\n")[2]
+    assert "recorded in detail: 22 of 500 steps, in 2 windows up to step 39; the ledger and all" in recording
+    assert "detail changed a step's time by +0.2 % (95 % interval: -0.1 % to +0.5 %)" in recording
 
 
 def test_marks_alone_are_not_faults() -> None:
@@ -294,6 +310,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "overhead_seconds": None,
         "overhead_seconds_per_step": None,
         "overhead_ratio": None,
+        "sampling": document()["recorder"]["sampling"] | {"sampled_steps": 0},
         "probes": [
             {"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]},
             {"name": "waits", "state": "off: level 0", "ranks": [1]},

@@ -47,6 +47,51 @@ def test_group_and_name_numbers_are_each_ranks_own() -> None:
     assert result.operation.tolist() == ["all_gather", "all_gather"]
 
 
+def in_window(row: Row, window: int, *, torch_count: int = 0) -> Row:
+    return replace(row, window=window, tag=row.tag or torch_count)
+
+
+def test_equal_counts_in_two_windows_are_two_instances() -> None:
+    rows = [in_window(collective(at, at + 100, sequence=0), at) for at in (0, 800)]
+    others = [in_window(collective(at + 70, at + 100, sequence=0), at) for at in (0, 800)]
+    result = match(rank(0, *rows, groups=[FSDP]), rank(1, *others, groups=[FSDP]))
+    assert (result.window.tolist(), result.sequence.tolist()) == ([0, 800], [0, 0])
+    assert result.complete.all()
+    assert result.wait_ns.tolist() == [70, 70, 0, 0]
+
+
+def test_a_window_of_one_rank_alone_is_incomplete() -> None:
+    rows = [in_window(collective(at, at + 100), at) for at in (0, 8)]
+    result = match(rank(0, *rows, groups=[FSDP]), rank(1, rows[0], groups=[FSDP]))
+    assert (result.complete.tolist(), result.num_shifted) == ([True, False], 0)
+
+
+def test_a_window_whose_members_begin_at_different_collectives_is_discarded() -> None:
+    """Rank 1 begins window 8 one collective later than rank 0, as torch's own counts show."""
+
+    def counted(window: int, torch_count: int) -> list[Row]:
+        rows = [collective(window * 100 + at, window * 100 + at + 5, sequence=at // 10) for at in (0, 10)]
+        return [in_window(row, window, torch_count=torch_count if not row.sequence else 0) for row in rows]
+
+    first = [*counted(0, 1), *counted(8, 9), *counted(16, 20)]
+    second = [*counted(0, 1), *counted(8, 10), *counted(16, 20)]
+    result = match(rank(0, *first, groups=[FSDP]), rank(1, *second, groups=[FSDP]))
+    assert result.window.tolist() == [0, 0, 8, 8, 16, 16]
+    assert result.complete.tolist() == [True, True, False, False, True, True]
+    assert result.num_shifted == 1
+
+
+def test_a_window_with_more_sends_than_receives_is_discarded_unless_it_is_the_last() -> None:
+    sends, receives = (
+        [in_window(message(name, at * 10, at * 10 + 5, peer=peer, sequence=at % 8), at // 8 * 8) for at in moments]
+        for name, peer, moments in (("send", 1, (0, 1, 8, 9, 16, 17)), ("recv", 0, (0, 1, 8, 16)))
+    )
+    result = match(rank(0, *sends, groups=[PP]), rank(1, *receives, groups=[PP]))
+    assert result.window.tolist() == [0, 0, 8, 8, 16, 16]
+    assert result.complete.tolist() == [True, True, False, False, True, False]
+    assert result.num_shifted == 1
+
+
 def test_equal_counts_in_two_groups_are_two_instances() -> None:
     rows = (collective(0, 10, group=0), collective(20, 40, group=1))
     result = match(rank(0, *rows, groups=[FSDP, WORLD]), rank(1, *rows, groups=[FSDP, WORLD]))

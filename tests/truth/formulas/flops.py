@@ -104,7 +104,7 @@ class Row:
 
 def train(config: Config, directory: str) -> None:
     """Train one rank, recorded like `traincope train`."""
-    with traincope.run(directory, throttle=None) as run:
+    with traincope.run(directory, budget=None) as run:
         run.describe(**settings(config), peak_flops=PEAK)
         trainer = Trainer(config, device=torch.device("cpu"))
         for result in trainer.steps():

@@ -95,7 +95,7 @@ class SlowToSave:
 
 def train(directory: str, workload: Workload, steps: int) -> int:
     """Runs on every rank of a pool. The first step is warm-up. Returns the result of `torchs_own_ns`."""
-    with traincope.run(directory, throttle=None) as run:
+    with traincope.run(directory, budget=None) as run:
         mesh = init_device_mesh("cpu", _shape(workload), mesh_dim_names=workload.axes)
         with SlowLinks(_seconds(workload, mesh)):
             _Training(workload, mesh).steps(steps, after_each=run.step)

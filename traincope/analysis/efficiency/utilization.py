@@ -170,7 +170,8 @@ def _why_unrated(ledger: Ledger, peaks: Mapping[int, Peak], dtypes: set[str]) ->
 
 
 def _tokens_per_second(ledger: Ledger, tokens_per_step: float | None) -> float | None:
-    """Tokens over the counted steps per second; None if the training neither logged nor declared tokens."""
-    if tokens_per_step is None or not ledger.wall_ns:
+    """Tokens over all timed steps per second; None if the training neither logged nor declared tokens."""
+    wall_ns = sum(int(rank.wall_ns[rank.timed].sum()) for rank in ledger.ranks)
+    if tokens_per_step is None or not wall_ns:
         return None
-    return tokens_per_step * ledger.rank_steps / (ledger.wall_ns / 1e9)
+    return tokens_per_step * sum(int(rank.timed.sum()) for rank in ledger.ranks) / (wall_ns / 1e9)

@@ -17,6 +17,8 @@ from traincope.timeline import Timeline
 Medians = Mapping[tuple[int, str], int]
 """(Rank, term) -> its median ns per step."""
 
+EVERY_STEP = ("data_wait", "checkpoint_stall", "gc")
+"""Terms that light steps have too. Their other terms contain unrecorded communication."""
 MIN_STEPS = 16
 """Fewest counted steps to compare with."""
 SIGMAS = 8.0
@@ -91,10 +93,10 @@ def skipped_steps(timeline: Timeline) -> Iterator[Fault]:
 
 
 def _longest(ledger: Ledger) -> dict[int, int]:
-    """Counted step -> its wall time on the rank where it took longest."""
+    """Step -> its wall time on the rank where it took longest, for steps with and without detail."""
     longest: dict[int, int] = {}
     for rank in ledger.ranks:
-        pairs = zip(rank.numbers[rank.counted].tolist(), rank.wall_ns[rank.counted].tolist(), strict=True)
+        pairs = zip(rank.numbers[rank.timed].tolist(), rank.wall_ns[rank.timed].tolist(), strict=True)
         for number, wall_ns in pairs:
             longest[number] = max(wall_ns, longest.get(number, 0))
     return longest
@@ -146,5 +148,6 @@ def _growths(rank: RankLedger, number: int, medians_ns: Medians) -> Iterator[_Gr
     at = np.flatnonzero(rank.numbers == number)
     for term, values in rank.terms.items():
         median_ns = medians_ns.get((rank.rank, term))
-        if values is not None and median_ns is not None and len(at):
+        known = len(at) and (rank.counted[at[0]] or term in EVERY_STEP)
+        if values is not None and median_ns is not None and known:
             yield _Growth(rank=rank.rank, term=term, now_ns=int(values[at[0]]), median_ns=median_ns)

@@ -27,7 +27,7 @@ class ExcludedSteps:
     dropped: frozenset[int]
     """Steps whose records some rank dropped between other steps that it has."""
     unwatched: frozenset[int] = frozenset()
-    """Steps in which some rank recorded no communication, because its level was lowered."""
+    """Steps in which some rank recorded no communication: it was between windows, or its level was lowered."""
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -92,9 +92,19 @@ def _gaps(rank: RankTimeline) -> list[tuple[int, int]]:
 
 
 def _unwatched_steps(timeline: Timeline, *, among: frozenset[int]) -> frozenset[int]:
-    """Return the steps in which some rank was below COMMUNICATION_LEVEL; none if that would exclude all of `among`."""
-    excluded = frozenset(number for rank in timeline.ranks for number in _unwatched(timeline, rank)) & among
+    """Return the steps that some rank did not record in detail; none if that would exclude all of `among`."""
+    excluded = undetailed_steps(timeline) & among
     return excluded if excluded < among else frozenset()
+
+
+def undetailed_steps(timeline: Timeline) -> frozenset[int]:
+    """Return the steps without detail on some rank.
+
+    Runs of older versions recorded every step alike, except while the level was below COMMUNICATION_LEVEL.
+    """
+    if not any(step.detailed for rank in timeline.ranks for step in rank.steps):
+        return frozenset(number for rank in timeline.ranks for number in _unwatched(timeline, rank))
+    return frozenset(step.number for rank in timeline.ranks for step in rank.steps if not step.detailed)
 
 
 def _unwatched(timeline: Timeline, rank: RankTimeline) -> Iterator[int]:

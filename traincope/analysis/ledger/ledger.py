@@ -42,6 +42,8 @@ class RankLedger:
     """(Axis, cause) -> part of its `exposed_transfer` that may contain wait."""
     counted: Bools
     """True for steps that enter the sums. The first step of a run is the warm-up."""
+    light: Bools
+    """True for steps without detail, whose length is known but not what it consists of."""
     evaluation_ns: int = 0
     """Evaluation in steps, between them and after them."""
     recorded_ns: int = 0
@@ -60,6 +62,11 @@ class RankLedger:
     @property
     def total_wall_ns(self) -> int:
         return int(self.wall_ns[self.counted].sum())
+
+    @property
+    def timed(self) -> Bools:
+        """True for all steps whose length is that of a usual step: counted and light ones."""
+        return self.counted | self.light
 
     @property
     def num_counted(self) -> int:
@@ -127,7 +134,7 @@ def rank_ledger(
     window_ends: Ints,
     idle: Sequence[Idle],
     pipelined: bool,
-    excluded: frozenset[int],
+    excluded: ExcludedSteps,
 ) -> RankLedger:
     """Sum one rank's slices by step and term.
 
@@ -154,7 +161,8 @@ def rank_ledger(
         wall_ns=np.array([step.length_ns for step in rank.steps], dtype=np.int64) - evaluation_ns,
         terms=dict(terms),
         ambiguous_waits=_ambiguous_waits(slices, split, outside=~pool[split.at], count=len(numbers)),
-        counted=~np.isin(numbers, list(excluded)),
+        counted=~np.isin(numbers, list(excluded.numbers)),
+        light=np.isin(numbers, list(excluded.unwatched - excluded.warm_up - excluded.dropped)),
         evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
     )

@@ -1,6 +1,7 @@
 """`traincope run -- COMMAND`: record a training without a change to its code."""
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from traincope.cli.launch.outcome import print_outcome
 from traincope.cli.launch.training import check_out
 from traincope.errors import UsageError
 from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
-from traincope.record.session.options import OUT_VARIABLE
+from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
@@ -37,6 +38,14 @@ class Run:
             "--out", type=Path, metavar="DIR", help=f"run directory (default: {DEFAULT_ROOT}/NAME-TIME)"
         )
         parser.add_argument(
+            "--budget",
+            type=_budget,
+            metavar="SHARE",
+            help="the recorder's average share of a step (default: 0.005); detail beyond it is recorded in a part of "
+            "the steps; `none`: in every step",
+        )
+        parser.add_argument("--level", type=int, choices=range(4), help="how much is recorded (default: 1)")
+        parser.add_argument(
             "words",
             nargs=argparse.REMAINDER,
             metavar="-- COMMAND ...",
@@ -48,7 +57,7 @@ class Run:
         out = _directory(arguments.out, command=command)
         before, began_wall_ns = recorded(out), time.time_ns()
         with tempfile.NamedTemporaryFile(prefix="traincope-run-") as notes:
-            ended = run_child(command, environment=_environment(out, notes=Path(notes.name)))
+            ended = run_child(command, environment=_environment(out, Path(notes.name), arguments))
             process_notes = read_notes(Path(notes.name))
         new = recorded(out) - before
         for run in [*([out] if new else []), *_own_runs(process_notes)]:
@@ -132,10 +141,23 @@ def _name(command: Sequence[str], environment: Mapping[str, str]) -> str:
     return f"{Path(script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _environment(out: Path, *, notes: Path) -> dict[str, str]:
+def _budget(text: str) -> str:
+    """Check a budget: `none`, or a share of the step."""
+    try:
+        is_valid = text.lower() == "none" or 0 <= float(text) < math.inf
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a share of the step, e.g. 0.005, nor none")
+    return text
+
+
+def _environment(out: Path, notes: Path, arguments: argparse.Namespace) -> dict[str, str]:
     existing = os.environ.get("PYTHONPATH")
+    settings = {BUDGET_VARIABLE: arguments.budget, LEVEL_VARIABLE: arguments.level}
     return {
         **os.environ,
+        **{name: str(value) for name, value in settings.items() if value is not None},
         "PYTHONPATH": f"{INTERPRETER}{os.pathsep}{existing}" if existing else str(INTERPRETER),
         OUT_VARIABLE: str(out),
         NOTES_VARIABLE: str(notes),

@@ -51,7 +51,7 @@ def _rank_steps(window: Window, analysis: Analysis) -> Iterator[RankSteps]:
     for rank in analysis.timeline.ranks:
         new = {row.step for row in window.rows if row.rank == rank.rank}
         if new:
-            yield RankSteps.of(rank, ledgers[rank.rank], new=new, warm_up=window.warm_up)
+            yield RankSteps.of(rank, ledgers[rank.rank], new=new)
 
 
 def counter_gains(window: Window, points: Sequence[Points], *, known: Collection[SeriesKey]) -> dict[SeriesKey, Gain]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
-from traincope.analysis.ledger.coverage import ExcludedSteps
+from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.events import END_OF_TIME_NS
 from traincope.live.node.rank import RankTail
 from traincope.live.node.slow_steps import SlowSteps
@@ -66,11 +66,18 @@ class Reducer:
             self.warm_up = min((number for number in numbers if number <= until), default=None)
         new = {number for number in numbers if max(done.values()) < number <= until}
         excluded_steps = ExcludedSteps(
-            warm_up=frozenset(number for number in numbers if number == self.warm_up), dropped=frozenset(numbers - new)
+            warm_up=frozenset(number for number in numbers if number == self.warm_up),
+            dropped=frozenset(numbers - new),
+            unwatched=undetailed_steps(timeline) & new,
         )
         analysis = analyze(timeline, excluded_steps=excluded_steps)
         ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
-        rows = [row for rank in timeline.ranks for row in step_rows(ledgers[rank.rank], rank, after=done[rank.rank])]
+        light = excluded_steps.unwatched
+        rows = [
+            row
+            for rank in timeline.ranks
+            for row in step_rows(ledgers[rank.rank], rank, light=light, after=done[rank.rank])
+        ]
         rows = [row for row in rows if row.step <= until]
         since_ns = self.until_ns
         self.until_ns = END_OF_TIME_NS if last else max(self.until_ns, _end_ns(timeline, until))

@@ -53,22 +53,17 @@ class RankSteps:
         ledger: RankLedger,
         *,
         new: Collection[int] | None = None,
-        warm_up: int | None = None,
     ) -> "RankSteps":
-        """Select steps.
-
-        `new`: numbers of the window's steps; all but `warm_up` are counted. None: all, counted as in the ledger.
-        """
+        """Select steps, counted as in the ledger. `new`: numbers of the window's steps. None: all."""
         numbers = np.array([step.number for step in timeline.steps], dtype=np.int64)
         chosen = np.ones(len(numbers), dtype=bool) if new is None else np.isin(numbers, list(new))
-        counted = ledger.counted if new is None else chosen & (numbers != (-1 if warm_up is None else warm_up))
         return cls(
             timeline=timeline,
             ledger=ledger,
             numbers=numbers,
             ends_ns=np.array([step.end_ns for step in timeline.steps], dtype=np.int64),
             new=chosen,
-            counted=counted,
+            counted=ledger.counted & chosen,
         )
 
     @property

@@ -25,8 +25,8 @@ ROW_METRICS = (
 """Metrics that `row_points` yields."""
 
 
-def step_rows(ledger: RankLedger, timeline: RankTimeline, *, after: int = -1) -> Iterator[Row]:
-    """Rows of a rank's complete steps whose number is above `after`."""
+def step_rows(ledger: RankLedger, timeline: RankTimeline, *, light: Collection[int], after: int = -1) -> Iterator[Row]:
+    """Rows of a rank's complete steps whose number is above `after`. Those of `light` steps have no terms."""
     terms = {term: values.tolist() for term, values in ledger.terms.items() if values is not None}
     walls = ledger.wall_ns.tolist()
     for at, step in enumerate(timeline.steps):
@@ -38,7 +38,7 @@ def step_rows(ledger: RankLedger, timeline: RankTimeline, *, after: int = -1) ->
                 wall_ns=walls[at],
                 own_ns=step.own_ns,
                 anomalous=False,
-                terms={term: values[at] for term, values in terms.items() if values[at]},
+                terms={term: values[at] for term, values in terms.items() if values[at] and step.number not in light},
             )
 
 
@@ -71,7 +71,7 @@ def _rank_row_points(
     yield points(catalogue.OWN_TIME, to_ints(row.own_ns for row in rows), every)
     yield points(catalogue.LAST_STEP, to_ints(row.step for row in rows), every, rank)
     yield points(catalogue.STEP_DURATION, walls / NS, single, rank)
-    yield points(catalogue.WALL, walls, counted, rank)
+    yield points(catalogue.WALL, to_ints(sum(row.terms.values()) for row in rows), counted, rank)
     kept = [row for row, is_counted in zip(rows, counted, strict=True) if is_counted]
     if kept:
         yield _step_times(kept, times[counted], walls[counted])

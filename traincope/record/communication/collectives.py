@@ -6,6 +6,7 @@ operator. The recorder's kernel precedes it and calls the original exactly once.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -16,8 +17,8 @@ from traincope.record.communication.missed_collectives import CallCounts, Missed
 from traincope.record.communication.operations import OPERATIONS, Operation, Output
 from traincope.record.communication.pending import Issued, Pending, is_fake
 from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
-from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
-from traincope.record.instrumentation.torch_private import async_position
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
+from traincope.record.instrumentation.torch_private import async_position, sequence_number
 from traincope.record.segments.slots import add_flag, end
 from traincope.record.session.recorder import Recorder
 
@@ -59,6 +60,9 @@ class Collectives:
 
     def __init__(self, meshes: Meshes) -> None:
         self.pending = Pending()
+        self._passed_on = count()
+        """Calls between windows, which only pass our kernels."""
+        self._metered = 0
         self._meshes = meshes
         self._groups: Groups | None = None
         self._interposed = Interposed()
@@ -74,6 +78,7 @@ class Collectives:
             self._interposed.put("c10d", operation.op, self._around(operation))
         self._missed = MissedCollectives(recorder, self._interposed, self.call_counts, probe=self.name)
         self._missed.begin()
+        recorder.between_steps(self._between_steps)
         self.sees_all = True
 
     def prepare(self, recorder: Recorder) -> None:
@@ -89,25 +94,15 @@ class Collectives:
 
     @property
     def groups(self) -> Groups:
-        """The groups of the whole run.
-
-        A reinstalled hook continues their counts; otherwise a number would be used twice.
-        """
+        """The groups of the whole run. A reinstalled hook continues their counts in the same window."""
         if self._groups is None:
             raise RuntimeError("collectives are not watched")
         return self._groups
 
-    def restart_counts(self, step: int) -> None:
-        """Restart the counts at the beginning of that step, as all ranks do.
-
-        Some ranks have counted on while others were not watching.
-        """
-        if self._groups is not None:
-            self._groups.restart_counts(step)
-
     def remove(self) -> None:
         if self._missed is not None:
             self._missed.finish()
+            self._recorder.remove_listener(self._between_steps)
         self._interposed.remove()
         self.forget_pending()
         self.sees_all = False
@@ -137,9 +132,14 @@ class Collectives:
         operation = replace(operation, async_op=async_position(operation.op))
         unbox = Unbox(group=ProcessGroup.unbox, work=Work.unbox)
         begin, returned, raised = self.hooks_around(operation, unbox=unbox, extra_ns=transit_ns())
+        recorder, count_call, pass_on = self._recorder, self.call_counts.counter(operation), self._passed_on.__next__
 
         def around(proceed: Kernel, below: Any) -> Kernel:
             def collective(keys: Any, *arguments: Any) -> Any:
+                if not recorder.detailed:
+                    count_call()
+                    pass_on()
+                    return proceed(keys & below, *arguments)
                 issued = begin(arguments)
                 try:
                     result = proceed(keys & below, *arguments)
@@ -153,6 +153,14 @@ class Collectives:
 
         return around
 
+    def _between_steps(self) -> None:
+        """Meter the calls that only passed our kernels, which no guard times. Between windows, hold no work."""
+        passed = next(self._passed_on)
+        meter.own_ns += (passed - self._metered) * transit_ns()
+        self._metered = passed + 1
+        if not self._recorder.detailed:
+            self.pending.release(self._recorder.writers)
+
     def _beginner(self, operation: Operation, unboxing: Unbox) -> Callable[[tuple[Any, ...]], Issued | None]:
         """Build the hook that opens the record.
 
@@ -161,7 +169,7 @@ class Collectives:
         import torch
 
         recorder, find, num_bytes = self._recorder, self.groups.find, operation.num_bytes
-        threads, known_groups = recorder.threads, self.groups.known
+        threads, shared, known_groups = recorder.threads, recorder.shared, self.groups.known
         count_call = self.call_counts.counter(operation)
         unbox = unboxing.group
         name = recorder.names.intern(operation.name)
@@ -169,7 +177,7 @@ class Collectives:
         may_be_on_device, plain_tensor = torch.backends.cuda.is_built(), torch.Tensor
 
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
-            if not recorder.active:
+            if not recorder.detailed:
                 return None
             first_tensor = arguments[0][0] if type(arguments[0]) is list and arguments[0] else arguments[0]
             if type(first_tensor) is not plain_tensor and is_fake(first_tensor):
@@ -179,16 +187,20 @@ class Collectives:
             known = known_groups.get(id(group))
             if known is None or known.attempts_left or known.reference() is not group:
                 known = find(group)
+            window = shared.window
+            if known.window != window:
+                known.begin_window(window)
             peer = NO_PEER if peer_at is None else int(arguments[peer_at])
             if tag_at is None:
-                tag, sequence, flags = 0, known.count, 0
+                sequence, flags = known.count, 0
+                tag = 0 if sequence else sequence_number(group)
                 known.count = sequence + 1
                 if async_at is not None and (len(arguments) <= async_at or arguments[async_at]):
                     flags = ASYNC  # the operator's default, which the dispatcher omits
             else:
                 peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
                 sequence = known.next_sequence(operation.name, peer, tag)
-            fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags)
+            fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags, window)
             slot = threads.writer.begin(COLLECTIVE, 0, *fields)
             issued = Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
             if issued.device and self.on_device is not None:

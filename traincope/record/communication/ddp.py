@@ -54,7 +54,7 @@ class DistributedDataParallelStall:
 
         @functools.wraps(original)
         def forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if not is_compiling() and recorder.active:
+            if not is_compiling() and recorder.detailed:
                 claim(module)
             return original(module, *args, **kwargs)
 
@@ -81,7 +81,7 @@ class DistributedDataParallelStall:
         def pre_forward(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(*args, **kwargs)
-            self._in_pre_forward = recorder.active
+            self._in_pre_forward = recorder.detailed
             try:
                 return original(*args, **kwargs)
             finally:

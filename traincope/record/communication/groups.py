@@ -40,12 +40,19 @@ class KnownGroup:
     ranks: tuple[int, ...]
     """Global ranks, by rank in the group."""
     attempts_left: int = 0
+    window: int = 0
+    """First step of the window in which the counts began."""
     count: int = 0
-    """Number of collectives that this process issued on the group."""
+    """Number of collectives that this process issued on the group in that window."""
     reducer: bool = False
     """True if DDP's reducer waits for its collectives, inside C++."""
     point_to_point: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """(operation, peer, tag) -> number of operations."""
+
+    def begin_window(self, window: int) -> None:
+        """Count from 0 again, as all members do at the first collective of a window."""
+        self.window, self.count = window, 0
+        self.point_to_point.clear()
 
     def global_rank(self, peer: int) -> int:
         """Return the global rank of a peer, which is given by its rank in the group."""
@@ -69,24 +76,8 @@ class Groups:
         self._meshes = meshes
         self.known: dict[int, KnownGroup] = {}
         """Groups by identity. An identity may be reused, so check the reference."""
-        self._known_before_restart: dict[int, KnownGroup] = {}
-        """Groups that were known when the counts restarted."""
         self._num_by_name: dict[str, int] = {}
         """Name -> number of groups of that name so far."""
-        self._counted_since: int | None = None
-        """The step from which operations are counted. None: from the beginning of the run."""
-
-    def restart_counts(self, step: int) -> None:
-        """Count from 0 again from the beginning of that step, under group names that contain the step.
-
-        Ranks that restart at different steps then have no name in common, so different collectives never seem to be the
-        same.
-        """
-        all_known = self._known_before_restart | self.known
-        self._known_before_restart = {key: known for key, known in all_known.items() if known.reference() is not None}
-        self._num_by_name.clear()
-        self._counted_since = step
-        self.known.clear()
 
     def find(self, group: Any) -> KnownGroup:
         known = self.known.get(id(group))
@@ -107,15 +98,13 @@ class Groups:
         if known.rule != NO_RULE:
             return known
         claimed = self._add(group, wrapper=axis)
-        claimed.count, claimed.point_to_point, claimed.reducer = known.count, known.point_to_point, known.reducer
+        claimed.window, claimed.count, claimed.point_to_point = known.window, known.count, known.point_to_point
+        claimed.reducer = known.reducer
         return claimed
 
     def _add(self, group: Any, *, wrapper: str | None = None) -> KnownGroup:
         ranks = _ranks_of(group)
         axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
-        before = self._known_before(group)
-        if before is not None and rule == NO_RULE:
-            axis, rule = before.axis, before.rule
         key = self._key(group)
         known = KnownGroup(
             number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks),
@@ -125,14 +114,9 @@ class Groups:
             rule=rule,
             ranks=ranks,
             attempts_left=MAX_WRAPPER_LOOKUPS if rule == NO_RULE else 0,
-            reducer=before is not None and before.reducer,
         )
         self.known[id(group)] = known
         return known
-
-    def _known_before(self, group: Any) -> KnownGroup | None:
-        before = self._known_before_restart.get(id(group))
-        return None if before is None or before.reference() is not group else before
 
     def _key(self, group: Any) -> str:
         """Return the group's name. A new group with the name of a destroyed one counts from 0, so it gets a suffix."""
@@ -142,7 +126,7 @@ class Groups:
         name = _text_attribute(group, "group_name") or "unregistered"
         self._num_by_name[name] = self._num_by_name.get(name, 0) + 1
         suffix = "" if self._num_by_name[name] == 1 else f"#{self._num_by_name[name]}"
-        return f"{name}{suffix}" if self._counted_since is None else f"{name}{suffix}@{self._counted_since}"
+        return f"{name}{suffix}"
 
     def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
         name, description = _text_attribute(group, "group_name"), _text_attribute(group, "group_desc")

@@ -74,7 +74,7 @@ class MissedCollectives:
 
     def begin(self) -> None:
         self._call_counts.begin()
-        self._recorder.between_steps(self._between_steps)
+        self._recorder.now_and_then(self._between_steps)
 
     def finish(self) -> None:
         """Report once, while our kernels are still registered."""

@@ -1,7 +1,7 @@
 """Pending collectives: issued, and not yet waited for."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from traincope.record.communication.groups import KnownGroup
@@ -15,8 +15,11 @@ Each keeps the segment of its record mapped. Older ones without a wait are dropp
 """
 
 
-Fields = tuple[int, int, int, int, int, int, int]
-"""name, group, sequence, peer, tag, bytes, flags: the fields that a collective's record and its stall's share."""
+Fields = tuple[int, int, int, int, int, int, int, int]
+"""name, group, sequence, peer, tag, bytes, flags, window: the fields that a collective's record and its stall's share.
+"""
+FLAGS = 6
+"""Index of the flags among the fields."""
 
 
 class Issued:
@@ -67,14 +70,15 @@ class Pending:
     """
 
     def __init__(self) -> None:
-        self._by_work: dict[int, _WorkReference] = {}
-        self._by_tensor: dict[int, Issued] = {}
+        self.by_work: dict[int, _WorkReference] = {}
+        self.by_tensor: dict[int, Issued] = {}
+        """Both dictionaries stay the same objects. Between windows they are empty, which a wait sees at once."""
         self._num_forgotten = 0
         self._on_work_gone: Callable[[_WorkReference], None] = self._drop_work
 
     def add_work(self, work: Any, issued: Issued, writer: ThreadWriter) -> None:
         """Add a work. `writer` is the calling thread's; it holds the thread's newest work."""
-        by_work = self._by_work
+        by_work = self.by_work
         while len(by_work) >= MAX_PENDING:
             oldest = by_work.pop(next(iter(by_work)), None)
             self._forget(None if oldest is None else oldest.issued)
@@ -87,31 +91,38 @@ class Pending:
         by_work[key] = reference
 
     def add_tensor(self, tensor: Any, issued: Issued) -> None:
-        if len(self._by_tensor) >= MAX_PENDING:
-            self._forget(self._by_tensor.pop(next(iter(self._by_tensor)), None))
+        if len(self.by_tensor) >= MAX_PENDING:
+            self._forget(self.by_tensor.pop(next(iter(self.by_tensor)), None))
         issued.address = tensor.data_ptr()
-        self._by_tensor[issued.address] = issued
+        self.by_tensor[issued.address] = issued
 
     def take_work(self, work: Any) -> Issued | None:
         """Take a work that is about to be waited for. If it is complete already, its record ends here."""
-        reference = self._by_work.pop(id(work), None)
+        reference = self.by_work.pop(id(work), None)
         is_the_same = reference is not None and reference() is work
         if reference is None or not is_the_same:
             return None
         issued = reference.issued
         if issued.address:
-            self._by_tensor.pop(issued.address, None)
+            self.by_tensor.pop(issued.address, None)
         if not issued.device and is_open(issued.slot) and work.is_completed():
             end_bounded(issued.slot)
         return issued
 
     def take_tensor(self, tensor: Any) -> Issued | None:
-        return None if is_fake(tensor) else self._by_tensor.pop(tensor.data_ptr(), None)
+        return None if is_fake(tensor) else self.by_tensor.pop(tensor.data_ptr(), None)
+
+    def release(self, writers: Iterable[ThreadWriter]) -> None:
+        """Hold the newest works of these threads no longer: no later collective will take their place."""
+        for writer in writers:
+            latest, writer.latest = writer.latest, None
+            if latest is not None:
+                self._close_complete(*latest)
 
     def clear(self) -> int:
         """Drop all. Returns the number that had been dropped before because there were too many."""
-        self._by_work.clear()
-        self._by_tensor.clear()
+        self.by_work.clear()
+        self.by_tensor.clear()
         forgotten, self._num_forgotten = self._num_forgotten, 0
         return forgotten
 
@@ -119,13 +130,13 @@ class Pending:
         if not issued.device and work.is_completed():
             if is_open(issued.slot):
                 end_bounded(issued.slot)
-            self._by_work.pop(id(work), None)
-            self._by_tensor.pop(issued.address, None)
+            self.by_work.pop(id(work), None)
+            self.by_tensor.pop(issued.address, None)
 
     def _drop_work(self, reference: _WorkReference) -> None:
         """Release the segment of its record: the work was never waited for, and never will be."""
-        if self._by_work.get(reference.key) is reference:
-            del self._by_work[reference.key]
+        if self.by_work.get(reference.key) is reference:
+            del self.by_work[reference.key]
 
     def _forget(self, issued: Issued | None) -> None:
         """Count a dropped collective. None: another thread, or the end of a work, was quicker."""

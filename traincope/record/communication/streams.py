@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from traincope.record.communication.collectives import Collectives
-from traincope.record.communication.pending import MAX_PENDING, Issued
+from traincope.record.communication.pending import FLAGS, MAX_PENDING, Issued
 from traincope.record.communication.waits import Waits
 from traincope.record.gpu.device import OTHER_DEVICE, DeviceStalls, Event
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
@@ -65,7 +65,7 @@ class Streams:
 
     def began(self, issued: Issued) -> None:
         """Note that a collective with tensors on the device is about to be issued."""
-        if issued.fields[-1] == SYNCHRONOUS:
+        if issued.fields[FLAGS] == SYNCHRONOUS:
             issued.before = self._stalls.mark()
 
     def returned(self, issued: Issued, *, on_current_stream: bool) -> None:
@@ -75,7 +75,11 @@ class Streams:
             self._stalls.close(before, issued)
             return
         self._stalls.give_back(before)
-        if issued.fields[-1] == SYNCHRONOUS and stream != self._stalls.compute_stream and not self._stalls.in_capture():
+        if (
+            issued.fields[FLAGS] == SYNCHRONOUS
+            and stream != self._stalls.compute_stream
+            and not self._stalls.in_capture()
+        ):
             self._newest[stream] = issued
 
     def _around_record(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -72,7 +72,11 @@ class Waits:
         finish = guard(self._finish, every=SAMPLING_INTERVAL)
         raised = guard(self._raised)
 
+        pending = self._pending.by_work
+
         def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not pending:
+                return original(work, *args, **kwargs)
             stall = begin(work)
             try:
                 result = original(work, *args, **kwargs)
@@ -90,7 +94,11 @@ class Waits:
         finish = guard(self._finish, every=SAMPLING_INTERVAL)
         raised = guard(self._raised)
 
+        pending = self._pending.by_tensor
+
         def wait_tensor(keys: Any, tensor: Any) -> Any:
+            if not pending:
+                return proceed(keys & below, tensor)
             stall = begin(tensor)
             try:
                 result = proceed(keys & below, tensor)

@@ -37,7 +37,7 @@ class Checkpoints:
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
         for late in self._late:
-            late.watch(recorder.between_steps, forget=recorder.remove_listener)
+            late.watch(recorder.now_and_then, forget=recorder.remove_listener)
 
     def remove(self) -> None:
         for late in self._late:

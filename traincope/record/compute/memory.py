@@ -57,7 +57,9 @@ class Memory:
             self._write(phase)
 
     def _between_steps(self) -> None:
-        self._write(Phase.NONE)
+        """Read after a step. A reading costs as much as all phases of a light step, so few of those have one."""
+        if self._recorder.detailed or self._recorder.shared.step % DETAILED_INTERVAL == 0:
+            self._write(Phase.NONE)
 
     def _write(self, phase: Phase) -> None:
         read = self._read

@@ -47,7 +47,7 @@ class Modules:
 
         @functools.wraps(original)
         def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling() or not recorder.active:
+            if is_compiling() or not recorder.detailed:
                 return original(module, *args, **kwargs)
             if id(module) not in blocks:
                 if not depth.in_forward:
@@ -102,7 +102,7 @@ class Modules:
 
         @guard
         def reached(_gradient: Any) -> None:
-            if self._recorder.active:
+            if self._recorder.detailed:
                 self._end_backward()
                 self._backward = self._recorder.writer().begin(Kind.SPAN, Phase.BACKWARD, number)
 

@@ -40,7 +40,7 @@ class PipelineActions:
     def install(self, recorder: Recorder) -> None:
         """Watch for the import of torch's pipelining: importing it here would cost every other training a second."""
         self._recorder = recorder
-        self._late.watch(recorder.between_steps, forget=recorder.remove_listener)
+        self._late.watch(recorder.now_and_then, forget=recorder.remove_listener)
 
     def _patch(self, schedules: Any) -> None:
         from torch import is_grad_enabled
@@ -70,7 +70,7 @@ class PipelineActions:
 
         @functools.wraps(original)
         def chunk(stage: Any, /, *args: Any, **kwargs: Any) -> Any:
-            slot = begin(action, stage, args, kwargs) if recorder.active else None
+            slot = begin(action, stage, args, kwargs) if recorder.detailed else None
             try:
                 return original(stage, *args, **kwargs)
             finally:

@@ -52,8 +52,8 @@ class Issued(Protocol):
     """A collective under way, with the fields that its stall's record needs."""
 
     @property
-    def fields(self) -> tuple[int, int, int, int, int, int, int]:
-        """name, group, sequence, peer, tag, bytes, flags."""
+    def fields(self) -> tuple[int, int, int, int, int, int, int, int]:
+        """name, group, sequence, peer, tag, bytes, flags, window."""
 
 
 class Event(Protocol):
@@ -236,12 +236,12 @@ class DeviceStalls:
             self._anchor = _ClockAnchor(event, (not_yet_ns + happened_ns) // 2)
 
     def _write(self, bracket: _Bracket, anchor: _ClockAnchor) -> None:
-        name, group, sequence, peer, tag, num_bytes, flags = bracket.issued.fields
+        name, group, sequence, peer, tag, num_bytes, flags, window = bracket.issued.fields
         flags |= Flag.DEVICE
         start_ns = anchor.at_ns + round(anchor.event.elapsed_time(bracket.before) * 1e6)
         end_ns = start_ns + round(bracket.before.elapsed_time(bracket.after) * 1e6)
         self._recorder.writer().write(
-            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, bracket.step
+            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, window, bracket.step
         )
         self._free += (bracket.before, bracket.after)
 

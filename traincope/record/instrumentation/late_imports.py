@@ -15,12 +15,12 @@ class WhenImported:
         self._patch = patch
         self._watching = False
 
-    def watch(self, between_steps: Callable[[Listener], None], *, forget: Callable[[Listener], None]) -> None:
-        """Begin to watch. `between_steps` registers a listener for the time between two steps; `forget` removes it."""
+    def watch(self, after_imports: Callable[[Listener], None], *, forget: Callable[[Listener], None]) -> None:
+        """Begin to watch. `after_imports` registers a listener for the time between two steps; `forget` removes it."""
         self._watching = True
         if not self._patch_if_imported():
             self._forget = forget
-            between_steps(self._check)
+            after_imports(self._check)
 
     def stop(self) -> None:
         self._watching = False

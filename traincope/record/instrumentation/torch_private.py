@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+SEQUENCE_NUMBERS = (1 << 31) - 1
+
 
 def rendezvous_store(*, timeout: timedelta) -> Any:
     """Return the default process group's store, on a separate connection if this torch can open one (2.7+).
@@ -24,6 +26,17 @@ def rendezvous_store(*, timeout: timedelta) -> Any:
     connection = store.clone()
     connection.set_timeout(timeout)
     return connection
+
+
+def sequence_number(group: Any) -> int:
+    """Return the number of collectives that the group has issued, 1 or more, or 0 if this torch or backend has none.
+
+    It wraps to fit into 31 bits.
+    """
+    try:
+        return 1 + int(group._get_sequence_number_for_group()) % SEQUENCE_NUMBERS
+    except (AttributeError, RuntimeError):
+        return 0
 
 
 def keys_below(key: str) -> Any:

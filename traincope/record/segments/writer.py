@@ -47,14 +47,16 @@ _pack_span_into = SPAN_LAYOUT.pack_into
 
 
 class Shared:
-    """The state that all writers of a process share: the current step, and the directory of segments."""
+    """The state that all writers of a process share: the current step and window, and the directory of segments."""
 
-    __slots__ = ("directory", "dropped", "segments_per_thread", "step", "written")
+    __slots__ = ("directory", "dropped", "segments_per_thread", "step", "window", "written")
 
     def __init__(self, directory: Path, *, segments_per_thread: int) -> None:
         self.directory = directory
         self.segments_per_thread = segments_per_thread
         self.step = NO_STEP
+        self.window = 0
+        """The first step of the latest window."""
         self.written = 0
         """Number of records in segments that are already full."""
         self.dropped = 0
@@ -120,6 +122,7 @@ class ThreadWriter:
         tag: int = 0,
         value: int = 0,
         flags: int = 0,
+        window: int = 0,
     ) -> Slot:
         """Write an open record that starts now."""
         segment, words, reserve, limit = self._place
@@ -128,7 +131,7 @@ class ThreadWriter:
             segment, words, offset = self._next_segment()
         _pack_into(
             segment, offset, monotonic_ns(), OPEN, value,
-            self._shared.step, name, group, sequence, peer, tag, flags, phase, kind,
+            self._shared.step, name, group, sequence, peer, tag, window, flags, phase, kind,
         )  # fmt: skip
         return words, (offset >> 3) + END_WORD
 
@@ -160,6 +163,7 @@ class ThreadWriter:
         tag: int = 0,
         value: int = 0,
         flags: int = 0,
+        window: int = 0,
         step: int | None = None,
     ) -> Slot:
         """Write a record whose interval is known. `step` is the current one unless given."""
@@ -169,7 +173,7 @@ class ThreadWriter:
             segment, words, offset = self._next_segment()
         _pack_into(
             segment, offset, start_ns, end_ns, value,
-            self._shared.step if step is None else step, name, group, sequence, peer, tag, flags, phase, kind,
+            self._shared.step if step is None else step, name, group, sequence, peer, tag, window, flags, phase, kind,
         )  # fmt: skip
         return words, (offset >> 3) + END_WORD
 

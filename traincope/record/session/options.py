@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
-from traincope.record.session.throttle import DEFAULT_RATIO
+from traincope.record.session.sampling import DEFAULT_BUDGET
 
 logger = logging.getLogger(__name__)
 
 OFF_SWITCH = "TRAINCOPE"
 OUT_VARIABLE = "TRAINCOPE_OUT"
 LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
+BUDGET_VARIABLE = "TRAINCOPE_BUDGET"
 AGENT_VARIABLE = "TRAINCOPE_AGENT"
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
@@ -39,8 +40,10 @@ class Options:
     """Name or description of a process group -> its mesh axis. It has precedence over every other rule."""
     disk_budget: int = DEFAULT_DISK_BUDGET
     """Maximum bytes on disk per writing thread."""
-    throttle: float | None = DEFAULT_RATIO
-    """Overhead above this share of the step over 20 steps lowers the level by one. None: never."""
+    budget: float | None = DEFAULT_BUDGET
+    """Maximum share of a step that the recorder may take on average: it then records detail in a part of the steps.
+    None: in every step. $TRAINCOPE_BUDGET has precedence.
+    """
     flops: float | None = None
     """Model FLOPs of one step of the whole job, if they cannot be counted. None: use the count."""
     agent: bool = True
@@ -71,12 +74,21 @@ def resolved_disk_budget(options: Options) -> int:
     return DEFAULT_DISK_BUDGET
 
 
-def resolved_throttle(options: Options) -> float | None:
-    """Return the throttle as a share of the step. None: the recorder is never too expensive."""
-    if options.throttle is None or _is_finite_amount(options.throttle):
-        return options.throttle
-    logger.warning("throttle must be a share of the step, not %r: using %g", options.throttle, DEFAULT_RATIO)
-    return DEFAULT_RATIO
+def resolved_budget(options: Options) -> float | None:
+    """Return the recorder's share of a step. None: every step is recorded in detail."""
+    override = os.environ.get(BUDGET_VARIABLE, "").lower()
+    if override:
+        try:
+            budget = None if override == "none" else float(override)
+        except ValueError:
+            budget = math.nan
+        if budget is None or _is_finite_amount(budget):
+            return budget
+        logger.warning("%s must be a share of the step or none, not %r: ignored", BUDGET_VARIABLE, override)
+    if options.budget is None or _is_finite_amount(options.budget):
+        return options.budget
+    logger.warning("budget must be a share of the step, not %r: using %g", options.budget, DEFAULT_BUDGET)
+    return DEFAULT_BUDGET
 
 
 def resolved_flops(options: Options) -> float | None:

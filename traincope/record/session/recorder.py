@@ -52,6 +52,7 @@ class Recorder:
         self._rendezvous = Rendezvous(out=out, root=root, identity=identity)
         self.place: Place | None = None
         """The place of the records. None while they are in the provisional directory."""
+        self._settling = threading.Lock()
         self._displaced = False
         """True if the provisional directory could not be moved to its place: most likely it was removed."""
         self.values_left_out = 0
@@ -66,14 +67,21 @@ class Recorder:
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
+        self.budget: float | None = None
+        """Largest share of a step that the recorder may take on average. None: no limit."""
         self.module_depth: int | None = None
         """Depth below the root of the modules that get spans. None: the model's blocks."""
         self.resolved_axes: Mapping[str, str] = {}
         """Name or description of a process group -> the axis that the caller gave."""
         self.probes: dict[str, str] = {}
         self.active = True
+        self.detailed = False
+        """True in a window: collectives, waits, pipeline actions and modules are recorded too. Implies `active`."""
         self._between_steps: dict[Callable[[], None], Callable[[], None]] = {}
         """Listener -> the guard around it, so that a failing listener does not stop the others."""
+        self._now_and_then: dict[Callable[[], None], Callable[[], None]] = {}
+        self._num_modules = 0
+        """Number of imported modules at the last call of these listeners."""
         self._owner_pid = os.getpid()
         self.main_thread = threading.get_ident()
         self._started_wall_ns = time.time_ns()
@@ -85,7 +93,7 @@ class Recorder:
         self._details = Details(self.directory / DETAILS_FILE)
         self._groups = LineFile(self.directory / GROUPS_FILE)
         self._num_groups = 0
-        self._writers: list[ThreadWriter] = []
+        self.writers: list[ThreadWriter] = []
         """Writers of all threads that ever wrote at the same time."""
         self._thread_numbers = itertools.count(1)
         self._idle: deque[ThreadWriter] = deque()
@@ -131,21 +139,32 @@ class Recorder:
         """Call `listener` on the training thread at every boundary of steps. Repeated registrations count once."""
         self._between_steps.setdefault(listener, guard(listener))
 
+    def now_and_then(self, listener: Callable[[], None]) -> None:
+        """Call `listener` like those of `between_steps`, but only once a second and after imports."""
+        self._now_and_then.setdefault(listener, guard(listener))
+
     def remove_listener(self, listener: Callable[[], None]) -> None:
-        """Remove a listener of `between_steps`, if it is registered."""
+        """Remove a listener of `between_steps` or `now_and_then`, if it is registered."""
         self._between_steps.pop(listener, None)
+        self._now_and_then.pop(listener, None)
 
     @guard
     def tick(self) -> None:
         """Do periodic work between two steps, off the hot path."""
-        now = monotonic_ns()
-        if now - self._last_clock_ns > CLOCK_INTERVAL_NS:
+        now, num_modules = monotonic_ns(), len(sys.modules)
+        if self.place is None:
+            self.settle(True)
+        for listener in tuple(self._between_steps.values()):
+            listener()
+        is_second_over = now - self._last_clock_ns > CLOCK_INTERVAL_NS
+        if is_second_over or num_modules != self._num_modules:
+            self._num_modules = num_modules
+            for listener in tuple(self._now_and_then.values()):
+                listener()
+        if is_second_over:
             self._write_clock(now)
             for file in self._side_files:
                 file.retry()
-        self.settle(True)
-        for listener in tuple(self._between_steps.values()):
-            listener()
 
     @property
     def run(self) -> Path | None:
@@ -159,13 +178,16 @@ class Recorder:
     @guard
     def settle(self, without_group: bool = False, last_chance: bool = False) -> None:
         """Move from the provisional directory to the rank's own, once the rank's place is known."""
-        if self.place is not None or self._displaced or not self.active:
-            return
-        place = self._rendezvous.poll(without_group=without_group)
-        if place is None and last_chance:
-            place = self._rendezvous.place_from_environment()
-        if place is not None:
-            self._move(place)
+        if self.place is not None or self._displaced or not self.active or not self._settling.acquire(blocking=False):
+            return  # known; or impossible; or another thread, or a frame below a signal handler, is settling
+        try:
+            place = self._rendezvous.poll(without_group=without_group)
+            if place is None and last_chance:
+                place = self._rendezvous.place_from_environment()
+            if place is not None and self.place is None:
+                self._move(place)
+        finally:
+            self._settling.release()
 
     def _move(self, place: Place) -> None:
         try:
@@ -197,6 +219,7 @@ class Recorder:
                 "process": None if process is None else process.as_json(),
                 "device": devices(),
                 "started_wall_ns": self._started_wall_ns,
+                "budget": self.budget,
                 "probes": self.probes,
                 **ending,
             },
@@ -234,8 +257,8 @@ class Recorder:
         if ending == CLEAN:
             self.steps.finish()
         self._write_clock(monotonic_ns())
-        self.active = False
-        for writer in list(self._writers):
+        self.active = self.detailed = False
+        for writer in list(self.writers):
             writer.close()
             writer.latest = None
         for file in self._side_files:
@@ -258,8 +281,8 @@ class Recorder:
 
     def abandon(self) -> None:
         """Stop writing in a forked child: the parent writes to the same files."""
-        self.active = False
-        for writer in list(self._writers):
+        self.active = self.detailed = False
+        for writer in list(self.writers):
             writer.abandon()
 
     def lease_writer(self) -> "_Lease":
@@ -267,7 +290,7 @@ class Recorder:
         try:
             return _Lease(self._idle.popleft(), self._idle)
         except IndexError:
-            if len(self._writers) < MAX_WRITERS:
+            if len(self.writers) < MAX_WRITERS:
                 return _Lease(self._add_writer(f"thread-{next(self._thread_numbers)}"), self._idle)
             return _Lease(self.mute, deque())
 
@@ -279,7 +302,7 @@ class Recorder:
         writer = ThreadWriter(self.shared, thread=thread)
         if not self.active:
             writer.abandon()
-        self._writers.append(writer)
+        self.writers.append(writer)
         return writer
 
     def _make_provisional(self, parent: Path) -> Path:

@@ -127,6 +127,11 @@ class Steps:
             add_flag(self._slot, Flag.SKIPPED)
             self._anchor_stepped, self._backwards = True, 0
 
+    def is_detailed(self) -> None:
+        """Note that the open step is recorded in detail."""
+        if self._slot is not None:
+            add_flag(self._slot, Flag.DETAILED)
+
     def finish(self) -> None:
         """End the run cleanly. An open step that has trained nothing is marked PARTIAL."""
         if not self._trained:

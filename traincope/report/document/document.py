@@ -17,6 +17,7 @@ from traincope.analysis import (
     dropped_steps,
     guessed_steps,
     recorder_overhead,
+    sampling,
 )
 from traincope.report import schema
 from traincope.report.document.costs import cost_of, with_price
@@ -65,7 +66,7 @@ def _document(analysis: Analysis) -> schema.Document:
         data_order=None,
         gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
         clock=[schema.convert(clock, schema.RankClock) for clock in timeline.clocks],
-        recorder=_recorder(timeline, unwatched=analysis.ledger.unwatched_steps),
+        recorder=_recorder(timeline, analysis.ledger),
     )
 
 
@@ -76,7 +77,7 @@ def _run(analysis: Analysis) -> schema.Run:
         run.info,
         schema.Run,
         attempts=run.attempts,
-        steps=len({int(number) for rank in ledger.ranks for number in rank.numbers[rank.counted]}),
+        steps=len({int(number) for rank in ledger.ranks for number in rank.numbers[rank.timed]}),
         excluded_steps=list(ledger.excluded_steps),
         guessed_steps=guessed_steps(timeline),
         step_ns=analysis.median_step_ns,
@@ -135,17 +136,21 @@ def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
     return schema.convert(record, schema.OpenRecord, duration_ns=last_ns - record.start_ns)
 
 
-def _recorder(timeline: Timeline, *, unwatched: Sequence[int]) -> schema.Recorder:
+def _recorder(timeline: Timeline, ledger: Ledger) -> schema.Recorder:
     ranks, recorder_time = timeline.run.ranks, recorder_overhead(timeline)
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
         dropped=sum(rank.dropped for rank in ranks),
         lost=count_losses(ranks),
         dropped_steps=[list(ends) for ends in dropped_steps(timeline)],
-        unwatched_steps=[list(ends) for ends in consecutive_ranges(unwatched)],
+        unwatched_steps=[list(ends) for ends in consecutive_ranges(ledger.unwatched_steps)],
         overhead_seconds=None if recorder_time is None else recorder_time.total_ns / 1e9,
         overhead_seconds_per_step=None if recorder_time is None else recorder_time.per_step_ns / 1e9,
         overhead_ratio=None if recorder_time is None else recorder_time.ratio,
+        sampling=schema.convert(
+            sampling(timeline, ledger, own_ratio=None if recorder_time is None else recorder_time.ratio),
+            schema.Sampling,
+        ),
         probes=_probes(ranks),
         problems=[*timeline.run.problems, *(p for rank in ranks for p in rank.problems), *timeline.traces.problems],
     )

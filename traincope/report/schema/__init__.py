@@ -11,12 +11,14 @@ from traincope.report.schema.job import (
     Fault,
     Finding,
     Goodput,
+    MeasuredOverhead,
     MemoryUse,
     OpenRecord,
     Probe,
     RankClock,
     Recorder,
     Run,
+    Sampling,
 )
 from traincope.report.schema.path import CriticalPath, Prediction, RankPath, Segment
 from traincope.report.schema.steps import (
@@ -69,6 +71,7 @@ __all__ = [
     "Kernels",
     "Ledger",
     "Loss",
+    "MeasuredOverhead",
     "MemoryUse",
     "MessageImbalance",
     "OpenRecord",
@@ -81,6 +84,7 @@ __all__ = [
     "RankWait",
     "Recorder",
     "Run",
+    "Sampling",
     "Segment",
     "Stage",
     "Straggler",

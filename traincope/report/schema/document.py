@@ -12,7 +12,7 @@ from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Document(TypedDict):

@@ -134,6 +134,31 @@ class Probe(TypedDict):
     ranks: list[int]
 
 
+class MeasuredOverhead(TypedDict):
+    """Relative lengthening of a step by its detail; `low` and `high` bound it with 95 % confidence."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class Sampling(TypedDict):
+    """Steps with detail: collectives, waits, pipeline actions. All ledger terms stand on them."""
+
+    steps: int
+    sampled_steps: int
+    first_sampled: int | None
+    last_sampled: int | None
+    windows: int
+    """Ranges of consecutive sampled steps."""
+    budget_ratio: float | None
+    """Largest share of a step that the recorder may take on average; null: no limit, or unknown."""
+    own_ratio: float | None
+    """The recorder's own time over the steps' wall time."""
+    measured_overhead: MeasuredOverhead | None
+    """Sampled steps against the light steps around them; null: too few of either."""
+
+
 class Recorder(TypedDict):
     events: int
     dropped: int
@@ -142,13 +167,14 @@ class Recorder(TypedDict):
     dropped_steps: list[list[int]]
     """Ranges [first, last] of steps in which a rank dropped events; they enter no sum."""
     unwatched_steps: list[list[int]]
-    """Ranges [first, last] of steps in which a rank at level 0 recorded no collectives; they enter no sum."""
+    """Ranges [first, last] of steps that a rank recorded without detail; they enter no term of the ledger."""
     overhead_seconds: float | None
     """The recorder's own time in the complete steps, summed over ranks; null: not measured."""
     overhead_seconds_per_step: float | None
     """Mean per rank and step."""
     overhead_ratio: float | None
     """Share of the steps' wall time."""
+    sampling: Sampling
     probes: list[Probe]
     problems: list[str]
     """One sentence for each thing that could not be read."""

@@ -88,9 +88,10 @@ def _head(document: Document) -> Iterator[RenderableType]:
 
 
 def steps(document: Document) -> str:
-    """The number of counted steps, and of steps at level 0, which are excluded because they lack collectives."""
+    """The number of steps, and how many of them were recorded in detail, if not all."""
     unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
-    return count(document["run"]["steps"], "step") + (f" and {unwatched:,} more at level 0" if unwatched else "")
+    num_steps = document["run"]["steps"]
+    return count(num_steps, "step") + (f", {num_steps - unwatched:,} of them in detail" if unwatched else "")
 
 
 def facts(document: Document) -> Iterator[str]:

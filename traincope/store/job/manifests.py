@@ -58,6 +58,8 @@ class RankInfo:
     """Probe -> `on`, or the reason why it is absent."""
     recorder: dict[str, Any]
     """The recorder's own counters at a clean end; empty before."""
+    budget: float | None = None
+    """Largest share of a step that the recorder may take on average; None: no limit, or unknown."""
     device: dict[str, Any] = field(default_factory=dict)
     """`name` and `count` of the accelerator, or of the processor and its cores."""
     signals: dict[str, str] = field(default_factory=dict)
@@ -115,6 +117,7 @@ def read_rank_info(directory: Path) -> RankInfo:
             with_process=raw.get("with_process") is True,
             probes={str(k): str(v) for k, v in raw.get("probes", {}).items()},
             recorder={str(k): v for k, v in raw.get("recorder", {}).items() if type(v) is int},
+            budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
             signals=_read_signals(directory),
         )

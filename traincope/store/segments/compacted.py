@@ -26,9 +26,11 @@ DELTAS = ("start_ns",)
 """Rising columns, whose differences are small."""
 SPLIT_BYTES = ("duration_ns", "sequence")
 """Columns with noisy low bytes and nearly constant high bytes."""
-WORDS = ("value", "step", "name", "group", "peer", "tag", "flags", "phase", "kind")
+WORDS = ("value", "step", "name", "group", "peer", "tag", "window", "flags", "phase", "kind")
 """Columns with few distinct values."""
 COLUMNS = (*DELTAS, *SPLIT_BYTES, *WORDS)
+SINCE_VERSION_3 = ("window",)
+"""Columns that files of earlier versions lack. They are 0 there."""
 ENCODINGS = dict.fromkeys(DELTAS, "DELTA_BINARY_PACKED") | dict.fromkeys(SPLIT_BYTES, "BYTE_STREAM_SPLIT")
 METADATA = b"traincope"
 
@@ -65,7 +67,8 @@ def read_compacted(path: Path) -> SegmentRecords:
     try:
         table = parquet.read_table(path)
         _check(path, table.schema.metadata)
-        records = _records({name: table.column(name).to_numpy() for name in COLUMNS})
+        present = [name for name in COLUMNS if name not in SINCE_VERSION_3 or name in table.column_names]
+        records = _records({name: table.column(name).to_numpy() for name in present})
     except (OSError, LookupError, TypeError, ValueError, arrow.ArrowException) as error:
         raise RunDirectoryError(f"{path} is damaged ({error}); the other ranks still open") from error
     sound = plausible(records)

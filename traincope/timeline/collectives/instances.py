@@ -1,8 +1,9 @@
 """Instances: one collective matched on all its ranks. The shortest duration is the transfer, the rest is wait.
 
-The identity of an instance is its group and each member's own count of collectives on the group; for point-to-point
-operations it is group, source, destination, tag and count. Only durations are compared, so that no common clock is
-necessary. The shortest duration is a lower bound of the time on the wire: the last rank to arrive does not wait.
+The identity of an instance is its group, the recorder's window, and each member's own count of collectives on the
+group in that window; for point-to-point operations it is group, source, destination, tag, window and count. Only
+durations are compared, so that no common clock is necessary. The shortest duration is a lower bound of the time on the
+wire: the last rank to arrive does not wait.
 
 Sends and receives are posted ahead, and a thread often waits for them much later. The same is true of asynchronous
 collectives; their end is then only bounded. Then neither side's duration is the time on the wire. If the error between
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import Bools, Ints
+from traincope.arrays import Bools, Ints, Numbers
 from traincope.events import OPEN, Flag, Kind
 from traincope.timeline.collectives.channels import Channel, channels_of
 from traincope.timeline.collectives.comparing import clock_errors, highest, leads, lowest
@@ -44,12 +45,15 @@ class Instances:
     """Instance of each part."""
 
     channel: Ints
+    window: Ints
     sequence: Ints
     transfer_ns: Ints
     exact: Bools
     """The end of at least one part is exact."""
     consistent: Bools
     """The instance can be one collective: no rank has two parts in it, and all parts have the same operation."""
+    num_shifted: int
+    """Number of windows, channel by channel, whose members began to count at different collectives."""
     complete: Bools
     """The instance is consistent, and all members of the group are recorded."""
     left_open: Bools
@@ -65,9 +69,7 @@ class Instances:
     """Time from the latest start on all other hosts to its latest start; END_OF_TIME_NS if it has one host."""
     by_clock: Bools
     """A comparison of clocks, with their error, splits it."""
-    numbering: Numbering
-    """Numbering of channel x `num_sequences` + sequence."""
-    num_sequences: int
+    identities: "Identities"
 
     def __len__(self) -> int:
         return len(self.transfer_ns)
@@ -97,7 +99,54 @@ class Instances:
     def find(self, rank: RankTimeline, records: NDArray[np.void]) -> Ints:
         """Return the instance of each COLLECTIVE or STALL record of a rank, UNKNOWN if it has none."""
         known = {channel: number for number, channel in enumerate(self.channels)}
-        return _find_instances(rank, records, known, numbering=self.numbering, num_sequences=self.num_sequences)
+        return self.identities.find(rank, records, known)
+
+
+Counts = Ints | NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identities:
+    """Numbers of the instances: channel, window and sequence in one code."""
+
+    windows: Numbering
+    num_sequences: int
+    numbering: Numbering
+    """Numbering of the codes."""
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Identities":
+        windows = Numbering.of(parts.window.astype(np.int64))
+        num_sequences = int(parts.sequence.max(initial=0)) + 1
+        window = windows.number(parts.window.astype(np.int64))
+        codes = (parts.channel * np.int64(len(windows)) + window) * num_sequences + parts.sequence
+        return cls(windows=windows, num_sequences=num_sequences, numbering=Numbering.of(codes))
+
+    @property
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Channel, window and sequence of every instance."""
+        rest, sequence = np.divmod(self.numbering.values, self.num_sequences)
+        channel, window = np.divmod(rest, max(len(self.windows), 1))
+        return channel, self.windows.values[window], sequence
+
+    @property
+    def place(self) -> Ints:
+        """Number of every instance's channel and window."""
+        codes = self.numbering.values // self.num_sequences
+        return Numbering.of(codes).number(codes)
+
+    def number(self, channel: Numbers, window: Counts, sequence: Counts) -> Ints:
+        """Return the instances; UNKNOWN without one, or where the channel is UNKNOWN."""
+        place = self.windows.number(window.astype(np.int64))
+        unknown = (channel == UNKNOWN) | (place == UNKNOWN) | (sequence >= self.num_sequences)
+        codes = (channel.astype(np.int64) * len(self.windows) + place) * self.num_sequences + sequence
+        return self.numbering.number(np.where(unknown, UNKNOWN, codes))
+
+    def find(self, rank: RankTimeline, records: NDArray[np.void], known: Mapping[Channel, int]) -> Ints:
+        """Find instances as `Instances.find` does. `known` numbers the channels."""
+        channels, at = channels_of(rank, records)
+        channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
+        return self.number(channel, records["window"], records["sequence"])
 
 
 def match_instances(timeline: Timeline) -> Instances:
@@ -108,21 +157,27 @@ def match_instances(timeline: Timeline) -> Instances:
     by_rank = [_columns(rank, numbers, axes=axes, operations=operations) for rank in timeline.ranks]
     ends = np.cumsum([0, *(len(columns["rank"]) for columns in by_rank)]).tolist()
     parts = _join(by_rank)
-    num_sequences = int(parts.sequence.max(initial=0)) + 1
-    codes = parts.channel.astype(np.int64) * num_sequences + parts.sequence
-    numbering = Numbering.of(codes)
-    number = numbering.number(codes).astype(np.int32)
+    identities = Identities.of(parts)
+    number = identities.number(parts.channel, parts.window, parts.sequence).astype(np.int32)
     channels = tuple(numbers)
-    channel, sequence = np.divmod(numbering.values, num_sequences)
+    channel, window, sequence = identities.columns
     direct = np.array([item.direct for item in channels], dtype=bool)[channel]
-    count = len(numbering)
+    count = len(identities.numbering)
     seen_late, exact = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
     seen_late[number[parts.bounded]] = True
     exact[number[~parts.bounded]] = True
     size = np.zeros(count, dtype=np.int32)
     size[number] = parts.group_size
     parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
-    consistent = ~_counted_twice(number, parts_of, count=count) & (direct | _one_operation(parts, number, count=count))
+    left_open = _left_open(timeline, numbers, identities)
+    place = identities.place
+    paired = np.bincount(number, minlength=count) > 1
+    shifted = _shifted(parts, number, place, direct=direct, alone=~paired & ~left_open, window=window)
+    consistent = (
+        ~_counted_twice(number, parts_of, count=count)
+        & (direct | _one_operation(parts, number, count=count))
+        & ~shifted
+    )
     complete = (np.bincount(number, minlength=count) >= size) & consistent
     comparable, error_ns = clock_errors(timeline, parts, number, parts_of=parts_of, count=count)
     comparable &= consistent
@@ -134,37 +189,23 @@ def match_instances(timeline: Timeline) -> Instances:
         channels=channels,
         number=number,
         channel=channel,
+        window=window,
         sequence=sequence,
         transfer_ns=_transfer(
             parts, number, by_overlap=(seen_late | direct) & comparable, error_ns=error_ns, count=count
         ),
         exact=exact,
         consistent=consistent,
+        num_shifted=len(np.unique(place[shifted & paired])),
         complete=complete,
-        left_open=_left_open(timeline, numbers, numbering=numbering, num_sequences=num_sequences),
+        left_open=left_open,
         splits=complete & (comparable | ~seen_late),
         comparable=comparable,
         clock_error_ns=error_ns,
         lead_ns=leads(timeline, parts, number, count=count),
         by_clock=comparable & seen_late,
-        numbering=numbering,
-        num_sequences=num_sequences,
+        identities=identities,
     )
-
-
-def _find_instances(
-    rank: RankTimeline,
-    records: NDArray[np.void],
-    known: Mapping[Channel, int],
-    *,
-    numbering: Numbering,
-    num_sequences: int,
-) -> Ints:
-    """Find instances as `Instances.find` does. `known` numbers the channels."""
-    channels, at = channels_of(rank, records)
-    channel = np.array([known.get(channel, UNKNOWN) for channel in channels], dtype=np.int64)[at]
-    beyond = (channel == UNKNOWN) | (records["sequence"] >= num_sequences)
-    return numbering.number(np.where(beyond, UNKNOWN, channel * num_sequences + records["sequence"]))
 
 
 def _counted_twice(number: NDArray[np.int32], parts_of: Mapping[int, slice], *, count: int) -> Bools:
@@ -180,13 +221,33 @@ def _one_operation(parts: Parts, number: NDArray[np.int32], *, count: int) -> Bo
     return operation
 
 
-def _left_open(timeline: Timeline, known: Mapping[Channel, int], *, numbering: Numbering, num_sequences: int) -> Bools:
+def _shifted(
+    parts: Parts, number: NDArray[np.int32], place: Ints, *, direct: Bools, alone: Bools, window: Ints
+) -> Bools:
+    """Mark the instances of a channel in a window in which its members began to count at different collectives.
+
+    `place` numbers channel and window of each instance. Members of a group compare torch's own counts at their first
+    collective. Between two ranks, both sides must have the same number of operations; the last window may be cut.
+    """
+    count = len(place)
+    first = parts.torch_count > 0
+    counts = parts.torch_count[first].astype(np.int64)
+    earliest, latest = lowest(counts, number[first], count), highest(counts, number[first], count)
+    differs = np.zeros(int(place.max(initial=-1)) + 1, dtype=bool)
+    differs[place[~direct & (earliest < latest)]] = True
+    differs[place[direct & alone & (window < window.max(initial=0))]] = True
+    return differs[place]
+
+
+def _left_open(timeline: Timeline, known: Mapping[Channel, int], identities: Identities) -> Bools:
     """Mark the instances that some rank has closed and another has open."""
-    left_open = np.zeros(len(numbering) + 1, dtype=bool)  # the last entry is for instances that no rank closed
+    left_open = np.zeros(
+        len(identities.numbering) + 1, dtype=bool
+    )  # the last entry is for instances that no rank closed
     for rank in timeline.ranks:
         for records in rank.threads.values():
             begun = records[(records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] == OPEN)]
-            left_open[_find_instances(rank, begun, known, numbering=numbering, num_sequences=num_sequences)] = True
+            left_open[identities.find(rank, begun, known)] = True
     return left_open[:-1]
 
 
@@ -225,7 +286,9 @@ def _columns(
     return {
         "rank": np.full(len(records), rank.rank, dtype=np.int32),
         "channel": channel[at],
+        "window": records["window"].copy(),
         "sequence": records["sequence"].copy(),
+        "torch_count": np.where(records["flags"] & Flag.POINT_TO_POINT > 0, 0, records["tag"]),
         "axis_code": axis[group],
         "operation_code": operation[np.minimum(records["name"], len(operation) - 1)],
         "step": records["step"].copy(),

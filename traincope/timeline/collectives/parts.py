@@ -14,7 +14,11 @@ class Parts:
 
     rank: NDArray[np.int32]
     channel: NDArray[np.int32]
+    window: NDArray[np.uint32]
+    """First step of the window in which the part began."""
     sequence: NDArray[np.uint32]
+    torch_count: NDArray[np.int32]
+    """Torch's own count on the group plus 1, at its first collective in a window; otherwise 0."""
     axis_code: NDArray[np.int16]
     operation_code: NDArray[np.int32]
     step: NDArray[np.int32]

@@ -10,7 +10,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document, Finding
 from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
-from traincope.units import count, duration, numbers, ranges, share
+from traincope.units import count, duration, numbers, share
 from traincope.viewer.components import absent, linked, plain, section
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -112,9 +112,10 @@ def _data_quality(asked: Asked) -> list[str]:
         lines.append(f"boundaries of {count(run['guessed_steps'], 'step')} are inferred from the training loop")
     if run["excluded_steps"]:
         lines.append(f"excluded from all sums: {numbers(run['excluded_steps'], 'step')}")
+    sampling = recorder["sampling"]
     if recorder["unwatched_steps"]:
-        unwatched = ranges(recorder["unwatched_steps"], "step", max_ranges=MAX_ROWS)
-        lines.append(f"excluded from all sums because their collectives were not recorded: {unwatched}")
+        windows = count(sampling["windows"], "window")
+        lines.append(f"recorded in detail: {sampling['sampled_steps']:,} of {sampling['steps']:,} steps, in {windows}")
     reason = document["utilization"]["reason"]
     if reason:
         lines.append(f"MFU unknown: {reason}")

@@ -39,7 +39,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield _counts(recorder)
     yield from _lost(recorder["lost"])
     yield from _excluded_because(recorder["dropped_steps"], "a rank dropped events in them")
-    yield from _excluded_because(recorder["unwatched_steps"], "collectives were not recorded in them (level 0)")
+    yield from _sampling(recorder)
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _is_expected(probe)])
     yield from _unmatched_collectives(recorder["probes"])
@@ -100,6 +100,23 @@ def _overhead(recorder: Recorder) -> str:
     if seconds is None or ratio is None:
         return "recorder overhead not measured"
     return f"recorder overhead {duration(seconds * 1e9)} per step ({share(ratio)})"
+
+
+def _sampling(recorder: Recorder) -> Iterator[Text]:
+    """The steps that the ledger stands on, and what recording them cost."""
+    sampling = recorder["sampling"]
+    if not recorder["unwatched_steps"]:
+        return
+    if not sampling["sampled_steps"]:
+        yield from _excluded_because(recorder["unwatched_steps"], "collectives were not recorded in them (level 0)")
+        return
+    detailed = f"{sampling['sampled_steps']:,} of {count(sampling['steps'], 'step')}"
+    where = f"in {count(sampling['windows'], 'window')} up to step {sampling['last_sampled']}"
+    yield text(f"recorded in detail: {detailed}, {where}; the ledger and all that is derived from it stand on these")
+    overhead = sampling["measured_overhead"]
+    if overhead is not None:
+        estimate, low, high = (f"{100 * overhead[key]:+.1f} %" for key in ("estimate", "low", "high"))
+        yield text(f"measured in this job: detail changed a step's time by {estimate} (95 % interval: {low} to {high})")
 
 
 def _excluded_because(steps: list[list[int]], why: str) -> Iterator[Text]:

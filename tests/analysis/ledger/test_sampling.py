@@ -1,0 +1,60 @@
+"""Sampling: counts of steps with detail, and the overhead that windows and light steps measure in the job itself."""
+
+import numpy as np
+import pytest
+
+from tests.timeline.build import rank, step, timeline
+from traincope import analyze
+from traincope.analysis import Sampling, sampling
+from traincope.events import Flag
+
+MS = 1_000_000
+BLOCK = 8
+WINDOWS = 40
+
+
+def sampled(*, longer: float = 0.0, noise: float = 0.01, windows: int = WINDOWS, seed: int = 0) -> Sampling:
+    """Two ranks. Every fourth block of 8 steps is a window, in which steps of 100 ms take `longer`.
+
+    As in a recording, the first step of a window costs as much, but does not count as detailed.
+    """
+    random = np.random.default_rng(seed)
+    rows, at_ns = [], 0
+    for number in range(4 * BLOCK * windows):
+        in_window = number // BLOCK % 4 == 1
+        length_ns = round(100 * MS * (1 + noise * random.standard_normal()) * (1 + longer * in_window))
+        flags = Flag.DETAILED if in_window and number % BLOCK else 0
+        rows.append(step(number, at_ns, at_ns + length_ns, flags=flags))
+        at_ns += length_ns
+    recorded = timeline(*(rank(at, *rows) for at in (0, 1)))
+    return sampling(recorded, analyze(recorded).ledger, own_ratio=None)
+
+
+def test_steps_with_detail_are_counted_without_those_that_lead_in() -> None:
+    result = sampled(windows=3)
+    assert (result.steps, result.sampled_steps, result.windows) == (3 * 32 - 1, 3 * 7, 3)
+    assert (result.first_sampled, result.last_sampled) == (9, 79)
+
+
+@pytest.mark.parametrize("longer", [0.0, 0.02])
+def test_the_interval_contains_the_truth_in_at_least_90_of_100_draws(longer: float) -> None:
+    results = [sampled(longer=longer, windows=12, seed=seed).measured_overhead for seed in range(100)]
+    contained = sum(result is not None and result.low <= longer <= result.high for result in results)
+    assert contained >= 90
+
+
+def test_two_percent_of_burned_time_are_found() -> None:
+    result = sampled(longer=0.02).measured_overhead
+    assert result is not None
+    assert result.low > 0.01
+
+
+def test_a_few_windows_have_no_interval() -> None:
+    assert sampled(windows=3).measured_overhead is None
+
+
+def test_a_run_without_light_steps_has_no_interval() -> None:
+    rows = [step(number, number * MS, (number + 1) * MS, flags=Flag.DETAILED) for number in range(100)]
+    recorded = timeline(rank(0, *rows))
+    result = sampling(recorded, analyze(recorded).ledger, own_ratio=0.001)
+    assert (result.sampled_steps, result.windows, result.measured_overhead) == (99, 1, None)

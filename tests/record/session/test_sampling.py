@@ -1,0 +1,86 @@
+"""Sampling: nested windows, drawn by the run's id, as many as the measured cost of detail allows."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincope.record.session.sampling import MAX_HALVINGS, MIN_JUDGED_STEPS, Sampling, is_window, needed_halvings
+
+WALL_NS = 10_000_000
+RUNS = st.text(max_size=8)
+
+
+def windows(halvings: int, *, seed: str, blocks: int = 1 << 12) -> list[int]:
+    return [block for block in range(blocks) if is_window(block, halvings=halvings, seed=seed)]
+
+
+@given(seed=RUNS, halvings=st.integers(0, MAX_HALVINGS))
+def test_each_stratum_has_exactly_one_window(seed: str, halvings: int) -> None:
+    assert [block >> halvings for block in windows(halvings, seed=seed)] == list(range((1 << 12) >> halvings))
+
+
+@given(seed=RUNS)
+def test_windows_after_a_halving_are_among_those_before(seed: str) -> None:
+    nested = [set(windows(halvings, seed=seed)) for halvings in range(MAX_HALVINGS + 1)]
+    assert all(later < earlier for earlier, later in pairwise(nested))
+
+
+def test_windows_do_not_keep_a_distance_that_could_align_with_checkpoints() -> None:
+    chosen = windows(4, seed="run")
+    distances = {after - before for before, after in pairwise(chosen)}
+    assert len(distances) > 20
+    assert len({block % 16 for block in chosen}) == 16
+
+
+def test_runs_have_windows_of_their_own() -> None:
+    assert windows(4, seed="a") != windows(4, seed="b")
+
+
+def test_cheap_detail_is_recorded_in_every_step() -> None:
+    assert needed_halvings(50_000, 10_000, WALL_NS, budget=0.005) == 0
+
+
+def test_the_share_of_detail_keeps_the_budget_on_average() -> None:
+    """Of 50 us, 10 are needed between windows. 40 remain for a detail of 150: one window in 3.75, so one in 4."""
+    assert needed_halvings(160_000, 10_000, WALL_NS, budget=0.005) == 2
+    assert 10_000 + 150_000 / 4 <= 0.005 * WALL_NS < 10_000 + 150_000 / 2
+
+
+def test_where_light_steps_take_the_whole_budget_detail_still_has_a_fifth_of_it() -> None:
+    """A fifth of 50 us for a detail of 100: one window in 10, so one in 16."""
+    assert needed_halvings(160_000, 60_000, WALL_NS, budget=0.005) == 4
+
+
+def test_without_any_budget_windows_are_as_rare_as_possible() -> None:
+    assert needed_halvings(160_000, 60_000, WALL_NS, budget=0) == MAX_HALVINGS
+
+
+def sampled(costs_ns: list[int], *, budget: float | None = 0.005) -> Sampling:
+    sampling = Sampling(budget)
+    for own_ns in costs_ns:
+        sampling.add(own_ns=own_ns, wall_ns=WALL_NS, detailed=True)
+    sampling.is_window(len(costs_ns) // 8, seed="run")
+    return sampling
+
+
+def test_one_off_costs_do_not_decide() -> None:
+    assert sampled([40_000] * 20 + [50_000_000] * 4).halvings == 0
+
+
+def test_a_few_steps_are_not_judged() -> None:
+    assert sampled([1_000_000] * (MIN_JUDGED_STEPS - 1)).halvings == 0
+    assert sampled([1_000_000] * MIN_JUDGED_STEPS).halvings > 0
+
+
+def test_without_a_budget_every_step_is_recorded_in_detail() -> None:
+    assert sampled([WALL_NS] * 100, budget=None).halvings == 0
+
+
+def test_a_training_whose_steps_grow_is_recorded_more_often() -> None:
+    sampling = sampled([400_000] * 40)
+    rare = sampling.halvings
+    for _ in range(40):
+        sampling.add(own_ns=400_000, wall_ns=100 * WALL_NS, detailed=True)
+    sampling.is_window(0, seed="run")
+    assert (rare, sampling.halvings) == (3, 0)

@@ -1,0 +1,72 @@
+"""Sampling: which steps are recorded in detail, so that the recorder's own time stays within its budget.
+
+Steps form blocks of `BLOCK_STEPS`; a window is a block that is recorded in detail. After n halvings one block of 2^n is
+a window. Each halving draws one half of a stratum by the run's id, so the windows after one more halving are among
+those before it. Ranks that need different numbers of halvings share the windows of the largest, and nothing is agreed
+on. The draw is random, because fixed distances would align with checkpoints, evaluations and logging.
+"""
+
+import math
+from collections import deque
+from hashlib import blake2b
+from statistics import median
+
+BLOCK_STEPS = 8
+"""Steps of a window. Its first step only leads in, so more of them waste less."""
+MAX_HALVINGS = 10
+"""At least one window in 8,192 steps."""
+JUDGED_STEPS = 32
+"""Number of latest steps, with and without detail, whose medians decide: one-off costs never do."""
+MIN_JUDGED_STEPS = 5
+DEFAULT_BUDGET = 0.005
+MIN_DETAIL_SHARE = 0.2
+"""Share of the budget that detail has in any case, however much of it light steps take."""
+
+
+def is_window(block: int, *, halvings: int, seed: str) -> bool:
+    """Return whether a block is a window after so many halvings."""
+    return all((block >> (n - 1)) & 1 == _drawn_half(block >> n, n, seed) for n in range(1, halvings + 1))
+
+
+def _drawn_half(stratum: int, halving: int, seed: str) -> int:
+    return blake2b(f"{seed} {halving} {stratum}".encode(), digest_size=1).digest()[0] & 1
+
+
+def needed_halvings(detailed_ns: float, light_ns: float, wall_ns: float, *, budget: float) -> int:
+    """Return the number of halvings that keeps the mean own time of a step within `budget` x `wall_ns`.
+
+    `detailed_ns` and `light_ns`: own time of a step with and without detail. Where light steps alone take more than the
+    budget, detail still has `MIN_DETAIL_SHARE` of it: without any, the records would answer nothing.
+    """
+    budget_ns, detail_ns = budget * wall_ns, detailed_ns - light_ns
+    spare_ns = max(budget_ns - light_ns, MIN_DETAIL_SHARE * budget_ns)
+    if detail_ns <= spare_ns:
+        return 0
+    if spare_ns <= 0:
+        return MAX_HALVINGS
+    return min(math.ceil(math.log2(detail_ns / spare_ns)), MAX_HALVINGS)
+
+
+class Sampling:
+    """Decides from the measured cost of the latest steps. `budget` None: every step is recorded in detail."""
+
+    def __init__(self, budget: float | None) -> None:
+        self.budget = budget
+        self.halvings = 0
+        self._detailed_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
+        self._light_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
+        self._wall_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
+
+    def add(self, *, own_ns: int, wall_ns: int, detailed: bool) -> None:
+        """Add a completed step."""
+        (self._detailed_ns if detailed else self._light_ns).append(own_ns)
+        self._wall_ns.append(wall_ns)
+
+    def is_window(self, block: int, *, seed: str) -> bool:
+        """Judge the cost and return whether the block that begins is a window."""
+        if self.budget is not None and len(self._detailed_ns) >= MIN_JUDGED_STEPS:
+            light_ns = median(self._light_ns) if self._light_ns else 0
+            self.halvings = needed_halvings(
+                median(self._detailed_ns), light_ns, median(self._wall_ns), budget=self.budget
+            )
+        return is_window(block, halvings=self.halvings, seed=seed)
