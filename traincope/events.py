@@ -144,8 +144,8 @@ class Flag(IntFlag):
     GIVEN = 256
     """An event of the training, from `traincope.event()`. The others are the recorder's own."""
     DETAILED = 512
-    """A step with all its collectives, waits and pipeline actions. The first step of a window is none: what it waits
-    for may have begun before.
+    """A step with all its collectives, waits and pipeline actions. The first step of a window does not count as such:
+    what it waits for may have begun before.
     """
 
 

@@ -72,7 +72,7 @@ def test_all_that_is_reported_stands_on_steps_with_detail_on_all_ranks(two_ranks
 
 
 def switched(directory: str, blocks: int) -> tuple[int, int, int]:
-    """Steps of which every second block is a window, beside two threads that issue collectives all the time."""
+    """Steps of which every second block is a window, next to two threads that issue collectives all the time."""
     groups = [[dist.new_group([rank]) for rank in (0, 1)][dist.get_rank()] for _ in range(2)]
     over, issued, errors = threading.Event(), [0, 0], []
 
