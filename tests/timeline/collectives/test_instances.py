@@ -81,15 +81,15 @@ def test_a_window_whose_members_begin_at_different_collectives_is_discarded() ->
     assert result.num_shifted == 1
 
 
-def test_a_window_with_more_sends_than_receives_is_discarded_unless_it_is_the_last() -> None:
-    sends, receives = (
-        [in_window(message(name, at * 10, at * 10 + 5, peer=peer, sequence=at % 8), at // 8 * 8) for at in moments]
-        for name, peer, moments in (("send", 1, (0, 1, 8, 9, 16, 17)), ("recv", 0, (0, 1, 8, 16)))
+def test_torchs_counts_do_not_compare_on_a_group_with_messages() -> None:
+    """Rank 0 sent to another rank before, which torch counts on its side alone."""
+    sent = message("send", 0, 5, peer=2)
+    group_of_three = group("world", 0, 1, 2)
+    rows = [in_window(collective(10, 20), 8, torch_count=count) for count in (2, 1, 2)]
+    result = match(
+        *(rank(at, *([sent] if at == 0 else []), row, groups=[group_of_three]) for at, row in enumerate(rows))
     )
-    result = match(rank(0, *sends, groups=[PP]), rank(1, *receives, groups=[PP]))
-    assert result.window.tolist() == [0, 0, 8, 8, 16, 16]
-    assert result.complete.tolist() == [True, True, False, False, True, False]
-    assert result.num_shifted == 1
+    assert (result.complete.tolist(), result.num_shifted) == ([True, False], 0)
 
 
 def test_equal_counts_in_two_groups_are_two_instances() -> None:

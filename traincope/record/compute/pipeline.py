@@ -94,8 +94,8 @@ class PipelineActions:
         )
 
     def _recording_schedule(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        current, steps = self._current, self._recorder.steps
-        begin, finish = guard(steps.schedule_begins), guard(steps.schedule_ended)
+        current = self._current
+        begin, finish = guard(self._schedule_begins), guard(self._recorder.steps.schedule_ended)
 
         @functools.wraps(original)
         def step(schedule: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -107,6 +107,12 @@ class PipelineActions:
                 finish()
 
         return step
+
+    def _schedule_begins(self) -> None:
+        """Begin a step where the schedule begins, on every stage alike: a stage receives before its first forward."""
+        if self._is_grad_enabled():
+            self._recorder.before_work()
+        self._recorder.steps.schedule_begins()
 
     def _extending_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         current, finish = self._current, guard(end)

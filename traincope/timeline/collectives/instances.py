@@ -10,7 +10,7 @@ collectives; their end is then only bounded. Then neither side's duration is the
 the ranks' clocks is known, the transfer is at most (earliest end - latest start + error); on one host the error is 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -169,10 +169,8 @@ def match_instances(timeline: Timeline) -> Instances:
     size = np.zeros(count, dtype=np.int32)
     size[number] = parts.group_size
     parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
-    left_open = _left_open(timeline, numbers, identities)
     place = identities.place
-    paired = np.bincount(number, minlength=count) > 1
-    shifted = _shifted(parts, number, place, direct=direct, alone=~paired & ~left_open, window=window)
+    shifted = _shifted(parts, number, place, comparable=_one_count(channels)[channel])
     consistent = (
         ~_counted_twice(number, parts_of, count=count)
         & (direct | _one_operation(parts, number, count=count))
@@ -196,9 +194,9 @@ def match_instances(timeline: Timeline) -> Instances:
         ),
         exact=exact,
         consistent=consistent,
-        num_shifted=len(np.unique(place[shifted & paired])),
+        num_shifted=len(np.unique(place[shifted])),
         complete=complete,
-        left_open=left_open,
+        left_open=_left_open(timeline, numbers, identities),
         splits=complete & (comparable | ~seen_late),
         comparable=comparable,
         clock_error_ns=error_ns,
@@ -221,29 +219,34 @@ def _one_operation(parts: Parts, number: NDArray[np.int32], *, count: int) -> Bo
     return operation
 
 
-def _shifted(
-    parts: Parts, number: NDArray[np.int32], place: Ints, *, direct: Bools, alone: Bools, window: Ints
-) -> Bools:
+def _shifted(parts: Parts, number: NDArray[np.int32], place: Ints, *, comparable: Bools) -> Bools:
     """Mark the instances of a channel in a window in which its members began to count at different collectives.
 
     `place` numbers channel and window of each instance. Members of a group compare torch's own counts at their first
-    collective. Between two ranks, both sides must have the same number of operations; the last window may be cut.
+    collective, if these are `comparable`.
     """
     count = len(place)
     first = parts.torch_count > 0
     counts = parts.torch_count[first].astype(np.int64)
     earliest, latest = lowest(counts, number[first], count), highest(counts, number[first], count)
     differs = np.zeros(int(place.max(initial=-1)) + 1, dtype=bool)
-    differs[place[~direct & (earliest < latest)]] = True
-    differs[place[direct & alone & (window < window.max(initial=0))]] = True
+    differs[place[comparable & (earliest < latest)]] = True
     return differs[place]
+
+
+def _one_count(channels: Sequence[Channel]) -> NDArray[np.bool_]:
+    """Mark the channels of groups on which torch counts the same on every member.
+
+    It counts sends and receives too, of which members have different numbers.
+    """
+    with_messages = {item.group for item in channels if item.direct}
+    return np.array([item.group not in with_messages for item in channels], dtype=bool)
 
 
 def _left_open(timeline: Timeline, known: Mapping[Channel, int], identities: Identities) -> Bools:
     """Mark the instances that some rank has closed and another has open."""
-    left_open = np.zeros(
-        len(identities.numbering) + 1, dtype=bool
-    )  # the last entry is for instances that no rank closed
+    # The last entry is for instances that no rank closed.
+    left_open = np.zeros(len(identities.numbering) + 1, dtype=bool)
     for rank in timeline.ranks:
         for records in rank.threads.values():
             begun = records[(records["kind"] == Kind.COLLECTIVE) & (records["end_ns"] == OPEN)]
