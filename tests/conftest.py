@@ -13,6 +13,7 @@ from tests.seeds import VARIABLE
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TRAINCOPE_METRICS"] = "off"  # agents started by tests use no port, unless a test asks for one
+os.environ["TRAINCOPE_BUDGET"] = "none"  # sampling depends on the machine's speed; its own tests switch it on
 os.environ["TRAINCOPE_AGENT"] = "off"  # one more process for each short run; tests of the agent start it themselves
 
 if importlib.util.find_spec("hypothesis"):  # `make test-gpu` runs without it

@@ -44,6 +44,7 @@ SCHEMA = pa.schema(
         pa.field("axis", WORDS),
         pa.field("group", WORDS),
         pa.field("sequence", pa.int64()),
+        pa.field("window", pa.int64()),
         pa.field("peer", pa.int32()),
         pa.field("tag", pa.int32()),
         pa.field("flags", pa.uint16(), nullable=False),
@@ -146,6 +147,7 @@ def _numbers(records: NDArray[np.void]) -> Columns:
     return {
         "step": pa.array(step, mask=step == NO_STEP),
         "sequence": pa.array(records["sequence"], mask=~counted),
+        "window": pa.array(records["window"], mask=~np.isin(kind, ON_GROUP)),
         "peer": pa.array(peer, mask=~counted | (peer == NO_PEER)),
         "tag": pa.array(records["tag"], mask=~np.isin(kind, TAGGED)),
         "value": pa.array(value, mask=~np.isin(kind, VALUED)),

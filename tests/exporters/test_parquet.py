@@ -37,6 +37,7 @@ def test_a_collective_is_a_row_with_its_names(tmp_path: Path) -> None:
         "end_ns": 1700,
         "duration_ns": 300,
         "sequence": 1,
+        "window": 0,
         "value": 4096,
         "flags": 0,
         "tag": 0,
@@ -94,6 +95,7 @@ def assert_same(rank: RankTimeline, columns: dict[str, list[Any]]) -> None:
         assert columns["axis"][row] == rank.axis(int(record["group"]))
         assert columns["value"][row] == record["value"]
         assert columns["sequence"][row] == record["sequence"]
+        assert columns["window"][row] == record["window"]
         assert (NO_PEER if columns["peer"][row] is None else columns["peer"][row]) == record["peer"]
     for row in np.flatnonzero(records["kind"] == Kind.SCALAR).tolist():
         assert np.float64(columns["scalar"][row]).view("i8") == records["value"][row]

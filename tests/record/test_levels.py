@@ -152,9 +152,10 @@ def test_a_level_file_without_a_level_changes_nothing(tmp_path: Path, monkeypatc
 
 
 def test_an_expensive_recorder_records_detail_in_windows_and_says_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps of nothing but spans and blocks: all the time is the recorder's."""
+    monkeypatch.delenv("TRAINCOPE_BUDGET")
     with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run", level=2, run_id="sampled"):
         train(Model(), 400)
     rank = only_rank(tmp_path / "run")

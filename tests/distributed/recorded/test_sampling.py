@@ -1,5 +1,6 @@
 """Windows of detail across ranks: what is in them is complete and matched, whatever each rank decided by itself."""
 
+import os
 import resource
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ STEPS = 16 * BLOCK_STEPS
 
 def train(directory: str, halvings: tuple[int, int]) -> None:
     """DDP in which each rank needs its own number of halvings."""
+    os.environ["TRAINCOPE_BUDGET"] = ""
     usual, mine = sampling.needed_halvings, halvings[dist.get_rank()]
     sampling.needed_halvings = lambda *_, **__: mine
     try:
@@ -35,6 +37,7 @@ def train(directory: str, halvings: tuple[int, int]) -> None:
                 optimizer.zero_grad()
     finally:
         sampling.needed_halvings = usual
+        os.environ["TRAINCOPE_BUDGET"] = "none"
 
 
 def detailed(halvings: int) -> set[int]:

@@ -46,11 +46,12 @@ def prometheus_over(file: Path, directory: Path) -> Iterator[Prometheus]:
 
 
 def _address(server: subprocess.Popen[str]) -> str:
-    """Address from the log, once the server is ready."""
-    address = ""
+    """Address from the log, once the server is ready. The two lines come in any order."""
+    address, is_ready = "", False
     for line in server.stderr or ():
         if "Listening on" in line:
             address = line.partition("address=")[2].split()[0]
-        if "Server is ready" in line:
+        is_ready |= "Server is ready" in line
+        if address and is_ready:
             return address
     raise AssertionError("Prometheus ended before it was ready")

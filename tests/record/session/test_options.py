@@ -136,8 +136,13 @@ def test_runs_with_one_id_are_attempts_of_one_run(tmp_path: Path, monkeypatch: p
     ],
 )
 def test_an_invalid_option_is_reported_in_one_line_and_the_run_continues(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: dict[str, Any], expected_message: str
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    expected_message: str,
 ) -> None:
+    monkeypatch.delenv("TRAINCOPE_BUDGET")
     options = {"level": 2, "budget": None} | given
     with caplog.at_level(logging.WARNING), traincope.run(tmp_path / "run", **options):
         Model()(torch.ones(2, 4)).sum().backward()

@@ -81,6 +81,14 @@ def test_a_window_whose_members_begin_at_different_collectives_is_discarded() ->
     assert result.num_shifted == 1
 
 
+def test_torchs_counts_of_earlier_trainings_may_differ() -> None:
+    first, second = (
+        [in_window(collective(at * 100, at * 100 + 5), at, torch_count=count + at) for at in (0, 8)] for count in (1, 7)
+    )
+    result = match(rank(0, *first, groups=[FSDP]), rank(1, *second, groups=[FSDP]))
+    assert (result.complete.all(), result.num_shifted) == (True, 0)
+
+
 def test_torchs_counts_do_not_compare_on_a_group_with_messages() -> None:
     """Rank 0 sent to another rank before, which torch counts on its side alone."""
     sent = message("send", 0, 5, peer=2)

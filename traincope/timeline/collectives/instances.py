@@ -170,7 +170,7 @@ def match_instances(timeline: Timeline) -> Instances:
     size[number] = parts.group_size
     parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
     place = identities.place
-    shifted = _shifted(parts, number, place, comparable=_one_count(channels)[channel])
+    shifted = _shifted(parts, number, place, channel=channel, size=size, comparable=_one_count(channels)[channel])
     consistent = (
         ~_counted_twice(number, parts_of, count=count)
         & (direct | _one_operation(parts, number, count=count))
@@ -219,18 +219,29 @@ def _one_operation(parts: Parts, number: NDArray[np.int32], *, count: int) -> Bo
     return operation
 
 
-def _shifted(parts: Parts, number: NDArray[np.int32], place: Ints, *, comparable: Bools) -> Bools:
+def _shifted(
+    parts: Parts, number: NDArray[np.int32], place: Ints, *, channel: Ints, size: NDArray[np.int32], comparable: Bools
+) -> Bools:
     """Mark the instances of a channel in a window in which its members began to count at different collectives.
 
-    `place` numbers channel and window of each instance. Members of a group compare torch's own counts at their first
-    collective, if these are `comparable`.
+    `place` numbers channel and window of each instance. Members of a group compare how far torch's own counts have come
+    since the first window that all of them have, if these are `comparable`. Counts of earlier trainings may differ.
     """
     count = len(place)
-    first = parts.torch_count > 0
-    counts = parts.torch_count[first].astype(np.int64)
-    earliest, latest = lowest(counts, number[first], count), highest(counts, number[first], count)
+    first = np.flatnonzero((parts.torch_count > 0) & comparable[number])
+    whole = np.bincount(number[first], minlength=count) >= size
+    of_whole = channel[whole].astype(np.int32)
+    earliest_whole = lowest(np.flatnonzero(whole), of_whole, int(channel.max(initial=-1)) + 1)
+    member = channel[number[first]] * (int(parts.rank.max(initial=0)) + 1) + parts.rank[first]
+    begins = earliest_whole[channel[number[first]]] == number[first]
+    members = Numbering.of(member[begins])
+    begun_at = np.zeros(len(members), dtype=np.int64)
+    begun_at[members.number(member[begins])] = parts.torch_count[first[begins]]
+    at = members.number(member)
+    known = first[at != UNKNOWN]
+    since = parts.torch_count[known] - begun_at[at[at != UNKNOWN]]
     differs = np.zeros(int(place.max(initial=-1)) + 1, dtype=bool)
-    differs[place[comparable & (earliest < latest)]] = True
+    differs[place[lowest(since, number[known], count) < highest(since, number[known], count)]] = True
     return differs[place]
 
 
