@@ -143,7 +143,7 @@ sample-runs: setup
 
 sample_runs/demo sample_runs/demo-3d: FORCE
 	rm -rf $@
-	$(BIN)/traincope demo --ranks $(RANKS) --steps $(STEPS) --out $@
+	TRAINCOPE_BUDGET=none $(BIN)/traincope demo --ranks $(RANKS) --steps $(STEPS) --out $@
 	$(BIN)/traincope report $@ --format json -o $@/expected.json
 	echo 'make sample-runs (traincope demo --ranks $(RANKS) --steps $(STEPS) --out $@)' > $@/MADE_BY
 

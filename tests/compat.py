@@ -50,7 +50,7 @@ class Check:
 
 def every_operation(directory: str) -> None:
     """Call synchronous, asynchronous, functional and point-to-point operations."""
-    with traincope.run(directory) as run:
+    with traincope.run(directory, budget=None) as run:
         run.step()
         call_every_operation()
 
@@ -60,7 +60,7 @@ def every_operation_without_the_hook(directory: str) -> None:
     name = torch._C._dispatch_keyset_full_after
     with ExitStack() as leaving:
         del torch._C._dispatch_keyset_full_after
-        run = leaving.enter_context(traincope.run(directory))
+        run = leaving.enter_context(traincope.run(directory, budget=None))
         torch._C._dispatch_keyset_full_after = name
         run.step()
         call_every_operation()
@@ -119,7 +119,7 @@ def pipe(directory: str) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     module, device = nn.Linear(4, 4), torch.device("cpu")
     shape = torch.empty(2, 4, requires_grad=True)
-    with traincope.run(directory) as run:
+    with traincope.run(directory, budget=None) as run:
         stage = PipelineStage(module, rank, size, device, input_args=(shape,), output_args=(shape,))
         schedule = ScheduleGPipe(stage, 2, loss_fn=lambda output, _: output.square().mean())
         for _ in range(2):
