@@ -442,6 +442,19 @@ def test_a_slow_step_names_the_work_that_grew_not_the_wait() -> None:
     assert fault.evidence == "300.0 ms, the median is 100.0 ms; data_wait of rank 1 grew from 20.0 to 220.0 ms"
 
 
+def test_the_recorders_own_time_makes_no_step_slow() -> None:
+    """Step 12 takes 300 ms, of which the recorder counts FLOPs for 200."""
+    lengths_ms = [300 if number == 12 else 100 for number in range(20)]
+    ends = np.cumsum(lengths_ms).tolist()
+    steps = [
+        step(number, (end - length) * MS, end * MS)
+        for number, (end, length) in enumerate(zip(ends, lengths_ms, strict=True))
+    ]
+    assert [fault.kind for fault in faults(timeline(rank(0, *steps)))] == [FaultKind.SLOW_STEP]
+    steps[12] = replace(steps[12], value=200 * MS)
+    assert faults(timeline(rank(0, *steps))) == []
+
+
 def test_a_step_that_a_checkpoint_made_long_is_a_mark_only() -> None:
     stream = faults(slow_run(term=Phase.CHECKPOINT_STALL, rank_of_it=0), marks=True)
     assert {fault.kind for fault in stream} == {FaultKind.CHECKPOINT}

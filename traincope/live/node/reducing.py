@@ -47,7 +47,7 @@ class Reducer:
         self.warm_up = min((row.step for row in before), default=None)
         longest: dict[int, int] = {}
         for row in (row for row in before if row.merged is None):
-            longest[row.step] = max(row.wall_ns, longest.get(row.step, 0))
+            longest[row.step] = max(_without_own_ns(row), longest.get(row.step, 0))
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._reported: set[tuple[object, ...]] = set()
         self.until_ns = self._reported_until_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
@@ -110,10 +110,12 @@ class Reducer:
     def _slow_steps(self, rows: Sequence[Row]) -> Iterator[Fault]:
         longest: dict[int, Row] = {}
         for row in rows:
-            if row.step != self.warm_up and row.wall_ns > getattr(longest.get(row.step), "wall_ns", -1):
+            if row.step != self.warm_up and (
+                row.step not in longest or _without_own_ns(row) > _without_own_ns(longest[row.step])
+            ):
                 longest[row.step] = row
         steps = sorted(longest)
-        multiples = self._slow.judge([longest[step].wall_ns for step in steps])
+        multiples = self._slow.judge([_without_own_ns(longest[step]) for step in steps])
         for step, times in zip(steps, multiples, strict=True):
             if times is not None:
                 yield Fault(
@@ -164,6 +166,11 @@ class Reducer:
             and ended_ns <= self.until_ns
             and (fault.step is None or fault.step <= until)
         )
+
+
+def _without_own_ns(row: Row) -> int:
+    """Time of a step without the recorder's own."""
+    return row.wall_ns - row.own_ns
 
 
 def _end_ns(timeline: Timeline, step: int) -> int:
