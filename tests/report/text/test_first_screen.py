@@ -8,6 +8,8 @@ from rich.console import Console
 
 import traincope
 from tests.report.example import analysis, without_steps
+from tests.timeline.build import rank, step, timeline
+from traincope.events import Flag
 from traincope.report import render_brief, render_first_screen
 
 SAMPLES = sorted((Path(__file__).parents[3] / "sample_runs").iterdir())
@@ -57,3 +59,16 @@ def test_the_brief_has_one_line_per_finding_with_what_to_do() -> None:
     numbers, finding = file.getvalue().splitlines()
     assert numbers.startswith("mean step 100 ms, tokens/s unknown")
     assert finding == "pipeline bubble (saves 8.9 %): Use 8 microbatches: theory falls to 11.1 %."
+
+
+def sampled_analysis() -> traincope.Analysis:
+    """Forty steps, of which 8 to 15 have no detail."""
+    rows = [step(at, at * 100, at * 100 + 100, flags=0 if 8 <= at < 16 else Flag.DETAILED) for at in range(40)]
+    return traincope.analyze(timeline(rank(0, *rows)))
+
+
+def test_the_steps_with_detail_are_told_if_they_are_not_all() -> None:
+    assert screen(sampled_analysis())[-1] == "recorded in detail: 31 of 39 steps"
+    file = io.StringIO()
+    render_brief(sampled_analysis(), Console(file=file, width=40))
+    assert file.getvalue().splitlines()[0].endswith(", recorded in detail: 31 of 39 steps")

@@ -38,7 +38,8 @@ def render_first_screen(analysis: Analysis, console: Console) -> None:
 def render_brief(analysis: Analysis, console: Console) -> None:
     """Write at most four lines: the five numbers, then one line per finding, at most three."""
     document = to_document(analysis)
-    lines = [", ".join(f"{name} {value}" for name, value in _numbers(document))]
+    known = (f"{name} {value}" for name, value in _numbers(document))
+    lines = [", ".join((*known, *_sampled(document)))]
     lines += [_brief(finding) for finding in document["verdict"][:MAX_FINDINGS]]
     for line in lines:
         console.print(text(line), soft_wrap=True)
@@ -51,7 +52,7 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     yield _verdict(document)
     if ledger is not None:
         yield waterfall(_without_small_terms(ledger), with_notes=False)
-    yield iter([text(_number_line(document), style="bold")])
+    yield iter([text(_number_line(document), style="bold"), *map(text, _sampled(document))])
 
 
 def _faults(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
@@ -113,6 +114,13 @@ def _numbers(document: Document) -> Iterator[tuple[str, str]]:
     yield "MFU", _known(used["mfu"])
     yield "goodput", _known(None if job is None else job["productive_ratio"])
     yield "recorder overhead", _known(document["recorder"]["overhead_ratio"])
+
+
+def _sampled(document: Document) -> Iterator[str]:
+    """The steps that the numbers stand on, if these are not all."""
+    sampling = document["recorder"]["sampling"]
+    if document["recorder"]["unwatched_steps"] and sampling["sampled_steps"]:
+        yield f"recorded in detail: {sampling['sampled_steps']:,} of {count(sampling['steps'], 'step')}"
 
 
 def _known(ratio: float | None) -> str:
