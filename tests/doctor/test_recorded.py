@@ -8,6 +8,8 @@ import pytest
 
 import traincope
 from traincope.doctor import Finding, State, examine_run
+from traincope.record.session import sampling
+from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"
@@ -103,3 +105,18 @@ def test_clocks_of_hosts_that_communicate_agree_within_a_bound(tmp_path: Path, r
     assert clocks.state is State.OK
     expected = "2 hosts; their clocks agree within" if len(ranks) == 4 else "one clock for all ranks"
     assert clocks.fact.startswith(expected)
+
+
+def test_the_sampling_of_a_run_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block of four is a window, besides the first."""
+    monkeypatch.setenv("TRAINCOPE_BUDGET", "0.01")
+    monkeypatch.setattr(sampling, "needed_halvings", lambda *_, **__: 2)
+    with traincope.run(tmp_path / "run") as recording:
+        for _ in range(8 * BLOCK_STEPS):
+            recording.step()
+    (finding,) = [finding for finding in not_ok(tmp_path / "run") if finding.name == "sampling"]
+    assert finding.state is State.NOTE
+    assert finding.fact.endswith(
+        "have detail (collectives, waits, actions); the recorder's budget is 1.0 % of step time"
+    )
+    assert examine_run(tmp_path / "run").healthy

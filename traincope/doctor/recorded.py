@@ -4,13 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from traincope.doctor.finding import Examination, Finding, Section, bad, note, ok
 from traincope.doctor.probes import ON, probe_off
-from traincope.events import CLEAN
+from traincope.events import CLEAN, Flag, Kind
 from traincope.report.document.recording_losses import LOSSES
-from traincope.store import RunRecords, read_run
+from traincope.store import RECORD_DTYPE, RunRecords, read_run
 from traincope.timeline import build_timeline, error_between_ns
-from traincope.units import count, duration, numbers
+from traincope.timeline.timeline import TRAINING_THREAD
+from traincope.units import count, duration, numbers, share
 
 
 def examine_run(path: Path) -> Examination:
@@ -99,8 +103,29 @@ def _records(run: RunRecords) -> Iterator[Finding]:
     else:
         yield ok("dropped", "none")
     yield from _lost(run)
+    yield from _sampling(run)
     for problem in (*run.problems, *(problem for rank in run.ranks for problem in rank.problems)):
         yield bad("damaged", problem, do="use the rest of the run: only the named part is lost")
+
+
+def _sampling(run: RunRecords) -> Iterator[Finding]:
+    """Steps with detail, where some have none."""
+    steps = np.concatenate([records[records["kind"] == Kind.STEP] for records in _training_threads(run)])
+    detailed = int(np.count_nonzero(steps["flags"] & Flag.DETAILED))
+    if not 0 < detailed < len(steps):
+        return
+    budgets = {rank.info.budget for rank in run.ranks}
+    limit = f"; the recorder's budget is {share(budgets.pop())} of step time" if budgets != {None} else ""
+    yield note(
+        "sampling",
+        f"{detailed:,} of {count(len(steps), 'step')} of all ranks have detail (collectives, waits, actions){limit}",
+        do="record detail in every step with traincope.run(budget=None) or TRAINCOPE_BUDGET=none",
+    )
+
+
+def _training_threads(run: RunRecords) -> Iterator[NDArray[np.void]]:
+    yield np.empty(0, dtype=RECORD_DTYPE)
+    yield from (rank.thread(TRAINING_THREAD) for rank in run.ranks)
 
 
 def _lost(run: RunRecords) -> Iterator[Finding]:
