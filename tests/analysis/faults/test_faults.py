@@ -455,6 +455,13 @@ def test_the_recorders_own_time_makes_no_step_slow() -> None:
     assert faults(timeline(rank(0, *steps))) == []
 
 
+def test_steps_of_nothing_but_the_recorders_own_time_are_not_judged() -> None:
+    """The measured time of very short steps may even exceed them."""
+    steps = [replace(step(number, number * MS, (number + 1) * MS), value=2 * MS) for number in range(20)]
+    steps[12] = replace(steps[12], value=0)
+    assert faults(timeline(rank(0, *steps))) == []
+
+
 def test_a_step_that_a_checkpoint_made_long_is_a_mark_only() -> None:
     stream = faults(slow_run(term=Phase.CHECKPOINT_STALL, rank_of_it=0), marks=True)
     assert {fault.kind for fault in stream} == {FaultKind.CHECKPOINT}

@@ -67,10 +67,10 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
 
 
 def limit_ns(lengths_ns: Ints) -> float | None:
-    """Length above which a step is slow; None: too few steps."""
-    if len(lengths_ns) < MIN_STEPS:
+    """Length above which a step is slow; None: too few steps, or steps of nothing but the recorder's own time."""
+    median = float(np.median(lengths_ns)) if len(lengths_ns) >= MIN_STEPS else 0.0
+    if median <= 0:
         return None
-    median = float(np.median(lengths_ns))
     return max(median + SIGMAS * SCALE * float(np.median(np.abs(lengths_ns - median))), MIN_RATIO * median)
 
 
