@@ -155,6 +155,9 @@ LAYOUT = struct.Struct("@qqqiIIIiiIHBB")
 SPAN_LAYOUT = struct.Struct("@qq8xiI23xB")
 """start_ns end_ns | step name | kind: the same record for a SPAN, zero in the other fields. It costs half."""
 
+PHASE_LAYOUT = struct.Struct("@qq8xiI22xBB")
+"""start_ns end_ns | step name | phase kind: the same for a PHASE."""
+
 RECORD_BYTES = LAYOUT.size
 VALUE_WORD = 2
 END_WORD = 1

@@ -65,8 +65,6 @@ class Probes:
         self.on: list[Hook] = []
         """Installed hooks, in order of installation."""
         self._sampling = sampling
-        self._judged: tuple[int, int] | None = None
-        """The latest step whose cost the sampling knows."""
         self._checked_ns = 0
         self.level = level
 
@@ -78,7 +76,7 @@ class Probes:
                 self._recorder.probes[hook.name] = f"off: needs level {hook.level}, this run records level {self.level}"
             elif hook not in self.on:
                 guard(self._install)(hook)
-        self._recorder.between_steps(self.check)
+        self._recorder.between_detailed_steps(self.check)
 
     def remove(self) -> None:
         """Remove all hooks, last first. torch is then as before."""
@@ -86,7 +84,7 @@ class Probes:
             guard(self.on.pop().remove)()
 
     def check(self) -> None:
-        """Between two steps, read the level file if it is due, and decide whether the next step is in a window."""
+        """Between two steps, read the level file if it is due, and decide where a window begins and ends."""
         now = monotonic_ns()
         if now - self._checked_ns >= LOOK_INTERVAL_NS:
             self._checked_ns = now
@@ -95,10 +93,10 @@ class Probes:
 
     def _sample(self, recorder: Recorder) -> None:
         """Begin or end a window. Its first step only leads in: what is under way there began without a record."""
-        latest, step = recorder.steps.latest, recorder.shared.step
-        if latest is not None and latest is not self._judged:
-            self._judged = latest
-            self._sampling.add(own_ns=latest[0], wall_ns=latest[1], detailed=recorder.detailed)
+        step = recorder.shared.step
+        while recorder.steps.not_judged:
+            own_ns, wall_ns = recorder.steps.not_judged.popleft()
+            self._sampling.add(own_ns=own_ns, wall_ns=wall_ns, detailed=recorder.detailed)
         leads_in = not recorder.detailed
         if step % BLOCK_STEPS == 0:
             seed = recorder.identity.run_id if recorder.place is None else recorder.place.run_id

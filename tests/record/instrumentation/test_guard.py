@@ -4,7 +4,14 @@ from time import thread_time_ns
 import pytest
 
 from traincope.record.instrumentation import guard as guarding
-from traincope.record.instrumentation.guard import MAX_ERRORS, SAMPLING_INTERVAL, failure_notes, guard, meter
+from traincope.record.instrumentation.guard import (
+    FIRST_TIMED,
+    MAX_ERRORS,
+    SAMPLING_INTERVAL,
+    failure_notes,
+    guard,
+    meter,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +62,10 @@ def test_an_interrupt_of_the_user_passes() -> None:
 
 
 def test_the_meter_counts_the_cpu_time_of_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call or a sample is timed; a hook inside another counts once. The clock costs nothing here."""
+    """Every call or a sample is timed; a hook inside another counts once. The clock costs nothing here.
+
+    After three timed calls, one in 31 is: every call has a cost from the begin, so short runs are counted too.
+    """
     now_ns = 0
 
     def work() -> None:
@@ -65,11 +75,17 @@ def test_the_meter_counts_the_cpu_time_of_hooks(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(guarding, "thread_time_ns", lambda: now_ns)
     monkeypatch.setattr(meter, "clock_ns", 0)
     monkeypatch.setattr(meter, "guard_ns", 0)
-    for hook in (guard(guard(work)), guard(work, every=SAMPLING_INTERVAL)):
+    sampled = {"every": SAMPLING_INTERVAL}
+    for hook in (
+        guard(guard(work)),
+        guard(work, **sampled),
+        guard(guard(work, **sampled)),
+        guard(guard(work), **sampled),
+    ):
         meter.own_ns, started = 0, now_ns
-        for _ in range(100 * SAMPLING_INTERVAL):
+        for _ in range(100):
             hook()
-        assert meter.own_ns == now_ns - started == 100 * SAMPLING_INTERVAL * 2_000
+            assert meter.own_ns == now_ns - started
 
 
 def test_the_meter_reads_the_cpu_clock_of_the_thread() -> None:
@@ -102,7 +118,26 @@ def test_the_clock_that_times_a_cheap_hook_does_not_count_as_the_hook(monkeypatc
     monkeypatch.setattr(meter, "clock_ns", 600)
     monkeypatch.setattr(meter, "guard_ns", 70)
     guarded = guard(hook, every=SAMPLING_INTERVAL)
-    meter.own_ns = 0
-    for _ in range(10 * SAMPLING_INTERVAL):
+    meter.own_ns, num_timed = 0, FIRST_TIMED + 9
+    for _ in range(FIRST_TIMED + 9 * SAMPLING_INTERVAL):
         guarded()
-    assert meter.own_ns == 10 * (SAMPLING_INTERVAL * (50 + 70) + 2 * 600)
+    assert meter.own_ns == (FIRST_TIMED + 9 * SAMPLING_INTERVAL) * (50 + 70) + num_timed * 2 * 600
+
+
+def test_one_costly_call_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call, and one in the middle of the run that happens to be timed, take a millisecond; others 2 us."""
+    now_ns = calls = 0
+    costly = {1, FIRST_TIMED + SAMPLING_INTERVAL}
+
+    def work() -> None:
+        nonlocal now_ns, calls
+        calls += 1
+        now_ns += 1_000_000 if calls in costly else 2_000
+
+    monkeypatch.setattr(guarding, "thread_time_ns", lambda: now_ns)
+    monkeypatch.setattr(meter, "clock_ns", 0)
+    monkeypatch.setattr(meter, "guard_ns", 0)
+    hook, meter.own_ns = guard(work, every=SAMPLING_INTERVAL), 0
+    for _ in range(10 * SAMPLING_INTERVAL):
+        hook()
+    assert meter.own_ns == now_ns == 2 * 1_000_000 + (10 * SAMPLING_INTERVAL - 2) * 2_000

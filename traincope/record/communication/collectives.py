@@ -6,7 +6,6 @@ operator. The recorder's kernel precedes it and calls the original exactly once.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -60,9 +59,6 @@ class Collectives:
 
     def __init__(self, meshes: Meshes) -> None:
         self.pending = Pending()
-        self._passed_on = count()
-        """Calls between windows, which only pass our kernels."""
-        self._metered = 0
         self._meshes = meshes
         self._groups: Groups | None = None
         self._interposed = Interposed()
@@ -78,7 +74,7 @@ class Collectives:
             self._interposed.put("c10d", operation.op, self._around(operation))
         self._missed = MissedCollectives(recorder, self._interposed, self.call_counts, probe=self.name)
         self._missed.begin()
-        recorder.between_steps(self._between_steps)
+        recorder.between_detailed_steps(self._between_steps)
         self.sees_all = True
 
     def prepare(self, recorder: Recorder) -> None:
@@ -131,14 +127,14 @@ class Collectives:
 
         operation = replace(operation, async_op=async_position(operation.op))
         unbox = Unbox(group=ProcessGroup.unbox, work=Work.unbox)
-        begin, returned, raised = self.hooks_around(operation, unbox=unbox, extra_ns=transit_ns())
-        recorder, count_call, pass_on = self._recorder, self.call_counts.counter(operation), self._passed_on.__next__
+        recorder, count_call, transit = self._recorder, self.call_counts.counter(operation), transit_ns()
+        begin, returned, raised = self.hooks_around(operation, unbox=unbox, extra_ns=transit)
 
         def around(proceed: Kernel, below: Any) -> Kernel:
             def collective(keys: Any, *arguments: Any) -> Any:
                 if not recorder.detailed:
                     count_call()
-                    pass_on()
+                    meter.own_ns += transit
                     return proceed(keys & below, *arguments)
                 issued = begin(arguments)
                 try:
@@ -154,10 +150,7 @@ class Collectives:
         return around
 
     def _between_steps(self) -> None:
-        """Meter the calls that only passed our kernels, which no guard times. Between windows, hold no work."""
-        passed = next(self._passed_on)
-        meter.own_ns += (passed - self._metered) * transit_ns()
-        self._metered = passed + 1
+        """Between windows, hold no work."""
         if not self._recorder.detailed:
             self.pending.release(self._recorder.writers)
 

@@ -3,8 +3,8 @@
 import functools
 from typing import Any
 
-from traincope.events import Kind, Phase
-from traincope.record.instrumentation.guard import guard
+from traincope.events import Phase
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import data_loader_iterator
 from traincope.record.segments.slots import Slot, end
@@ -24,12 +24,13 @@ class DataLoading:
         iterator_class = data_loader_iterator()
         original = iterator_class.__next__
 
-        @guard
-        def begin() -> Slot:
-            recorder.before_work()
-            return recorder.writer().begin(Kind.PHASE, Phase.DATA_WAIT, recorder.names.intern("DataLoader"))
+        number, threads, data_wait = recorder.names.intern("DataLoader"), recorder.threads, int(Phase.DATA_WAIT)
 
-        finish = guard(end)
+        def begin_wait() -> Slot:
+            recorder.before_work()
+            return threads.writer.begin_phase(data_wait, number)
+
+        begin, finish = guard(begin_wait, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807

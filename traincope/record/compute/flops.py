@@ -2,8 +2,8 @@
 
 In a counted step our kernels precede torch's matrix products (`flop_formulas.py`), below autograd and DTensor. They see
 local shapes, on whichever thread a product runs, and change no dispatch. In all other steps the products are torch's
-alone. Only the wrappers of modules and backward calls stay: removing them would make torch.compile compile everything
-again.
+alone. Only the wrappers of modules (in `phases.py`) and of backward calls stay: removing them would make torch.compile
+compile everything again.
 
 Products inside a compiled graph or a CUDA graph are not visible. Then nothing is counted, and the probe's state names
 the reason.
@@ -101,11 +101,11 @@ class Flops:
         keys_below(KEY)  # fails here, not in every counted step, if this torch lacks the dispatch below our kernels
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
         self._on = True
-        self._patch_modules()
+        self._enter, self._leave = guard(self._enter_module), guard(self._leave_module)
         self._patch_backward()
         self._patch_graphs()
         self._recorder = recorder
-        recorder.between_steps(self._between_steps)
+        recorder.between_detailed_steps(self._between_steps)
 
     def remove(self) -> None:
         """Stop counting. An unfinished step is not counted."""
@@ -113,12 +113,16 @@ class Flops:
         self._stop()
         self._patches.restore()
 
-    def _between_steps(self) -> None:
+    def _step_ended(self) -> None:
         counted = self._counting
         if counted is not None:
             self._uncountable = self._uncountable or self._reason_to_skip()
             self._stop()
             self._write(counted)
+        if self._uncountable is not None:
+            self._set_state(self._uncountable)
+
+    def _between_steps(self) -> None:
         if self._on and self._uncountable is None and is_due(self._active_recorder.shared.step):
             self._uncountable = self._reason_to_skip()
             if self._uncountable is None:
@@ -146,13 +150,17 @@ class Flops:
 
     def _start(self) -> None:
         self._counting = self._active_recorder.shared.step
+        self._active_recorder.between_steps(self._step_ended)
+        self._phases.around_module = self._around_module
         self._thread, self._counts_by_thread = _ThreadState(), []
         self._interposed.remove()  # kernels of a step in which they could not be removed
         for operator in FORMULAS:
             guard(self._put)(operator)
 
     def _stop(self) -> None:
-        self._counting = None
+        self._counting = self._phases.around_module = None
+        if self._recorder is not None:
+            self._recorder.remove_listener(self._step_ended)
         if not self._phases.others_call_modules():
             self._interposed.remove()
 
@@ -238,28 +246,16 @@ class Flops:
         """
         return self._grad_enabled() and not self._second_order
 
-    def _patch_modules(self) -> None:
-        from torch.compiler import is_compiling
-        from torch.nn import Module
-
-        original, enter_module, leave_module = Module.__call__, guard(self._enter_module), guard(self._leave_module)
-
-        @functools.wraps(original)
-        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            # `is_compiling` comes first: torch.compile would add guards for any condition before it.
-            if is_compiling() or self._counting is None:
-                return original(module, *args, **kwargs)
-            thread = self._thread
-            recomputing, products = thread.recomputing, enter_module(module)
-            thread.modules += 1
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                thread.modules -= 1
-                leave_module(module, products, args)
-                thread.recomputing = recomputing
-
-        self._patches.replace(Module, "__call__", __call__)
+    def _around_module(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        thread = self._thread
+        recomputing, products = thread.recomputing, self._enter(module)
+        thread.modules += 1
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            thread.modules -= 1
+            self._leave(module, products, args)
+            thread.recomputing = recomputing
 
     def _enter_module(self, module: Any) -> int:
         thread = self._thread

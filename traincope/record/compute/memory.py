@@ -45,21 +45,27 @@ class Memory:
             self._numbers = tuple(names.intern(name) for name in ("resident", "peak resident"))
             self._read = _process_memory
             self._read()
-        self._phases.after_phase(self._after_phase)
-        recorder.between_steps(self._between_steps)
+        recorder.between_detailed_steps(self._between_steps)
 
     def remove(self) -> None:
         self._read = None
-
-    def _after_phase(self, phase: Phase) -> None:
-        step = self._recorder.shared.step
-        if step < NUM_DETAILED_STEPS or step % DETAILED_INTERVAL == 0:
-            self._write(phase)
+        self._phases.forget(self._write)
 
     def _between_steps(self) -> None:
-        """Read after a step. A reading costs as much as all phases of a light step, so few of those have one."""
-        if self._recorder.detailed or self._recorder.shared.step % DETAILED_INTERVAL == 0:
+        """Read after a step, and choose whether the next one has a reading after every phase.
+
+        A reading costs as much as all phases of a light step, so few of those have one.
+        """
+        recorder, step = self._recorder, self._recorder.shared.step
+        if recorder.detailed or step % DETAILED_INTERVAL == 0:
             self._write(Phase.NONE)
+        if step < NUM_DETAILED_STEPS or step % DETAILED_INTERVAL == 0:
+            self._phases.after_phase(self._write)
+            recorder.between_steps(self._step_ended)
+
+    def _step_ended(self) -> None:
+        self._phases.forget(self._write)
+        self._recorder.remove_listener(self._step_ended)
 
     def _write(self, phase: Phase) -> None:
         read = self._read

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from traincope.events import Kind, Phase
-from traincope.record.instrumentation.guard import guard
+from traincope.events import Phase
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import graph_task_reader
 from traincope.record.segments.slots import Slot, end
@@ -21,6 +21,13 @@ GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "
 """Functions of `torch.nn.utils` that belong to the optimizer's part of a step."""
 
 
+FORWARD, BACKWARD, RECOMPUTE = int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)
+OPTIMIZER, EVALUATION = int(Phase.OPTIMIZER), int(Phase.EVALUATION)
+"""Plain numbers: looking up an enum's member costs as much as writing a field."""
+
+AroundModule = Callable[..., Any]
+"""Called with torch's own function, the module and the call's arguments."""
+
 NO_GRAPH_TASK = -1
 """Autograd's answer outside a backward. On a GPU backward runs on threads of its own."""
 
@@ -28,7 +35,11 @@ NO_GRAPH_TASK = -1
 class _Caller:
     """A thread that calls modules. Its thread-local data hold it, so it goes with the thread."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "is_known")
+
+    def __init__(self) -> None:
+        self.is_known = False
+        """True if it is in the set of callers, which costs more to ask."""
 
 
 class _ThreadState(threading.local):
@@ -57,6 +68,8 @@ class Phases:
         self._after_phase: list[Callable[[Phase], None]] = []
         self._callers: weakref.WeakSet[_Caller] = weakref.WeakSet()
         """Threads that have called a root module, without autograd's threads, which recompute."""
+        self.around_module: AroundModule | None = None
+        """A function that makes every module's call in place of torch, while FLOPs are counted."""
 
     @property
     def in_backward(self) -> bool:
@@ -86,8 +99,14 @@ class Phases:
         if listener not in self._after_phase:
             self._after_phase.append(listener)
 
+    def forget(self, listener: Callable[[Phase], None]) -> None:
+        """Call a listener of `after_phase` no longer."""
+        if listener in self._after_phase:
+            self._after_phase.remove(listener)
+
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._backward_name = recorder.names.intern("backward")
         self._patch_forward()
         self._patch_backward()
         self._hook_optimizers()
@@ -100,23 +119,33 @@ class Phases:
         self._handles.clear()
         self._after_backward.clear()
         self._after_phase.clear()
+        self.around_module = None
+        for caller in tuple(self._callers):
+            caller.is_known = False
         self._callers.clear()
 
     def _patch_forward(self) -> None:
+        from torch import is_grad_enabled
         from torch.compiler import is_compiling
         from torch.nn import Module
 
         original, thread, recorder = Module.__call__, self._thread, self._recorder
-        self._graph_task = graph_task_reader()
-        begin, finish = guard(self._begin_forward), guard(self._end_forward)
+        self._graph_task, self._is_grad_enabled = graph_task_reader(), is_grad_enabled
+        begin = guard(self._begin_forward, every=SAMPLING_INTERVAL)
+        finish = guard(self._end_forward, every=SAMPLING_INTERVAL)
 
         def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling() or thread.forward or not recorder.active:
+            # `is_compiling` comes first: torch.compile would add guards for any condition before it.
+            if is_compiling():
                 return original(module, *args, **kwargs)
+            around = self.around_module
+            call = original if around is None else functools.partial(around, original)
+            if thread.forward or not recorder.active:
+                return call(module, *args, **kwargs)
             slot = begin(module)
             thread.forward = 1
             try:
-                return original(module, *args, **kwargs)
+                return call(module, *args, **kwargs)
             finally:
                 thread.forward = 0
                 if slot is not None:
@@ -125,26 +154,27 @@ class Phases:
         self._patches.replace(Module, "__call__", __call__)
 
     def _begin_forward(self, module: Any) -> Slot:
-        import torch
-
-        recorder = self._recorder
-        if self._thread.backward or self._graph_task() != NO_GRAPH_TASK:
-            phase = Phase.RECOMPUTE
-        elif torch.is_grad_enabled() or module.training:
-            phase = Phase.FORWARD
-            recorder.before_work()
+        recorder, thread = self._recorder, self._thread
+        if thread.backward or self._graph_task() != NO_GRAPH_TASK:
+            phase = RECOMPUTE
         else:
-            phase = Phase.EVALUATION
-        if phase is not Phase.RECOMPUTE:
-            self._callers.add(self._thread.caller)
-        return recorder.writer().begin(Kind.PHASE, phase, recorder.names.intern(type(module).__name__))
+            if not thread.caller.is_known:
+                thread.caller.is_known = True
+                self._callers.add(thread.caller)
+            if self._is_grad_enabled() or module.training:
+                phase = FORWARD
+                recorder.before_work()
+            else:
+                phase = EVALUATION
+        return recorder.threads.writer.begin_phase(phase, recorder.names.intern(type(module).__name__))
 
     def _end_forward(self, slot: Slot) -> None:
         end(slot)
-        self._ended(Phase.FORWARD)
+        if self._after_phase:
+            self._ended(Phase.FORWARD)
 
     def _ended(self, phase: Phase) -> None:
-        for listener in self._after_phase:
+        for listener in tuple(self._after_phase):
             listener(phase)
 
     def _patch_backward(self) -> None:
@@ -157,7 +187,8 @@ class Phases:
         from torch.compiler import is_compiling
 
         thread, recorder = self._thread, self._recorder
-        begin, finish = guard(self._begin_backward), guard(self._end_backward)
+        begin = guard(self._begin_backward, every=SAMPLING_INTERVAL)
+        finish = guard(self._end_backward, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -176,14 +207,15 @@ class Phases:
     def _begin_backward(self) -> Slot:
         recorder = self._recorder
         recorder.steps.backward_began()
-        return recorder.writer().begin(Kind.PHASE, Phase.BACKWARD, recorder.names.intern("backward"))
+        return recorder.threads.writer.begin_phase(BACKWARD, self._backward_name)
 
     def _end_backward(self, slot: Slot | None) -> None:
         for listener in self._after_backward:
             listener()
         if slot is not None:
             end(slot)
-            self._ended(Phase.BACKWARD)
+            if self._after_phase:
+                self._ended(Phase.BACKWARD)
 
     def _hook_optimizers(self) -> None:
         """Hook optimizers. While torch.compile traces an optimizer our hooks do nothing: they would break its graph."""
@@ -191,7 +223,8 @@ class Phases:
         from torch.nn import Module
         from torch.optim import optimizer
 
-        begin, finish = guard(self._begin_optimizer), guard(self._end_optimizer)
+        begin = guard(self._begin_optimizer, every=SAMPLING_INTERVAL)
+        finish = guard(self._end_optimizer, every=SAMPLING_INTERVAL)
 
         def before(optimizer: Any, *_: Any) -> None:
             if not is_compiling():
@@ -210,12 +243,12 @@ class Phases:
         from torch.compiler import is_compiling
 
         phased, recorder = self._as_optimizer_phase(original, "zero_grad"), self._recorder
-        gradients_zeroed = guard(recorder.steps.gradients_zeroed)
+        steps, gradients_zeroed = recorder.steps, guard(recorder.steps.gradients_zeroed)
 
         @functools.wraps(original)
         def zero_grad(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
             result = phased(owner, *args, **kwargs)
-            if recorder.active and not is_compiling():
+            if not is_compiling() and recorder.active and steps.awaits_zeroing:
                 gradients_zeroed(owner)
             return result
 
@@ -226,14 +259,15 @@ class Phases:
         if recorder.active:
             recorder.steps.optimizer_steps()
             name = recorder.names.intern(type(optimizer).__name__)
-            self._open_optimizers[id(optimizer)] = recorder.writer().begin(Kind.PHASE, Phase.OPTIMIZER, name)
+            self._open_optimizers[id(optimizer)] = recorder.threads.writer.begin_phase(OPTIMIZER, name)
 
     def _end_optimizer(self, optimizer: Any) -> None:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
             end(slot)
             self._recorder.steps.optimizer_stepped(optimizer)
-            self._ended(Phase.OPTIMIZER)
+            if self._after_phase:
+                self._ended(Phase.OPTIMIZER)
 
     def _patch_gradient_functions(self) -> None:
         from torch.nn import utils
@@ -249,11 +283,12 @@ class Phases:
 
         recorder = self._recorder
 
-        @guard
-        def begin() -> Slot:
-            return recorder.writer().begin(Kind.PHASE, Phase.OPTIMIZER, recorder.names.intern(name))
+        number, threads = recorder.names.intern(name), recorder.threads
 
-        finish = guard(end)
+        def begin_part() -> Slot:
+            return threads.writer.begin_phase(OPTIMIZER, number)
+
+        begin, finish = guard(begin_part, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def phased(*args: Any, **kwargs: Any) -> Any:

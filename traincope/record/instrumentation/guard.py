@@ -1,7 +1,7 @@
 """The guard: the one place that catches the recorder's errors and measures its time. Training must not be affected."""
 
 import logging
-import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import thread_time_ns
@@ -19,7 +19,10 @@ One odd input must not cost the rest of the evidence.
 """
 
 SAMPLING_INTERVAL = 31
-"""Time one call in 31 of a frequent hook; it stands for the other 30. A prime avoids locking to a loop."""
+"""Time one call in 31 of a frequent hook. A prime avoids locking to a loop."""
+
+FIRST_TIMED = 3
+"""Number of first calls that are all timed: the first ones are slow, and say little about those that follow."""
 
 failures: dict[str, str] = {}
 """Hook -> the type of its first error in this run, for `rank.json` and the report.
@@ -52,13 +55,7 @@ class Meter:
         """Cost of reading the thread's CPU clock: a system call, which may cost more than a hook."""
 
 
-class _Timing(threading.local):
-    under_way = False
-    """True if a timed hook is running. A hook called inside it is timed with it."""
-
-
 meter = Meter()
-_timing = _Timing()
 
 
 def begin_run() -> None:
@@ -91,12 +88,15 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
     """Wrap `hook` so that it cannot raise. Its first error is logged; after `MAX_ERRORS` it is off for this run.
 
     It takes positional arguments only: collecting named ones would cost 0.05 us per call. `every`: time one call in
-    this many. `SAMPLING_INTERVAL` is for hooks that cost less than the timing. `extra_ns`: the cost of a call besides
-    the hook itself, e.g. the dispatcher's way into Python.
+    this many; a call between counts as the median of the last three timed ones, which no single costly call moves.
+    `SAMPLING_INTERVAL` is for hooks that cost less than the timing. `extra_ns`: the cost of a call besides the hook
+    itself, e.g. the dispatcher's way into Python.
     """
     name = f"{hook.__module__.rpartition('.')[2]}.{hook.__qualname__}"
     off_in = -1
-    calls_left = every
+    calls_left = 1
+    each_ns = 0
+    latest_ns: deque[int] = deque(maxlen=FIRST_TIMED)
 
     def guarded(*args: Any) -> R | None:
         nonlocal calls_left
@@ -105,23 +105,29 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
         calls_left -= 1
         try:
             if calls_left > 0:
+                meter.own_ns += each_ns
                 return hook(*args)  # type: ignore[call-arg]
-            calls_left = every
             return timed(*args)
         except Exception as error:  # noqa: BLE001 - `report` logs it
             report(error)
             return None
 
     def timed(*args: Any) -> R:
-        if _timing.under_way:
-            return hook(*args)  # type: ignore[call-arg]
-        _timing.under_way, started = True, thread_time_ns()
+        before_ns, started = meter.own_ns, thread_time_ns()
         try:
             return hook(*args)  # type: ignore[call-arg]
         finally:
-            _timing.under_way = False
             spent_ns = thread_time_ns() - started - meter.clock_ns  # one clock reading lies between the two
-            meter.own_ns += every * (spent_ns + extra_ns + meter.guard_ns) + 2 * meter.clock_ns
+            count(spent_ns - (meter.own_ns - before_ns))  # hooks inside this one have counted themselves
+
+    def count(spent_ns: int) -> None:
+        nonlocal calls_left, each_ns
+        cost_ns = max(spent_ns, 0) + extra_ns + meter.guard_ns
+        meter.own_ns += cost_ns + 2 * meter.clock_ns
+        if every > 1:
+            latest_ns.append(cost_ns)
+            is_known = len(latest_ns) == FIRST_TIMED
+            calls_left, each_ns = (every, sorted(latest_ns)[FIRST_TIMED // 2]) if is_known else (1, 0)
 
     def report(error: Exception) -> None:
         nonlocal off_in

@@ -28,9 +28,13 @@ def end_bounded(slot: Slot) -> None:
     words[index + FLAGS_WORD - END_WORD] |= DONE_BEFORE_WAIT
 
 
-def set_value(slot: Slot, value: int) -> None:
+def end_step(slot: Slot, end_ns: int, *, own_ns: int, flag: int) -> None:
+    """Close a step with the recorder's own time in it. The end is written last: an open step has no such time."""
     words, index = slot
-    words[index + VALUE_WORD - END_WORD] = value
+    words[index + VALUE_WORD - END_WORD] = own_ns
+    if flag:
+        words[index + FLAGS_WORD - END_WORD] |= flag << FLAGS_SHIFT
+    words[index] = end_ns
 
 
 def is_open(slot: Slot) -> bool:

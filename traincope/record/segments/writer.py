@@ -16,7 +16,18 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import END_OF_TIME_NS, END_WORD, LAYOUT, NO_PEER, NO_STEP, OPEN, RECORD_BYTES, SPAN_LAYOUT, Kind
+from traincope.events import (
+    END_OF_TIME_NS,
+    END_WORD,
+    LAYOUT,
+    NO_PEER,
+    NO_STEP,
+    OPEN,
+    PHASE_LAYOUT,
+    RECORD_BYTES,
+    SPAN_LAYOUT,
+    Kind,
+)
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
 from traincope.record.segments.rescue import protect
 from traincope.record.segments.slots import Slot
@@ -41,9 +52,9 @@ was read, and lies before the end at which the file is cut.
 TRIAL_RECORDS = 2
 SAMPLED_BYTES = SAMPLING_INTERVAL * RECORD_BYTES
 SAMPLED_AT = HEADER_BYTES % SAMPLED_BYTES
-SPAN = int(Kind.SPAN)
+SPAN, PHASE = int(Kind.SPAN), int(Kind.PHASE)
 _pack_into = LAYOUT.pack_into
-_pack_span_into = SPAN_LAYOUT.pack_into
+_pack_span_into, _pack_phase_into = SPAN_LAYOUT.pack_into, PHASE_LAYOUT.pack_into
 
 
 class Shared:
@@ -133,6 +144,15 @@ class ThreadWriter:
             segment, offset, monotonic_ns(), OPEN, value,
             self._shared.step, name, group, sequence, peer, tag, window, flags, phase, kind,
         )  # fmt: skip
+        return words, (offset >> 3) + END_WORD
+
+    def begin_phase(self, phase: int, name: int) -> Slot:
+        """Write an open PHASE that starts now, without the arguments that a phase lacks."""
+        segment, words, reserve, limit = self._place
+        offset = reserve()
+        if offset >= limit:
+            segment, words, offset = self._next_segment()
+        _pack_phase_into(segment, offset, monotonic_ns(), OPEN, self._shared.step, name, phase, PHASE)
         return words, (offset >> 3) + END_WORD
 
     def begin_span(self, name: int) -> Slot:

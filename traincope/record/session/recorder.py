@@ -14,18 +14,21 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
-from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.segments.names import Details, LineFile, Names
 from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.record.session.environment import allowed_variables, devices, training_revision, versions
 from traincope.record.session.identity import Identity, this_host
 from traincope.record.session.rendezvous import Place, Rendezvous
+from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.record.session.steps import Steps
 from traincope.store.job.process import Process
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
 from traincope.whole_files import reserve, write_json
 
 Settled = Callable[[Place], object] | None
+Listeners = dict[Callable[[], None], Callable[[], None]]
+"""Listener -> the guard around it, so that a failing listener does not stop the others."""
 CLOCK_INTERVAL_NS = 1_000_000_000
 MAX_WRITERS = 64
 """Maximum number of threads that are recorded at the same time.
@@ -77,9 +80,9 @@ class Recorder:
         self.active = True
         self.detailed = False
         """True in a window: collectives, waits, pipeline actions and modules are recorded too. Implies `active`."""
-        self._between_steps: dict[Callable[[], None], Callable[[], None]] = {}
-        """Listener -> the guard around it, so that a failing listener does not stop the others."""
-        self._now_and_then: dict[Callable[[], None], Callable[[], None]] = {}
+        self._between_steps: Listeners = {}
+        self._between_detailed_steps: Listeners = {}
+        self._now_and_then: Listeners = {}
         self._num_modules = 0
         """Number of imported modules at the last call of these listeners."""
         self._owner_pid = os.getpid()
@@ -136,35 +139,44 @@ class Recorder:
             self.tick()
 
     def between_steps(self, listener: Callable[[], None]) -> None:
-        """Call `listener` on the training thread at every boundary of steps. Repeated registrations count once."""
+        """Call `listener` on the training thread at every boundary of steps. Repeated registrations count once.
+
+        A light step has time for few listeners: register for as long as there is something to do.
+        """
         self._between_steps.setdefault(listener, guard(listener))
+
+    def between_detailed_steps(self, listener: Callable[[], None]) -> None:
+        """Call `listener` like those of `between_steps`, but only in windows and where a block of steps begins."""
+        self._between_detailed_steps.setdefault(listener, guard(listener))
 
     def now_and_then(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only once a second and after imports."""
         self._now_and_then.setdefault(listener, guard(listener))
 
     def remove_listener(self, listener: Callable[[], None]) -> None:
-        """Remove a listener of `between_steps` or `now_and_then`, if it is registered."""
-        self._between_steps.pop(listener, None)
-        self._now_and_then.pop(listener, None)
+        """Remove a listener from wherever it is registered."""
+        for listeners in (self._between_steps, self._between_detailed_steps, self._now_and_then):
+            listeners.pop(listener, None)
 
-    @guard
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Do periodic work between two steps, off the hot path."""
         now, num_modules = monotonic_ns(), len(sys.modules)
         if self.place is None:
             self.settle(True)
-        for listener in tuple(self._between_steps.values()):
-            listener()
+        if self._between_steps:
+            _call(self._between_steps)
+        if self.detailed or self.shared.step % BLOCK_STEPS == 0:
+            _call(self._between_detailed_steps)
         is_second_over = now - self._last_clock_ns > CLOCK_INTERVAL_NS
         if is_second_over or num_modules != self._num_modules:
             self._num_modules = num_modules
-            for listener in tuple(self._now_and_then.values()):
-                listener()
+            _call(self._now_and_then)
         if is_second_over:
             self._write_clock(now)
             for file in self._side_files:
                 file.retry()
+
+    tick = guard(_tick, every=SAMPLING_INTERVAL)
 
     @property
     def run(self) -> Path | None:
@@ -339,6 +351,12 @@ class _Lease:
     def __del__(self) -> None:
         self.writer.latest = None
         self._idle.append(self.writer)
+
+
+def _call(listeners: Listeners) -> None:
+    """Call listeners, which may register and remove others."""
+    for listener in tuple(listeners.values()):
+        listener()
 
 
 def _remove_empty(*directories: Path) -> None:

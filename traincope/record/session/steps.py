@@ -11,12 +11,14 @@ more than any training accumulates.
 
 import gc
 import sys
+from collections import deque
 from time import monotonic_ns
 
 from traincope.events import NO_STEP, Flag, Kind
 from traincope.record.instrumentation.guard import guard, meter
-from traincope.record.segments.slots import Slot, add_flag, end_at, set_value
+from traincope.record.segments.slots import Slot, add_flag, end_step
 from traincope.record.segments.writer import Shared, ThreadWriter
+from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.record.session.step_anchor import StepAnchor
 
 NO_OPTIMIZER_AFTER = 16
@@ -40,6 +42,8 @@ class Steps:
         """True if a backward or an optimizer ran in the open step."""
         self.latest: tuple[int, int] | None = None
         """Own ns and wall ns of the last ended step. None before the first."""
+        self.not_judged: deque[tuple[int, int]] = deque(maxlen=BLOCK_STEPS)
+        """The same of the ended steps that the sampling has not taken yet."""
         self._anchor = StepAnchor()
         self._anchor_stepped = self._any_stepped = False
         self._optimizer_begun = False
@@ -103,9 +107,14 @@ class Steps:
         if self._schedule_trained:
             self.backward_began()
 
+    @property
+    def awaits_zeroing(self) -> bool:
+        """Return whether zeroing gradients may mark a step: no optimizer was seen to step."""
+        return not self._optimizer_begun and self._backwards > 0
+
     def gradients_zeroed(self, owner: object) -> None:
         """Note that an optimizer or module has zeroed its gradients: their work is done."""
-        if self._optimizer_begun or not self._backwards:
+        if not self.awaits_zeroing:
             return
         self._backwards_per_step = MAX_ACCUMULATION
         if self._zeroing_anchor.ends_step(owner):
@@ -149,13 +158,10 @@ class Steps:
     def _close(self, *, flag: int = 0) -> None:
         if self._slot is None:
             return
-        own_ns = meter.own_ns - self._own_ns_before
-        set_value(self._slot, own_ns)
-        now = monotonic_ns()
-        end_at(self._slot, now)
+        own_ns, now = meter.own_ns - self._own_ns_before, monotonic_ns()
+        end_step(self._slot, now, own_ns=own_ns, flag=flag)
         self.latest = (own_ns, now - self._began_ns)
-        if flag:
-            add_flag(self._slot, flag)
+        self.not_judged.append(self.latest)
         self._slot = None
         self._shared.step = NO_STEP
 
