@@ -1,11 +1,15 @@
 """Cost of one record: `python -m tests.bench.recorder`.
 
-Prints the cost of a span, a collective hook and a wait bracket with their budgets, and of
+Prints the cost of a span, a collective hook, a wait bracket and a step between windows with their budgets, and of
 torch.profiler.record_function and an OpenTelemetry span on the same machine, all from one run in alternation. A cost is
 the time of the hooked call minus that of the bare one. Each number is the median of rounds of many calls. Budgets are
 reported, never asserted, because the machine may be noisy.
+
+Cold costs are of single calls, each after a matrix product that empties the L2 cache, as a training does. They are
+medians over calls, and their p10 and p90 are of the calls with the hook.
 """
 
+import itertools
 import os
 import statistics
 import tempfile
@@ -19,6 +23,7 @@ import torch.distributed as dist
 from opentelemetry.sdk.trace import TracerProvider
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 from torch.profiler import record_function
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -29,6 +34,10 @@ from traincope.record.segments.writer import SEGMENT_BYTES
 
 ROUNDS = 41
 CALLS = 500
+COLD_ROUNDS = 5
+COLD_CALLS = 60
+COLD_WIDTH = 768
+"""Width of square matrices of 2.25 MiB each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +53,13 @@ def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as directory:
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-        hooks = [_span(directory), *_collective(directory), _wait(directory)]
+        hooks = [
+            _span(directory),
+            *_collective(directory),
+            _wait(directory),
+            *_cold_collective(directory),
+            _light_step(directory),
+        ]
         rows = [*hooks, _record_function(), _opentelemetry_span()]
         dist.destroy_process_group()
     _show(rows)
@@ -57,7 +72,7 @@ def _span(directory: str) -> Row:
 
     with traincope.run(Path(directory) / "span"):
         costs = _differences(_nothing, spanned)
-    return _row("traincope.span", costs, budget_us=1.0)
+    return _row("traincope.span", costs, budget_us=0.7)
 
 
 def _collective(directory: str) -> Iterator[Row]:
@@ -83,8 +98,8 @@ def _collective(directory: str) -> Iterator[Row]:
             hooked = issue()
         costs.append(hooked - bare)
         recorder_costs.append(hooked - through)
-    yield _row("collective hook", costs, budget_us=12.0)
-    yield _row("of which traincope, without torch's call into Python", recorder_costs, budget_us=6.0)
+    yield _row("collective hook", costs, budget_us=9.0)
+    yield _row("of which traincope, without torch's call into Python", recorder_costs, budget_us=3.0)
 
 
 def _through_python(issue: Callable[[], float]) -> float:
@@ -110,7 +125,76 @@ def _wait(directory: str) -> Row:
         with traincope.run(Path(directory) / f"wait-{round_number}"):
             hooked = _wait_all(works())  # issued inside a run, otherwise the recorder does not know them
         costs.append(hooked - bare)
-    return _row("wait bracket", costs, budget_us=2.0)
+    return _row("wait bracket", costs, budget_us=1.5)
+
+
+def _cold_collective(directory: str) -> Iterator[Row]:
+    """A collective's hook and its wait, with caches as a training leaves them."""
+    tensor, empty_caches = torch.ones(1), _matrix_product()
+
+    def times() -> tuple[list[int], list[int]]:
+        issued, waited = [], []
+        for _ in range(COLD_CALLS):
+            empty_caches()
+            start = time.perf_counter_ns()
+            work = dist.all_reduce(tensor, async_op=True)
+            issued.append(time.perf_counter_ns() - start)
+            empty_caches()
+            start = time.perf_counter_ns()
+            work.wait()
+            waited.append(time.perf_counter_ns() - start)
+        return issued, waited
+
+    bare, hooked = [], []
+    for round_number in range(COLD_ROUNDS):
+        bare.append(times())
+        with traincope.run(Path(directory) / f"cold-{round_number}", budget=None):
+            hooked.append(times())
+    for name, part, budget_us in (("collective hook, cold", 0, 30.0), ("wait bracket, cold", 1, None)):
+        yield _cold_row(name, [row[part] for row in bare], [row[part] for row in hooked], budget_us=budget_us)
+
+
+def _light_step(directory: str) -> Row:
+    """A step between windows with a forward, a backward, an optimizer's step and `zero_grad`, in cold caches.
+
+    The modules and the optimizer do nothing, so the difference is the hooks'.
+    """
+    model, optimizer = nn.Identity(), _Idle([nn.Parameter(torch.ones(1))], lr=0.1)
+    numbers, empty_caches = torch.ones(1, requires_grad=True), _matrix_product()
+
+    def step() -> int:
+        spent = 0
+        loss = numbers * 1
+        for call in (lambda: model(numbers), loss.backward, optimizer.step, optimizer.zero_grad):
+            empty_caches()
+            start = time.perf_counter_ns()
+            call()
+            spent += time.perf_counter_ns() - start
+        return spent
+
+    bare, hooked = [], []
+    for round_number in range(COLD_ROUNDS):
+        bare.append([step() for _ in range(COLD_CALLS)])
+        with traincope.run(Path(directory) / f"light-{round_number}", level=0):
+            hooked.append([step() for _ in range(COLD_CALLS)])
+    return _cold_row("step between windows, cold", bare, hooked, budget_us=50.0)
+
+
+class _Idle(torch.optim.SGD):
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+def _matrix_product() -> Callable[[], object]:
+    """A call that replaces what is in the L2 cache."""
+    left, right, product = (torch.ones(COLD_WIDTH, COLD_WIDTH) for _ in range(3))
+    return lambda: torch.mm(left, right, out=product)
+
+
+def _cold_row(name: str, bare: list[list[int]], hooked: list[list[int]], *, budget_us: float | None) -> Row:
+    """Difference of the medians of single calls, ns, in rounds."""
+    base = statistics.median(itertools.chain.from_iterable(bare))
+    return _row(name, [(spent - base) / 1e3 for spent in itertools.chain.from_iterable(hooked)], budget_us=budget_us)
 
 
 def _record_function() -> Row:

@@ -10,7 +10,6 @@ steps.
 
 import logging
 import sys
-from time import monotonic_ns
 from typing import Protocol
 
 from traincope.events import RECORDER_LEVEL
@@ -22,7 +21,6 @@ from traincope.store.layout import LEVEL_FILE
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL_NS = 1_000_000_000
 DETAIL_LEVEL = 1
 """The lowest level with detail."""
 MAX_LEVEL_CHARACTERS = 16
@@ -65,7 +63,6 @@ class Probes:
         self.on: list[Hook] = []
         """Installed hooks, in order of installation."""
         self._sampling = sampling
-        self._checked_ns = 0
         self.level = level
 
     def install(self) -> None:
@@ -76,6 +73,7 @@ class Probes:
                 self._recorder.probes[hook.name] = f"off: needs level {hook.level}, this run records level {self.level}"
             elif hook not in self.on:
                 guard(self._install)(hook)
+        self._recorder.now_and_then(self._read_level_file)
         self._recorder.between_detailed_steps(self.check)
 
     def remove(self) -> None:
@@ -84,16 +82,11 @@ class Probes:
             guard(self.on.pop().remove)()
 
     def check(self) -> None:
-        """Between two steps, read the level file if it is due, and decide where a window begins and ends."""
-        now = monotonic_ns()
-        if now - self._checked_ns >= LOOK_INTERVAL_NS:
-            self._checked_ns = now
-            self._read_level_file()
-        self._sample(self._recorder)
+        """Between two steps, begin or end a window.
 
-    def _sample(self, recorder: Recorder) -> None:
-        """Begin or end a window. Its first step only leads in: what is under way there began without a record."""
-        step = recorder.shared.step
+        Its first step only leads in: what is under way there began without a record.
+        """
+        recorder, step = self._recorder, self._recorder.shared.step
         while recorder.steps.not_judged:
             own_ns, wall_ns = recorder.steps.not_judged.popleft()
             self._sampling.add(own_ns=own_ns, wall_ns=wall_ns, detailed=recorder.detailed)

@@ -163,10 +163,6 @@ class Recorder:
         now, num_modules = monotonic_ns(), len(sys.modules)
         if self.place is None:
             self.settle(True)
-        if self._between_steps:
-            _call(self._between_steps)
-        if self.detailed or self.shared.step % BLOCK_STEPS == 0:
-            _call(self._between_detailed_steps)
         is_second_over = now - self._last_clock_ns > CLOCK_INTERVAL_NS
         if is_second_over or num_modules != self._num_modules:
             self._num_modules = num_modules
@@ -175,6 +171,10 @@ class Recorder:
             self._write_clock(now)
             for file in self._side_files:
                 file.retry()
+        if self._between_steps:
+            _call(self._between_steps)
+        if self.detailed or self.shared.step % BLOCK_STEPS == 0:
+            _call(self._between_detailed_steps)
 
     tick = guard(_tick, every=SAMPLING_INTERVAL)
 
