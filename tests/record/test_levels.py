@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 import traincope
-from traincope.events import Flag, Kind, Phase
-from traincope.record import probes
+from traincope.events import BLOCK_STEPS, Flag, Kind, Phase
 from traincope.record.compute.modules import find_blocks
-from traincope.record.session.sampling import BLOCK_STEPS
+from traincope.record.session import control
 from traincope.store import RankRecords, read_run
 
 
@@ -118,7 +117,7 @@ def lower_and_raise_the_level(directory: Path, *, steps: int, between: int) -> R
 
 
 def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    monkeypatch.setattr(control, "LOOK_INTERVAL_NS", 0)
     rank = lower_and_raise_the_level(tmp_path / "run", steps=1, between=1)
     assert len(spans(rank, Phase.FORWARD)) == 2 * 3
     records = rank.thread("main")
@@ -130,7 +129,7 @@ def test_the_level_of_a_running_job_is_changed_from_outside(tmp_path: Path, monk
 
 def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is read twice per boundary, one record per measure, before and after it was off."""
-    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    monkeypatch.setattr(control, "LOOK_INTERVAL_NS", 0)
     rank = lower_and_raise_the_level(tmp_path / "run", steps=2, between=0)
     records = rank.thread("main")
     memory = records[(records["kind"] == Kind.MEMORY) & (records["phase"] == Phase.NONE)]
@@ -140,7 +139,7 @@ def test_a_level_raised_again_records_everything_once(tmp_path: Path, monkeypatc
 
 
 def test_a_level_file_without_a_level_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "LOOK_INTERVAL_NS", 0)
+    monkeypatch.setattr(control, "LOOK_INTERVAL_NS", 0)
     with traincope.run(tmp_path / "run", budget=None) as run:
         for text in (b"", b"high", b"-1", b"\xff\xfe2"):
             run.step()

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import traincope
 from tests.distributed.ranks.pool import Pool
 from traincope.events import Kind
-from traincope.record import probes
+from traincope.record.session import control
 from traincope.timeline import match_instances
 
 LONG_NS = 1 << 60
@@ -17,21 +17,21 @@ LONG_NS = 1 << 60
 
 def raised_in(look_steps: tuple[int, int], steps: int, directory: str) -> None:
     """One barrier and one all-reduce per step. Each rank looks for a new level only at the start of its own step."""
-    rank, usual = dist.get_rank(), probes.LOOK_INTERVAL_NS
+    rank, usual = dist.get_rank(), control.LOOK_INTERVAL_NS
     wish = Path(directory, "level")
     try:
-        probes.LOOK_INTERVAL_NS = LONG_NS
+        control.LOOK_INTERVAL_NS = LONG_NS
         with traincope.run(directory, level=0, budget=None) as run:
             for step in range(steps):
                 if step == min(look_steps):
                     wish.write_text("1")
                     dist.barrier()
-                probes.LOOK_INTERVAL_NS = 0 if step == look_steps[rank] else LONG_NS
+                control.LOOK_INTERVAL_NS = 0 if step == look_steps[rank] else LONG_NS
                 run.step()
                 dist.barrier()
                 dist.all_reduce(torch.ones(2))
     finally:
-        probes.LOOK_INTERVAL_NS = usual
+        control.LOOK_INTERVAL_NS = usual
 
 
 def matched(directory: Path) -> list[tuple[int, bool, set[str], set[int]]]:
@@ -70,7 +70,7 @@ def test_ranks_on_both_sides_of_a_windows_begin_match_from_the_next_window_on(tw
 
 
 def lowered_and_raised(directory: str) -> None:
-    usual, probes.LOOK_INTERVAL_NS = probes.LOOK_INTERVAL_NS, 0
+    usual, control.LOOK_INTERVAL_NS = control.LOOK_INTERVAL_NS, 0
     try:
         with traincope.run(directory, budget=None) as run:
             for level in (1, 0, 1):
@@ -81,7 +81,7 @@ def lowered_and_raised(directory: str) -> None:
                     run.step()
                     dist.all_reduce(torch.ones(2))
     finally:
-        probes.LOOK_INTERVAL_NS = usual
+        control.LOOK_INTERVAL_NS = usual
 
 
 def test_counts_begin_anew_in_every_window(two_ranks: Pool, tmp_path: Path) -> None:

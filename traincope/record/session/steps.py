@@ -127,10 +127,10 @@ class Steps:
             add_flag(self._slot, Flag.SKIPPED)
             self._anchor_stepped, self._backwards = True, 0
 
-    def is_detailed(self) -> None:
-        """Note that the open step is recorded in detail."""
+    def is_detailed(self, *, requested: bool) -> None:
+        """Note that the open step is recorded in detail. `requested`: only because of a request."""
         if self._slot is not None:
-            add_flag(self._slot, Flag.DETAILED)
+            add_flag(self._slot, Flag.DETAILED | Flag.REQUESTED if requested else Flag.DETAILED)
 
     def finish(self) -> None:
         """End the run cleanly. An open step that has trained nothing is marked PARTIAL."""
