@@ -67,6 +67,8 @@ class Probes:
         """The latest step whose cost the sampling knows."""
         self._drawn = True
         """True in a block that the sampling draws. The run begins in one."""
+        self._requested = False
+        """True in a block that a request asks for."""
         self._announced: set[WindowRequest] = set()
         self._set(level)
 
@@ -104,19 +106,20 @@ class Probes:
     def _sample(self, recorder: Recorder) -> None:
         """Begin or end a window. Its first step only leads in: what is under way there began without a record.
 
-        The cost of requested windows does not decide, because their kernels may be traced.
+        The cost of requested steps decides nothing, because their kernels may be traced.
         """
         latest, step = recorder.steps.latest, recorder.shared.step
         if latest is not None and latest is not self._judged:
             self._judged = latest
-            if self._drawn or not recorder.detailed:
+            if not self._requested:
                 self._sampling.add(own_ns=latest[0], wall_ns=latest[1], detailed=recorder.detailed)
         leads_in, was_drawn = not recorder.detailed, self._drawn
         if step % BLOCK_STEPS == 0:
             seed = recorder.identity.run_id if recorder.place is None else recorder.place.run_id
             self._drawn = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
             requests = recorder.control.requests_at(step)
-            is_window = self._drawn or bool(requests)
+            self._requested = bool(requests)
+            is_window = self._drawn or self._requested
             recorder.detailed, recorder.shared.window = is_window and self.level >= DETAIL_LEVEL, step
             for request in requests if recorder.detailed else ():
                 self._announce(request)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.recorded import rank_of, record
+from tests.live.recorded import dead_process, rank_of, record
 from traincope.errors import RunDirectoryError, UsageError
+from traincope.store.job import requesting
 from traincope.store.job.manifests import RankInfo
 from traincope.store.job.process import Process
 from traincope.store.job.requesting import JobProgress, RankProgress, first_step_for, request_window
@@ -75,7 +76,7 @@ def test_of_a_large_file_only_the_newest_requests_are_read(tmp_path: Path) -> No
     assert 20 <= len(latest) < TAIL_BYTES // 100
 
 
-def rank_at(step: int, *, step_ms: int, shortest_ms: int, unseen_steps: int = 0) -> RankProgress:
+def rank_at(step: int, *, step_ms: int, shortest_ms: int, silent_ms: int = 0) -> RankProgress:
     info = RankInfo(
         coord=RankCoord(rank=0, coords={}),
         host=Host(name="host", boot_id="boot"),
@@ -90,7 +91,7 @@ def rank_at(step: int, *, step_ms: int, shortest_ms: int, unseen_steps: int = 0)
         info=info,
         running=True,
         step=step,
-        unseen_steps=unseen_steps,
+        silent_ns=silent_ms * MS,
         step_ns=step_ms * MS,
         shortest_step_ns=shortest_ms * MS,
     )
@@ -105,8 +106,8 @@ def test_the_first_step_leaves_the_slowest_rank_time_to_look() -> None:
 
 
 def test_ranks_of_other_hosts_get_a_minute_and_the_steps_that_are_not_visible_yet() -> None:
-    """1 + 60 + 0.12 s are 1,223 steps of 50 ms. 100 + 40 + 1,223 + 1 = 1,364."""
-    rank = rank_at(100, step_ms=60, shortest_ms=50, unseen_steps=40)
+    """1 + 60 + 0.12 s are 1,223 steps of 50 ms. 2.4 s ago it was in step 100. 100 + 40 + 1,223 + 1 = 1,364."""
+    rank = rank_at(100, step_ms=60, shortest_ms=50, silent_ms=2_400)
     assert first_step_for(JobProgress(attempt=0, ranks=(rank,), all_local=False)) == 1_368
 
 
@@ -146,3 +147,13 @@ def test_a_job_without_a_complete_step_is_refused(tmp_path: Path, monkeypatch: p
     as_if_it_ran(tmp_path)
     with pytest.raises(RunDirectoryError, match="has completed no step yet"):
         request_window(tmp_path, num_steps=20, cause=Cause.PROFILE)
+
+
+def test_a_job_whose_ranks_are_elsewhere_and_silent_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path, monkeypatch, steps=20)
+    as_if_it_ran(tmp_path, process=dead_process(boot_id="elsewhere"))
+    request = request_window(tmp_path, num_steps=7, cause=Cause.SLOW_STEP, at_step=3)
+    assert request.first_step > 60, "a minute ahead of steps far below a second"
+    monkeypatch.setattr(requesting, "MAX_SILENCE_NS", 0)
+    with pytest.raises(RunDirectoryError, match="is known to run: the latest step that this host can see began"):
+        request_window(tmp_path, num_steps=7, cause=Cause.SLOW_STEP, at_step=3)

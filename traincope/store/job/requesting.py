@@ -20,6 +20,7 @@ from traincope.store.job.requests import MAX_STEPS, PERSONS, Cause, WindowReques
 from traincope.store.layout import LEVEL_FILE, attempt_directory, attempt_number, record_files
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import RECORD_DTYPE
+from traincope.units import duration
 
 TRAINING_THREAD = "main"
 LOOK_NS = 1_000_000_000
@@ -27,6 +28,8 @@ LOOK_NS = 1_000_000_000
 LOCAL_MARGIN_NS = 2_000_000_000
 REMOTE_MARGIN_NS = 60_000_000_000
 """Time until every rank can see a new file. Network file systems show it up to a minute late (nfs(5), `acdirmax`)."""
+MAX_SILENCE_NS = 600_000_000_000
+"""Age of the latest step of ranks on other hosts from which on the job is taken to be over."""
 MEDIAN_STEPS = 32
 """Number of latest steps whose median is a rank's step time."""
 MAX_SPEED_UP = 4
@@ -44,8 +47,8 @@ class RankProgress:
     """None: unknown, because the rank is on another host."""
     step: int | None
     """The latest step that it has begun, as far as this host can see; None before the first."""
-    unseen_steps: int
-    """Estimated number of later steps that this host cannot see yet, of a rank on another host."""
+    silent_ns: int
+    """Time since that step began, of a rank on another host: later steps may not be visible here yet. Otherwise 0."""
     step_ns: int | None
     """Median of its latest step times; None before the first complete step."""
     shortest_step_ns: int | None
@@ -55,6 +58,11 @@ class RankProgress:
     def over(self) -> bool:
         """True if the rank is known to write nothing more."""
         return self.info.ending is not None or self.running is False
+
+    @property
+    def unseen_steps(self) -> int:
+        """Estimated number of later steps that this host cannot see yet."""
+        return min(self.silent_ns, REMOTE_MARGIN_NS) // self.step_ns if self.step_ns else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,11 @@ class JobProgress:
     @property
     def over(self) -> bool:
         return all(rank.over for rank in self.ranks)
+
+    @property
+    def silent_ns(self) -> int:
+        """The shortest such time of the ranks that are not over."""
+        return min((rank.silent_ns for rank in self.ranks if not rank.over), default=0)
 
     @property
     def step(self) -> int | None:
@@ -152,6 +165,11 @@ def request_window(
             f"{run} is not running: all its ranks have ended; a window can only be opened in a running job, and "
             "`traincope report` shows what this one recorded"
         )
+    if progress.silent_ns > MAX_SILENCE_NS:
+        raise RunDirectoryError(
+            f"no rank of {run} is known to run: the latest step that this host can see began "
+            f"{duration(progress.silent_ns)} ago; if the job runs, use a host of the job"
+        )
     first_step = first_step_for(progress)
     if first_step is None:
         raise RunDirectoryError(f"{run} has completed no step yet; try again when the training has made its first step")
@@ -228,25 +246,22 @@ def _rank_progress(directory: Path, info: RankInfo, running: bool | None) -> Ran
     complete = steps[steps["end_ns"] != OPEN][-MEDIAN_STEPS:]
     lengths_ns = complete["end_ns"] - complete["start_ns"]
     step_ns = int(np.median(lengths_ns)) if len(complete) else None
-    unseen_ns = _unseen_ns(directory, int(steps["start_ns"][-1])) if len(steps) and running is None else 0
+    silent_ns = _age_ns(directory, int(steps["start_ns"][-1])) if len(steps) and running is None else 0
     return RankProgress(
         info=info,
         running=running,
         step=int(steps["step"][-1]) if len(steps) else None,
-        unseen_steps=unseen_ns // step_ns if step_ns else 0,
+        silent_ns=silent_ns,
         step_ns=step_ns,
         shortest_step_ns=None if step_ns is None else max(int(lengths_ns.min()), step_ns // MAX_SPEED_UP),
     )
 
 
-def _unseen_ns(directory: Path, start_ns: int) -> int:
-    """Time since the latest step that this host can see of a rank on another host, whose records may arrive late.
-
-    At most `REMOTE_MARGIN_NS`.
-    """
+def _age_ns(directory: Path, at_ns: int) -> int:
+    """Time since an instant of a rank on another host, by the wall clocks; 0 if it recorded no clock."""
     for records in _newest_first(directory):
         clocks = records[records["kind"] == Kind.CLOCK]
         if len(clocks):
-            began_wall_ns = start_ns + int(clocks["value"][-1]) - int(clocks["start_ns"][-1])
-            return min(max(time.time_ns() - began_wall_ns, 0), REMOTE_MARGIN_NS)
+            at_wall_ns = at_ns + int(clocks["value"][-1]) - int(clocks["start_ns"][-1])
+            return max(time.time_ns() - at_wall_ns, 0)
     return 0
