@@ -60,11 +60,20 @@ EXCEPTION = "exception"
 RECORDER_LEVEL = "recorder level"
 """Name of the event that records a change of the recorder's level; details: `was`, `level`, `why`."""
 
+REQUESTED_WINDOW = "requested window"
+"""Name of the event at the begin of a requested window; details: `why`, `first_step`, `steps`."""
+
 CHECKPOINT_SAVED = "checkpoint saved"
 """Name of the event at the end of an asynchronous save."""
 
 CHECKPOINT_FAILED = "checkpoint failed"
 """Name of the event that records a failed asynchronous save."""
+
+DETAIL_LEVEL = 1
+"""The lowest level of recording with detail."""
+
+BLOCK_STEPS = 8
+"""Steps of a block. A window is a block, or several, in detail; its first step only leads in, so more waste less."""
 
 NO_STEP = -1
 """`step` of a record outside every step."""
@@ -147,6 +156,8 @@ class Flag(IntFlag):
     """A step with all its collectives, waits and pipeline actions. The first step of a window does not count as such:
     what it waits for may have begun before.
     """
+    REQUESTED = 1024
+    """A step that has detail only because of a request: it is not a sample of the run."""
 
 
 LAYOUT = struct.Struct("@qqqiIIIiiIHBB")

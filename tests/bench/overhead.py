@@ -31,8 +31,9 @@ from torch.profiler import ProfilerActivity
 import traincope
 from tests.bench.paired import Block, in_turns, interval, ratios, step_seconds
 from tests.distributed.ranks.pool import Pool
+from traincope.events import BLOCK_STEPS
 from traincope.record.instrumentation.guard import meter
-from traincope.record.session.sampling import BLOCK_STEPS, DEFAULT_BUDGET
+from traincope.record.session.sampling import DEFAULT_BUDGET
 
 ROUNDS = 8
 STEPS_A_BLOCK = 9

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from tests.browser.browser import PATIENCE_MS, Visit
 from tests.live.processes import start_rank, until
+from traincope.store.job.requests import Cause, read_requests
 from traincope.store.layout import COMPACTED, ROWS_FILE, rank_directory
 
 LIVE = [sys.executable, "-m", "traincope.cli.main", "live", "--no-browser", "--port", "0"]
@@ -68,6 +69,22 @@ def test_the_page_follows_the_job_and_shows_a_lost_rank(job: Job, visit: Go) -> 
     assert live.returncode == 0
     for theirs in (ROWS_FILE, f"*{COMPACTED}", "metrics-*.json"):
         assert not list(job.run.rglob(theirs)), "what is an agent's to write"
+
+
+def test_the_button_requests_a_window(job: Job, visit: Go) -> None:
+    with subprocess.Popen([*LIVE, str(job.run)], stdout=subprocess.PIPE, text=True) as live:
+        try:
+            assert live.stdout is not None
+            snapshot = visit(live.stdout.readline().split()[0])
+            snapshot.page.get_by_role("button", name="record 20 steps in detail").click()
+            answer = snapshot.page.get_by_text("All ranks record steps")
+            expect(answer).to_be_visible(timeout=PATIENCE_MS)
+            (request,) = read_requests(job.run, attempt=0)
+            assert request.cause is Cause.VIEWER
+            assert f"steps {request.first_step + 1} to {request.first_step + 20} in detail." in answer.inner_text()
+            assert snapshot.complaints == []
+        finally:
+            live.terminate()
 
 
 def rows(text: str) -> list[tuple[str, str]]:

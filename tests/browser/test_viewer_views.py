@@ -39,6 +39,17 @@ def test_a_crashed_run_names_the_first_failure_and_links_to_it(visit: Go, addres
     expect(first).to_contain_text("rank 1 ended first: it left the run by RuntimeError", timeout=QUIET)
 
 
+def test_only_a_run_that_may_still_run_has_the_button_that_requests_steps(visit: Go, address: str) -> None:
+    """The crashed run has ranks without a recorded end, from another host and days ago."""
+    button = "button:has-text('record 20 steps in detail')"
+    over = shown(visit, address, "/verdict?run=0").page
+    expect(over.locator(button)).to_be_hidden(timeout=QUIET)
+    page = shown(visit, address, f"/verdict?run={CRASHED}").page
+    expect(page.locator(button)).to_be_visible(timeout=QUIET)
+    page.click(button)
+    expect(page.locator("#profile-answer")).to_contain_text("is known to run: the latest step", timeout=QUIET)
+
+
 def test_a_page_of_a_growing_run_keeps_scroll_and_zoom(visit: Go, address: str, library: Library) -> None:
     """The other half of a crashed run appears; the zoom is on steps that existed before."""
     page = shown(visit, address, f"/ledger?run={CRASHED}&of=rank+3").page

@@ -8,8 +8,8 @@ import pytest
 
 import traincope
 from traincope.doctor import Finding, State, examine_run
+from traincope.events import BLOCK_STEPS
 from traincope.record.session import sampling
-from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"

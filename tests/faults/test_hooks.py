@@ -86,14 +86,20 @@ def test_a_hook_that_fails_to_install_is_absent_and_torch_is_restored(
 
 def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
     """Every hook that begins such a record raises at every call."""
-    begin = ThreadWriter.begin
+    begin, begin_phase = ThreadWriter.begin, ThreadWriter.begin_phase
 
     def begin_or_fail(writer: ThreadWriter, what: int, during: int = 0, *fields: int) -> Any:
         if (what, during) == (kind, phase):
             raise MemoryError("broken")
         return begin(writer, what, during, *fields)
 
+    def begin_phase_or_fail(writer: ThreadWriter, during: int, name: int) -> Any:
+        if (Kind.PHASE, during) == (kind, phase):
+            raise MemoryError("broken")
+        return begin_phase(writer, during, name)
+
     ThreadWriter.begin = begin_or_fail  # type: ignore[method-assign, assignment]
+    ThreadWriter.begin_phase = begin_phase_or_fail  # type: ignore[method-assign]
     return train_observed(out)
 
 

@@ -19,9 +19,8 @@ import traincope
 from tests.faults.victims.trainings import join_a_group
 from tests.faults.victims.victims import Victims
 from traincope.errors import TraincopeError
-from traincope.events import Kind
+from traincope.events import BLOCK_STEPS, Kind
 from traincope.record.segments import writer
-from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.store import RankRecords, read_run
 from traincope.timeline import build_timeline
 

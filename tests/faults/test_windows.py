@@ -12,6 +12,7 @@ import traincope
 from tests.faults.victims import victims as victims_module
 from tests.faults.victims.trainings import join_a_group
 from tests.faults.victims.victims import Victims
+from traincope.events import BLOCK_STEPS
 from traincope.record.compute.memory import _process_memory as process_memory
 from traincope.record.session import sampling
 from traincope.store import read_run
@@ -41,7 +42,7 @@ def alternate(out: str, num_windows: int) -> dict[str, Any]:
         for thread in threads:
             thread.start()
         for _ in range(2):
-            for _ in range(num_windows * sampling.BLOCK_STEPS):  # half of the run: two blocks hold one window
+            for _ in range(num_windows * BLOCK_STEPS):  # half of the run: two blocks hold one window
                 run.step()
                 dist.all_reduce(torch.ones(2))
             sizes.append(process_memory()[0])

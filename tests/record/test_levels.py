@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 import traincope
-from traincope.events import Flag, Kind, Phase
+from traincope.events import BLOCK_STEPS, Flag, Kind, Phase
 from traincope.record.compute.modules import find_blocks
 from traincope.record.session import recorder
-from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.store import RankRecords, read_run
 
 

@@ -420,6 +420,7 @@ def document() -> schema.Document:
                 "windows": 1,
                 "budget_ratio": None,
                 "own_ratio": None,
+                "requested": [],
                 "measured_overhead": None,
             },
             "probes": [{"name": "c10d", "state": "on", "ranks": [0, 1]}],

@@ -64,6 +64,10 @@ def record(path: Path) -> None:
     for stray in (rank / "notes.seg", rank / f"{PLANTS[15]}-00000.seg", rank / "signal-notes.txt", path / "notes"):
         stray.write_text(PLANTS[15])
     (path / "level").write_text(PLANTS[16])
+    asked = {"attempt": 0, "first_step": 8, "num_steps": 7, "cause": "spike", "at_step": 3, "at_wall_ns": 1}
+    (path / "requests.jsonl").write_text(
+        f"{json.dumps(asked | {PLANTS[15]: PLANTS[15]})}\n{json.dumps(asked | {'cause': PLANTS[15]})}\n"
+    )
     with (path / "launcher.jsonl").open("a") as notes:
         notes.write(f'{{"attempt": 0, "rank": 0, "exit_code": 1, "at_wall_ns": 1, "{PLANTS[15]}": "{PLANTS[15]}"}}\n')
 
@@ -94,6 +98,8 @@ def test_numbers_types_and_standard_axes_stay(tmp_path: Path) -> None:
     assert after.ranks[0].info.probes["run._log"] == "failed 3 times: ValueError"
     assert (after.info.settings["tokens_per_step"], list(after.info.settings["peak_flops"].values())) == (64, [1e12])
     assert after.launcher == before.launcher
+    assert [request.reason for request in after.requests] == ["a spike in a logged value (step 3)"]
+    assert after.requests == before.requests
     details = [values for values in after.ranks[0].details.values() if 79 in values.values()]
     assert len(details) == 3
 

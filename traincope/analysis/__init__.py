@@ -44,6 +44,7 @@ from traincope.analysis.ledger.coverage import (
 )
 from traincope.analysis.ledger.device_stalls import DeviceStall
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.ledger.requested_windows import RequestedWindow
 from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampling
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
@@ -93,6 +94,7 @@ __all__ = [
     "RankLedger",
     "RankWait",
     "RecorderOverhead",
+    "RequestedWindow",
     "Root",
     "Samples",
     "Sampling",

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "report:Report",
     "view": "view:View",
     "live": "live:Live",
+    "profile": "profile:Profile",
     "diff": "diff:DiffCommand",
     "agent": "agent:AgentCommand",
     "plan": "plan:Plan",

@@ -1,30 +1,29 @@
 """The hooks of one run: install them, change the level, remove them.
 
 Levels: 0 records steps and phases; 1 adds collectives, waits and pipeline actions; 2 adds modules; 3 adds kernel
-windows. Writing a digit to the file `level` in the run directory changes the level of a running job.
+windows. Writing a digit to the file `level` in the run directory changes the level of a running job (`control.py`).
 
-Detail, everything above level 0, is recorded in windows of consecutive steps (`sampling.py`). It begins only where a
-window begins: the counts that identify a collective across ranks begin there, and ranks see the file at different
-steps.
+Detail, everything above level 0, is recorded in windows of consecutive steps: those that `sampling.py` draws, and those
+that a person or an anomaly requests. It begins only where a block begins: the counts that identify a collective across
+ranks begin there, and ranks see the files at different steps.
 """
 
 import logging
 import sys
 from typing import Protocol
 
-from traincope.events import RECORDER_LEVEL
+from traincope.events import BLOCK_STEPS, DETAIL_LEVEL, RECORDER_LEVEL, REQUESTED_WINDOW
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
-from traincope.record.session.sampling import BLOCK_STEPS, Sampling
+from traincope.record.session.sampling import Sampling
+from traincope.store.job.requests import WindowRequest
 from traincope.store.layout import LEVEL_FILE
 
 logger = logging.getLogger(__name__)
 
-DETAIL_LEVEL = 1
-"""The lowest level with detail."""
-MAX_LEVEL_CHARACTERS = 16
-"""Number of characters read from the level file, which any user can write."""
+KERNEL_LEVEL = 3
+"""The level whose hooks a request for kernels installs too, for its steps."""
 ON = "on"
 FAILED = "absent: it failed to install"
 BY_LEVEL_FILE = f"requested by the file {LEVEL_FILE}"
@@ -60,20 +59,33 @@ class Probes:
     def __init__(self, recorder: Recorder, hooks: tuple[Hook, ...], *, level: int, sampling: Sampling) -> None:
         self._recorder = recorder
         self._hooks = hooks
+        self._kernel_hooks = tuple(hook for hook in hooks if hook.level == KERNEL_LEVEL)
         self.on: list[Hook] = []
         """Installed hooks, in order of installation."""
         self._sampling = sampling
-        self.level = level
+        self._drawn = True
+        """True in a block that the sampling draws. The run begins in one."""
+        self._requested = False
+        """True in a block that a request asks for."""
+        self._announced: set[WindowRequest] = set()
+        self._set(level)
+
+    @property
+    def level(self) -> int:
+        return self._level
+
+    def _set(self, level: int) -> None:
+        self._level = self._recorder.level = level
 
     def install(self) -> None:
         self._recorder.detailed = self.level >= DETAIL_LEVEL
         guard(hide_from_compiler_once)()
         for hook in self._hooks:
             if hook.level > self.level:
-                self._recorder.probes[hook.name] = f"off: needs level {hook.level}, this run records level {self.level}"
+                self._recorder.probes[hook.name] = self._why_off(hook)
             elif hook not in self.on:
                 guard(self._install)(hook)
-        self._recorder.now_and_then(self._read_level_file)
+        self._recorder.now_and_then(self._follow_files)
         self._recorder.between_detailed_steps(self.check)
 
     def remove(self) -> None:
@@ -84,35 +96,61 @@ class Probes:
     def check(self) -> None:
         """Between two steps, begin or end a window.
 
-        Its first step only leads in: what is under way there began without a record.
+        Its first step only leads in: what is under way there began without a record. The cost of requested steps
+        decides nothing, because their kernels may be traced.
         """
         recorder, step = self._recorder, self._recorder.shared.step
         while recorder.steps.not_judged:
             own_ns, wall_ns = recorder.steps.not_judged.popleft()
-            self._sampling.add(own_ns=own_ns, wall_ns=wall_ns, detailed=recorder.detailed)
-        leads_in = not recorder.detailed
+            if not self._requested:
+                self._sampling.add(own_ns=own_ns, wall_ns=wall_ns, detailed=recorder.detailed)
+        leads_in, was_drawn = not recorder.detailed, self._drawn
         if step % BLOCK_STEPS == 0:
             seed = recorder.identity.run_id if recorder.place is None else recorder.place.run_id
-            is_window = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
+            self._drawn = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
+            requests = recorder.control.requests_at(step)
+            self._requested = bool(requests)
+            is_window = self._drawn or self._requested
             recorder.detailed, recorder.shared.window = is_window and self.level >= DETAIL_LEVEL, step
+            for request in requests if recorder.detailed else ():
+                self._announce(request)
         if recorder.detailed and not leads_in:
-            recorder.steps.is_detailed()
+            recorder.steps.is_detailed(requested=not (self._drawn and was_drawn))
 
-    def _read_level_file(self) -> None:
-        if self._recorder.place is None:
+    def _follow_files(self) -> None:
+        """Follow the level file and the requests."""
+        recorder = self._recorder
+        if recorder.place is None:
             return
-        try:
-            with (self._recorder.place.run / LEVEL_FILE).open(errors="replace") as file:
-                text = file.read(MAX_LEVEL_CHARACTERS).strip()
-        except OSError:
-            return
-        if text.isdecimal() and int(text) != self.level:
-            self._set_level(int(text), why=BY_LEVEL_FILE)
+        recorder.control.look(recorder.place)
+        if recorder.control.level not in (None, self.level):
+            self._set_level(recorder.control.level, why=BY_LEVEL_FILE)
+        self._switch_kernels(on=recorder.control.traces_from(recorder.shared.step))
+
+    def _announce(self, request: WindowRequest) -> None:
+        """Record the reason of a window, once."""
+        if request not in self._announced:
+            self._announced.add(request)
+            about = {"why": request.reason, "first_step": request.first_step + 1, "steps": request.num_steps}
+            self._recorder.event(REQUESTED_WINDOW, about)
+
+    def _switch_kernels(self, *, on: bool) -> None:
+        """Install the hooks of kernel windows for a request, or remove them after it."""
+        for hook in self._kernel_hooks if self.level < KERNEL_LEVEL else ():
+            if on and hook not in self.on and self.level >= DETAIL_LEVEL:
+                guard(self._install)(hook)
+            elif not on and hook in self.on:
+                self.on.remove(hook)
+                guard(hook.remove)()
+                self._recorder.probes[hook.name] = self._why_off(hook)
+
+    def _why_off(self, hook: Hook) -> str:
+        return f"off: needs level {hook.level}, this run records level {self.level}"
 
     def _set_level(self, level: int, *, why: str) -> None:
         logger.warning("traincope records level %d from now on: %s", level, why)
         self._recorder.event(RECORDER_LEVEL, {"level": level, "was": self.level, "why": why})
-        self.level = level
+        self._set(level)
         self._recorder.detailed &= level >= DETAIL_LEVEL
         for hook in reversed([hook for hook in self.on if hook.level > level]):
             self.on.remove(hook)

@@ -2,6 +2,7 @@
 
     RUN/
       run.json                     the run: id, world size, mesh, versions, start (replaced as a whole on each change)
+      requests.jsonl               windows that a person or an anomaly requested, one per line (`job/requests.py`)
       launcher.jsonl               ranks that did not end well, as `traincope train` or `run` saw them
       attempt-000/                 one launch of the job; a restart adds the next
         rank-00000/

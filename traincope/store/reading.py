@@ -13,6 +13,7 @@ from traincope.events import Kind
 from traincope.store.job.attempts import Attempt, read_attempt
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
+from traincope.store.job.requests import WindowRequest, read_requests
 from traincope.store.layout import (
     DETAILS_FILE,
     GROUPS_FILE,
@@ -96,6 +97,8 @@ class RunRecords:
     problems: tuple[str, ...]
     earlier: tuple[Attempt, ...] = ()
     """The attempts before the last, as far as they can be read."""
+    requests: tuple[WindowRequest, ...] = ()
+    """Windows that were requested in the last attempt."""
     launcher: tuple[LauncherNote, ...] = ()
     """Processes of any attempt that did not end well, as the launcher saw them."""
 
@@ -134,6 +137,7 @@ def read_run(path: str | Path) -> RunRecords:
         missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
         problems=tuple(problems),
         earlier=tuple(earlier_attempts(attempts[:-1], notes=notes)),
+        requests=read_requests(root, attempt=number),
         launcher=notes,
     )
 

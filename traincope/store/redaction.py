@@ -22,6 +22,7 @@ from traincope.errors import RunDirectoryError, UsageError
 from traincope.events import FORMAT_VERSION, Kind
 from traincope.store import words
 from traincope.store.job.launcher import append_notes, notes_path, read_notes
+from traincope.store.job.requests import append_request, read_requests
 from traincope.store.layout import (
     COMPACTED,
     DETAILS_FILE,
@@ -51,7 +52,7 @@ MESSAGE = re.compile(r"(?<=: )(\w+): .*", re.DOTALL)
 """The message after the error type of an absent probe; it may contain a path."""
 
 RUN_NUMBERS = ("version", "world_size", "started_wall_ns")
-RANK_NUMBERS = ("version", "rank", "world_size", "pid", "started_wall_ns", "ended_wall_ns", "with_process")
+RANK_NUMBERS = ("version", "rank", "world_size", "pid", "level", "started_wall_ns", "ended_wall_ns", "with_process")
 
 Hash = Callable[[str], str]
 
@@ -85,6 +86,8 @@ def _copy(root: Path, target: Path, hashed: Hash) -> None:
     level = root / LEVEL_FILE
     if level.is_file() and level.read_text(errors="replace").strip().isdecimal():
         shutil.copyfile(level, target / LEVEL_FILE)
+    for request in read_requests(root):
+        append_request(target, request)
     for rank in sorted(root.glob("attempt-*/rank-*")):
         if attempt_number(rank.parent) is not None and rank_number(rank) is not None:
             _copy_rank(rank, target / rank.relative_to(root), hashed)

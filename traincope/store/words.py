@@ -5,13 +5,14 @@ They are listed in full, because a pattern could match a user's names.
 
 import re
 
-from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, EXCEPTION, RECORDER_LEVEL
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, EXCEPTION, RECORDER_LEVEL, REQUESTED_WINDOW
 from traincope.topology import KNOWN_AXES
 
 EVENTS = frozenset(
     {
         EXCEPTION,
         RECORDER_LEVEL,
+        REQUESTED_WINDOW,
         CHECKPOINT_SAVED,
         CHECKPOINT_FAILED,
         "kernel window",

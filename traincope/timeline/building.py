@@ -83,6 +83,7 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
             end_ns=end_ns,
             guessed=bool(flags & Flag.GUESSED),
             detailed=bool(flags & Flag.DETAILED),
+            requested=bool(flags & Flag.REQUESTED),
             own_ns=own_ns,
         )
         for number, start_ns, end_ns, flags, own_ns in zip(*columns, strict=True)

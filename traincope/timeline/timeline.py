@@ -1,5 +1,6 @@
 """Timeline of a run, the input of all analyses: immutable columns on one time axis (ns since the epoch)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,8 @@ from traincope.timeline.traces import Traces
 from traincope.topology import PIPELINE_AXIS, Group
 
 TRAINING_THREAD = "main"
+UNKNOWN_REASON = "an unknown request"
+"""Reason of a step whose request is missing in the run directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class Step:
     """The step's borders were guessed from the training's actions, without `run.step()`."""
     detailed: bool = False
     """The step was recorded in detail: with its collectives, waits and pipeline actions."""
+    requested: bool = False
+    """The step has detail only because of a request (`Flag.REQUESTED`)."""
     own_ns: int = 0
     """The recorder's own CPU time in it; 0 if not measured."""
 
@@ -108,6 +113,20 @@ class Timeline:
     clocks: tuple[RankClock, ...]
     traces: Traces = field(default_factory=Traces)
     """Kernel traces; empty if the run was not opened from a directory."""
+
+    @property
+    def requested_steps(self) -> Mapping[int, str]:
+        """Step -> reason, for steps that a rank recorded in detail only because of a request.
+
+        They are no sample of the run: an anomaly or a person chose them. No estimate may stand on them.
+        """
+        numbers = {step.number for rank in self.ranks for step in rank.steps if step.requested}
+        reasons = {
+            step: request.reason
+            for request in reversed(self.run.requests)
+            for step in range(request.first_step, request.end_step)
+        }
+        return {number: reasons.get(number, UNKNOWN_REASON) for number in sorted(numbers)}
 
     @property
     def start_ns(self) -> int:

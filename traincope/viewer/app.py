@@ -15,6 +15,7 @@ from traincope.units import count, duration
 from traincope.viewer.components import absent, parameter, plain
 from traincope.viewer.library.library import Library, Opened
 from traincope.viewer.pages import PAGES, Asked, Needs, Page
+from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 from traincope.viewer.timeline.drawing import shares_at
 from traincope.viewer.view import RUN, View
 
@@ -32,12 +33,17 @@ POLICY = (
 
 
 def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
-    """The viewer of a library. It rejects requests for host names outside `hosts` (DNS rebinding)."""
+    """The viewer of a library. It rejects requests for host names outside `hosts` (DNS rebinding).
+
+    Without `hosts`, other machines can reach it. Then it has no button that changes a running job.
+    """
     app = empty_app(hosts)
     app.layout = lambda: _layout(library)
     _show(app, library)
     _follow(app, library)
     _read(app, library)
+    if hosts:
+        _profile(app, library)
     for name, inputs in {
         "control": [Input(parameter_of_any(), "value")],
         "zoom": [Input("timeline", "relayoutData")],
@@ -94,6 +100,7 @@ def _layout(library: Library) -> Component:
                 [
                     html.Span("traincope", className="brand"),
                     html.Div(id="run"),
+                    *profile_button(hidden=True),
                     html.Button("light / dark", id="light", n_clicks=0),
                 ]
             ),
@@ -258,3 +265,16 @@ def _read(app: dash.Dash, library: Library) -> None:
             return dash.no_update
         name, shares = pixel
         return plain(f"{name}: " + (", ".join(f"{kind} {ratio}" for kind, ratio in shares) or "no spans"))
+
+
+def _profile(app: dash.Dash, library: Library) -> None:
+    @app.callback(Output(BUTTON, "hidden"), Input("generation", "data"), Input("location", "search"))
+    def offer(_generation: int, search: str | None) -> bool:
+        """Hide the button of a run that is over."""
+        return not library[View.of(None, search).run].growing
+
+    @app.callback(
+        Output(ANSWER, "children"), Input(BUTTON, "n_clicks"), State("location", "search"), prevent_initial_call=True
+    )
+    def request_steps(clicks: int | None, search: str | None) -> Any:
+        return requested(library[View.of(None, search).run].path) if clicks else dash.no_update

@@ -12,6 +12,7 @@ from traincope.analysis.faults.endings import place
 from traincope.analysis.faults.logged_values import spikes
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import Attempt, LauncherNote, RankRecords
+from traincope.store.job.requests import Cause, WindowRequest
 from traincope.timeline import Timeline, build_timeline
 
 MS = 1_000_000
@@ -453,6 +454,23 @@ def test_the_recorders_own_time_makes_no_step_slow() -> None:
     assert [fault.kind for fault in faults(timeline(rank(0, *steps)))] == [FaultKind.SLOW_STEP]
     steps[12] = replace(steps[12], value=200 * MS)
     assert faults(timeline(rank(0, *steps))) == []
+
+
+def test_steps_that_a_requested_kernel_trace_lengthens_are_not_slow() -> None:
+    """Steps 17 to 18 are traced; the trace of step 18 is written in step 19. Step 21 is slow by itself."""
+    lengths_ms = [300 if number in (17, 18, 19, 21) else 100 for number in range(40)]
+    ends = np.cumsum(lengths_ms).tolist()
+    steps = [
+        step(number, (end - length) * MS, end * MS)
+        for number, (end, length) in enumerate(zip(ends, lengths_ms, strict=True))
+    ]
+    request = WindowRequest(
+        attempt=0, first_step=16, num_steps=2, kernels=True, cause=Cause.PROFILE, at_step=None, at_wall_ns=0
+    )
+    recorded = timeline(rank(0, *steps))
+    traced = replace(recorded, run=replace(recorded.run, requests=(request,)))
+    assert [fault.step for fault in faults(recorded)] == [17, 18, 19, 21]
+    assert [fault.step for fault in faults(traced)] == [21]
 
 
 def test_steps_of_nothing_but_the_recorders_own_time_are_not_judged() -> None:

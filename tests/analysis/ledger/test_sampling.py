@@ -1,16 +1,34 @@
 """Sampling: counts of steps with detail, and the overhead that windows and light steps measure in the job itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.timeline.build import rank, step, timeline
 from traincope import analyze
-from traincope.analysis import Sampling, sampling
+from traincope.analysis import MeasuredOverhead, Sampling, sampling
 from traincope.events import Flag
+from traincope.store.job.requests import Cause, WindowRequest
+from traincope.timeline import Timeline
 
 MS = 1_000_000
 BLOCK = 8
 WINDOWS = 40
+
+
+def requested(recorded: Timeline, first_step: int, *, kernels: bool = False) -> Timeline:
+    """The same run with a request for the 7 steps after `first_step`."""
+    request = WindowRequest(
+        attempt=0,
+        first_step=first_step,
+        num_steps=7,
+        kernels=kernels,
+        cause=Cause.SLOW_STEP,
+        at_step=3,
+        at_wall_ns=0,
+    )
+    return replace(recorded, run=replace(recorded.run, requests=(request,)))
 
 
 def sampled(*, longer: float = 0.0, noise: float = 0.01, windows: int = WINDOWS, seed: int = 0) -> Sampling:
@@ -58,3 +76,37 @@ def test_a_run_without_light_steps_has_no_interval() -> None:
     recorded = timeline(rank(0, *rows))
     result = sampling(recorded, analyze(recorded).ledger, own_ratio=0.001)
     assert (result.sampled_steps, result.windows, result.measured_overhead) == (99, 1, None)
+
+
+def with_requested_block(*, longer: float) -> Timeline:
+    """Of 4 x 40 blocks, every fourth is drawn. One more was requested, in which steps take `longer`."""
+    rows, at_ns = [], 0
+    for number in range(4 * BLOCK * WINDOWS):
+        block = number // BLOCK
+        flags = Flag.DETAILED if block % 4 == 1 and number % BLOCK else 0
+        if block == 10 and number % BLOCK:
+            flags = Flag.DETAILED | Flag.REQUESTED
+        length_ns = round(100 * MS * (1 + longer * (block == 10)))
+        rows.append(step(number, at_ns, at_ns + length_ns, flags=flags))
+        at_ns += length_ns
+    return requested(timeline(*(rank(at, *rows) for at in (0, 1))), 10 * BLOCK)
+
+
+def test_requested_windows_are_listed_and_are_no_part_of_the_measured_overhead() -> None:
+    """Steps after an anomaly may take any time. The drawn windows cost nothing here."""
+    recorded = with_requested_block(longer=3.0)
+    assert recorded.requested_steps == dict.fromkeys(range(81, 88), "a slow step (step 3)")
+    result = sampling(recorded, analyze(recorded).ledger, own_ratio=None)
+    assert result.measured_overhead == MeasuredOverhead(estimate=0.0, low=0.0, high=0.0)
+    (window,) = result.requested
+    assert (window.first_step, window.last_step, window.recorded_steps, window.ranks_without) == (81, 87, 7, ())
+    assert (window.cause, window.at_step, window.kernels) == ("slow_step", 3, False)
+
+
+def test_a_rank_without_the_requested_steps_is_named() -> None:
+    rows = [step(number, number * MS, (number + 1) * MS, flags=Flag.DETAILED) for number in range(16)]
+    light = [step(number, number * MS, (number + 1) * MS) for number in range(16)]
+    recorded = requested(timeline(rank(0, *rows), rank(1, *rows[:9], *light[9:])), 8)
+    (window,) = sampling(recorded, analyze(recorded).ledger, own_ratio=None).requested
+    assert (window.recorded_steps, window.ranks_without) == (0, (1,))
+    assert recorded.requested_steps == {}, "they have detail without the request"

@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import traincope
 from tests.distributed.ranks.pool import Pool
-from traincope.events import Kind
+from traincope.events import BLOCK_STEPS, Kind
 from traincope.record.session import sampling
-from traincope.record.session.sampling import BLOCK_STEPS, is_window
+from traincope.record.session.sampling import is_window
 from traincope.timeline import Timeline, match_instances
 
 SEED = "sampled"

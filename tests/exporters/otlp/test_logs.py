@@ -58,5 +58,5 @@ def test_the_severity_follows_the_kind_of_fault() -> None:
         *("not_finite", "restart", "checkpoint_failed", "ecc_error", "xid", "gpu_lost")
     }
     assert {kind.value for kind, level in result.items() if level == "INFO"} == {
-        *("checkpoint", "evaluation", "power_capped", "ecc_corrected", "recorder_level", "event")
+        *("checkpoint", "evaluation", "power_capped", "ecc_corrected", "recorder_level", "requested_window", "event")
     }

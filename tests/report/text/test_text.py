@@ -241,6 +241,25 @@ def test_the_sampling_is_told_with_what_it_cost() -> None:
     assert "detail changed a step's time by +0.2 % (95 % interval: -0.1 % to +0.5 %)" in recording
 
 
+def test_requested_windows_are_listed_with_their_reason_and_what_became_of_them() -> None:
+    asked = document()
+    window = {"first_step": 65, "last_step": 84, "cause": "profile", "reason": "traincope profile", "at_step": None}
+    ignored = {"first_step": 97, "last_step": 103, "cause": "spike", "reason": "a spike (step 80)", "at_step": 80}
+    asked["recorder"]["sampling"]["requested"] = [
+        {**window, "kernels": True, "recorded_steps": 20, "ranks_without": []},
+        {**ignored, "kernels": False, "recorded_steps": 0, "ranks_without": [1]},
+    ]
+    recording = shown(asked, width=300).partition("RECORDING\n")[2]
+    assert (
+        "window requested by traincope profile: steps 65-84 with kernels, 20 of 20 in detail on all ranks\n"
+        in recording
+    )
+    assert (
+        "window requested by a spike (step 80): steps 97-103, 0 of 7 in detail on all ranks; rank 1 read the request "
+        "too late or never\n"
+    ) in recording
+
+
 def test_marks_alone_are_not_faults() -> None:
     well = document()
     well["faults"] = [fault("checkpoint", mark=True)]

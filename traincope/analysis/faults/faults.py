@@ -47,6 +47,8 @@ class FaultKind(StrEnum):
     """An error of the GPU, by NVIDIA's number."""
     GPU_LOST = "gpu_lost"
     RECORDER_LEVEL = "recorder_level"
+    REQUESTED_WINDOW = "requested_window"
+    """Ranks began to record steps in detail because a person or an anomaly requested them."""
     EVENT = "event"
     """`traincope.event()`."""
 
@@ -58,6 +60,7 @@ MARKS = frozenset(
         FaultKind.POWER_CAPPED,
         FaultKind.ECC_CORRECTED,
         FaultKind.RECORDER_LEVEL,
+        FaultKind.REQUESTED_WINDOW,
         FaultKind.EVENT,
     }
 )

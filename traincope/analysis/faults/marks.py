@@ -19,6 +19,7 @@ from traincope.events import (
     NO_STEP,
     OPEN,
     RECORDER_LEVEL,
+    REQUESTED_WINDOW,
     Flag,
     Kind,
     Phase,
@@ -30,7 +31,11 @@ APART_NS = 1_000_000_000
 MAX_EVENTS = 64
 """Largest number of shown events of one name. Saved checkpoints are always shown, because the job's time is counted by
 them."""
-KINDS = {CHECKPOINT_FAILED: FaultKind.CHECKPOINT_FAILED, RECORDER_LEVEL: FaultKind.RECORDER_LEVEL}
+KINDS = {
+    CHECKPOINT_FAILED: FaultKind.CHECKPOINT_FAILED,
+    RECORDER_LEVEL: FaultKind.RECORDER_LEVEL,
+    REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
+}
 """Events of the recorder by name."""
 SHOWN_ELSEWHERE = frozenset({EXCEPTION, *HARDWARE_EVENTS})
 """Events that appear as the end of their rank or as faults of its GPU."""
@@ -154,4 +159,6 @@ def _event(kind: FaultKind, step: int, text: str, occurrences: list[tuple[int, i
 def _text(name: str, details: Mapping[str, Any]) -> str:
     if name == RECORDER_LEVEL and {"level", "was", "why"} <= details.keys():
         return f"{RECORDER_LEVEL} {details['was']} -> {details['level']}: {details['why']}"
+    if name == REQUESTED_WINDOW and {"why", "first_step", "steps"} <= details.keys():
+        return f"{REQUESTED_WINDOW} of {details['steps']} steps from step {details['first_step']}: {details['why']}"
     return f"{name} {json.dumps(details, sort_keys=True, default=str)}" if details else name

@@ -49,7 +49,7 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
 
     A slow step exceeds the median by `SIGMAS` times the spread (1.4826 times the median absolute deviation) and by
     half. A step counts with its time on the slowest rank, without the recorder's own time: counting FLOPs makes a few
-    steps longer. A step that a checkpoint made long is not slow: the checkpoint is in the stream itself.
+    steps longer. A step that a checkpoint or a requested kernel trace made long is not slow: both are in the stream.
     """
     longest = _longest(timeline, ledger)
     lengths = np.array(list(longest.values()), dtype=np.int64)
@@ -99,6 +99,8 @@ def _longest(timeline: Timeline, ledger: Ledger) -> dict[int, int]:
     for rank in ledger.ranks:
         pairs = zip(rank.numbers[rank.timed].tolist(), rank.wall_ns[rank.timed].tolist(), strict=True)
         for number, wall_ns in pairs:
+            if any(request.delays(number) for request in timeline.run.requests):
+                continue
             longest[number] = max(wall_ns - own_ns[rank.rank, number], longest.get(number, 0))
     return longest
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.ledger.requested_windows import RequestedWindow, requested_windows
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import Timeline
 
@@ -52,7 +53,9 @@ class Sampling:
     own_ratio: float | None
     """Share of the steps' wall time that the recorder measured as its own."""
     measured_overhead: MeasuredOverhead | None
-    """None: too few windows with light steps around them."""
+    """None: too few windows with light steps around them. Requested windows are not compared."""
+    requested: tuple[RequestedWindow, ...]
+    """Windows that a person or an anomaly requested."""
 
 
 def sampling(timeline: Timeline, ledger: Ledger, *, own_ratio: float | None) -> Sampling:
@@ -60,6 +63,7 @@ def sampling(timeline: Timeline, ledger: Ledger, *, own_ratio: float | None) -> 
     numbers, length_ns, detailed = _job_steps(timeline, ledger)
     light = _light_steps(timeline)
     sampled = numbers[detailed]
+    drawn = detailed & ~np.isin(numbers, list(timeline.requested_steps))
     budgets = [rank.info.budget for rank in timeline.run.ranks]
     return Sampling(
         steps=len(numbers),
@@ -69,7 +73,8 @@ def sampling(timeline: Timeline, ledger: Ledger, *, own_ratio: float | None) -> 
         windows=len(_ranges(sampled)),
         budget_ratio=budgets[0] if budgets else None,
         own_ratio=own_ratio,
-        measured_overhead=_measured_overhead(numbers, length_ns, detailed, np.isin(numbers, sorted(light))),
+        measured_overhead=_measured_overhead(numbers, length_ns, drawn, np.isin(numbers, sorted(light))),
+        requested=requested_windows(timeline),
     )
 
 

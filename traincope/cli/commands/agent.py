@@ -11,14 +11,15 @@ from pathlib import Path
 from types import FrameType
 
 from traincope.cli.quantities import quantity
-from traincope.errors import RunDirectoryError, TraincopeError, UsageError
+from traincope.errors import TraincopeError, UsageError
 from traincope.live.node.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
 from traincope.live.serve.finishing import finish
 from traincope.live.serve.observers import AgentLocation, make_observers
 from traincope.live.serve.tile_handoff import ship_tiles
 from traincope.live.window import Window
 from traincope.record.session.options import DEFAULT_DISK_BUDGET
-from traincope.store.layout import attempt_directory, attempt_number
+from traincope.store.job.requesting import last_attempt
+from traincope.store.layout import attempt_directory
 from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
 from traincope.store.reading import find_run
 
@@ -130,15 +131,6 @@ def _lock(job: str, run: Path) -> int:
     if lock is None:
         raise UsageError(f"an agent of this node already watches {run}: it holds {lock_path(job)}")
     return lock
-
-
-def last_attempt(run: Path) -> int:
-    numbers = [number for path in run.glob("attempt-*") if (number := attempt_number(path)) is not None]
-    if not numbers:
-        raise RunDirectoryError(
-            f"{run} has no attempt yet: no rank has joined its process group; try again when the training runs"
-        )
-    return max(numbers)
 
 
 def _yield_cores() -> None:

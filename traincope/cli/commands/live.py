@@ -6,10 +6,10 @@ import signal
 import webbrowser
 from pathlib import Path
 
-from traincope.cli.commands.agent import last_attempt
 from traincope.cli.commands.view import REQUIRED_PACKAGES
 from traincope.errors import MissingDependencyError
 from traincope.live.serve.watching import Watcher
+from traincope.store.job.requesting import last_attempt
 from traincope.store.reading import find_run
 
 

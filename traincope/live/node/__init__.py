@@ -1,5 +1,5 @@
 """Agent of a node: reads events as they are written, reduces finished steps to ledger rows, and applies retention.
 
-`agent` runs the looks, `rank` and `tail` follow one rank, `ready` and `reducing` select and reduce steps. Not here:
-metrics and exporters.
+`agent` runs the looks, `rank` and `tail` follow one rank, `ready` and `reducing` select and reduce steps,
+`anomaly_windows` requests detail after a fault. Not here: metrics and exporters.
 """

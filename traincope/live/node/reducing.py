@@ -17,6 +17,7 @@ from traincope.store import Attempt, RunRecords
 from traincope.store.job.attempts import read_attempt
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RunInfo
+from traincope.store.job.requests import read_requests
 from traincope.store.layout import attempt_directory
 from traincope.store.rows import Row
 from traincope.timeline import Timeline, build_timeline
@@ -82,7 +83,7 @@ class Reducer:
         since_ns = self.until_ns
         self.until_ns = END_OF_TIME_NS if last else max(self.until_ns, _end_ns(timeline, until))
         faults = (
-            *self._slow_steps(rows),
+            *self._slow_steps([row for row in rows if not _is_delayed(row, timeline)]),
             *self._new_faults(analysis.faults, ranks, until=END_OF_TIME_NS if last else until),
         )
         odd = {fault.step for fault in faults if fault.is_fault}
@@ -104,6 +105,7 @@ class Reducer:
             missing=(),
             problems=(),
             earlier=self._earlier,
+            requests=read_requests(self._run, attempt=self._attempt),
             launcher=read_notes(notes_path(self._run)),
         )
 
@@ -166,6 +168,11 @@ class Reducer:
             and ended_ns <= self.until_ns
             and (fault.step is None or fault.step <= until)
         )
+
+
+def _is_delayed(row: Row, timeline: Timeline) -> bool:
+    """Return whether a requested kernel trace made the step longer."""
+    return any(request.delays(row.step) for request in timeline.run.requests)
 
 
 def _without_own_ns(row: Row) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.live.node.anomaly_windows import AnomalyWindows
 from traincope.live.serve.exporting import Exporting
 from traincope.live.window import Observer
 from traincope.record.session.identity import this_host
@@ -20,4 +21,4 @@ class AgentLocation:
 
 
 def make_observers(location: AgentLocation) -> tuple[Observer, ...]:
-    return (Exporting(job=location.job, host=this_host().name),)
+    return (Exporting(job=location.job, host=this_host().name), AnomalyWindows())

@@ -19,6 +19,7 @@ from traincope.record.session.identity import this_host
 from traincope.units import MISSING, count, duration, numbers, share
 from traincope.viewer.app import empty_app
 from traincope.viewer.components import absent, graph, plain, section, table
+from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 
 EVERY_MS = 2_000
 OLD_NS = 10_000_000_000
@@ -27,18 +28,24 @@ Numbers = dict[SeriesKey, float]
 
 
 def make_page(watcher: Watcher, *, hosts: Sequence[str]) -> dash.Dash:
-    """The app that shows `watcher`; it accepts requests for host names in `hosts` (empty: any)."""
+    """The app that shows `watcher`; it accepts requests for host names in `hosts` (empty: any, without the button)."""
     app = empty_app(hosts)
-    app.layout = lambda: _layout(watcher)
+    app.layout = lambda: _layout(watcher, has_button=bool(hosts))
 
     @app.callback(Output("page", "children"), Input("interval", "n_intervals"), Input("theme", "data"))
     def show(_passed: int | None, theme: str | None) -> Any:
         return dash.no_update if theme is None else render(watcher, theme=theme)
 
+    if hosts:
+
+        @app.callback(Output(ANSWER, "children"), Input(BUTTON, "n_clicks"), prevent_initial_call=True)
+        def request_steps(clicks: int | None) -> Any:
+            return requested(watcher.run) if clicks else dash.no_update
+
     return app
 
 
-def _layout(watcher: Watcher) -> Component:
+def _layout(watcher: Watcher, *, has_button: bool) -> Component:
     host = plain(this_host().name, max_length=60)
     title = [html.B(plain(watcher.run.name, max_length=60)), html.Span(f"attempt {watcher.attempt}, ranks of {host}")]
     return html.Div(
@@ -49,6 +56,7 @@ def _layout(watcher: Watcher) -> Component:
                 [
                     html.Span("traincope live", className="brand"),
                     html.Div(title, id="run"),
+                    *profile_button(hidden=not has_button),
                     html.Button("light / dark", id="light", n_clicks=0),
                 ]
             ),

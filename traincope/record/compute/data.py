@@ -26,15 +26,15 @@ class DataLoading:
 
         number, threads, data_wait = recorder.names.intern("DataLoader"), recorder.threads, int(Phase.DATA_WAIT)
 
-        def begin_wait() -> Slot:
+        def begin() -> Slot:
             recorder.before_work()
             return threads.writer.begin_phase(data_wait, number)
 
-        begin, finish = guard(begin_wait, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
+        begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            slot = begin() if recorder.active else None
+            slot = begin_wait() if recorder.active else None
             try:
                 return original(iterator)
             finally:

@@ -1,4 +1,4 @@
-"""Hook for kernel windows: at level 3, torch's own profiler (Kineto) traces a few single steps.
+"""Hook for kernel windows: torch's own profiler (Kineto) traces a few single steps at level 3, and requested steps.
 
 Every rank traces the same step numbers. Another profiler has precedence: while one is on, or under Nsight, a window is
 left out. If one starts inside a window, ours ends early and leaves the profiler free. The trace is written to
@@ -27,6 +27,8 @@ FIRST = 10
 EVERY = 1_000
 MAX_WINDOWS = 16
 """Maximum number of windows in a run: the trace of one step is tens of megabytes on a large GPU."""
+MAX_REQUESTED = 64
+"""Maximum number of requested steps that a run traces."""
 MAX_STEP_SECONDS = 10.0
 """Maximum time of the previous step, as an estimate of the next. A trace cannot end inside a step and grows with it."""
 MAX_STANDSTILL_SECONDS = 5.0
@@ -46,7 +48,7 @@ class KernelWindows:
         self._recorder: Recorder | None = None
         self._step: int | None = None
         """The step that is being traced."""
-        self._num_windows = 0
+        self._num_windows = self._num_requested = 0
         self._standstill_seconds = 0.0
         """Pause of the training for the last window."""
 
@@ -63,20 +65,25 @@ class KernelWindows:
 
     def _between_steps(self) -> None:
         self._close(None)
-        if self._recorder is not None and self._num_windows < MAX_WINDOWS:
-            step = self._recorder.shared.step
-            if step == FIRST or (step > 0 and step % EVERY == 0):
-                self._open(self._recorder, step)
+        if self._recorder is None:
+            return
+        step = self._recorder.shared.step
+        if self._recorder.control.traces(step):
+            if self._num_requested < MAX_REQUESTED:
+                self._num_requested += self._open(self._recorder, step)
+        elif self._num_windows < MAX_WINDOWS and (self._recorder.level or 0) >= self.level and is_regular(step):
+            self._num_windows += self._open(self._recorder, step)
 
-    def _open(self, recorder: Recorder, step: int) -> None:
+    def _open(self, recorder: Recorder, step: int) -> bool:
+        """Begin to trace a step unless there is a reason not to. Returns whether it began."""
         why = self._reason_to_skip(recorder)
         if why is not None:
             recorder.event("kernel window left out", {"step": step, "why": why})
-            return
+            return False
         _finish_queued()
         self._kineto.start()
         self._step = step
-        self._num_windows += 1
+        return True
 
     def _reason_to_skip(self, recorder: Recorder) -> str | None:
         if self._kineto.is_on() or any(name in os.environ for name in OTHER_PROFILERS):
@@ -110,6 +117,11 @@ class KernelWindows:
             return original(*args, **kwargs)
 
         return prepare
+
+
+def is_regular(step: int) -> bool:
+    """Return whether a run at level 3 traces this step without a request."""
+    return step == FIRST or (step > 0 and step % EVERY == 0)
 
 
 def _finish_queued() -> None:

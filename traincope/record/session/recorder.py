@@ -13,14 +13,14 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import CLEAN, FORMAT_VERSION, Flag, Kind
+from traincope.events import BLOCK_STEPS, CLEAN, FORMAT_VERSION, Flag, Kind
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.segments.names import Details, LineFile, Names
 from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
+from traincope.record.session.control import Control
 from traincope.record.session.environment import allowed_variables, devices, training_revision, versions
 from traincope.record.session.identity import Identity, this_host
 from traincope.record.session.rendezvous import Place, Rendezvous
-from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.record.session.steps import Steps
 from traincope.store.job.process import Process
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, PROVISIONAL, RANK_FILE, RUN_FILE
@@ -70,6 +70,10 @@ class Recorder:
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
+        self.level: int | None = None
+        """Level of recording, once hooks are installed."""
+        self.control = Control()
+        """Requests to this running job."""
         self.budget: float | None = None
         """Largest share of a step that the recorder may take on average. None: no limit."""
         self.module_depth: int | None = None
@@ -231,6 +235,7 @@ class Recorder:
                 "process": None if process is None else process.as_json(),
                 "device": devices(),
                 "started_wall_ns": self._started_wall_ns,
+                "level": self.level,
                 "budget": self.budget,
                 "probes": self.probes,
                 **ending,

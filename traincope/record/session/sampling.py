@@ -1,9 +1,9 @@
 """Sampling: which steps are recorded in detail, so that the recorder's own time stays within its budget.
 
-Steps form blocks of `BLOCK_STEPS`; a window is a block that is recorded in detail. After n halvings one block of 2^n is
-a window. Each halving draws one half of a stratum by the run's id, so the windows after one more halving are among
-those before it. Ranks that need different numbers of halvings share the windows of the largest, and nothing is agreed
-on. The draw is random, because fixed distances would align with checkpoints, evaluations and logging.
+Steps form blocks of `BLOCK_STEPS` (`events.py`); a window is a block that is recorded in detail. After n halvings one
+block of 2^n is a window. Each halving draws one half of a stratum by the run's id, so the windows after one more
+halving are among those before it. Ranks that need different numbers of halvings share the windows of the largest, and
+nothing is agreed on. The draw is random, because fixed distances would align with checkpoints, evaluations and logging.
 """
 
 import math
@@ -11,8 +11,6 @@ from collections import deque
 from hashlib import blake2b
 from statistics import median
 
-BLOCK_STEPS = 8
-"""Steps of a window. Its first step only leads in, so more of them waste less."""
 MAX_HALVINGS = 10
 """At least one window in 8,192 steps."""
 JUDGED_STEPS = 32

@@ -14,11 +14,10 @@ import sys
 from collections import deque
 from time import monotonic_ns
 
-from traincope.events import NO_STEP, Flag, Kind
+from traincope.events import BLOCK_STEPS, NO_STEP, Flag, Kind
 from traincope.record.instrumentation.guard import guard, meter
 from traincope.record.segments.slots import Slot, add_flag, end_step
 from traincope.record.segments.writer import Shared, ThreadWriter
-from traincope.record.session.sampling import BLOCK_STEPS
 from traincope.record.session.step_anchor import StepAnchor
 
 NO_OPTIMIZER_AFTER = 16
@@ -136,10 +135,10 @@ class Steps:
             add_flag(self._slot, Flag.SKIPPED)
             self._anchor_stepped, self._backwards = True, 0
 
-    def is_detailed(self) -> None:
-        """Note that the open step is recorded in detail."""
+    def is_detailed(self, *, requested: bool) -> None:
+        """Note that the open step is recorded in detail. `requested`: only because of a request."""
         if self._slot is not None:
-            add_flag(self._slot, Flag.DETAILED)
+            add_flag(self._slot, Flag.DETAILED | Flag.REQUESTED if requested else Flag.DETAILED)
 
     def finish(self) -> None:
         """End the run cleanly. An open step that has trained nothing is marked PARTIAL."""

@@ -17,6 +17,7 @@ from traincope.report.schema.job import (
     Probe,
     RankClock,
     Recorder,
+    RequestedWindow,
     Run,
     Sampling,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "RankPath",
     "RankWait",
     "Recorder",
+    "RequestedWindow",
     "Run",
     "Sampling",
     "Segment",

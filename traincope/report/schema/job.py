@@ -142,6 +142,24 @@ class MeasuredOverhead(TypedDict):
     high: float
 
 
+class RequestedWindow(TypedDict):
+    """Steps that a person or an anomaly requested in detail."""
+
+    first_step: int
+    last_step: int
+    cause: str
+    """`profile`, `viewer`, or the kind of fault that opened it."""
+    reason: str
+    """The cause as a phrase."""
+    at_step: int | None
+    """Step of the anomaly; null for a person's request."""
+    kernels: bool
+    recorded_steps: int
+    """Requested steps that all ranks recorded in detail."""
+    ranks_without: list[int]
+    """Ranks that made requested steps without detail, because they read the request too late or never."""
+
+
 class Sampling(TypedDict):
     """Steps with detail: collectives, waits, pipeline actions. All ledger terms stand on them."""
 
@@ -155,6 +173,8 @@ class Sampling(TypedDict):
     """Largest share of a step that the recorder may take on average; null: no limit, or unknown."""
     own_ratio: float | None
     """The recorder's own time over the steps' wall time."""
+    requested: list[RequestedWindow]
+    """Windows that a person or an anomaly requested; no estimate may stand on them."""
     measured_overhead: MeasuredOverhead | None
     """Sampled steps against the light steps around them; null: too few of either."""
 

@@ -58,6 +58,8 @@ class RankInfo:
     """Probe -> `on`, or the reason why it is absent."""
     recorder: dict[str, Any]
     """The recorder's own counters at a clean end; empty before."""
+    level: int | None = None
+    """Level of recording; None: unknown."""
     budget: float | None = None
     """Largest share of a step that the recorder may take on average; None: no limit, or unknown."""
     device: dict[str, Any] = field(default_factory=dict)
@@ -117,6 +119,7 @@ def read_rank_info(directory: Path) -> RankInfo:
             with_process=raw.get("with_process") is True,
             probes={str(k): str(v) for k, v in raw.get("probes", {}).items()},
             recorder={str(k): v for k, v in raw.get("recorder", {}).items() if type(v) is int},
+            level=raw["level"] if type(raw.get("level")) is int else None,
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
             signals=_read_signals(directory),

@@ -8,7 +8,7 @@ from rich.text import Text
 from traincope.analysis import FaultKind
 from traincope.palette import SEVERE
 from traincope.report.document.recording_losses import losses_text
-from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, Run
+from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, RequestedWindow, Run
 from traincope.report.text.layout.lines import indented, text
 from traincope.timeline.observation import PROBE, observation
 from traincope.units import count, duration, numbers, ranges, share
@@ -40,6 +40,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _lost(recorder["lost"])
     yield from _excluded_because(recorder["dropped_steps"], "a rank dropped events in them")
     yield from _sampling(recorder)
+    yield from _requested(recorder["sampling"]["requested"])
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _is_expected(probe)])
     yield from _unmatched_collectives(recorder["probes"])
@@ -117,6 +118,27 @@ def _sampling(recorder: Recorder) -> Iterator[Text]:
     if overhead is not None:
         estimate, low, high = (f"{100 * overhead[key]:+.1f} %" for key in ("estimate", "low", "high"))
         yield text(f"measured in this job: detail changed a step's time by {estimate} (95 % interval: {low} to {high})")
+
+
+def _requested(windows: list[RequestedWindow]) -> Iterator[Text]:
+    """Windows outside of the sampling, the newest last."""
+    for window in windows[-MAX_LINES:]:
+        steps = ranges([[window["first_step"], window["last_step"]]], "step", max_ranges=1)
+        num_steps = window["last_step"] - window["first_step"] + 1
+        kernels = " with kernels" if window["kernels"] else ""
+        yield text(
+            f"window requested by {window['reason']}: {steps}{kernels}, {window['recorded_steps']} of {num_steps} in "
+            f"detail on all ranks{_without(window)}"
+        )
+    hidden = len(windows) - MAX_LINES
+    if hidden > 0:
+        yield text(f"{count(hidden, 'earlier requested window')} (see --format json)")
+
+
+def _without(window: RequestedWindow) -> str:
+    if not window["ranks_without"]:
+        return ""
+    return f"; {numbers(window['ranks_without'], 'rank')} read the request too late or never"
 
 
 def _excluded_because(steps: list[list[int]], why: str) -> Iterator[Text]:

@@ -1,0 +1,128 @@
+"""Control of a running job by files: what a rank reads when, and what a request does to its steps."""
+
+from pathlib import Path
+
+import pytest
+
+import traincope
+from traincope.events import BLOCK_STEPS, Flag, Kind
+from traincope.record.session import recorder, sampling
+from traincope.record.session.control import Control
+from traincope.record.session.rendezvous import Place
+from traincope.store import read_run
+from traincope.store.job.requests import Cause, WindowRequest, append_request
+from traincope.store.layout import LEVEL_FILE, REQUESTS_FILE
+
+STEPS = 8 * BLOCK_STEPS
+
+
+def request(first_block: int, *, attempt: int = 0, kernels: bool = False) -> WindowRequest:
+    return WindowRequest(
+        attempt=attempt,
+        first_step=first_block * BLOCK_STEPS,
+        num_steps=BLOCK_STEPS - 1,
+        kernels=kernels,
+        cause=Cause.PROFILE,
+        at_step=None,
+        at_wall_ns=0,
+    )
+
+
+def place(run: Path, *, attempt: int = 0) -> Place:
+    return Place(rank=0, world_size=1, run_id="run", run=run, attempt=attempt, directory=run)
+
+
+def test_a_look_reads_the_level_and_the_requests(tmp_path: Path) -> None:
+    files = Control()
+    files.look(place(tmp_path))
+    assert (files.level, files.requests) == (None, ())
+    append_request(tmp_path, request(3))
+    (tmp_path / LEVEL_FILE).write_text("2\n")
+    files.look(place(tmp_path))
+    assert (files.level, files.requests) == (2, (request(3),))
+
+
+def test_requests_of_another_attempt_are_ignored(tmp_path: Path) -> None:
+    append_request(tmp_path, request(3))
+    append_request(tmp_path, request(4, attempt=1))
+    files = Control()
+    files.look(place(tmp_path, attempt=1))
+    assert files.requests == (request(4, attempt=1),)
+    assert files.requests_at(24) == ()
+    assert files.requests_at(32) == (request(4, attempt=1),)
+
+
+def test_a_removed_file_requests_nothing(tmp_path: Path) -> None:
+    append_request(tmp_path, request(3))
+    files = Control()
+    files.look(place(tmp_path))
+    assert files.requests
+    (tmp_path / REQUESTS_FILE).unlink()
+    files.look(place(tmp_path))
+    assert not files.requests
+
+
+def test_kernels_are_ahead_until_the_trace_of_the_last_step_is_written() -> None:
+    files = Control()
+    files.requests = (request(3, kernels=True),)
+    assert [step for step in range(100) if files.traces(step)] == list(range(25, 32))
+    assert [step for step in range(100) if files.traces_from(step)] == list(range(33))
+
+
+def record(run: Path, patch: pytest.MonkeyPatch, *, drawn: set[int], requested: set[int]) -> traincope.Run:
+    """Empty steps. Detail is drawn in some blocks and requested in others."""
+    patch.setattr(recorder, "CLOCK_INTERVAL_NS", 0)
+    patch.setattr(sampling, "is_window", lambda block, **_: block in drawn)
+    run.mkdir()
+    for block in sorted(requested):
+        append_request(run, request(block))
+    with traincope.run(run, budget=0.005) as recorded:
+        for _ in range(STEPS):
+            recorded.step()
+    return recorded
+
+
+def steps_with(run: Path, flag: Flag) -> list[int]:
+    (rank,) = read_run(run).ranks
+    steps = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]
+    return [int(step) for step in steps["step"][steps["flags"] & flag > 0] if step < STEPS]
+
+
+def test_a_step_that_has_detail_only_because_of_a_request_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks 0 and 4 are drawn, 3 and 4 requested. Step 32 would lead in without the request for block 3."""
+    record(tmp_path / "run", monkeypatch, drawn={0, 4}, requested={3, 4})
+    assert steps_with(tmp_path / "run", Flag.DETAILED) == [*range(8), *range(25, 40)]
+    assert steps_with(tmp_path / "run", Flag.REQUESTED) == list(range(25, 33))
+
+
+def test_the_cost_of_requested_steps_does_not_decide_the_sampling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(tmp_path / "run", monkeypatch, drawn={0, 4}, requested={3, 4})
+    assert run._probes is not None
+    assert len(run._probes._sampling._detailed_ns) == BLOCK_STEPS
+    assert len(run._probes._sampling._light_ns) == sampling.JUDGED_STEPS
+
+
+def test_each_request_for_a_block_leaves_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "CLOCK_INTERVAL_NS", 0)
+    (tmp_path / "run").mkdir()
+    for kernels in (False, True):
+        append_request(tmp_path / "run", request(3, kernels=kernels))
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(STEPS):
+            run.step()
+    (rank,) = read_run(tmp_path / "run").ranks
+    about = {"why": "traincope profile", "first_step": 25, "steps": 7}
+    assert list(rank.details.values()).count(about) == 2
+
+
+def test_at_level_0_a_request_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINCOPE_LEVEL", "0")
+    record(tmp_path / "run", monkeypatch, drawn={0}, requested={3})
+    assert steps_with(tmp_path / "run", Flag.DETAILED) == []
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert rank.info.level == 0
+    assert not any("why" in details for details in rank.details.values())
