@@ -1,5 +1,7 @@
 """Other kernels on the operators that ours precede: they work before, during and after the run."""
 
+import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ from torch.library import Library
 import traincope
 from tests.faults.victims.trainings import Outcome, join_a_group, train
 from tests.faults.victims.victims import Victims
-from traincope.events import Kind
+from traincope.events import BLOCK_STEPS, Flag, Kind
 from traincope.record.communication import missed_collectives
+from traincope.record.instrumentation.dispatcher import KEY
+from traincope.record.instrumentation.torch_private import has_kernel
+from traincope.record.session import sampling
 from traincope.store import read_run
 
 
@@ -39,6 +44,15 @@ class CountingKernel:
 
     def remove(self) -> None:
         self._library._destroy()
+
+
+class Naps(torch.nn.Module):
+    """A module that another thread is in for as long as the test wants."""
+
+    def forward(self, begun: threading.Event, ended: threading.Event) -> None:
+        begun.set()
+        while not ended.is_set():
+            time.sleep(0.001)
 
 
 def reduce(times: int) -> None:
@@ -138,6 +152,71 @@ def test_no_number_is_reported_when_torchs_count_does_not_compare(
 ) -> None:
     victims.train(reduce_and_scatter, tmp_path / "run", in_parts)
     assert probe(tmp_path / "run") == f"on, but another kernel hid c10d::allreduce_; {remark}"
+
+
+def alternate(out: str, disturb: str = "") -> dict[str, Any]:
+    """Every other block is a window. Returns in which steps the recorder's kernel was before all_reduce.
+
+    `disturb`: in block 1, between windows, either another library puts its own "kernel" there, or a "thread" begins to
+    call modules. It ends in block 3.
+    """
+    sampling.is_window = lambda block, **_: block % 2 == 0
+    join_a_group()
+    begun, ended = threading.Event(), threading.Event()
+    thread, counter, present = threading.Thread(target=Naps(), args=(begun, ended)), None, []
+    with traincope.run(out) as run:
+        for step in range(6 * BLOCK_STEPS):
+            if step == BLOCK_STEPS + 3 and disturb == "kernel":
+                counter = CountingKernel("BackendSelect")
+            if step == BLOCK_STEPS + 3 and disturb == "thread":
+                thread.start()
+                begun.wait()
+            if step == 3 * BLOCK_STEPS + 3 and disturb == "thread":
+                ended.set()
+                thread.join()
+            run.step()
+            present.append(has_kernel("c10d::allreduce_", KEY))
+            reduce(1)
+        calls = 0 if counter is None else counter.calls
+        if counter is not None:
+            counter.remove()
+    return {"present": blocks(present), "calls": calls, "after": has_kernel("c10d::allreduce_", KEY)}
+
+
+def blocks(present: list[bool]) -> list[bool | None]:
+    """One value per block of steps. None if its steps differ."""
+    of_blocks = [set(present[at : at + BLOCK_STEPS]) for at in range(0, len(present), BLOCK_STEPS)]
+    return [next(iter(values)) if len(values) == 1 else None for values in of_blocks]
+
+
+def test_between_windows_no_kernel_of_the_recorder_is_called(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(alternate, tmp_path / "run")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.result == {"present": [True, False] * 3, "calls": 0, "after": False}
+    assert collectives(tmp_path / "run") == 3 * BLOCK_STEPS
+    assert probe(tmp_path / "run") == "on"
+
+
+def test_a_kernel_that_came_between_windows_is_not_hidden_and_is_reported(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(alternate, tmp_path / "run", "kernel")
+    assert (ended.code, ended.result["after"]) == (0, False)
+    assert ended.result["calls"] == 6 * BLOCK_STEPS - BLOCK_STEPS - 3
+    assert collectives(tmp_path / "run") == BLOCK_STEPS
+    assert probe(tmp_path / "run") == (
+        "on, but another kernel hid c10d::allreduce_; the number of missed ones is unknown"
+    )
+
+
+def test_while_another_thread_may_issue_collectives_no_kernel_comes_back(victims: Victims, tmp_path: Path) -> None:
+    """Block 2 is no window then. After that the kernels stay, once they are back."""
+    ended = victims.train(alternate, tmp_path / "run", "thread")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.result == {"present": [True, False, False, False, True, True], "calls": 0, "after": False}
+    assert collectives(tmp_path / "run") == 2 * BLOCK_STEPS
+    (rank,) = read_run(tmp_path / "run").ranks
+    steps = rank.thread("main")[rank.thread("main")["kind"] == Kind.STEP]
+    detailed = set(steps["step"][steps["flags"] & Flag.DETAILED > 0].tolist())
+    assert detailed == {*range(BLOCK_STEPS), *range(4 * BLOCK_STEPS + 1, 5 * BLOCK_STEPS)}
 
 
 def collectives(path: Path) -> int:

@@ -110,8 +110,7 @@ class Probes:
             self._drawn = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
             requests = recorder.control.requests_at(step)
             self._requested = bool(requests)
-            is_window = self._drawn or self._requested
-            recorder.detailed, recorder.shared.window = is_window and self.level >= DETAIL_LEVEL, step
+            recorder.begin_block(detailed=self.level >= DETAIL_LEVEL and (self._drawn or self._requested))
             for request in requests if recorder.detailed else ():
                 self._announce(request)
         if recorder.detailed and not leads_in:

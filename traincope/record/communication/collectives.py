@@ -61,7 +61,7 @@ class Collectives:
         self.pending = Pending()
         self._meshes = meshes
         self._groups: Groups | None = None
-        self._interposed = Interposed()
+        self._interposed = Interposed("c10d")
         self._missed: MissedCollectives | None = None
         self._listeners: list[Callable[[Issued], None]] = []
         self.on_device: DeviceListener | None = None
@@ -71,10 +71,10 @@ class Collectives:
     def install(self, recorder: Recorder) -> None:
         self.prepare(recorder)
         for operation in OPERATIONS:
-            self._interposed.put("c10d", operation.op, self._around(operation))
+            self._interposed.put(operation.op, self._around(operation))
         self._missed = MissedCollectives(recorder, self._interposed, self.call_counts, probe=self.name)
         self._missed.begin()
-        recorder.between_detailed_steps(self._between_steps)
+        recorder.at_blocks(self._prepare)
         self.sees_all = True
 
     def prepare(self, recorder: Recorder) -> None:
@@ -98,7 +98,6 @@ class Collectives:
     def remove(self) -> None:
         if self._missed is not None:
             self._missed.finish()
-            self._recorder.remove_listener(self._between_steps)
         self._interposed.remove()
         self.forget_pending()
         self.sees_all = False
@@ -149,10 +148,13 @@ class Collectives:
 
         return around
 
-    def _between_steps(self) -> None:
-        """Between windows, hold no work."""
-        if not self._recorder.detailed:
-            self.pending.release(self._recorder.writers)
+    def _prepare(self, detailed: bool) -> bool:
+        """Between windows, hold no work, and let calls pass without our kernels."""
+        if detailed:
+            return self._interposed.put_back()
+        self.pending.release(self._recorder.writers)
+        self._interposed.withdraw()
+        return True
 
     def _beginner(self, operation: Operation, unboxing: Unbox) -> Callable[[tuple[Any, ...]], Issued | None]:
         """Build the hook that opens the record.

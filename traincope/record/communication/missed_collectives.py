@@ -99,14 +99,15 @@ class MissedCollectives:
         alike = flight_recorder_matches()
         self._flight_recorder_matches = self._flight_recorder_matches if alike is None else alike
         known = len(self._hidden)
-        self._hidden |= dict.fromkeys(self._interposed.hidden(operators))
+        self._hidden |= dict.fromkeys((*self._interposed.left_out, *self._interposed.hidden(operators)))
         if len(self._hidden) > known:
             self._recorder.probes[self._probe] = f"on, but another kernel hid {', '.join(self._hidden)}"
         return len(self._hidden) > known
 
     def _report(self) -> None:
         self._check(self._interposed.operators)
-        states, counts = self._recorder.probes, self._call_counts.end() if self._flight_recorder_matches else None
+        comparable = self._flight_recorder_matches and not self._interposed.was_withdrawn
+        states, counts = self._recorder.probes, self._call_counts.end() if comparable else None
         if counts is not None and counts[1]:
             num_recorded, num_missed = counts
             joint = "; " if self._hidden else ", but "

@@ -32,7 +32,7 @@ class Waits:
     def __init__(self, pending: Pending) -> None:
         self._pending = pending
         self._patches = Patches()
-        self._interposed = Interposed()
+        self._interposed = Interposed("_c10d_functional")
         self.device: DeviceStalls | None = None
         """Stalls on the compute stream. None if torch cannot use a GPU."""
 
@@ -44,8 +44,9 @@ class Waits:
             self.device = DeviceStalls(recorder, CudaDevice())
             recorder.between_steps(self._between_steps)
         self._patch_work()
+        recorder.at_blocks(self._prepare)
         try:
-            self._interposed.put("_c10d_functional", "wait_tensor", self._around_wait_tensor)
+            self._interposed.put("wait_tensor", self._around_wait_tensor)
         except (AttributeError, RuntimeError) as error:
             recorder.probes[self.name] = f"on, but not for functional collectives: {type(error).__name__}: {error}"
 
@@ -55,6 +56,14 @@ class Waits:
         if self.device is not None:
             self.device.stop()
             self.device = None
+
+    def _prepare(self, detailed: bool) -> bool:
+        """Between windows, let waits pass without our kernel, once what was issued inside has been waited for."""
+        if detailed:
+            return self._interposed.put_back()
+        if not self._pending.by_tensor:
+            self._interposed.withdraw()
+        return True
 
     def _between_steps(self) -> None:
         if self.device is not None:

@@ -81,7 +81,7 @@ class Flops:
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
-        self._interposed = Interposed()
+        self._interposed = Interposed("aten")
         self._patches = Patches()
         self._thread = _ThreadState()
         self._counting: int | None = None
@@ -195,7 +195,7 @@ class Flops:
             return
         names = [argument.name for argument in overload_operator._schema.arguments]
         try:
-            self._interposed.put("aten", operator, functools.partial(self._around, operator, names))
+            self._interposed.put(operator, functools.partial(self._around, operator, names))
         except RuntimeError as error:
             self._uncountable = f"off: {error}; {REMEDY}"
 

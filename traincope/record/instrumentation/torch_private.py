@@ -54,6 +54,17 @@ def redispatcher(namespace: str, operator: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")._handle.redispatch_boxed
 
 
+def kernel_library(namespace: str, file: str) -> Any:
+    """Return an empty registration of kernels for a namespace's operators. torch reports `file` as their origin.
+
+    `impl(operator, key, kernel, with_keyset)` adds a kernel, `reset()` removes all. `torch.library.Library` does the
+    same in milliseconds.
+    """
+    import torch
+
+    return torch._C._dispatch_library("IMPL", namespace, "", file, 1)
+
+
 def destroyer(library: Any) -> Any:
     """Return a function that removes a library's kernels from the dispatcher."""
     return library._destroy

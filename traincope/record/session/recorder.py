@@ -29,6 +29,8 @@ from traincope.whole_files import reserve, write_json
 Settled = Callable[[Place], object] | None
 Listeners = dict[Callable[[], None], Callable[[], None]]
 """Listener -> the guard around it, so that a failing listener does not stop the others."""
+Prepare = Callable[[bool], bool]
+"""Prepare for a block of steps, whose detail is wanted or not. Returns whether its detail can be recorded."""
 CLOCK_INTERVAL_NS = 1_000_000_000
 MAX_WRITERS = 64
 """Maximum number of threads that are recorded at the same time.
@@ -86,6 +88,7 @@ class Recorder:
         """True in a window: collectives, waits, pipeline actions and modules are recorded too. Implies `active`."""
         self._between_steps: Listeners = {}
         self._between_detailed_steps: Listeners = {}
+        self._at_blocks: dict[Prepare, Callable[[bool], bool | None]] = {}
         self._now_and_then: Listeners = {}
         self._num_modules = 0
         """Number of imported modules at the last call of these listeners."""
@@ -152,6 +155,16 @@ class Recorder:
     def between_detailed_steps(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only in windows and where a block of steps begins."""
         self._between_detailed_steps.setdefault(listener, guard(listener))
+
+    def at_blocks(self, prepare: Prepare) -> None:
+        """Call `prepare` on the training thread where a block of steps begins. Repeated registrations count once."""
+        self._at_blocks.setdefault(prepare, guard(prepare))
+
+    def begin_block(self, *, detailed: bool) -> None:
+        """Begin a block of steps: a window, if its detail is wanted and every hook is prepared for it."""
+        self.shared.window = self.shared.step
+        prepared = [prepare(detailed) for prepare in self._at_blocks.values()]
+        self.detailed = detailed and all(prepared)
 
     def now_and_then(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only once a second and after imports."""
