@@ -219,7 +219,7 @@ def test_an_exception_passes_and_is_recorded_with_the_open_step(tmp_path: Path) 
     def train() -> None:
         with traincope.run(tmp_path / "run") as run:
             run.step()
-            raise ZeroDivisionError
+            raise ZeroDivisionError("bad sample in shard 7")
 
     with pytest.raises(ZeroDivisionError):
         train()
@@ -231,13 +231,31 @@ def test_an_exception_passes_and_is_recorded_with_the_open_step(tmp_path: Path) 
     details = rank.details[int(event["group"])]
     assert details["type"] == "ZeroDivisionError"
     assert details["at"].startswith("test_run.py:")
+    assert details["message"] == "bad sample in shard 7"
+    assert [frame.rpartition(" in ")[2] for frame in details["traceback"]][-1] == "train"
+
+
+def test_the_message_of_an_exception_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(out: Path, *, messages: bool) -> None:
+        with traincope.run(out, messages=messages):
+            raise ValueError("a secret")
+
+    with pytest.raises(ValueError, match="a secret"):
+        train(tmp_path / "by argument", messages=False)
+    monkeypatch.setenv("TRAINCOPE_MESSAGES", "off")
+    with pytest.raises(ValueError, match="a secret"):
+        train(tmp_path / "by variable", messages=True)
+    for run in ("by argument", "by variable"):
+        (details,) = only_rank(tmp_path / run).details.values()
+        assert "message" not in details
+        assert "a secret" not in str(details)
 
 
 def test_a_failed_allocation_is_recognised_for_every_exception_type(tmp_path: Path) -> None:
-    """A failed allocation of torch on a CPU is a RuntimeError. Its message is not recorded."""
+    """A failed allocation of torch on a CPU is a RuntimeError. Its message is not needed."""
 
     def train(out: Path, *, leave: bool) -> None:
-        with traincope.run(out):
+        with traincope.run(out, messages=False):
             try:
                 torch.empty(1 << 50)
             except RuntimeError:
@@ -341,7 +359,7 @@ def leave_after_a_caught_error(out: Path) -> None:
         try:
             {}["missing"]
         except KeyError:
-            sys.exit("secret words")
+            sys.exit("no shard left")
 
 
 def test_sys_exit_after_a_caught_error_records_both(tmp_path: Path) -> None:
@@ -350,12 +368,17 @@ def test_sys_exit_after_a_caught_error_records_both(tmp_path: Path) -> None:
     rank = only_rank(tmp_path / "run")
     (details,) = rank.details.values()
     line = int(str(details["at"]).partition(":")[2])
+    function = leave_after_a_caught_error.__name__
     assert details == {
         "type": "SystemExit",
         "at": f"test_run.py:{line}",
+        "message": "no shard left",
+        "traceback": [f"{__file__}:{line} in {function}"],
         "code": 1,
         "handling": "KeyError",
         "handling_at": f"test_run.py:{line - 2}",
+        "handling_message": "'missing'",
+        "handling_traceback": [f"{__file__}:{line - 2} in {function}"],
     }
     assert (rank.info.ending, rank.info.with_process) == ("SystemExit", False)
 

@@ -104,6 +104,14 @@ def test_numbers_types_and_standard_axes_stay(tmp_path: Path) -> None:
     assert len(details) == 3
 
 
+def test_of_an_exception_only_the_type_stays(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="plant"), traincope.run(tmp_path / "run"):
+        raise ValueError("plant-message")
+    redact(tmp_path / "run", tmp_path / "shown")
+    (details,) = read_run(tmp_path / "shown").ranks[0].details.values()
+    assert (details["type"], details.keys()) == ("ValueError", {"type", "at"})
+
+
 def test_inputs_of_utilization_stay(tmp_path: Path) -> None:
     values = {name: 7 for name, value in settings(Config()).items() if not isinstance(value, dict)}
     del values["experts"]

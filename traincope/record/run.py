@@ -34,6 +34,7 @@ from traincope.record.session.options import (
     resolved_disk_budget,
     resolved_flops,
     resolved_level,
+    resolved_messages,
     resolved_module_depth,
 )
 from traincope.record.session.recorder import Recorder
@@ -184,7 +185,7 @@ class Run:
         self._not_at_exit()
         if self._probes is not None:
             self._probes.remove()
-        ending = ending_of(kind, error)
+        ending = ending_of(kind, error, messages=resolved_messages(self._options))
         if ending.details:
             guard(recorder.event)("exception", dict(ending.details))
         guard(scalars.finish)()
@@ -208,6 +209,7 @@ def run(
     budget: float | None = DEFAULT_BUDGET,
     flops: float | None = None,
     agent: bool = True,
+    messages: bool = True,
 ) -> Run: ...
 
 

@@ -203,8 +203,9 @@ def _axis(axis: str, hashed: Hash) -> str:
 
 
 def _details(details: Any, hashed: Hash) -> Any:
-    """Redact details of one of the recorder's own events."""
-    return {key: value if key in words.DETAILS else _values(value, hashed) for key, value in _items(details)}
+    """Redact details of one of the recorder's own events. An exception's message and traceback are left out."""
+    kept = ((key, value) for key, value in _items(details) if not key.endswith(("message", "traceback")))
+    return {key: value if key in words.DETAILS else _values(value, hashed) for key, value in kept}
 
 
 def _values(value: Any, hashed: Hash, *, known: frozenset[str] = frozenset()) -> Any:

@@ -92,6 +92,36 @@ def test_an_exception_has_its_place_and_later_ends_follow_it() -> None:
     assert (second.what, second.follows) == ("RuntimeError at ddp.py:7", True)
 
 
+IN_A_WORKER = """Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "data.py", line 31, in load
+ValueError: bad sample in shard 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("bad sample in shard 7", "ValueError: bad sample in shard 7 at data.py:31"),
+        ("two\n\n lines", "ValueError: two at data.py:31"),
+        (
+            IN_A_WORKER,
+            "ValueError: Caught ValueError in DataLoader worker process 0. ... ValueError: bad sample in shard 7 "
+            "at data.py:31",
+        ),
+        ("x " * 400, f"ValueError: {'x ' * 97}[...] at data.py:31"),
+        ("", "ValueError at data.py:31"),
+    ],
+)
+def test_an_exception_has_its_message_and_its_callers(message: str, what: str) -> None:
+    frames = ["/a/train.py:9 in main", "/a/b/loop.py:7 in train in a lambda", "/a/data.py:31 in load"]
+    records = ended(0, last_ns=150 * MS, ending="ValueError", raised="data.py:31")
+    details = {"type": "ValueError", "at": "data.py:31", "message": message, "traceback": frames}
+    (fault,) = faults(timeline(replace(records, details={1: details})))
+    assert (fault.what, fault.traceback) == (what, tuple(frames))
+    assert fault.evidence == "called from loop.py:7 in a lambda, train.py:9 in main"
+
+
 @pytest.mark.parametrize("kind", ["OutOfMemoryError", "MemoryError"])
 def test_an_exception_of_a_memory_type_is_out_of_memory(kind: str) -> None:
     (fault,) = faults(timeline(ended(0, last_ns=150 * MS, ending=kind, raised="model.py:41")))
@@ -226,11 +256,11 @@ def test_the_launcher_notes_exit_codes_after_a_clean_run() -> None:
 def test_a_sys_exit_has_its_code_and_the_handled_exception() -> None:
     records = ended(0, last_ns=150 * MS, ending="SystemExit", raised="train.py:9")
     code = {"type": "SystemExit", "at": "train.py:9", "code": 3}
-    handled = {"handling": "ValueError", "handling_at": "model.py:7"}
+    handled = {"handling": "ValueError", "handling_at": "model.py:7", "handling_message": "bad"}
     (plain,) = faults(timeline(replace(records, details={1: code})))
     assert (plain.kind, plain.what) == (FaultKind.EXIT, "exited with code 3 at train.py:9")
     (caught,) = faults(timeline(replace(records, details={1: code | handled})))
-    assert caught.what == "exited with code 3 at train.py:9, while handling ValueError at model.py:7"
+    assert caught.what == "exited with code 3 at train.py:9, while handling ValueError: bad at model.py:7"
     (memory,) = faults(timeline(replace(records, details={1: code | handled | {"handling": "OutOfMemoryError"}})))
     assert memory.kind == FaultKind.OUT_OF_MEMORY
     verdict = analyze(timeline(replace(records, details={1: code}))).verdict[0]

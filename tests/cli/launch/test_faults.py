@@ -80,4 +80,4 @@ def test_an_exception_is_reported_with_type_and_line(tmp_path: Path) -> None:
         fail(tmp_path / "run")
     (fault,) = faults_of(tmp_path / "run")
     assert (fault.kind, fault.ranks, fault.step) == (FaultKind.EXCEPTION, (0,), 0)
-    assert fault.what == "ZeroDivisionError at test_faults.py:25"
+    assert fault.what == "ZeroDivisionError: division by zero at test_faults.py:25"

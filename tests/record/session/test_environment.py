@@ -28,7 +28,7 @@ class Odd:
     def __float__(self):
         raise ValueError(f"no number: {secret}")
 
-with traincope.run(sys.argv[1]) as run:
+with traincope.run(sys.argv[1], messages=False) as run:
     run.step()
     run.log(loss=Odd(), lr=secret)
     with traincope.span("work"):

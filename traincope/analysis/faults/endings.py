@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from textwrap import shorten
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.faults import Fault, FaultKind
@@ -33,6 +34,10 @@ SILENT = frozenset({FaultKind.KILLED, FaultKind.NO_END})
 """Ends of ranks that wrote nothing about them."""
 INNERMOST = 3
 """Number of innermost open intervals that are named."""
+NUM_CALLERS = 3
+"""Number of an exception's calling frames that are named."""
+MAX_MESSAGE_CHARACTERS = 200
+"""Longer messages are cut where they are part of a sentence."""
 NO_RECORD = "it left no record"
 NOTED = "noted by the launcher"
 MAX_WALL_CLOCK_ERROR_NS = 1_000_000_000
@@ -157,15 +162,17 @@ def _exception(record: _EndEvidence, name: str) -> Fault:
     kinds = {name, str(details.get("handling", ""))}
     short = bool(details.get("out_of_memory"))
     kind = FaultKind.OUT_OF_MEMORY if short or kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
-    what = _raised(name, details.get("at"))
+    what = _raised(name, details)
     if "code" in details:
         kind = FaultKind.EXIT if kind is FaultKind.EXCEPTION else kind
-        what = _raised(f"exited with code {details['code']}", details.get("at"))
+        what = _raised(f"exited with code {details['code']}", details)
     if "handling" in details:
-        what += f", while handling {_raised(str(details['handling']), details.get('handling_at'))}"
+        what += f", while handling {_raised(str(details['handling']), details, prefix='handling_')}"
     if short:
         what += ", out of memory"
-    return replace(_fault(record, kind, what), at_ns=at_ns)
+    fault, traceback = _fault(record, kind, what), _traceback(details)
+    evidence = "; ".join(part for part in (fault.evidence, _callers(traceback)) if part)
+    return replace(fault, at_ns=at_ns, evidence=evidence, traceback=traceback)
 
 
 def _exception_details(record: _EndEvidence, name: str) -> tuple[int, Mapping[str, object]]:
@@ -177,8 +184,29 @@ def _exception_details(record: _EndEvidence, name: str) -> tuple[int, Mapping[st
     return record.rank.last_ns, {}
 
 
-def _raised(what: str, where: object) -> str:
-    return f"{what} at {where}" if where else what
+def _raised(what: str, details: Mapping[str, object], *, prefix: str = "") -> str:
+    message, place = (str(details.get(f"{prefix}{key}") or "") for key in ("message", "at"))
+    return what + (f": {_shortened(message)}" if message else "") + (f" at {place}" if place else "")
+
+
+def _shortened(message: str) -> str:
+    """Return a message on one line: its first line, and the last one of a traceback inside, which a worker adds."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    text = f"{lines[0]} ... {lines[-1]}" if "Traceback (most recent call last)" in message else lines[0]
+    return shorten(text, MAX_MESSAGE_CHARACTERS, placeholder=" [...]")
+
+
+def _traceback(details: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the places of the exception that counts: for a `sys.exit` in a handler, the handled one."""
+    frames = details.get("handling_traceback") or details.get("traceback")
+    return tuple(str(frame) for frame in frames) if isinstance(frames, list) else ()
+
+
+def _callers(traceback: tuple[str, ...]) -> str:
+    """Name the calls that led to the exception's line, the nearest first."""
+    callers = [PurePath(frame.partition(" in ")[0]).name + f" in {frame.rpartition(' in ')[2]}" for frame in traceback]
+    nearest = callers[-2 : -2 - NUM_CALLERS : -1]
+    return f"called from {', '.join(nearest)}" if nearest else ""
 
 
 def _fault(record: _EndEvidence, kind: FaultKind, what: str) -> Fault:

@@ -89,7 +89,7 @@ class Fault:
     """Empty: the job as a whole."""
     step: int | None = None
     what: str
-    """A phrase, e.g. "ValueError at model.py:41"."""
+    """A phrase, e.g. "ValueError: bad sample at model.py:41"."""
     evidence: str = ""
     confidence: str = MEDIUM
     lasted_ns: int | None = None
@@ -98,6 +98,8 @@ class Fault:
     """An end that came after another rank's, perhaps only because of it."""
     open_records: tuple[OpenRecord, ...] = ()
     """Intervals that an ended rank was in, outermost first."""
+    traceback: tuple[str, ...] = ()
+    """File, line and function of an exception's frames, innermost last."""
 
     @property
     def is_mark(self) -> bool:

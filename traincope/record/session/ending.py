@@ -1,6 +1,7 @@
 """The end of a run: what is recorded of the exception that ended it, and the stop at the process's exit.
 
-The message of an exception is never recorded: it may hold data of the training.
+Of an exception, type, message and the places of its traceback are recorded, but no source and no local variables. The
+message can be left out, because it may hold data of the training.
 
 A run that its `with` block does not leave (entered by hand, or held by a generator) ends with the process. When an
 interpreter shuts down, it empties modules while the recorder's hooks would still be called. The exit code of a
@@ -10,12 +11,13 @@ interpreter shuts down, it empties modules while the recorder's hooks would stil
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import TracebackType, WrapperDescriptorType
 
 from traincope.events import CLEAN
 
+Detail = str | int | list[str]
 Stop = Callable[[BaseException | None], object]
 
 RECORDER_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -25,6 +27,11 @@ OUT_OF_MEMORY_PHRASES = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAIL
 
 They are needed where the type of the exception is general: a failed allocation on a CPU is a RuntimeError.
 """
+MAX_MESSAGE_CHARACTERS = 2_000
+"""Longer messages lose their middle: a data loader's ends with the traceback of its worker."""
+MAX_FRAMES = 30
+"""Number of innermost frames of a traceback that are recorded."""
+PLAIN_TYPES = (str, bytes, int, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +40,28 @@ class Ending:
 
     name: str
     """`clean`, or the name of the exception."""
-    details: Mapping[str, str | int] = field(default_factory=dict)
-    """`type`, `at`, and `out_of_memory` if the message names a memory shortage.
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    """`type`, `at`, `message`, `traceback`, and `out_of_memory` if the message names a memory shortage.
 
-    A SystemExit also has its `code` and the exception that was being handled: `handling`, `handling_at`.
+    A SystemExit also has its `code` and the exception that was being handled: `handling`, `handling_at`, ...
     """
 
 
-def ending_of(kind: type[BaseException] | None, error: BaseException | None) -> Ending:
-    """Describe the end of a run from the arguments of `__exit__`. A SystemExit with exit code 0 is clean."""
+def ending_of(kind: type[BaseException] | None, error: BaseException | None, *, messages: bool = True) -> Ending:
+    """Describe the end of a run from the arguments of `__exit__`. A SystemExit with exit code 0 is clean.
+
+    `messages`: record the messages of exceptions.
+    """
     if kind is None or (isinstance(error, SystemExit) and not exit_code(error)):
         return Ending(name=CLEAN)
-    details: dict[str, str | int] = {"type": kind.__name__}
+    details: dict[str, Detail] = {"type": kind.__name__}
     if error is not None:
-        details |= {"at": place_of(error.__traceback__), **_memory_shortage(error)}
+        details |= _describe(error, messages=messages)
     if isinstance(error, SystemExit):
-        details |= {"code": exit_code(error), **_handled(error.__context__)}
+        details["code"] = exit_code(error)
+        if error.__context__ is not None:  # mostly it is the cause of the `sys.exit(1)`
+            handled = _describe(error.__context__, messages=messages, prefix="handling_")
+            details |= {"handling": type(error.__context__).__name__, **handled}
     return Ending(name=kind.__name__, details=details)
 
 
@@ -59,11 +72,25 @@ def exit_code(error: SystemExit) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def _handled(error: BaseException | None) -> dict[str, str | int]:
-    """Describe the exception that was being handled at a SystemExit: mostly it is the cause of the `sys.exit(1)`."""
-    if error is None:
-        return {}
-    return {"handling": type(error).__name__, "handling_at": place_of(error.__traceback__), **_memory_shortage(error)}
+def _describe(error: BaseException, *, messages: bool, prefix: str = "") -> dict[str, Detail]:
+    message = message_of(error) if messages else ""
+    return {
+        f"{prefix}at": place_of(error.__traceback__),
+        **({f"{prefix}message": message} if message else {}),
+        f"{prefix}traceback": frames_of(error.__traceback__),
+        **_memory_shortage(error),
+    }
+
+
+def message_of(error: BaseException) -> str:
+    """Return an exception's message, without calling code of the training: a `__str__` of its own is not called."""
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        return ""
+    args = [arg for arg in error.args if type(arg) in PLAIN_TYPES]
+    is_plain = isinstance(type(error).__str__, WrapperDescriptorType) and len(args) == len(error.args)
+    text = str(error) if is_plain else ", ".join(map(str, args))
+    half = MAX_MESSAGE_CHARACTERS // 2
+    return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:half]} [...] {text[-half:]}"
 
 
 def _memory_shortage(error: BaseException) -> dict[str, bool]:
@@ -75,14 +102,23 @@ def _memory_shortage(error: BaseException) -> dict[str, bool]:
 
 
 def place_of(traceback: TracebackType | None) -> str:
-    """Return file and line of the raise, without the recorder's own frames. No source and no locals are recorded."""
-    place = ""
+    """Return file and line of the raise, without the recorder's own frames."""
+    places = list(_places(traceback))
+    return f"{os.path.basename(places[-1][0])}:{places[-1][1]}" if places else ""
+
+
+def frames_of(traceback: TracebackType | None) -> list[str]:
+    """Return file, line and function of the innermost frames, innermost last."""
+    return [f"{path}:{line} in {function}" for path, line, function in _places(traceback)][-MAX_FRAMES:]
+
+
+def _places(traceback: TracebackType | None) -> Iterator[tuple[str, int, str]]:
+    """Yield file, line and function of each frame that is not the recorder's, outermost first."""
     while traceback is not None:
-        path = traceback.tb_frame.f_code.co_filename
-        if not path.startswith(RECORDER_FILES):
-            place = f"{os.path.basename(path)}:{traceback.tb_lineno}"
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(RECORDER_FILES):
+            yield code.co_filename, traceback.tb_lineno, code.co_name
         traceback = traceback.tb_next
-    return place
 
 
 def stop_at_exit(stop: Stop) -> Callable[[], None]:

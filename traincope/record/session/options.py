@@ -19,6 +19,8 @@ OUT_VARIABLE = "TRAINCOPE_OUT"
 LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
 BUDGET_VARIABLE = "TRAINCOPE_BUDGET"
 AGENT_VARIABLE = "TRAINCOPE_AGENT"
+MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
+OFF = ("off", "0")
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
 
@@ -48,11 +50,22 @@ class Options:
     """Model FLOPs of one step of the whole job, if they cannot be counted. None: use the count."""
     agent: bool = True
     """If true, the first rank of a node starts the node's agent, unless $TRAINCOPE_AGENT is `off`."""
+    messages: bool = True
+    """If true, the message of an exception that ends the run is recorded, unless $TRAINCOPE_MESSAGES is `off`."""
 
 
 def resolved_agent(options: Options) -> bool:
     """Return whether to start the agent. The environment can only switch it off."""
-    return options.agent and os.environ.get(AGENT_VARIABLE, "").lower() not in ("off", "0")
+    return bool(options.agent) and not _is_off(AGENT_VARIABLE)
+
+
+def resolved_messages(options: Options) -> bool:
+    """Return whether to record messages of exceptions. The environment can only switch it off."""
+    return bool(options.messages) and not _is_off(MESSAGES_VARIABLE)
+
+
+def _is_off(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in OFF
 
 
 def resolved_level(options: Options) -> int:

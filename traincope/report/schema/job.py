@@ -70,6 +70,8 @@ class Fault(TypedDict):
     """True for an end after another rank's end, possibly caused by it."""
     open_records: list[OpenRecord]
     """Open events at the end of the rank's records, outermost first."""
+    traceback: list[str]
+    """File, line and function of an exception's frames, innermost last; empty for other faults."""
 
 
 class Attempt(TypedDict):
