@@ -268,10 +268,10 @@ def _read(app: dash.Dash, library: Library) -> None:
 
 
 def _profile(app: dash.Dash, library: Library) -> None:
-    @app.callback(Output(BUTTON, "hidden"), Input("generation", "data"), Input("location", "search"))
-    def offer(_generation: int, search: str | None) -> bool:
+    @app.callback(Output(BUTTON, "hidden"), Input("generation", "data"), Input("shown", "data"))
+    def offer(_generation: int, shown: dict[str, Any] | None) -> bool:
         """Hide the button of a run that is over."""
-        return not library[View.of(None, search).run].growing
+        return shown is None or not library[shown["run"]].growing
 
     @app.callback(
         Output(ANSWER, "children"), Input(BUTTON, "n_clicks"), State("location", "search"), prevent_initial_call=True
