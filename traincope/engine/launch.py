@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from traincope.errors import ConfigError, DataError, TrainingError
@@ -30,6 +31,8 @@ class Launch:
     module: str = WORKER
     notes: Path | None = None
     """File for the failures of ranks, in all attempts (`store.launcher`)."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables besides those of this process."""
 
 
 def launch(job: Launch) -> None:
@@ -41,7 +44,7 @@ def launch(job: Launch) -> None:
     with tempfile.TemporaryDirectory(prefix="traincope-") as directory:
         notes = job.notes or Path(directory) / "launcher.jsonl"
         command = [sys.executable, "-m", TORCHRUN, str(notes), *torchrun_arguments(job)]
-        code = subprocess.run(command, env=_environment(), check=False).returncode
+        code = subprocess.run(command, env=_environment(job), check=False).returncode
         failures = [note for note in read_notes(notes) if note.first]
     if code != 0 and failures:
         raise _failure(failures[-1])
@@ -61,12 +64,12 @@ def torchrun_arguments(job: Launch) -> list[str]:
     ]
 
 
-def _environment() -> dict[str, str]:
+def _environment(job: Launch) -> dict[str, str]:
     """Environment with one thread per rank unless OMP_NUM_THREADS is set.
 
     Ranks share the cores, and torchrun's own choice prints a warning.
     """
-    return {"OMP_NUM_THREADS": "1", **os.environ}
+    return {"OMP_NUM_THREADS": "1", **os.environ, **job.environment}
 
 
 def _failure(last: LauncherNote) -> Exception:

@@ -1,4 +1,4 @@
-"""Begin and end the recording of a process whose script does not call traincope."""
+"""Begin and end the recording of a process whose script does not call traincope. Inject faults that were asked for."""
 
 import atexit
 import os
@@ -11,10 +11,11 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 
+from traincope.faults import inject_requested
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 from traincope.record.session.options import OUT_VARIABLE, Options
-from traincope.startup.notes import Note, write_note
+from traincope.startup.notes import NOTES_VARIABLE, Note, write_note
 from traincope.store.layout import RUN_FILE
 
 
@@ -34,7 +35,10 @@ class AutomaticRun(Run):
 
 @guard
 def begin() -> None:
-    """Record until the end of the process, unless the script already records."""
+    """Record until the end of the process, unless the script already records, or no command waits for the records."""
+    inject_requested()
+    if NOTES_VARIABLE not in os.environ:
+        return
     script_run = active_run()
     if script_run is not None:
         write_note(Note.OWN_RUN, script_run.directory or "")

@@ -8,8 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.analysis import analyze
+from traincope.cli.launch.injecting import add_fault_argument
 from traincope.cli.launch.training import Job, check_out, program, train
-from traincope.errors import UsageError
+from traincope.errors import TrainingError, UsageError
 from traincope.report import render, render_first_screen
 from traincope.timeline import open_run
 
@@ -32,6 +33,8 @@ class Demo:
             "--steps", type=int, metavar="N", help="training steps (default: 20 with 8 ranks, 30 with 4)"
         )
 
+        add_fault_argument(parser)
+
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.steps is not None and arguments.steps < 2:
             raise UsageError(
@@ -44,9 +47,19 @@ class Demo:
         console.print(f"Training a GPT on the source of Python's standard library: {layout}\n", highlight=False)
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
         with as_file(files("traincope.cli.commands") / f"demo-{arguments.ranks}.toml") as config:
-            train(Job(config=config, out=out, overrides=overrides), console=console)
+            job = Job(config=config, out=out, overrides=overrides, fault=arguments.fault)
+            _train(job, console) if arguments.fault else train(job, console=console)
         _report(out, console, full=arguments.full)
         return 0
+
+
+def _train(job: Job, console: Console) -> None:
+    """Train with an injected fault, which may end the training, or stop it until the user does."""
+    console.print(f"Injecting {job.fault}. If the training stands still, end it with Ctrl-C.\n", highlight=False)
+    try:
+        train(job, console=console)
+    except (TrainingError, KeyboardInterrupt) as error:
+        console.print(f"\n{error or 'ended by Ctrl-C'}", highlight=False, markup=False)
 
 
 def _report(out: Path, console: Console, *, full: bool) -> None:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from traincope import startup
 from traincope.cli.launch.child import Ended, run_child
+from traincope.cli.launch.injecting import add_fault_argument, fault_environment, python_path
 from traincope.cli.launch.outcome import print_outcome
 from traincope.cli.launch.training import check_out
 from traincope.errors import UsageError
@@ -21,9 +21,6 @@ from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_ra
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 from traincope.store.job.launcher import read_notes as launcher_notes
 from traincope.store.layout import PROVISIONAL, RUN_FILE
-
-INTERPRETER = Path(startup.__file__).parent / "interpreter"
-"""First on PYTHONPATH. Holds a sitecustomize, and no name that could hide a module of the training."""
 
 SCRIPTS = (".py", ".sh")
 
@@ -45,6 +42,7 @@ class Run:
             "the steps; `none`: in every step",
         )
         parser.add_argument("--level", type=int, choices=range(4), help="how much is recorded (default: 1)")
+        add_fault_argument(parser)
         parser.add_argument(
             "words",
             nargs=argparse.REMAINDER,
@@ -153,12 +151,12 @@ def _budget(text: str) -> str:
 
 
 def _environment(out: Path, notes: Path, arguments: argparse.Namespace) -> dict[str, str]:
-    existing = os.environ.get("PYTHONPATH")
     settings = {BUDGET_VARIABLE: arguments.budget, LEVEL_VARIABLE: arguments.level}
     return {
         **os.environ,
         **{name: str(value) for name, value in settings.items() if value is not None},
-        "PYTHONPATH": f"{INTERPRETER}{os.pathsep}{existing}" if existing else str(INTERPRETER),
+        **fault_environment(arguments.fault, out=out),
+        "PYTHONPATH": python_path(os.environ),
         OUT_VARIABLE: str(out),
         NOTES_VARIABLE: str(notes),
     }

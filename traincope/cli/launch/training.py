@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from traincope.cli.launch.injecting import injecting_environment
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.store.job.launcher import notes_path
 
@@ -29,6 +30,8 @@ class Job:
     out: Path
     overrides: tuple[str, ...] = ()
     max_restarts: int = 0
+    fault: str | None = None
+    """The fault to inject."""
 
 
 def check_out(out: Path) -> None:
@@ -63,6 +66,7 @@ def train(job: Job, *, console: Console) -> None:
                     arguments=arguments + overrides,
                     max_restarts=job.max_restarts,
                     notes=notes_path(job.out),
+                    environment=injecting_environment(job.fault, out=job.out),
                 )
             )
 
