@@ -63,6 +63,7 @@ def test_a_rank_without_a_known_end_has_its_open_events() -> None:
             "lasted_ns": None,
             "follows": False,
             "open_records": [{"what": "all_gather", "axis": "fsdp", "step": 17, "duration_ns": 3_200 * MS}],
+            "traceback": [],
         }
     ]
 
