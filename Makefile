@@ -20,7 +20,7 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: expor
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan accuracy metrics-table dashboards pictures clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan score-hangs accuracy metrics-table dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -124,6 +124,10 @@ truth-flops: setup
 
 truth-plan: setup
 	$(BIN)/python -m tests.truth.formulas.published
+
+# CASES=12 runs fewer cases; SEED=7 repeats those of a seed.
+score-hangs: setup
+	@$(BIN)/python -m tests.score.hangs $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
 
 accuracy: setup
 	$(BIN)/python -m tests.truth.accuracy

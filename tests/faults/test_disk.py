@@ -24,8 +24,9 @@ from traincope.events import RECORD_BYTES, Kind
 from traincope.record.instrumentation import guard as guarding
 from traincope.record.segments import writer
 from traincope.record.segments.writer import SEGMENT_BYTES
-from traincope.record.signals import _caught
+from traincope.record.signals import STATUS
 from traincope.store import RankRecords, read_run
+from traincope.store.job.process import caught_signals
 from traincope.store.segments.records import count_dropped
 from traincope.store.segments.segments import HEADER_BYTES
 
@@ -373,7 +374,7 @@ def close_a_span_after_the_run_in_a_segment_that_was_cut(out: str) -> list[bool]
     """The signal is handled before the run, before the span is closed, or after."""
 
     def is_handled() -> bool:
-        return bool(_caught() >> (signal.SIGBUS - 1) & 1)
+        return bool(caught_signals(STATUS.read_text()) >> (signal.SIGBUS - 1) & 1)
 
     outlasting, handled = traincope.span("longer than the run"), [is_handled()]
     with traincope.run(out):

@@ -9,6 +9,7 @@ import pytest
 
 import traincope
 from tests.faults.victims.victims import Victims
+from traincope.store.layout import STACKS_FILE
 
 ASKED = "most recent call first"
 """A line that `faulthandler` writes once per thread."""
@@ -65,3 +66,35 @@ def restore_what_stood_there(out: str) -> bool:
 
 def test_faulthandler_is_restored(victims: Victims, tmp_path: Path) -> None:
     assert victims.run(restore_what_stood_there, tmp_path / "run").result is True
+
+
+def ask_by_the_agents_signal(out: str) -> list[int]:
+    """Receive SIGURG in the run, twice, and after it. Returns the number of threads' stacks each time."""
+    num_stacks = []
+    with traincope.run(out) as run:
+        run.step()
+        (stacks,) = Path(out).rglob(STACKS_FILE)
+        for _ in range(2):
+            signal.raise_signal(signal.SIGURG)
+            num_stacks.append(stacks.read_text().count(ASKED))
+    signal.raise_signal(signal.SIGURG)
+    num_stacks.append(stacks.read_text().count(ASKED))
+    return num_stacks
+
+
+def test_a_rank_writes_its_stacks_at_the_agents_signal_until_its_run_ends(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.run(ask_by_the_agents_signal, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, [1, 2, 2])
+
+
+def catch_the_agents_signal_oneself(out: str) -> list[int]:
+    got: list[int] = []
+    signal.signal(signal.SIGURG, lambda number, _: got.append(number))
+    with traincope.run(out) as run:
+        run.step()
+        signal.raise_signal(signal.SIGURG)
+    return [*got, len(list(Path(out).rglob(STACKS_FILE)))]
+
+
+def test_a_training_that_catches_the_agents_signal_keeps_it(victims: Victims, tmp_path: Path) -> None:
+    assert victims.run(catch_the_agents_signal_oneself, tmp_path / "run").result == [signal.SIGURG, 0]

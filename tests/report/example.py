@@ -394,6 +394,7 @@ def document() -> schema.Document:
             ],
         },
         "faults": [],
+        "hangs": [],
         "goodput": None,
         "memory": None,
         "kernels": None,

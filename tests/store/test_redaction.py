@@ -13,7 +13,9 @@ from traincope.cli.launch.worker import settings
 from traincope.engine.config import Config
 from traincope.errors import UsageError
 from traincope.report import to_document
-from traincope.store import read_run
+from traincope.store import Look, read_run
+from traincope.store.job.looks import append_look, read_looks
+from traincope.store.layout import STACKS_FILE
 from traincope.store.redaction import redact
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_runs").iterdir())
@@ -68,6 +70,9 @@ def record(path: Path) -> None:
     (path / "requests.jsonl").write_text(
         f"{json.dumps(asked | {PLANTS[15]: PLANTS[15]})}\n{json.dumps(asked | {'cause': PLANTS[15]})}\n"
     )
+    append_look(rank, Look(at_ns=5, state="S", wait_channel="do_wait", stack=PLANTS[15]))
+    append_look(rank, Look(at_ns=6, state=PLANTS[15], wait_channel=PLANTS[16]))
+    (rank / STACKS_FILE).write_text(PLANTS[15])
     with (path / "launcher.jsonl").open("a") as notes:
         notes.write(f'{{"attempt": 0, "rank": 0, "exit_code": 1, "at_wall_ns": 1, "{PLANTS[15]}": "{PLANTS[15]}"}}\n')
 
@@ -196,3 +201,13 @@ def test_the_devices_name_stays_without_its_uuid(tmp_path: Path) -> None:
     redact(tmp_path / "run", tmp_path / "copy")
     for rank in read_run(tmp_path / "copy").ranks:
         assert rank.info.device == {"name": "NVIDIA H200", "count": 8}
+
+
+def test_looks_at_processes_stay_without_their_stacks(tmp_path: Path) -> None:
+    record(tmp_path / "run")
+    redact(tmp_path / "run", tmp_path / "copy")
+    (rank,) = (tmp_path / "copy").glob("attempt-*/rank-*")
+    assert [(look.at_ns, look.state, look.wait_channel, look.stack) for look in read_looks(rank)] == [
+        (5, "S", "do_wait", ""),
+        (6, "", "", ""),
+    ]

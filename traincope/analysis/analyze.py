@@ -18,6 +18,8 @@ from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.analysis.efficiency.utilization import Utilization, utilization
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
 from traincope.analysis.faults.memory import MemoryUse, memory
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
@@ -70,6 +72,8 @@ class Analysis:
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
     """In order of time, with marks (checkpoints, evaluations, events)."""
+    hangs: tuple[Hang, ...] = ()
+    """Hangs and mismatched collectives, the first cause first."""
     group_waits: tuple[GroupWait, ...] = ()
     """Groups in which a rank waited."""
     calls: tuple[RankCalls, ...] = ()
@@ -90,6 +94,11 @@ class Analysis:
     @property
     def timeline(self) -> Timeline:
         return self.context.timeline
+
+    @property
+    def end_ns(self) -> int | None:
+        """End of the run, after its last record if it hung. None without records."""
+        return run_end_ns(self.timeline, self.hangs) if self.timeline.ranks else None
 
     @property
     def median_step_ns(self) -> int | None:
@@ -161,8 +170,11 @@ def _analysis(
     counted = tuple(kept for group in steps if (kept := group.without(excluded)) is not None)
     bubble = _bubble(timeline, ledger, counted)
     straggling = stragglers(timeline, ledger, stall_totals)
-    faults, used = fault_stream(timeline, ledger, endings(timeline)), memory(timeline)
-    experts, job, gpus = expert_loads(timeline), goodput(timeline), gpu_partition(timeline)
+    ends = endings(timeline)
+    stopped = hangs(timeline, context.instances, ends)
+    faults, used = fault_stream(timeline, ledger, ends, stopped), memory(timeline)
+    job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
+    experts, gpus = expert_loads(timeline), gpu_partition(timeline)
     return Analysis(
         context=context,
         ledger=ledger,
@@ -172,6 +184,7 @@ def _analysis(
         jitter_roots=roots,
         utilization=utilization(timeline, ledger, job, experts=experts),
         faults=faults,
+        hangs=stopped,
         memory=used,
         experts=experts,
         goodput=job,
@@ -179,7 +192,17 @@ def _analysis(
         kernels=kernels(timeline),
         gpu_partition=gpus,
         verdict=verdict(
-            timeline, ledger, bubble, comm, straggling, roots, faults=faults, memory=used, experts=experts, gpus=gpus
+            timeline,
+            ledger,
+            bubble,
+            comm,
+            straggling,
+            roots,
+            faults=faults,
+            hangs=stopped,
+            memory=used,
+            experts=experts,
+            gpus=gpus,
         ),
     )
 

@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "view": "view:View",
     "live": "live:Live",
     "profile": "profile:Profile",
+    "hang": "hang:HangCommand",
     "diff": "diff:DiffCommand",
     "agent": "agent:AgentCommand",
     "plan": "plan:Plan",

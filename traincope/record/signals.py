@@ -6,6 +6,9 @@ to the previous action. A file that is not empty is the evidence; its name conta
 
 `faulthandler` keeps one registration per signal and one file for crashes. The recorder leaves those that the training
 registers itself, before the run or during it.
+
+At SIGURG, which ends no process, the stacks go into a file of their own: the node's agent asks for them while the job
+stands still. That handler does not chain, and lets the kernel restart the system call that it interrupts.
 """
 
 import faulthandler
@@ -20,7 +23,8 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.segments.rescue import without_handler
 from traincope.record.session.recorder import Recorder
-from traincope.store.layout import FATAL_FILE, signal_file
+from traincope.store.job.process import caught_signals
+from traincope.store.layout import FATAL_FILE, STACKS_FILE, STACKS_SIGNAL, signal_file
 
 WATCHED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that end a process which does not handle them. Schedulers send all of these."""
@@ -44,12 +48,16 @@ class Signals:
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        caught = _caught()
+        caught = caught_signals(STATUS.read_text())
         for number in WATCHED:
             if _is_free(number, caught):
                 self._registered[number] = signal.getsignal(number)
                 file = self._open(recorder.directory, signal_file(number.name))
                 faulthandler.register(number, file=file, all_threads=True, chain=True)
+        if _is_free(STACKS_SIGNAL, caught) and signal.getsignal(STACKS_SIGNAL) is signal.SIG_DFL:
+            self._registered[STACKS_SIGNAL] = signal.SIG_DFL
+            file = self._open(recorder.directory, STACKS_FILE)
+            faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
         if not faulthandler.is_enabled():
             with without_handler():
                 faulthandler.enable(self._open(recorder.directory, FATAL_FILE), all_threads=True)
@@ -112,12 +120,6 @@ class Signals:
         file = (directory / name).open("w", encoding="utf-8")
         self._files[name] = file
         return file
-
-
-def _caught() -> int:
-    """Return the signals with a handler in C or in Python, as the kernel's bit mask. The lowest bit is signal 1."""
-    (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith("SigCgt:"))
-    return int(line.split()[1], 16)
 
 
 def _is_free(number: signal.Signals, caught: int) -> bool:

@@ -7,17 +7,20 @@ alone needs plotly.
 from traincope.report.document.document import to_document, to_json
 from traincope.report.text.diff import diff_document, render_diff
 from traincope.report.text.first_screen import render_brief, render_first_screen
+from traincope.report.text.hangs import hang_document, render_hangs
 from traincope.report.text.text import render, render_document
 from traincope.report.text.what_if import prediction_document, render_prediction
 
 __all__ = [
     "diff_document",
+    "hang_document",
     "prediction_document",
     "render",
     "render_brief",
     "render_diff",
     "render_document",
     "render_first_screen",
+    "render_hangs",
     "render_prediction",
     "to_document",
     "to_json",

@@ -16,6 +16,7 @@
           thread-1-00000.seg       records of the first other thread that recorded events
           main-00000.parquet       the same as main-00000.seg, compacted by the node's agent after it was full
           rows.jsonl               ledger rows of the rank, one per finished step, by the node's agent (`rows.py`)
+          looks.jsonl              what the agent saw of the process while the job stood still (`job/looks.py`)
           agent.log                the log of the agent, in the directory of the rank that started it
       tiles/                       tiles of the finished run for the viewer, by the last agent (`traincope.tiles`)
 
@@ -25,7 +26,8 @@ aligned here: `traincope.timeline` does that.
 
 from traincope.store.job.attempts import Attempt
 from traincope.store.job.launcher import LauncherNote
+from traincope.store.job.looks import Look
 from traincope.store.reading import RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 
-__all__ = ["RECORD_DTYPE", "Attempt", "LauncherNote", "RankRecords", "RunRecords", "SegmentRecords", "read_run"]
+__all__ = ["RECORD_DTYPE", "Attempt", "LauncherNote", "Look", "RankRecords", "RunRecords", "SegmentRecords", "read_run"]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from signal import Signals
 
 RUN_FILE = "run.json"
 RANK_FILE = "rank.json"
@@ -11,6 +12,13 @@ GROUPS_FILE = "groups.jsonl"
 DETAILS_FILE = "details.jsonl"
 FATAL_FILE = "signal-fatal.txt"
 """Stacks at a fatal signal (SIGSEGV, SIGABRT, ...); the first line is the signal's name."""
+SIGNAL_FILES = "signal-*.txt"
+STACKS_FILE = "stacks.txt"
+"""Stacks that the rank writes at STACKS_SIGNAL. It exists while the rank's process answers that signal."""
+STACKS_SIGNAL = Signals.SIGURG
+"""A process ignores it by default."""
+LOOKS_FILE = "looks.jsonl"
+"""What the node's agent saw of a rank's process while the job stood still (`job/looks.py`)."""
 LEVEL_FILE = "level"
 """A digit: the level at which a running job records."""
 REQUESTS_FILE = "requests.jsonl"

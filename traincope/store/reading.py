@@ -12,6 +12,7 @@ from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, Ver
 from traincope.events import Kind
 from traincope.store.job.attempts import Attempt, read_attempt
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
+from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.job.requests import WindowRequest, read_requests
 from traincope.store.layout import (
@@ -55,6 +56,8 @@ class RankRecords:
     """Kernel traces of the rank; they are read on demand."""
     running: bool | None = None
     """True if its process ran when the records were read; None if that is unknown, or if its end is recorded."""
+    looks: tuple[Look, ...] = ()
+    """What others saw of its process, by time."""
 
     @property
     def rank(self) -> int:
@@ -236,7 +239,14 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         problems=tuple(problems),
         traces=tuple(trace_files(directory)),
         running=running,
+        looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
     )
+
+
+def _training_thread(segments: list[SegmentRecords]) -> NDArray[np.void]:
+    """The last segment of the training thread; empty without one."""
+    parts = [segment.records for segment in segments if segment.thread == "main"]
+    return parts[-1] if parts else np.empty(0, dtype=RECORD_DTYPE)
 
 
 def _read_manifest(directory: Path) -> tuple[RankInfo, bool | None]:

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from signal import Signals
@@ -22,6 +23,7 @@ from traincope.errors import RunDirectoryError, UsageError
 from traincope.events import FORMAT_VERSION, Kind
 from traincope.store import words
 from traincope.store.job.launcher import append_notes, notes_path, read_notes
+from traincope.store.job.looks import append_look, read_looks
 from traincope.store.job.requests import append_request, read_requests
 from traincope.store.layout import (
     COMPACTED,
@@ -33,6 +35,7 @@ from traincope.store.layout import (
     PROVISIONAL,
     RANK_FILE,
     RUN_FILE,
+    SIGNAL_FILES,
     attempt_number,
     rank_number,
     record_files,
@@ -113,9 +116,11 @@ def _copy_rank(rank: Path, target: Path, hashed: Hash) -> None:
         n: _details(value, hashed) if n in recorder_details else _values(value, hashed) for n, value in details.items()
     }
     _write_lines(target / DETAILS_FILE, shown, version)
-    for stacks in rank.glob("signal-*.txt"):
+    for stacks in rank.glob(SIGNAL_FILES):
         if stacks.stat().st_size and stacks.name in STACKS:
             (target / stacks.name).write_text("(stacks left out)\n")
+    for look in read_looks(rank):
+        append_look(target, replace(look, stack=""))
 
 
 def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:

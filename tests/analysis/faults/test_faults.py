@@ -8,8 +8,8 @@ import pytest
 
 from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step, timeline
 from traincope.analysis import Fault, FaultKind, analyze
-from traincope.analysis.faults.endings import place
 from traincope.analysis.faults.logged_values import spikes
+from traincope.analysis.faults.stacks import interrupted_thread
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import Attempt, LauncherNote, RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
@@ -199,9 +199,9 @@ def test_a_stop_of_an_earlier_attempt_does_not_stop_the_last() -> None:
 
 
 def test_the_place_is_of_the_interrupted_thread_or_the_oldest() -> None:
-    assert place(HANGING) == "wait (threading.py:327)"
-    assert place(TWO_THREADS) == "all_reduce (distributed_c10d.py:3112)"
-    assert place("Fatal Python error: Aborted\n") is None
+    assert str(interrupted_thread(HANGING)[0]) == "wait (threading.py:327)"
+    assert str(interrupted_thread(TWO_THREADS)[0]) == "all_reduce (distributed_c10d.py:3112)"
+    assert interrupted_thread("Fatal Python error: Aborted\n") == ()
 
 
 def test_a_killed_rank_in_the_launchers_note_is_the_first() -> None:

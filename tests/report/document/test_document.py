@@ -12,7 +12,7 @@ from traincope.report.schema import Document
 from traincope.timeline import OpenRecord
 
 TOP_LEVEL = [
-    *("schema_version", "run", "verdict", "ledger", "utilization", "comm", "bubble", "stragglers", "faults"),
+    *("schema_version", "run", "verdict", "ledger", "utilization", "comm", "bubble", "stragglers", "faults", "hangs"),
     *("goodput", "memory", "kernels", "critical_path", "data_order", "gpu_partition", "clock", "recorder"),
 ]
 

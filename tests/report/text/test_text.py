@@ -174,7 +174,7 @@ def test_a_rank_with_an_unknown_end_is_shown_with_its_open_events() -> None:
     silent["faults"] = [no_end(1, outer, inner, at_ns=END_NS - 53 * MS)]
     assert (
         "    rank 1: its records end in all_gather on fsdp, step 17, after 3.20 s (also open: backward), "
-        "53.0 ms before the run's last record\n"
+        "53.0 ms before the end of the run\n"
     ) in shown(silent, width=200)
 
 

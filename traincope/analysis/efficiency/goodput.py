@@ -62,9 +62,9 @@ class Goodput:
         return None if self.productive_ns is None or not self.elapsed_ns else self.productive_ns / self.elapsed_ns
 
 
-def goodput(timeline: Timeline) -> Goodput | None:
-    """Goodput of the run; None if no attempt made a step."""
-    return goodput_of(all_attempts(timeline))
+def goodput(timeline: Timeline, *, end_ns: int | None = None) -> Goodput | None:
+    """Goodput of the run; None if no attempt made a step. `end_ns`: the run's end, if it is not its last record."""
+    return goodput_of(all_attempts(timeline, end_ns=end_ns))
 
 
 def goodput_of(attempts: tuple[Attempt, ...]) -> Goodput | None:
@@ -93,13 +93,19 @@ def goodput_of(attempts: tuple[Attempt, ...]) -> Goodput | None:
     )
 
 
-def all_attempts(timeline: Timeline) -> tuple[Attempt, ...]:
-    """All attempts in order. The last is summarised as the earlier ones are."""
+def all_attempts(timeline: Timeline, *, end_ns: int | None = None) -> tuple[Attempt, ...]:
+    """All attempts in order. The last is summarised as the earlier ones are; it ends at `end_ns` or its last record."""
     for rank in timeline.run.ranks:
         main = rank.thread("main")
         if len(main):
             endings = {other.rank: other.info.ending for other in timeline.run.ranks}
-            last = summarise(main, names=rank.names, number=rank.attempt, last_ns=timeline.end_ns, endings=endings)
+            last = summarise(
+                main,
+                names=rank.names,
+                number=rank.attempt,
+                last_ns=timeline.end_ns if end_ns is None else end_ns,
+                endings=endings,
+            )
             return (*timeline.run.earlier, last)
     return timeline.run.earlier
 

@@ -7,7 +7,6 @@ the unknown rank cannot have ended before it. A launcher ends the survivors with
 named as the first only if the launcher notes it. If every rank got SIGTERM, the job was stopped from outside.
 """
 
-import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from textwrap import shorten
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.memory import host_share
+from traincope.analysis.faults.stacks import Place, fatal_error, interrupted_thread, place_of, training_thread
 from traincope.events import CLEAN
 from traincope.store import LauncherNote, RankRecords
 from traincope.store.segments.segments import recorder_events
@@ -30,6 +30,10 @@ not counted."""
 OWN_FAILURES = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT})
 GRACE_NS = 60_000_000_000
 """torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
+ABORTED = "Aborted"
+RECEIVED = "it had received"
+TERMINATED = ("Terminated", "Interrupt")
+"""Words in the error of a rank whose data worker ended by the stop's signal."""
 SILENT = frozenset({FaultKind.KILLED, FaultKind.NO_END})
 """Ends of ranks that wrote nothing about them."""
 INNERMOST = 3
@@ -43,9 +47,6 @@ NOTED = "noted by the launcher"
 MAX_WALL_CLOCK_ERROR_NS = 1_000_000_000
 """Assumed largest difference of hosts' wall clocks that nothing else ties together. Any cluster keeps them closer, but
 no record proves it."""
-FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
-THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+.*\(most recent call first\):$", re.MULTILINE)
-FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +132,10 @@ def _end(record: _EndEvidence) -> Fault | None:
     if rank.ending is not None:
         return _exception(record, rank.ending)
     if "fatal" in record.records.info.signals:
-        stacks = record.records.info.signals["fatal"]
-        return _fault(record, FaultKind.SIGNAL, _at(fatal_error(stacks) or "a fatal signal", place(stacks)))
+        return _fatal(record, record.records.info.signals["fatal"])
     if record.records.info.signals:
         name, stacks = next(iter(record.records.info.signals.items()))
-        return _fault(record, FaultKind.SIGNAL, _at(name, place(stacks)))
+        return _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
     if note is not None:
         return _fault(record, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
     if record.records.running is False:
@@ -146,12 +146,21 @@ def _end(record: _EndEvidence) -> Fault | None:
     )
 
 
+def _fatal(record: _EndEvidence, stacks: str) -> Fault:
+    """An abort while the training's thread communicated is the communication's own: of gloo, or of NCCL's watchdog."""
+    name = fatal_error(stacks) or "a fatal signal"
+    communicated = place_of(training_thread(stacks)) in (Place.COMMUNICATION, Place.BACKWARD)
+    fault = _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
+    return replace(fault, of_communication=name == ABORTED and communicated)
+
+
 def _end_after_clean_run(record: _EndEvidence, note: LauncherNote) -> Fault | None:
     """Fault of a rank whose run ended cleanly but whose process did not.
 
     A survivor that the launcher ended is not a fault.
     """
-    if note.exit_code == -signal.SIGTERM and not note.first:
+    stopped = record.launcher is not None and record.launcher.exit_code < 0
+    if note.exit_code == -signal.SIGTERM and (stopped or not note.first):
         return None
     before = "" if record.records.info.with_process else "ended its run cleanly, then "
     return _fault(record, FaultKind.EXIT, before + _exit(note))
@@ -172,7 +181,13 @@ def _exception(record: _EndEvidence, name: str) -> Fault:
         what += ", out of memory"
     fault, traceback = _fault(record, kind, what), _traceback(details)
     evidence = "; ".join(part for part in (fault.evidence, _callers(traceback)) if part)
-    return replace(fault, at_ns=at_ns, evidence=evidence, traceback=traceback)
+    return replace(
+        fault,
+        at_ns=at_ns,
+        evidence=evidence,
+        traceback=traceback,
+        of_communication=bool(details.get("communication")),
+    )
 
 
 def _exception_details(record: _EndEvidence, name: str) -> tuple[int, Mapping[str, object]]:
@@ -225,7 +240,7 @@ def _fault(record: _EndEvidence, kind: FaultKind, what: str) -> Fault:
 def _evidence(record: _EndEvidence, kind: FaultKind) -> Iterable[str]:
     by_exception = record.rank.ending not in (None, CLEAN)
     if by_exception:
-        yield from (f"it had received {name}" for name in record.records.info.signals)
+        yield from (f"{RECEIVED} {name}" for name in record.records.info.signals)
     if record.note is not None and (by_exception or kind == FaultKind.SIGNAL):
         yield _exit(record.note)
     if record.note is None and kind in SILENT and record.records.running is not None:
@@ -238,6 +253,11 @@ def _evidence(record: _EndEvidence, kind: FaultKind) -> Iterable[str]:
             f"the ranks of its host held {100 * record.memory_ratio:.0f} % of its memory: perhaps the kernel's "
             "out-of-memory killer ended it (see the kernel's log)"
         )
+
+
+def _place(stacks: str) -> str | None:
+    """The innermost frame, e.g. "all_reduce (distributed_c10d.py:3112)"; None without a frame."""
+    return next(map(str, interrupted_thread(stacks)), None)
 
 
 def _at(what: str, where: str | None) -> str:
@@ -288,8 +308,14 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
 
 
 def _failed_before(end: Fault, noted_ns: int) -> bool:
-    """True for an error of the rank itself, earlier than a launcher needs to end its ranks after a stop."""
-    return end.kind in OWN_FAILURES and "KeyboardInterrupt" not in end.what and noted_ns - end.at_ns > GRACE_NS
+    """True for an error of the rank itself that no stop explains: no signal had reached the rank, or it came earlier
+    than a launcher needs to end its ranks.
+    """
+    if end.kind not in OWN_FAILURES or end.of_communication or "KeyboardInterrupt" in end.what:
+        return False
+    raised = end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+    by_signal = not raised or RECEIVED in end.evidence or any(word in end.what for word in TERMINATED)
+    return not by_signal or noted_ns - end.at_ns > GRACE_NS
 
 
 def _signal_name(number: int) -> str:
@@ -318,6 +344,7 @@ def _first(
     }
     noted = [end for end in candidates if end.ranks[0] in certain]
     by_itself = [end for end in candidates if not is_external_signal(end) and not _has_no_record(end)]
+    by_itself = [end for end in by_itself if not end.of_communication] or by_itself
     first = min(noted or by_itself or candidates, key=lambda end: end.at_ns, default=None)
     if first is None or noted:
         return first, []
@@ -369,27 +396,3 @@ def clock_doubt_ns(timeline: Timeline, first: int, second: int) -> int:
     clocks = [clock for clock in timeline.clocks if clock.rank in (first, second)]
     error_ns = error_between_ns(clocks) if len(clocks) == 2 else None
     return MAX_WALL_CLOCK_ERROR_NS if error_ns is None else error_ns
-
-
-def place(stacks: str) -> str | None:
-    """The innermost frame, e.g. "all_reduce (distributed_c10d.py:3112)"; None without a frame.
-
-    The text is from `faulthandler`. The frame is of the thread that the signal interrupted, if the text names it;
-    otherwise of the oldest thread, which is the main thread: threads are listed newest first.
-    """
-    heads = list(THREAD.finditer(stacks))
-    if not heads:
-        return None
-    chosen = next((head for head in heads if head.group().startswith("Current")), heads[-1])
-    frame = FRAME.search(stacks, chosen.end())
-    beyond = next((head.start() for head in heads if head.start() > chosen.start()), len(stacks))
-    if frame is None or frame.start() > beyond:
-        return None
-    path, line, function = frame.groups()
-    return f"{function} ({PurePath(path).name}:{line})"
-
-
-def fatal_error(stacks: str) -> str | None:
-    """Name of a fatal signal by its first line, e.g. "Segmentation fault"."""
-    match = FATAL.search(stacks)
-    return match.group(1).strip() if match else None

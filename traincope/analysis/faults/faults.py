@@ -22,6 +22,10 @@ class FaultKind(StrEnum):
     """A process ended by itself, with a nonzero code and no recorded exception."""
     NO_END = "no_end"
     """No end is recorded, and no evidence of one: the rank may run, wait or hang."""
+    HANG = "hang"
+    """The ranks made no progress any more."""
+    MISMATCH = "mismatch"
+    """Ranks issued different collectives at the same count of a group."""
     STOPPED = "stopped"
     """The launcher was stopped."""
     NOT_FINITE = "not_finite"
@@ -96,6 +100,8 @@ class Fault:
     """Duration of entries that have one."""
     follows: bool = False
     """An end that came after another rank's, perhaps only because of it."""
+    of_communication: bool = False
+    """An exception of the communication itself. Mostly another rank is its cause."""
     open_records: tuple[OpenRecord, ...] = ()
     """Intervals that an ended rank was in, outermost first."""
     traceback: tuple[str, ...] = ()

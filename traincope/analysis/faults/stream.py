@@ -1,11 +1,13 @@
 """All faults and marks of a run in one stream, by time."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.efficiency.goodput import all_attempts, restart_gap_ns
 from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hardware import hardware_faults
 from traincope.analysis.faults.logged_values import logged_faults
 from traincope.analysis.faults.marks import marks
@@ -17,8 +19,15 @@ from traincope.timeline import Timeline
 from traincope.units import count
 
 
-def fault_stream(timeline: Timeline, ledger: Ledger, ends: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Order faults and marks by time. `ends`: how the ranks ended; they follow all other entries of their instant."""
+def fault_stream(
+    timeline: Timeline, ledger: Ledger, ends: Sequence[Fault], hangs: Sequence[Hang] = ()
+) -> tuple[Fault, ...]:
+    """Order faults and marks by time. `ends`: how the ranks ended; they follow all other entries of their instant.
+
+    Ends of a run that hung follow the hang, and are not earlier than its known end.
+    """
+    stopped = next((hang for hang in hangs if hang.until_ns is not None), None)
+    ends = ends if stopped is None else [_after(end, stopped) for end in ends]
     happened = [
         *restarts(timeline),
         *logged_faults(timeline),
@@ -26,9 +35,31 @@ def fault_stream(timeline: Timeline, ledger: Ledger, ends: Sequence[Fault]) -> t
         *slow_steps(timeline, ledger),
         *hardware_faults(timeline),
         *marks(timeline),
+        *map(fault_of, hangs),
     ]
     ordered = [*sorted(happened, key=_when), *sorted(ends, key=lambda end: (end.at_ns, end.follows, end.ranks))]
     return tuple(sorted(ordered, key=lambda fault: fault.at_ns))
+
+
+def fault_of(hang: Hang) -> Fault:
+    """The hang as one entry. `ranks` are the culprits; the job as a whole if they are unknown."""
+    return Fault(
+        kind=FaultKind.MISMATCH if hang.kind == HangKind.MISMATCH else FaultKind.HANG,
+        at_ns=hang.since_ns,
+        ranks=hang.culprits,
+        step=hang.step,
+        what=hang.evidence,
+        confidence=hang.confidence,
+        lasted_ns=hang.lasted_ns,
+    )
+
+
+def _after(end: Fault, hang: Hang) -> Fault:
+    """Mark an end as following a hang. Only an exception has a time of its own."""
+    if not end.is_fault:
+        return end
+    timed = end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
+    return replace(end, follows=True, at_ns=end.at_ns if timed else max(end.at_ns, hang.until_ns or hang.since_ns))
 
 
 def _when(fault: Fault) -> tuple[int, str, tuple[int, ...], str]:

@@ -13,6 +13,9 @@ MIN_SHARE = 0.05
 class FindingKind(StrEnum):
     """Subject of a finding; the value is its name in JSON."""
 
+    HANG = "hang"
+    MISMATCH = "mismatch"
+    """Ranks disagree on the n-th collective of their group."""
     KILLED_RANK = "killed_rank"
     FAILED_RANK = "failed_rank"
     STOPPED_JOB = "stopped_job"
@@ -62,6 +65,8 @@ class Finding:
 
 FAULTY = frozenset(
     {
+        FindingKind.HANG,
+        FindingKind.MISMATCH,
         FindingKind.KILLED_RANK,
         FindingKind.FAILED_RANK,
         FindingKind.STOPPED_JOB,

@@ -19,7 +19,9 @@ from traincope.analysis.faults.endings import (
     possible_earlier_ends,
 )
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
+from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.analysis.verdict.lost_connections import lost_connection
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import numbers
@@ -31,10 +33,10 @@ MAX_NAMED = 4
 """With more ranks than this they are counted, not named."""
 
 
-def rank_failures(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
+def rank_failures(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[Hang] = ()) -> Iterator[Finding]:
     """The first rank to end, if one is known to have ended; then the ranks without any record.
 
-    `faults`: of the same timeline.
+    `faults` and `hangs`: of the same timeline. A hang explains the ends that follow it.
     """
     ends = [fault for fault in faults if fault.kind in ENDS]
     first = first_end(fault for fault in faults if fault.kind in ENDS or fault.kind == FaultKind.STOPPED)
@@ -42,12 +44,14 @@ def rank_failures(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Findi
     unknown = [] if first is None or first.confidence != UNKNOWN else possible_earlier_ends(timeline, first, ends)
     if first is not None and unknown and is_external_signal(first):
         yield _no_end(timeline, unknown, after=first)
+    elif first is not None and firsts and all(end.of_communication for end in firsts):
+        yield lost_connection(timeline, first, [end for end in ends if end.of_communication])
     elif len(firsts) > 1:
         yield _undecided(firsts)
     elif first is not None:
         finding = _stopped(first) if first.kind == FaultKind.STOPPED else _first_gone(timeline, first, unknown)
         yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
-    elif ends:
+    elif ends and not any(hang.stopped for hang in hangs):
         yield with_early_exits(_no_end(timeline, ends), timeline, failed=[rank for end in ends for rank in end.ranks])
     unreported = tuple(rank for rank in timeline.run.missing if first is None or rank not in first.ranks)
     if unreported:

@@ -7,6 +7,7 @@ from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.memory import MemoryUse
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.ledger.ledger import Ledger
@@ -14,6 +15,7 @@ from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
+from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.traced_gpus import traced_gpus
 from traincope.analysis.verdict.verdict_costs import cost_findings
@@ -29,6 +31,7 @@ def verdict(
     roots: tuple[Root, ...] = (),
     *,
     faults: Sequence[Fault] = (),
+    hangs: Sequence[Hang] = (),
     memory: Sequence[MemoryUse] = (),
     experts: ExpertLoads | None = None,
     gpus: Sequence[GpuPartition] = (),
@@ -37,7 +40,7 @@ def verdict(
 
     Imported traces are judged by `gpus` alone.
     """
-    findings = list(rank_failures(timeline, faults))
+    findings = [*hang_findings(timeline, hangs), *rank_failures(timeline, faults, hangs)]
     if timeline.run.info.imported:
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:

@@ -11,6 +11,8 @@ from traincope.faults.kinds.fault import Fault, Injector, every_rank, once, once
 
 FOR_EVER = 1_000_000
 """Seconds."""
+MUTEX_BYTES = 64
+"""At least the size of a `pthread_mutex_t`; zeros are an unlocked one."""
 
 
 def _lock(_injector: Injector) -> None:
@@ -25,7 +27,10 @@ def _loop(_injector: Injector) -> None:
 
 
 def _hold_the_gil(_injector: Injector) -> None:
-    ctypes.PyDLL(None).sleep(FOR_EVER)
+    """Lock a mutex twice. Unlike a `sleep` in C, no signal ends that wait."""
+    libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(MUTEX_BYTES)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 def _deadlock(injector: Injector) -> None:

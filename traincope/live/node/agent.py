@@ -12,6 +12,7 @@ from traincope.live.node.rank import RankTail, over
 from traincope.live.node.ready import PATIENCE_NS, last_ready, progress
 from traincope.live.node.reducing import Reducer
 from traincope.live.node.retention import NoRetention, RowRetention, SegmentRetention, remove_leftovers
+from traincope.live.node.watchdog import Watchdog
 from traincope.live.window import Observer, RankStatus, Window
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.identity import this_host
@@ -70,6 +71,7 @@ class Agent:
         self._retention: SegmentRetention | NoRetention = (
             SegmentRetention(disk_budget_bytes=options.disk_budget_bytes) if options.writes else NoRetention()
         )
+        self._watchdog = Watchdog(options.run, attempt=options.attempt, looks=options.writes)
         self._row_retention = RowRetention() if options.writes else None
 
     def run(self) -> None:
@@ -111,6 +113,9 @@ class Agent:
             or any(step <= until for rank_progress in steps for step in rank_progress.ends_ns)
         ):
             reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks))
+        rows = () if reduced is None else self._write_rows(reduced.rows, tails)
+        self._watchdog.learn(rows, warm_up=reducer.warm_up)
+        hangs = self._watchdog.look(tails, now_ns=now_ns)
         return Window(
             run=self._options.run,
             attempt=self._options.attempt,
@@ -119,10 +124,10 @@ class Agent:
             since_ns=reducer.until_ns if reduced is None else reduced.since_ns,
             until_ns=reducer.until_ns,
             ranks=ranks,
-            rows=() if reduced is None else self._write_rows(reduced.rows, tails),
+            rows=rows,
             warm_up=reducer.warm_up,
             analysis=None if reduced is None else reduced.analysis,
-            faults=() if reduced is None else reduced.faults,
+            faults=hangs if reduced is None else (*reduced.faults, *hangs),
             earlier=() if reduced is None else reduced.earlier,
             last=ending or over(ranks),
         )
@@ -152,6 +157,7 @@ class Agent:
     def _first_look(self, tails: Sequence[RankTail]) -> Reducer:
         before = [row for tail in tails for row in tail.rows]
         self._reducer = Reducer(self._options.run, attempt=self._options.attempt, before=before)
+        self._watchdog.learn(before, warm_up=self._reducer.warm_up)
         return self._reducer
 
     def _write_rows(self, rows: Sequence[Row], tails: Sequence[RankTail]) -> tuple[Row, ...]:
@@ -195,11 +201,14 @@ class Agent:
             logger.warning("rows could not be thinned; the agent tries again in some hours: %s", error)
 
     def _rest(self, seconds: float) -> None:
-        """Sleep; return early once no rank runs."""
+        """Sleep; return early once no rank runs, and when the watchdog wants a look."""
         until_ns = monotonic_ns() + round(seconds * 1e9)
         while (left_ns := until_ns - monotonic_ns()) > 0:
             time.sleep(min(left_ns / 1e9, POLL_SECONDS))
-            if self.stopping or all(tail.is_running() is False for tail in self._tails.values()):
+            tails = self._tails.values()
+            if self.stopping or all(tail.is_running() is False for tail in tails):
+                return
+            if self._watchdog.notices(tails, now_ns=monotonic_ns()):
                 return
 
 

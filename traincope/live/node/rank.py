@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from traincope.errors import RunDirectoryError
 from traincope.events import NO_STEP, OPEN, Flag, Kind
 from traincope.live.node.earlier_events import needed_compacted_records
-from traincope.live.node.tail import SegmentTail
+from traincope.live.node.tail import SegmentTail, num_begun
 from traincope.live.window import RankState, RankStatus
 from traincope.store import RECORD_DTYPE, RankRecords, SegmentRecords
 from traincope.store.job.attempts import began_wall_ns, wall_offset_ns
 from traincope.store.job.manifests import RankInfo, read_rank_info
-from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT
+from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT, thread_and_index
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.rows import Row, read_rows
 from traincope.store.segments.segments import last_instant_ns
@@ -130,6 +130,16 @@ class RankTail:
     def is_running(self) -> bool | None:
         """Check the rank's process; None if this process cannot know."""
         return None if self.info.process is None else self.info.process.is_running()
+
+    def position(self) -> tuple[int, int]:
+        """Newest segment of the training thread and its number of events, without reading them. It changes whenever
+        the thread begins an event.
+        """
+        try:
+            newest = max(self.directory.glob(f"{MAIN}-*{SEGMENT}"), key=thread_and_index)
+            return thread_and_index(newest)[1], num_begun(newest)
+        except (OSError, ValueError):
+            return -1, 0
 
     def open_since_ns(self) -> int | None:
         """Start of the oldest collective that is still open."""

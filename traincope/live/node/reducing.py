@@ -135,6 +135,8 @@ class Reducer:
         """Faults up to step `until` that were not reported yet. A rank's end is reported once the rank is over."""
         states = {rank.rank: rank.state for rank in ranks}
         for fault in faults:
+            if fault.kind is FaultKind.HANG:
+                continue  # the watchdog's
             is_end = fault.kind in ENDS and len(fault.ranks) == 1
             if is_end:
                 is_reportable = states.get(fault.ranks[0]) is not RankState.ALIVE

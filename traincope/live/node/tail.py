@@ -97,6 +97,24 @@ class SegmentTail:
         return new
 
 
+def num_begun(path: Path) -> int:
+    """Number of events in a segment, by some probes of it. Raises OSError."""
+    with path.open("rb") as file:
+        descriptor = file.fileno()
+        above = 1
+        while _is_begun(descriptor, above - 1):
+            above *= 2
+        below = above // 2  # events below are begun, the one at `above - 1` is not
+        while below < above - 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if _is_begun(descriptor, middle - 1) else (below, middle)
+    return below
+
+
+def _is_begun(descriptor: int, row: int) -> bool:
+    return bool(_records(descriptor, row, 1)["kind"].any())
+
+
 def _records(descriptor: int, first: int, count: int) -> NDArray[np.void]:
     """Up to `count` complete events from the file."""
     raw = os.pread(descriptor, count * RECORD_BYTES, HEADER_BYTES + first * RECORD_BYTES)

@@ -27,6 +27,9 @@ OUT_OF_MEMORY_PHRASES = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAIL
 
 They are needed where the type of the exception is general: a failed allocation on a CPU is a RuntimeError.
 """
+COMMUNICATION_ERRORS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
+"""Types of torch's errors of communication. gloo's are general, and name a file of gloo."""
+GLOO_FILE = "gloo/"
 MAX_MESSAGE_CHARACTERS = 2_000
 """Longer messages lose their middle: a data loader's ends with the traceback of its worker."""
 MAX_FRAMES = 30
@@ -41,7 +44,8 @@ class Ending:
     name: str
     """`clean`, or the name of the exception."""
     details: Mapping[str, Detail] = field(default_factory=dict)
-    """`type`, `at`, `message`, `traceback`, and `out_of_memory` if the message names a memory shortage.
+    """`type`, `at`, `message`, `traceback`, `out_of_memory` if the message names a memory shortage, and `communication`
+    if communication failed.
 
     A SystemExit also has its `code` and the exception that was being handled: `handling`, `handling_at`, ...
     """
@@ -79,6 +83,7 @@ def _describe(error: BaseException, *, messages: bool, prefix: str = "") -> dict
         **({f"{prefix}message": message} if message else {}),
         f"{prefix}traceback": frames_of(error.__traceback__),
         **_memory_shortage(error),
+        **_communication(error),
     }
 
 
@@ -99,6 +104,12 @@ def _memory_shortage(error: BaseException) -> dict[str, bool]:
         return {}
     names_memory = any(words in part for part in error.args if type(part) is str for words in OUT_OF_MEMORY_PHRASES)
     return {"out_of_memory": True} if names_memory else {}
+
+
+def _communication(error: BaseException) -> dict[str, bool]:
+    """Detect an error of the communication itself: mostly another rank is its cause."""
+    by_gloo = isinstance(error, RuntimeError) and any(GLOO_FILE in part for part in error.args if type(part) is str)
+    return {"communication": True} if by_gloo or type(error).__name__ in COMMUNICATION_ERRORS else {}
 
 
 def place_of(traceback: TracebackType | None) -> str:

@@ -59,6 +59,7 @@ def _document(analysis: Analysis) -> schema.Document:
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
+        hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
         memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
         kernels=None if analysis.kernels is None else kernels(analysis.kernels),
@@ -81,7 +82,7 @@ def _run(analysis: Analysis) -> schema.Run:
         excluded_steps=list(ledger.excluded_steps),
         guessed_steps=guessed_steps(timeline),
         step_ns=analysis.median_step_ns,
-        end=timeline.end_ns if timeline.ranks else None,
+        end=analysis.end_ns,
         missing_ranks=list(run.missing),
     )
 

@@ -5,12 +5,13 @@
 
 from traincope.report.schema.convert import convert
 from traincope.report.schema.diff import ComparedRun, Diff, Difference, TermChange
-from traincope.report.schema.document import SCHEMA_VERSION, Document
+from traincope.report.schema.document import SCHEMA_VERSION, Document, HangAnswer
 from traincope.report.schema.job import (
     Attempt,
     Fault,
     Finding,
     Goodput,
+    Hang,
     MeasuredOverhead,
     MemoryUse,
     OpenRecord,
@@ -67,6 +68,8 @@ __all__ = [
     "Goodput",
     "GpuEvents",
     "GpuPartition",
+    "Hang",
+    "HangAnswer",
     "Kernel",
     "KernelClass",
     "Kernels",

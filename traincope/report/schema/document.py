@@ -7,7 +7,7 @@ are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the 
 
 from typing import TypedDict
 
-from traincope.report.schema.job import Fault, Finding, Goodput, MemoryUse, RankClock, Recorder, Run
+from traincope.report.schema.job import Fault, Finding, Goodput, Hang, MemoryUse, RankClock, Recorder, Run
 from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
@@ -25,6 +25,8 @@ class Document(TypedDict):
     bubble: Bubble | None
     stragglers: Stragglers | None
     faults: list[Fault]
+    hangs: list[Hang]
+    """Hangs and mismatched collectives, the first cause first."""
     goodput: Goodput | None
     memory: list[MemoryUse] | None
     """One entry per rank and measure."""
@@ -35,3 +37,12 @@ class Document(TypedDict):
     """One entry per rank and GPU of its kernel traces."""
     clock: list[RankClock]
     recorder: Recorder
+
+
+class HangAnswer(TypedDict):
+    """The object that `traincope hang --format json` prints."""
+
+    schema_version: int
+    hangs: list[Hang]
+    verdict: list[Finding]
+    """One finding per hang, in the same order."""

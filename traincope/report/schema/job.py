@@ -74,6 +74,36 @@ class Fault(TypedDict):
     """File, line and function of an exception's frames, innermost last; empty for other faults."""
 
 
+class Hang(TypedDict):
+    kind: str
+    """One of `traincope.analysis.HangKind`."""
+    culprits: list[int]
+    """Ranks that caused it; empty if the evidence does not show them."""
+    suspects: list[int]
+    """Ranks among which the culprits are, if these are not known."""
+    victims: list[int]
+    """Ranks that waited for the culprits, directly or through others."""
+    group: str | None
+    axis: str | None
+    """Mesh axis of the group in which the victims waited."""
+    collective: str | None
+    step: int | None
+    call_site: str | None
+    """Line of the training at which the first culprit stood."""
+    stack: list[str]
+    """Frames of the first culprit, the innermost first; empty without a stack."""
+    doing: str | None
+    """What the first culprit did instead."""
+    since: Annotated[int, result.since_ns]
+    """Wall clock, ns since the epoch."""
+    lasted_ns: int | None
+    """Time for which it certainly went on; null: the run continued."""
+    detected_after_seconds: float | None
+    """Time until the node's agent noticed it; null if it did not."""
+    confidence: str
+    evidence: str
+
+
 class Attempt(TypedDict):
     attempt: Annotated[int, result.number]
     began: Annotated[int, result.began_ns]

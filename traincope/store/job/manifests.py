@@ -7,7 +7,7 @@ from typing import Any
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FORMAT_VERSION, READABLE_VERSIONS
 from traincope.store.job.process import Process
-from traincope.store.layout import RANK_FILE, RUN_FILE, rank_number
+from traincope.store.layout import RANK_FILE, RUN_FILE, SIGNAL_FILES, rank_number
 from traincope.store.lines import read_object
 from traincope.topology import Host, RankCoord
 
@@ -133,5 +133,5 @@ def read_rank_info(directory: Path) -> RankInfo:
 
 
 def _read_signals(directory: Path) -> dict[str, str]:
-    stacks = {path.stem.removeprefix("signal-"): path for path in sorted(directory.glob("signal-*.txt"))}
+    stacks = {path.stem.removeprefix("signal-"): path for path in sorted(directory.glob(SIGNAL_FILES))}
     return {name: path.read_text(errors="replace") for name, path in stacks.items() if path.stat().st_size}

@@ -64,6 +64,38 @@ class Process:
         except (OSError, ValueError, IndexError):
             return None  # it ended just now, or /proc hides the processes of other users
 
+    def state(self) -> str:
+        """The state's letter in /proc/PID/stat; empty if it cannot be read."""
+        try:
+            return _stat(self.pid)[STATE]
+        except (OSError, IndexError):
+            return ""
+
+    def handles(self, signal: int) -> bool:
+        """True if the process has a handler for the signal."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return False
+        return bool(caught_signals(status) >> (signal - 1) & 1)
+
+    def wait_channel(self) -> str:
+        """Function of the kernel in which the main thread sleeps; empty if it runs or the kernel does not tell."""
+        try:
+            name = Path(f"/proc/{self.pid}/wchan").read_text(errors="replace").strip()
+        except OSError:
+            return ""
+        return "" if name == "0" else name
+
+
+def caught_signals(status: str) -> int:
+    """Return the signals with a handler in C or in Python, from /proc/PID/status, as the kernel's bit mask.
+
+    The lowest bit is signal 1.
+    """
+    (line,) = (line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return int(line.split()[1], 16)
+
 
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -24,8 +24,9 @@ def render(asked: Asked) -> Sequence[Component]:
     shown: list[Component] = []
     if analysis.faults:
         began, ended = asked.tiles.header.origin_ns, max(fault.at_ns for fault in analysis.faults)
-        end = analysis.timeline.end_ns if analysis.timeline.ranks else ended
-        drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=max(end, ended)))
+        drawn = asked.graph(
+            fault_timeline(analysis.faults, began_ns=began, end_ns=max(analysis.end_ns or ended, ended))
+        )
         shown.append(section("Faults and events", drawn, _table(asked)))
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))

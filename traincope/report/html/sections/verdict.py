@@ -15,6 +15,8 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.FAILED_RANK: "faults",
     FindingKind.STOPPED_JOB: "faults",
     FindingKind.FAULTS: "faults",
+    FindingKind.HANG: "faults",
+    FindingKind.MISMATCH: "faults",
     FindingKind.NO_END_RECORDED: "recording",
     FindingKind.MISSING_RANK: "recording",
     FindingKind.NO_STEPS: "recording",

@@ -61,7 +61,7 @@ def _no_ends(document: Document) -> Iterator[Text]:
 
 def _no_end(fault: Fault, *, end_ns: int | None) -> str:
     silent_ns = 0 if end_ns is None else end_ns - fault["at_ns"]
-    before = f", {duration(silent_ns)} before the run's last record" if silent_ns > 0 else ""
+    before = f", {duration(silent_ns)} before the end of the run" if silent_ns > 0 else ""
     return f"{numbers(fault['ranks'], 'rank')}: its records end {_open_at_end(fault['open_records'])}{before}"
 
 

@@ -47,6 +47,7 @@ def _facts(finding: Finding, cost: Cost | None) -> Iterator[str]:
 
 
 ENDINGS = (
+    FindingKind.HANG,
     FindingKind.KILLED_RANK,
     FindingKind.FAILED_RANK,
     FindingKind.STOPPED_JOB,

@@ -1,0 +1,141 @@
+"""Mismatched collectives in runs made by hand: both sides, and the culprits as far as a reference decides."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.timeline.build import Row, collective, group, message, phase, rank, run, step
+from traincope.analysis import FaultKind, FindingKind, Hang, HangKind, analyze
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.events import Flag, Phase
+from traincope.store import RankRecords
+from traincope.timeline import build_timeline
+from traincope.topology import Group
+
+MS = 1_000_000
+STEP_NS = 100 * MS
+NUM_STEPS = 6
+BYTES = 4_096
+
+Form = tuple[str, int]
+"""Operation and bytes."""
+ALIKE: Sequence[Form] = (("all_reduce", BYTES), ("all_gather", BYTES))
+
+
+def training(
+    number: int, forms: Mapping[int, Sequence[Form]] | None = None, *, groups: Sequence[Group], on: int = 0
+) -> RankRecords:
+    """A rank whose steps issue `ALIKE` on its n-th group, or the forms that are given for a step."""
+    rows: list[Row] = []
+    sequence = 0
+    for at in range(NUM_STEPS):
+        begin = at * STEP_NS
+        rows.append(step(at, begin, begin + STEP_NS, flags=Flag.DETAILED))
+        rows.append(phase(Phase.BACKWARD, begin + 5 * MS, begin + 90 * MS, at=at))
+        for place, (name, num_bytes) in enumerate((forms or {}).get(at, ALIKE)):
+            start = begin + (10 + 20 * place) * MS
+            rows.append(
+                collective(start, start + 9 * MS, name=name, group=on, sequence=sequence, at=at, num_bytes=num_bytes)
+            )
+            sequence += 1
+    return rank(number, *rows, groups=groups)
+
+
+def hangs(*ranks: RankRecords) -> tuple[Hang, ...]:
+    return analyze(build_timeline(run(*ranks))).hangs
+
+
+def only(*ranks: RankRecords) -> Hang:
+    (hang,) = hangs(*ranks)
+    return hang
+
+
+def dp(size: int) -> list[Group]:
+    return [group("dp", *range(size))]
+
+
+def test_equal_collectives_are_no_mismatch() -> None:
+    assert hangs(*(training(number, groups=dp(3)) for number in range(3))) == ()
+
+
+@pytest.mark.parametrize("form", [("all_reduce", 2 * BYTES), ("broadcast", BYTES)])
+def test_the_majority_is_the_reference(form: Form) -> None:
+    """Ranks 0, 1 and 3 issue an all-reduce, rank 2 something else: found although nothing hangs."""
+    other = {3: (form, ALIKE[1])}
+    ranks = [training(number, other if number == 2 else None, groups=dp(4)) for number in range(4)]
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits, hang.victims) == (HangKind.MISMATCH, (2,), (0, 1, 3))
+    assert (hang.axis, hang.step, hang.confidence, hang.lasted_ns) == ("dp", 3, HIGH, None)
+    size = f"{form[0]} of {form[1]:,} bytes{' with root -1' if form[0] == 'broadcast' else ''}"
+    assert f"ranks 0, 1, 3 issued all_reduce of 4,096 bytes in step 3, rank 2 issued {size} in step 3" in hang.evidence
+    analysis = analyze(build_timeline(run(*ranks)))
+    assert (analysis.verdict[0].kind, analysis.verdict[0].ranks) == (FindingKind.MISMATCH, (2,))
+    assert [fault.ranks for fault in analysis.faults if fault.kind is FaultKind.MISMATCH] == [(2,)]
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_of_two_ranks_their_earlier_steps_decide(culprit: int) -> None:
+    other = {4: (("reduce_scatter", BYTES), ALIKE[1])}
+    hang = only(*(training(number, other if number == culprit else None, groups=dp(2)) for number in range(2)))
+    assert (hang.culprits, hang.confidence) == ((culprit,), MEDIUM)
+    assert hang.evidence.endswith("the others did the same as in their earlier steps")
+
+
+def test_without_a_reference_both_are_suspects() -> None:
+    """They disagree from their first collective on."""
+    other = dict.fromkeys(range(NUM_STEPS), (("reduce_scatter", BYTES), ALIKE[1]))
+    hang = only(training(0, groups=dp(2)), training(1, other, groups=dp(2)))
+    assert (hang.culprits, hang.suspects, hang.confidence) == ((), (0, 1), UNKNOWN)
+
+
+def test_another_group_of_the_axis_decides_if_nothing_earlier_does() -> None:
+    """Two groups of the axis dp: in the first step, rank 1 differs from rank 0 and from both ranks of the other."""
+    other = dict.fromkeys(range(NUM_STEPS), (("reduce_scatter", BYTES), ALIKE[1]))
+    first, second = [group("dp", 0, 1)], [group("dp", 2, 3)]
+    ranks = [training(0, groups=first), training(1, other, groups=first)]
+    hang = only(*ranks, *(training(number, groups=second) for number in (2, 3)))
+    assert (hang.culprits, hang.confidence) == ((1,), MEDIUM)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_skipped_collective_of_equal_form_shifts_one_rank(size: int) -> None:
+    """Nothing hangs and no form differs: from step 2 on, rank 1 is one all-reduce behind."""
+    forms: Sequence[Form] = (("all_reduce", BYTES),) * 3
+    all_steps = dict.fromkeys(range(NUM_STEPS), forms)
+    ranks = [
+        training(number, {**all_steps, 2: forms[:2]} if number == 1 else all_steps, groups=dp(size))
+        for number in range(size)
+    ]
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), 2, MEDIUM)
+
+
+@pytest.mark.parametrize("name", ["all_to_all", "gather", "scatter"])
+def test_operations_whose_sizes_may_differ_are_no_mismatch(name: str) -> None:
+    ranks = [
+        training(number, dict.fromkeys(range(NUM_STEPS), ((name, BYTES * (1 + number)),)), groups=dp(3))
+        for number in range(3)
+    ]
+    assert hangs(*ranks) == ()
+
+
+def test_messages_are_no_mismatch() -> None:
+    """A send and its receive are different operations of the same message."""
+    pair = dp(2)
+    steps = [step(at, at * STEP_NS, (at + 1) * STEP_NS, flags=Flag.DETAILED) for at in range(NUM_STEPS)]
+    sends = [message("send", at * STEP_NS + MS, at * STEP_NS + 2 * MS, peer=1, sequence=at, at=at) for at in range(6)]
+    receives = [
+        message("recv", at * STEP_NS + MS, at * STEP_NS + 2 * MS, peer=0, sequence=at, at=at) for at in range(6)
+    ]
+    assert hangs(rank(0, *steps, *sends, groups=pair), rank(1, *steps, *receives, groups=pair)) == ()
+
+
+def test_a_step_border_that_members_see_apart_is_no_mismatch() -> None:
+    """One collective at a border falls into the next step on one rank only, and the counts agree after it."""
+    records = training(1, groups=dp(2))
+    (segment,) = records.segments
+    moved = segment.records.copy()
+    moved["step"][(moved["step"] == 2) & (moved["sequence"] == 5)] = 3
+    shifted = replace(records, segments=(replace(segment, records=moved),))
+    assert hangs(training(0, groups=dp(2)), shifted) == ()

@@ -1,0 +1,314 @@
+"""Stops of progress in runs made by hand: who waited for whom, who is to blame, and what stays unknown."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step
+from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.store import LauncherNote, Look, RankRecords
+from traincope.timeline import build_timeline
+
+MS = 1_000_000
+S = 1_000 * MS
+NUM_STEPS = 5
+STOP_NS = NUM_STEPS * 100 * MS
+"""Begin of the step in which the run stops. Each step before takes 100 ms."""
+LAST_NS = STOP_NS + 20 * MS
+"""The last record of each rank."""
+SEEN_NS = LAST_NS + 34 * S
+WORLD = group("dp", 0, 1)
+
+FAULTY = """Thread 0x00007f2 (most recent call first):
+  File "/x/flush.py", line 3 in loop
+
+Current thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/home/me/train.py", line 9 in load
+  File "/home/me/train.py", line 41 in main
+"""
+WAITING = """Current thread 0x00007f1 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3112 in all_reduce
+  File "/home/me/train.py", line 30 in main
+"""
+IN_BACKWARD = """Current thread 0x00007f1 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 869 in _engine_run_backward
+  File "/home/me/train.py", line 30 in main
+"""
+DEBUGGING = """Current thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/cmd.py", line 126 in cmdloop
+  File "/usr/lib/python3.11/pdb.py", line 338 in interaction
+  File "/home/me/train.py", line 9 in main
+"""
+
+
+def steps(*, at: int = NUM_STEPS, detailed: bool = True) -> list[Row]:
+    """Complete steps, each with one all-reduce on the rank's first group, and the open step."""
+    flags = Flag.DETAILED if detailed else 0
+    rows = [step(number, number * 100 * MS, (number + 1) * 100 * MS, flags=flags) for number in range(at)]
+    if detailed:
+        for number in range(at):
+            begin = number * 100 * MS + 50 * MS
+            rows.append(collective(begin, begin + 10 * MS, name="all_reduce", sequence=number, at=number))
+    return [*rows, step(at, at * 100 * MS, OPEN, flags=flags)]
+
+
+def waiting(*, on: int = 0, sequence: int = NUM_STEPS, name: str = "all_reduce", after_ns: int = 20 * MS) -> list[Row]:
+    """A synchronous collective that does not end, on the rank's n-th group."""
+    call = collective(STOP_NS + after_ns, OPEN, name=name, group=on, sequence=sequence, at=NUM_STEPS)
+    return [call, stall(call, call.start_ns, OPEN)]
+
+
+def looked(records: RankRecords, stack: str = "", *, state: str = "S", at_ns: int = SEEN_NS) -> RankRecords:
+    """The rank, whose process the agent saw."""
+    look = Look(at_ns=at_ns, state=state, stack=stack, by_agent=True)
+    probes = {**records.info.probes, "waits": "on"}
+    return replace(records, looks=(look,), info=replace(records.info, probes=probes))
+
+
+def victim(number: int, *groups_of: object, on: int = 0, sequence: int = NUM_STEPS) -> RankRecords:
+    groups = groups_of or (WORLD,)
+    records = rank(number, *steps(), *waiting(on=on, sequence=sequence), groups=groups, ending=None)  # type: ignore[arg-type]
+    return looked(records, WAITING)
+
+
+def stuck(number: int, *groups_of: object, stack: str = FAULTY, state: str = "S") -> RankRecords:
+    """A rank that stopped in forward, before any collective of the step."""
+    groups = groups_of or (WORLD,)
+    rows = [*steps(), phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN, at=NUM_STEPS)]
+    return looked(rank(number, *rows, groups=groups, ending=None), stack, state=state)  # type: ignore[arg-type]
+
+
+def analysis(
+    *ranks: RankRecords, versions: dict[str, str] | None = None, notes: Sequence[LauncherNote] = ()
+) -> Analysis:
+    made = run(*ranks)
+    info = made.info if versions is None else replace(made.info, versions=versions)
+    return analyze(build_timeline(replace(made, info=info, launcher=tuple(notes))))
+
+
+def hangs(*ranks: RankRecords) -> tuple[Hang, ...]:
+    return analysis(*ranks).hangs
+
+
+def only(*ranks: RankRecords) -> Hang:
+    (hang,) = hangs(*ranks)
+    return hang
+
+
+def test_the_rank_that_did_not_join_is_the_culprit() -> None:
+    hang = only(victim(0), stuck(1))
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.STUCK, (1,), (0,), HIGH)
+    assert (hang.axis, hang.collective, hang.step) == ("dp", "all_reduce", NUM_STEPS)
+    assert hang.call_site == "train.py:9"
+    assert hang.stack == ("wait (threading.py:327)", "load (train.py:9)", "main (train.py:41)")
+    assert (hang.since_ns, hang.until_ns) == (LAST_NS, SEEN_NS)
+    assert hang.evidence == "rank 1 stood at train.py:9 for 34.0 s; rank 0 waited for it in all_reduce on dp"
+    assert hang.detected_after_seconds == 34.0
+
+
+def test_the_verdict_and_the_faults_begin_with_the_hang() -> None:
+    result = analysis(victim(0), stuck(1))
+    first = result.verdict[0]
+    assert (first.kind, first.ranks, first.steps) == (FindingKind.HANG, (1,), (NUM_STEPS,))
+    assert first.advice == "Look at train.py:9 (process 1001 on host-boot)."
+    (fault,) = (fault for fault in result.faults if fault.kind is FaultKind.HANG)
+    assert (fault.ranks, fault.step, fault.at_ns, fault.lasted_ns) == ((1,), NUM_STEPS, LAST_NS, 34 * S)
+
+
+def test_the_run_lasts_as_long_as_the_hang() -> None:
+    """Time does not end at the last record: a hang of 34 s is lost time."""
+    result = analysis(victim(0), stuck(1))
+    assert result.end_ns == SEEN_NS
+    assert result.goodput is not None
+    assert result.goodput.elapsed_ns == SEEN_NS
+
+
+def test_without_a_stack_the_records_name_the_phase() -> None:
+    hang = only(victim(0), stuck(1, stack=""))
+    assert (hang.culprits, hang.confidence, hang.call_site, hang.doing) == ((1,), MEDIUM, None, "in forward")
+    assert hang.evidence.startswith("rank 1 entered no collective for 34.0 s (in forward)")
+
+
+def test_a_stopped_process_is_called_stopped() -> None:
+    hang = only(victim(0), stuck(1, stack="", state="T"))
+    assert (hang.culprits, hang.confidence, hang.doing) == ((1,), HIGH, "stopped by a signal (SIGSTOP)")
+
+
+@pytest.mark.parametrize("culprit", [stuck(1, state="t"), stuck(1, stack=DEBUGGING)])
+def test_a_rank_in_a_debugger_is_no_hang(culprit: RankRecords) -> None:
+    assert hangs(victim(0), culprit) == ()
+
+
+def test_without_evidence_of_life_the_culprit_is_unknown() -> None:
+    hang = only(victim(0), replace(stuck(1), looks=()))
+    assert (hang.kind, hang.culprits, hang.suspects, hang.confidence) == (HangKind.UNKNOWN, (), (1,), UNKNOWN)
+    assert "no evidence shows whether its process lived" in hang.evidence
+
+
+def test_a_stack_from_before_the_last_progress_counts_as_none() -> None:
+    """A job that is asked for its stacks by SIGUSR1, and goes on, must not be blamed for that line later."""
+    old = replace(stuck(1), looks=(Look(at_ns=STOP_NS, stack=FAULTY), Look(at_ns=SEEN_NS, state="S")))
+    hang = only(victim(0), old)
+    assert (hang.culprits, hang.call_site) == ((1,), None)
+
+
+def test_a_culprit_in_communication_that_no_record_covers_stays_unknown() -> None:
+    hang = only(victim(0), stuck(1, stack=WAITING))
+    assert (hang.kind, hang.suspects) == (HangKind.UNKNOWN, (1,))
+    assert "communication that no record covers" in hang.evidence
+
+
+def test_a_culprit_that_dropped_records_stays_unknown() -> None:
+    dropped = Row(kind=Kind.DROPPED, start_ns=STOP_NS, end_ns=STOP_NS, value=3)
+    culprit = rank(1, *steps(), phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN), dropped, groups=[WORLD], ending=None)
+    hang = only(victim(0), looked(culprit, FAULTY))
+    assert (hang.kind, hang.suspects) == (HangKind.UNKNOWN, (1,))
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(4.9, False), (5.1, True)])
+def test_a_shorter_pause_than_five_seconds_is_no_hang(seconds: float, found: bool) -> None:
+    seen_ns = LAST_NS + round(seconds * S)
+    ranks = [replace(each, looks=(replace(each.looks[0], at_ns=seen_ns),)) for each in (victim(0), stuck(1))]
+    assert bool(hangs(*ranks)) is found
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(9.2, False), (9.4, True)])
+def test_how_long_a_run_may_stand_still_is_learned_from_its_steps(seconds: float, found: bool) -> None:
+    """The longest step took 3.1 s, so 9.3 s are no hang."""
+
+    def late(rows: Sequence[Row]) -> list[Row]:
+        begin = 3 * 100 * MS
+        return [
+            replace(
+                row,
+                start_ns=row.start_ns + (3 * S if row.start_ns > begin else 0),
+                end_ns=row.end_ns if row.end_ns == OPEN else row.end_ns + (3 * S if row.end_ns > begin else 0),
+            )
+            for row in rows
+        ]
+
+    look = Look(at_ns=LAST_NS + 3 * S + round(seconds * S), stack=FAULTY)
+    waits = looked(rank(0, *late([*steps(), *waiting()]), groups=[WORLD], ending=None), WAITING, at_ns=look.at_ns)
+    rows = late([*steps(), phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN)])
+    sleeps = replace(rank(1, *rows, groups=[WORLD], ending=None), looks=(look,))
+    assert bool(hangs(waits, sleeps)) is found
+
+
+@pytest.mark.parametrize("pause", [Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE, Phase.GC])
+def test_a_rank_in_a_phase_that_may_take_long_is_no_hang(pause: Phase) -> None:
+    rows = [*steps(), phase(pause, STOP_NS + 10 * MS, OPEN)]
+    assert hangs(victim(0), looked(rank(1, *rows, groups=[WORLD], ending=None), FAULTY)) == ()
+
+
+def test_a_chain_of_waits_leads_to_its_first_cause() -> None:
+    """Rank 0 waits for rank 1 on tp, and rank 1 for rank 2 on dp: rank 2 is to blame for both."""
+    tp, dp = group("tp", 0, 1), group("dp", 1, 2)
+    middle = looked(
+        rank(1, *steps(), *waiting(on=1, sequence=0, after_ns=10 * MS), groups=[tp, dp], ending=None), WAITING
+    )
+    last = rank(
+        2,
+        *steps(detailed=True)[:NUM_STEPS],
+        step(NUM_STEPS, STOP_NS, OPEN, flags=Flag.DETAILED),
+        groups=[dp],
+        ending=None,
+    )
+    hang = only(victim(0, tp), middle, looked(last, FAULTY))
+    assert (hang.kind, hang.culprits, hang.victims, hang.axis) == (HangKind.STUCK, (2,), (0, 1), "dp")
+    assert hang.evidence.endswith("rank 1 waited for it in all_reduce on dp; rank 0 waited for rank 1")
+
+
+def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
+    first, second = group("dp", 0, 1), group("cp", 0, 1)
+    groups = [first, second]
+    one = looked(rank(0, *steps(), *waiting(), groups=groups, ending=None), WAITING)
+    other = looked(rank(1, *steps(), *waiting(on=1, sequence=0), groups=groups, ending=None), WAITING)
+    hang = only(one, other)
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.DEADLOCK, (0, 1), (), HIGH)
+    assert hang.evidence.startswith(
+        "rank 0 waited for rank 1 in all_reduce on dp; rank 1 waited for rank 0 in all_reduce on cp"
+    )
+
+
+def test_a_rank_that_left_its_loop_early_is_named() -> None:
+    rows = steps()[:-1]
+    left = rank(1, *rows, groups=[WORLD], ending="clean")
+    hang = only(victim(0), left)
+    assert (hang.kind, hang.culprits, hang.doing) == (HangKind.LEFT, (1,), "had ended its run")
+
+
+def test_a_collective_that_all_joined_names_no_rank() -> None:
+    hang = only(victim(0), victim(1))
+    assert (hang.kind, hang.culprits, hang.suspects, hang.victims) == (HangKind.NONE_COMPLETES, (), (), (0, 1))
+    assert hang.confidence == MEDIUM
+
+
+def test_two_stuck_ranks_with_stacks_are_both_named() -> None:
+    three = group("dp", 0, 1, 2)
+    hang = only(victim(0, three), stuck(1, three), stuck(2, three))
+    assert (hang.kind, hang.culprits, hang.victims) == (HangKind.STUCK, (1, 2), (0,))
+
+
+def test_of_two_missing_ranks_without_stacks_none_is_named() -> None:
+    three = group("dp", 0, 1, 2)
+    hang = only(victim(0, three), stuck(1, three, stack=""), stuck(2, three))
+    assert (hang.kind, hang.culprits, hang.suspects) == (HangKind.UNKNOWN, (), (1, 2))
+
+
+def light(number: int, stack: str, *, size: int = 2) -> RankRecords:
+    """A rank between two windows: its collectives are not recorded."""
+    rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, OPEN, at=NUM_STEPS)]
+    return looked(rank(number, *rows, groups=[group("dp", *range(size))], ending=None), stack)
+
+
+def test_between_windows_the_only_rank_outside_of_communication_is_named() -> None:
+    hang = only(light(0, IN_BACKWARD, size=3), light(1, FAULTY, size=3), light(2, WAITING, size=3))
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.STUCK, (1,), (0, 2), MEDIUM)
+
+
+@pytest.mark.parametrize("stacks", [(FAULTY, FAULTY), (WAITING, IN_BACKWARD), (WAITING, WAITING)])
+def test_between_windows_other_stacks_leave_it_unknown(stacks: tuple[str, str]) -> None:
+    hang = only(*(light(number, stack) for number, stack in enumerate(stacks)))
+    assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.UNKNOWN, (), UNKNOWN)
+
+
+def test_a_rank_whose_waits_the_recorder_does_not_see_is_not_named_by_its_stack() -> None:
+    """It may stand in a wait of its own code, e.g. `work.wait()`."""
+    unseen = [replace(each, info=replace(each.info, probes={})) for each in (light(0, WAITING), light(1, FAULTY))]
+    assert only(*unseen).culprits == ()
+
+
+def test_a_wait_for_a_dead_rank_is_no_hang() -> None:
+    killed = LauncherNote(attempt=0, rank=1, exit_code=-9, first=True, at_wall_ns=LAST_NS)
+    result = analysis(victim(0), replace(stuck(1), looks=()), notes=[killed])
+    assert result.hangs == ()
+    assert (result.verdict[0].kind, result.verdict[0].ranks) == (FindingKind.KILLED_RANK, (1,))
+
+
+def test_the_kill_that_ends_a_hang_is_not_its_cause() -> None:
+    """The launcher ends the others by SIGTERM, and the stopped rank by SIGKILL after that."""
+    stop = LauncherNote(attempt=0, rank=None, exit_code=-15, first=False, at_wall_ns=SEEN_NS)
+    killed = LauncherNote(attempt=0, rank=1, exit_code=-9, first=False, at_wall_ns=SEEN_NS + 30 * S)
+    result = analysis(victim(0), stuck(1, stack="", state="T"), notes=[stop, killed])
+    assert (result.verdict[0].kind, result.verdict[0].ranks) == (FindingKind.HANG, (1,))
+
+
+def test_on_gpus_confidence_is_at_most_medium() -> None:
+    """The host sees waits of the device only indirectly; it was not scored there."""
+    result = analysis(victim(0), stuck(1), versions={"torch": "2.13.0", "cuda": "12.8", "nccl": "2.27.3"})
+    assert result.hangs
+    assert {hang.confidence for hang in result.hangs} <= {MEDIUM, UNKNOWN}
+
+
+def test_a_healthy_running_job_has_no_hang() -> None:
+    """Everybody looks at it in the middle of a step."""
+    ranks = [looked(rank(n, *steps(), *waiting(), groups=[WORLD], ending=None), WAITING, at_ns=LAST_NS) for n in (0, 1)]
+    assert hangs(*ranks) == ()
+
+
+def test_a_clean_run_has_no_hang() -> None:
+    assert hangs(*(rank(number, *steps()[:-1], groups=[WORLD]) for number in (0, 1))) == ()

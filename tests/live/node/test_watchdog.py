@@ -1,0 +1,239 @@
+"""The watchdog on real processes: when it looks, what it sees, and the culprit that it names."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import traincope
+from tests.live.processes import agents_of, start_rank, until
+from tests.live.recorded import rank_of
+from tests.score import training
+from traincope.analysis.faults.faults import FaultKind
+from traincope.analysis.faults.hangs.patience import FLOOR_NS, MULTIPLE
+from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.node.rank import RankTail
+from traincope.live.node.watchdog import Watchdog
+from traincope.store.job.looks import read_looks
+from traincope.store.job.manifests import read_rank_info
+from traincope.store.layout import AGENT_LOG, LOOKS_FILE, METRICS_FILES
+from traincope.store.rows import Row
+
+S = 1_000_000_000
+STEP_NS = 10_000_000
+
+
+def rows(*, wall_ns: int = STEP_NS) -> list[Row]:
+    return [
+        Row(rank=0, step=step, start_ns=step * S, wall_ns=wall_ns, terms={}, own_ns=0, anomalous=False)
+        for step in range(5)
+    ]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[RankTail]:
+    """One rank whose process is stopped in the middle of its training."""
+    out = tmp_path / "run"
+    process = start_rank(out, tmp_path / "stop", rank=0, ranks=1, TRAINCOPE_AGENT="off")
+    try:
+        until(lambda: (rank_of(out) / "main-00000.seg").exists(), "its records")
+        tail = RankTail(rank_of(out), attempt=0)
+        until(lambda: tail.position()[1] > 50, "some steps")
+        os.kill(process.pid, signal.SIGSTOP)
+        yield tail
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def watchdog(tail: RankTail, *, wall_ns: int = STEP_NS, looks: bool = True) -> Watchdog:
+    """One that has learned from five steps."""
+    made = Watchdog(tail.directory.parents[1], attempt=0, looks=looks)
+    made.learn(rows(wall_ns=wall_ns), warm_up=0)
+    return made
+
+
+def test_it_looks_when_the_job_stands_still_for_longer_than_its_steps_explain(stopped: RankTail) -> None:
+    dog = watchdog(stopped, wall_ns=3 * S)
+    stopped.read(now_ns=0)
+    last_ns, patience_ns = stopped.last_record_ns, 3 * S * MULTIPLE
+    dog.look([stopped], now_ns=last_ns + patience_ns - 1)
+    assert read_looks(stopped.directory) == ()
+    dog.look([stopped], now_ns=last_ns + patience_ns)
+    (look,) = read_looks(stopped.directory)
+    assert (look.state, look.by_agent) == ("T", True)
+    dog.look([stopped], now_ns=last_ns + 2 * patience_ns - 1)
+    assert len(read_looks(stopped.directory)) == 1
+    dog.look([stopped], now_ns=last_ns + 2 * patience_ns)
+    assert len(read_looks(stopped.directory)) == 2
+
+
+def test_before_it_has_learned_it_waits_ten_minutes(stopped: RankTail) -> None:
+    dog = Watchdog(stopped.directory.parents[1], attempt=0, looks=True)
+    stopped.read(now_ns=0)
+    dog.look([stopped], now_ns=stopped.last_record_ns + 599 * S)
+    assert read_looks(stopped.directory) == ()
+    dog.look([stopped], now_ns=stopped.last_record_ns + 601 * S)
+    assert len(read_looks(stopped.directory)) == 1
+
+
+def test_a_second_reader_never_looks_and_judges_what_the_agent_saw(stopped: RankTail) -> None:
+    dog, judged = watchdog(stopped, looks=False), []
+    dog._ask_analysis = lambda: judged.append(1) or {}  # type: ignore[method-assign,func-returns-value]
+    stopped.read(now_ns=0)
+    for more_ns in (6 * S, 7 * S):
+        dog.look([stopped], now_ns=stopped.last_record_ns + more_ns)
+    assert (read_looks(stopped.directory), judged) == ((), [])
+    watchdog(stopped).look([stopped], now_ns=stopped.last_record_ns + 6 * S)
+    for more_ns in (8 * S, 9 * S):
+        dog.look([stopped], now_ns=stopped.last_record_ns + more_ns)
+    assert judged == [1]
+
+
+def test_between_two_looks_it_notices_silence_once(stopped: RankTail) -> None:
+    dog = watchdog(stopped)
+    assert [dog.notices([stopped], now_ns=at_ns) for at_ns in (S, FLOOR_NS, S + FLOOR_NS, 3 * FLOOR_NS)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_the_number_of_events_is_found_by_probes(stopped: RankTail) -> None:
+    stopped.read(now_ns=0)
+    assert stopped.position() == (0, stopped.num_records)
+
+
+def test_a_rank_that_ended_is_not_looked_at(tmp_path: Path) -> None:
+    """Its process is this one, which runs on."""
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+    tail = RankTail(rank_of(tmp_path / "run"), attempt=0)
+    tail.read(now_ns=0)
+    assert watchdog(tail).look([tail], now_ns=tail.last_record_ns + 3_600 * S) == ()
+    assert not (tail.directory / LOOKS_FILE).exists()
+
+
+def test_a_rank_writes_its_stacks_when_asked_and_goes_on(tmp_path: Path) -> None:
+    out, stop = tmp_path / "run", tmp_path / "stop"
+    process = start_rank(out, stop, rank=0, ranks=1, TRAINCOPE_AGENT="off")
+    until(lambda: (rank_of(out) / "main-00000.seg").exists(), "its records")
+    for _ in range(3):
+        (look,) = look_at_ranks(
+            [Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))], with_stacks=True
+        ).values()
+        assert look.stack.count("most recent call first") == 1
+        assert 'File "<string>", line ' in look.stack
+    stop.touch()
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+
+
+def test_a_process_that_does_not_handle_the_signal_does_not_get_it(tmp_path: Path) -> None:
+    """The file of stacks is left over from an earlier process of the number."""
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+    directory = rank_of(tmp_path / "run")
+    (directory / "stacks.txt").touch()
+    before = signal.signal(signal.SIGURG, signal.SIG_DFL)
+    try:
+        (look,) = look_at_ranks(
+            [Subject(directory=directory, info=read_rank_info(directory))], with_stacks=True
+        ).values()
+    finally:
+        signal.signal(signal.SIGURG, before)
+    assert look.stack == ""
+
+
+@pytest.mark.parametrize(
+    "fault", ["sleep", pytest.param("gil", marks=pytest.mark.sweep), pytest.param("sigstop", marks=pytest.mark.sweep)]
+)
+def test_the_agent_names_the_culprit_while_the_job_hangs(tmp_path: Path, fault: str) -> None:
+    """A real DDP training of two ranks stands still: the log, the metrics and the command name rank 1 and its line."""
+    out, bin_directory = tmp_path / "run", Path(sys.executable).parent
+    command = [
+        *(bin_directory / "traincope", "run", "--out", out, "--fault", f"{fault}@rank=1,step=40", "--"),
+        *(bin_directory / "torchrun", "--standalone", "--nproc-per-node", 2, training.__file__, "ddp", 150, tmp_path),
+    ]
+    variables = {
+        "TRAINCOPE_METRICS": "127.0.0.1:0",
+        "TRAINCOPE_BUDGET": "0.01",
+        "TRAINCOPE_AGENT": "on",
+        "TRAINCOPE_AGENT_INTERVAL": "0.5",
+        "TRAINCOPE_AGENT_SHARE": "1",
+    }
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            list(map(str, command)),
+            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        until(lambda: "hang: " in agent_log(out) or process.poll() is not None, "the watchdog")
+        assert "hang: rank 1 " in agent_log(out), agent_log(out)
+        looks = read_looks(rank_of(out, 1))
+        assert looks[0].state == ("T" if fault == "sigstop" else "S")
+        answer = json.loads(
+            subprocess.run(
+                [bin_directory / "traincope", "hang", out, "--format", "json"], check=True, capture_output=True
+            ).stdout
+        )
+        (hang,) = answer["hangs"]
+        assert (hang["culprits"], hang["victims"]) == ([1], [0])
+        assert hang["detected_after_seconds"] > 0
+        assert (hang["call_site"] is None) == (fault == "sigstop")
+        until(lambda: is_counted(scraped(out)), "the metric")
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=100)
+        assert "traincope: hang on rank 1" in (tmp_path / "log").read_text()
+    finally:
+        subprocess.run(["pkill", "-KILL", "-f", str(tmp_path)], check=False)
+        process.wait()
+    until(lambda: not agents_of(out), "the agent's end")
+
+
+def is_counted(series: str) -> bool:
+    return any('kind="hang"' in line and 'rank="1"' in line and line.endswith(" 1.0") for line in series.splitlines())
+
+
+def agent_log(out: Path) -> str:
+    return "".join(path.read_text() for path in out.glob(f"attempt-000/rank-*/{AGENT_LOG}"))
+
+
+def scraped(out: Path) -> str:
+    """The series of faults that the agent serves."""
+    (path,) = out.glob(METRICS_FILES)
+    with urllib.request.urlopen(json.loads(path.read_text())["prometheus"]) as response:
+        lines = response.read().decode().splitlines()
+    return "\n".join(line for line in lines if line.startswith("traincope_faults_total"))
+
+
+def test_the_fault_of_a_hang_has_its_culprits(caplog: pytest.LogCaptureFixture, stopped: RankTail) -> None:
+    """An unknown culprit first, and a known one at the next look: both are reported, each once."""
+    hang = {
+        "kind": "unknown",
+        "culprits": [],
+        "since": 5,
+        "step": 3,
+        "evidence": "ranks 0, 1 made no progress",
+        "confidence": "unknown",
+        "lasted_ns": 6 * S,
+    }
+    named = {**hang, "kind": "stuck", "culprits": [1], "evidence": "rank 1 stood at train.py:9", "confidence": "high"}
+    dog, answers = watchdog(stopped), [hang, hang, named, named]
+    dog._ask_analysis = lambda: {"hangs": [answers.pop(0)], "verdict": [{"advice": "Look."}]}  # type: ignore[method-assign]
+    stopped.read(now_ns=0)
+    with caplog.at_level(logging.WARNING):
+        found = [dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S) for at_s in (6, 12, 24, 48)]
+    assert [[fault.ranks for fault in faults] for faults in found] == [[()], [], [(1,)], []]
+    assert {fault.kind for faults in found for fault in faults} == {FaultKind.HANG}
+    assert caplog.messages == ["hang: ranks 0, 1 made no progress. Look.", "hang: rank 1 stood at train.py:9. Look."]

@@ -1,0 +1,173 @@
+"""Collectives that each rank issued in its latest windows, also those that did not end."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.events import BLOCK_STEPS, OPEN, Flag, Kind
+from traincope.timeline import Channel, RankTimeline, Timeline
+from traincope.timeline.collectives.channels import channels_of
+from traincope.timeline.timeline import TRAINING_THREAD
+from traincope.topology import Group
+
+WINDOWS = 2
+"""Number of each rank's latest windows that are read: the last one, and earlier steps to compare with."""
+
+Identity = tuple[Channel, int, int]
+"""Channel, window and count: the same on all members of the group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One rank's part in one collective or message."""
+
+    rank: int
+    channel: Channel
+    window: int
+    sequence: int
+    operation: str
+    num_bytes: int
+    root: int
+    step: int
+    torch_count: int
+    """Torch's own count on the group plus 1, at the first collective of a window; otherwise 0."""
+    place: int
+    """Position among the rank's calls on the channel in the same step."""
+    start_ns: int
+    end_ns: int
+    """OPEN without a recorded end."""
+    raised: bool
+    is_async: bool
+    group: Group
+    in_training_thread: bool
+
+    @property
+    def identity(self) -> Identity:
+        return self.channel, self.window, self.sequence
+
+    @property
+    def unfinished(self) -> bool:
+        return self.end_ns == OPEN or self.raised
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Ranks that the call needs; empty if they are not known."""
+        if self.channel.direct:
+            pair = (self.channel.source, self.channel.destination)
+            return pair if min(pair) >= 0 else ()
+        return self.group.ranks
+
+
+@dataclass(frozen=True)
+class RankCalls:
+    """The latest calls of one rank."""
+
+    rank: RankTimeline
+    calls: tuple[Call, ...]
+    """By start."""
+    waiting: frozenset[Identity]
+    """Calls in whose wait the training thread was when its records end."""
+
+    @cached_property
+    def latest(self) -> Mapping[Channel, tuple[int, int]]:
+        """Channel -> window and count of the last call on it."""
+        last: dict[Channel, tuple[int, int]] = {}
+        for call in self.calls:
+            last[call.channel] = max(last.get(call.channel, (-1, -1)), (call.window, call.sequence))
+        return last
+
+    @cached_property
+    def outstanding(self) -> tuple[Call, ...]:
+        """Unfinished calls, without those that a later completed call on their channel has overtaken."""
+        completed: dict[Channel, tuple[int, int]] = {}
+        for call in self.calls:
+            if not call.unfinished:
+                completed[call.channel] = max(completed.get(call.channel, (-1, -1)), (call.window, call.sequence))
+        return tuple(
+            call
+            for call in self.calls
+            if call.unfinished and (call.window, call.sequence) > completed.get(call.channel, (-1, -1))
+        )
+
+    @cached_property
+    def windows(self) -> frozenset[int]:
+        """Windows in which the rank certainly recorded its collectives."""
+        steps = self.rank.main[(self.rank.main["kind"] == Kind.STEP) & (self.rank.main["flags"] & Flag.DETAILED > 0)]
+        by_step = {step // BLOCK_STEPS * BLOCK_STEPS for step in steps["step"][-BLOCK_STEPS:].tolist()}
+        return frozenset({call.window for call in self.calls} | by_step)
+
+    def joined(self, call: Call) -> bool | None:
+        """Whether the rank issued its part of another rank's call; None if its records do not show it."""
+        if self.latest.get(call.channel, (-1, -1)) >= (call.window, call.sequence):
+            return True
+        step = self.rank.open_step
+        if self.rank.ending is not None or call.window in self.windows or (step is not None and step < call.window):
+            return False
+        return None
+
+
+def latest_calls(timeline: Timeline) -> dict[int, RankCalls]:
+    """Return the calls of each rank in its latest windows."""
+    return {rank.rank: _rank_calls(rank, until=None) for rank in timeline.ranks}
+
+
+def calls_until(timeline: Timeline, window: int) -> dict[int, RankCalls]:
+    """Return the calls of each rank in this window and in the windows right before it."""
+    return {rank.rank: _rank_calls(rank, until=window) for rank in timeline.ranks}
+
+
+def _rank_calls(rank: RankTimeline, *, until: int | None) -> RankCalls:
+    parts = {
+        thread: records[(records["kind"] == Kind.COLLECTIVE) | (records["kind"] == Kind.STALL)]
+        for thread, records in rank.threads.items()
+    }
+    windows = np.unique(np.concatenate([np.unique(records["window"]) for records in parts.values()]))
+    windows = (windows if until is None else windows[windows <= until])[-WINDOWS:]
+    recent = {thread: records[np.isin(records["window"], windows)] for thread, records in parts.items()}
+    calls: list[Call] = []
+    for thread, records in recent.items():
+        calls += _calls(rank, records[records["kind"] == Kind.COLLECTIVE], thread=thread)
+    calls.sort(key=lambda call: call.start_ns)
+    return RankCalls(rank, tuple(calls), frozenset(_waiting(rank, recent[TRAINING_THREAD])))
+
+
+def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Iterator[Call]:
+    channels, at = channels_of(rank, records)
+    counted: dict[tuple[Channel, int], int] = {}
+    for record, number in zip(records, at.tolist(), strict=True):
+        channel, group, step = channels[number], int(record["group"]), int(record["step"])
+        if group >= len(rank.groups):
+            continue
+        place = counted.get((channel, step), 0)
+        counted[channel, step] = place + 1
+        yield Call(
+            rank=rank.rank,
+            channel=channel,
+            window=int(record["window"]),
+            sequence=int(record["sequence"]),
+            operation=rank.name(int(record["name"])),
+            num_bytes=int(record["value"]),
+            root=-1 if channel.direct else int(record["peer"]),
+            step=step,
+            torch_count=0 if channel.direct else int(record["tag"]),
+            place=place,
+            start_ns=int(record["start_ns"]),
+            end_ns=int(record["end_ns"]),
+            raised=bool(record["flags"] & Flag.RAISED),
+            is_async=bool(record["flags"] & Flag.ASYNC),
+            group=rank.groups[group],
+            in_training_thread=thread == TRAINING_THREAD,
+        )
+
+
+def _waiting(rank: RankTimeline, records: NDArray[np.void]) -> Iterator[Identity]:
+    """Calls that an open stall waits for, or whose wait ended by an exception that ended the rank."""
+    stalls = records[records["kind"] == Kind.STALL]
+    ended = rank.ending is not None
+    chosen = stalls[(stalls["end_ns"] == OPEN) | (ended & (stalls["flags"] & Flag.RAISED > 0))]
+    channels, at = channels_of(rank, chosen)
+    for record, number in zip(chosen, at.tolist(), strict=True):
+        yield channels[number], int(record["window"]), int(record["sequence"])

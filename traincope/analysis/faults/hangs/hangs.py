@@ -1,0 +1,88 @@
+"""All hangs and mismatched collectives of a run, the first cause first."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.hangs.calls import latest_calls
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.hangs.mismatches import Mismatch, mismatches
+from traincope.analysis.faults.hangs.sentences import sides
+from traincope.analysis.faults.hangs.standing import Standing, standing
+from traincope.analysis.faults.hangs.stops import stops
+from traincope.timeline import Instances, Timeline
+from traincope.timeline.evidence import waits_on_the_host
+
+MIN_MAJORITY = 3
+"""Members from which a majority alone is high confidence."""
+
+
+def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tuple[Hang, ...]:
+    """Find the hangs and mismatches. Mismatches come first: they explain the stops after them.
+
+    `instances` and `ends` are of the same timeline. On GPUs the host sees waits only indirectly, so confidence is at
+    most medium there.
+    """
+    if timeline.run.info.imported or not timeline.ranks:
+        return ()
+    latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
+    standings = standing(timeline, latest)
+    stopped = tuple(stops(timeline, standings, ends)) if latest else ()
+    unequal = sorted(mismatches(timeline, instances, latest), key=lambda mismatch: mismatch.first.start_ns)
+    found = tuple(_explained(unequal[0], stopped, standings)) if unequal else stopped
+    found = tuple(replace(hang, noticed_ns=_noticed_ns(hang, standings)) for hang in found)
+    return found if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, found))
+
+
+def _may_have_stopped(timeline: Timeline) -> bool:
+    """False while ranks run and nobody looked at them: their last calls are then only not over yet."""
+    return any(rank.ending is not None for rank in timeline.ranks) or any(rank.looks for rank in timeline.run.ranks)
+
+
+def run_end_ns(timeline: Timeline, found: Sequence[Hang]) -> int:
+    """End of the run: its last record, or the latest certain instant of a hang after it."""
+    return max([timeline.end_ns, *(hang.until_ns for hang in found if hang.until_ns is not None)])
+
+
+def _noticed_ns(hang: Hang, standings: Mapping[int, Standing]) -> int | None:
+    looks = (each.noticed_ns for each in standings.values())
+    return min((at_ns for at_ns in looks if at_ns is not None and at_ns >= hang.since_ns), default=None)
+
+
+def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[int, Standing]) -> Iterator[Hang]:
+    """The first mismatch. Later mismatches and stops follow from it."""
+    call, culprits = mismatch.first, mismatch.culprits
+    suspects = () if culprits else tuple(sorted(mismatch.calls))
+    until_ns = max((hang.until_ns for hang in stopped if hang.until_ns is not None), default=None)
+    involved = {rank for hang in stopped for rank in (*hang.victims, *hang.culprits, *hang.suspects)}
+    victims = involved | set(mismatch.calls)
+    culprit = standings.get(culprits[0]) if culprits else None
+    waits_there = culprit is not None and any(each.identity == call.identity for each in culprit.waits)
+    yield Hang(
+        kind=HangKind.MISMATCH,
+        culprits=culprits,
+        suspects=suspects,
+        victims=tuple(sorted(victims - set(culprits) - set(suspects))),
+        group=call.channel.group,
+        axis=call.group.axis,
+        collective=call.operation,
+        step=min(each.step for each in mismatch.calls.values()),
+        call_site=culprit.site if culprit is not None and waits_there else None,
+        stack=tuple(map(str, culprit.frames)) if culprit is not None and waits_there else (),
+        doing=f"in {mismatch.calls[culprits[0]].operation}" if culprits else None,
+        since_ns=max(each.start_ns for each in mismatch.calls.values()),
+        until_ns=until_ns,
+        confidence=_confidence(mismatch),
+        evidence=f"{sides(mismatch)}; {mismatch.reference}",
+    )
+
+
+def _confidence(mismatch: Mismatch) -> str:
+    if not mismatch.culprits:
+        return UNKNOWN
+    return HIGH if not mismatch.shifted and len(mismatch.calls) >= MIN_MAJORITY else MEDIUM
+
+
+def _at_most_medium(hang: Hang) -> Hang:
+    return replace(hang, confidence=MEDIUM) if hang.confidence == HIGH else hang

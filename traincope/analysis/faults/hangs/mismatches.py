@@ -1,0 +1,233 @@
+"""Mismatched collectives: the first count of a group at which its members disagree.
+
+Members of a group issue the same collectives in the same order. So the n-th collective of all members has the same
+operation, and the same bytes and root where the operator demands it. A skipped collective of equal form shifts one
+member: from then on its n-th collective is in another step.
+
+The majority is the reference. Without one, each member is compared with its own earlier steps, then with other groups
+of the axis. If that decides nothing, all members are suspects.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from traincope.analysis.faults.hangs.calls import Call, RankCalls, calls_until
+from traincope.events import NO_STEP, Kind, Phase
+from traincope.timeline import Channel, Instances, RankTimeline, Timeline
+from traincope.timeline.collectives.comparing import highest, lowest
+
+SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"})
+"""Operations with the same number of bytes on all members. An all-to-all, a gather or a scatter may differ."""
+SAME_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
+MAX_WINDOWS = 8
+"""Number of windows per group that are searched, the earliest first."""
+
+
+class Form(NamedTuple):
+    """The properties of a collective on which all members must agree."""
+
+    operation: str
+    num_bytes: int | None
+    root: int | None
+
+    def __str__(self) -> str:
+        size = "" if self.num_bytes is None else f" of {self.num_bytes:,} bytes"
+        return f"{self.operation}{size}{'' if self.root is None else f' with root {self.root}'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """One count at which members disagree."""
+
+    calls: Mapping[int, Call]
+    """Rank -> its call."""
+    culprits: tuple[int, ...]
+    """Empty if no reference decides."""
+    shifted: bool
+    """The forms are equal, and the steps differ."""
+    reference: str
+    """The reason for the culprits, or why there are none."""
+
+    @property
+    def first(self) -> Call:
+        return min(self.calls.values(), key=lambda call: call.start_ns)
+
+
+def form_of(call: Call) -> Form:
+    return Form(
+        call.operation,
+        call.num_bytes if call.operation in SAME_BYTES else None,
+        call.root if call.operation in SAME_ROOT else None,
+    )
+
+
+def mismatches(timeline: Timeline, instances: Instances, latest: Mapping[int, RankCalls]) -> Iterator[Mismatch]:
+    """The first mismatch of each group."""
+    done = set()
+    for channel, windows in _suspicious(instances).items():
+        for window in windows:
+            found = _mismatch(calls_until(timeline, window), channel, window)
+            if found is not None:
+                done.add(channel)
+                yield found
+                break
+    for channel in sorted(
+        {call.channel for calls in latest.values() for call in calls.calls if not call.channel.direct}
+    ):
+        if channel not in done:
+            yield from _latest_mismatch(latest, channel)
+
+
+def _latest_mismatch(latest: Mapping[int, RankCalls], channel: Channel) -> Iterator[Mismatch]:
+    windows = sorted({call.window for calls in latest.values() for call in calls.calls if call.channel == channel})
+    for window in windows:
+        found = _mismatch(latest, channel, window)
+        if found is not None:
+            yield found
+            return
+
+
+def _suspicious(instances: Instances) -> dict[Channel, list[int]]:
+    """Channel -> the first windows in which completed collectives have differing forms or steps."""
+    parts, number, count = instances.parts, instances.number, len(instances)
+    if not count:
+        return {}
+    same_bytes = np.array([name in SAME_BYTES for name in instances.operations], dtype=bool)[parts.operation_code]
+    differ = np.zeros(count, dtype=bool)
+    for values in (parts.operation_code, parts.step, np.where(same_bytes, parts.num_bytes, 0)):
+        differ |= lowest(values, number, count) != highest(values, number, count)
+    windows: dict[Channel, list[int]] = defaultdict(list)
+    pairs = np.unique(np.stack([instances.channel[differ], instances.window[differ]]), axis=1).T
+    for code, window in pairs.tolist():
+        channel = instances.channels[code]
+        if not channel.direct and len(windows[channel]) < MAX_WINDOWS:
+            windows[channel].append(window)
+    return windows
+
+
+def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> Mismatch | None:
+    """The first disagreement of a channel's members in a window."""
+    on_channel = {rank: [call for call in calls.calls if call.channel == channel] for rank, calls in ranks.items()}
+    within = {rank: [call for call in calls if call.window == window] for rank, calls in on_channel.items() if calls}
+    if not _counts_alike(on_channel, window) or len(within) < 2:
+        return None
+    by_count: dict[int, dict[int, Call]] = defaultdict(dict)
+    for rank, calls in within.items():
+        for call in calls:
+            by_count[call.sequence][rank] = call
+    unlike = (
+        by_count[count] for count in sorted(by_count) if len({form_of(call) for call in by_count[count].values()}) > 1
+    )
+    differing = next(unlike, None)
+    shift = _first_shift(within)
+    if shift is not None and (differing is None or shift < min(call.step for call in differing.values())):
+        moved = (
+            by_count[count] for count in sorted(by_count) if len({call.step for call in by_count[count].values()}) > 1
+        )
+        return _by_step(shift, next(moved), ranks, within)
+    return None if differing is None else _by_form(differing, ranks, on_channel)
+
+
+def _first_shift(within: Mapping[int, Sequence[Call]]) -> int | None:
+    """The first step up to which members issued different numbers, if the difference stays in the step after it.
+
+    A difference in one step alone is a border that members see apart: the next step evens it out.
+    """
+    last = min(max((call.step for call in calls), default=NO_STEP) for calls in within.values())
+    steps = sorted({call.step for calls in within.values() for call in calls if NO_STEP < call.step < last})
+    differ = [len({sum(call.step <= step for call in calls) for calls in within.values()}) > 1 for step in steps]
+    return next((step for step, now, then in zip(steps, differ, differ[1:], strict=False) if now and then), None)
+
+
+def _counts_alike(on_channel: Mapping[int, Sequence[Call]], window: int) -> bool:
+    """False if members began to count at different collectives in this window, by torch's own counts.
+
+    Torch's counts may differ from the beginning. So their growth since the window before counts, if it is known.
+    """
+    counts = set()
+    for calls in on_channel.values():
+        first = {call.window: call.torch_count for call in calls if call.torch_count}
+        if window in first:
+            before = first[min(first)] if min(first) < window else 0
+            counts.add((min(first), first[window] - before))
+    return len(counts) <= 1
+
+
+def _by_form(
+    calls: Mapping[int, Call], ranks: Mapping[int, RankCalls], on_channel: Mapping[int, Sequence[Call]]
+) -> Mismatch:
+    forms = {rank: form_of(call) for rank, call in calls.items()}
+    (common, votes), *_ = Counter(forms.values()).most_common(1)
+    if votes > len(forms) / 2:
+        culprits = tuple(sorted(rank for rank, form in forms.items() if form != common))
+        reason = f"{votes} of {len(forms)} ranks agree"
+        return Mismatch(calls=calls, culprits=culprits, shifted=False, reference=reason)
+    as_before = {rank: _as_before(call, on_channel[rank]) for rank, call in calls.items()}
+    changed = tuple(sorted(rank for rank, same in as_before.items() if same is False))
+    if changed and len(changed) < len(calls) and None not in as_before.values():
+        kept = sorted(rank for rank, same in as_before.items() if same)
+        if len({forms[rank] for rank in kept}) == 1:
+            reason = "the others did the same as in their earlier steps"
+            return Mismatch(calls=calls, culprits=changed, shifted=False, reference=reason)
+    sister = _sister_form(calls, ranks)
+    odd = tuple(sorted(rank for rank, form in forms.items() if form != sister))
+    if sister is not None and 0 < len(odd) < len(calls):
+        reason = "the other groups of the axis agree with the others"
+        return Mismatch(calls=calls, culprits=odd, shifted=False, reference=reason)
+    return Mismatch(calls=calls, culprits=(), shifted=False, reference="no majority and no earlier step decides")
+
+
+def _as_before(call: Call, own: Sequence[Call]) -> bool | None:
+    """Whether the call has the form of the rank's calls at this place of its earlier steps; None if these differ."""
+    forms = {form_of(earlier) for earlier in own if earlier.step < call.step and earlier.place == call.place}
+    return form_of(call) in forms if len(forms) == 1 else None
+
+
+def _sister_form(calls: Mapping[int, Call], ranks: Mapping[int, RankCalls]) -> Form | None:
+    """The form of the same count in the other groups of the axis; None if they differ or there are none."""
+    example = next(iter(calls.values()))
+    forms = {
+        form_of(call)
+        for each in ranks.values()
+        for call in each.calls
+        if call.channel != example.channel
+        and not call.channel.direct
+        and call.group.axis == example.group.axis
+        and (call.window, call.sequence) == (example.window, example.sequence)
+    }
+    return forms.pop() if len(forms) == 1 else None
+
+
+def _by_step(
+    step: int,
+    calls: Mapping[int, Call],
+    ranks: Mapping[int, RankCalls],
+    within: Mapping[int, Sequence[Call]],
+) -> Mismatch | None:
+    """Name the ranks that issued another number in the step; None if an extra step border explains the shift.
+
+    `calls`: the first that are of different steps.
+    """
+    counts = {rank: sum(call.step == step for call in within[rank]) for rank in calls}
+    (common, votes), *_ = Counter(counts.values()).most_common(1)
+    reason = f"{votes} of {len(counts)} ranks issued {common} in step {step}"
+    if votes <= len(counts) / 2:
+        earlier = {sum(call.step == step - 1 for call in within[rank]) for rank in calls}
+        if len(earlier) != 1 or 0 in earlier:
+            return Mismatch(calls=calls, culprits=(), shifted=True, reference="no earlier step decides")
+        (common,) = earlier
+        reason = f"every rank issued {common} in step {step - 1}"
+    culprits = tuple(sorted(rank for rank, issued in counts.items() if issued != common))
+    if not culprits or not all(_trained(ranks[rank].rank, step) for rank in culprits):
+        return None
+    return Mismatch(calls=calls, culprits=culprits, shifted=True, reference=reason)
+
+
+def _trained(rank: RankTimeline, step: int) -> bool:
+    """True if the rank ran a backward in the step. A step without one may be an extra step border."""
+    records = rank.of_kind(Kind.PHASE)
+    return bool(((records["phase"] == Phase.BACKWARD) & (records["step"] == step)).any())

@@ -1,0 +1,183 @@
+"""Where each rank stood when its records end: in which calls it waited, at which line, and until when that is known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traincope.analysis.faults.hangs.calls import Call, RankCalls
+from traincope.analysis.faults.stacks import Frame, Place, call_site, place_of, training_thread
+from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
+from traincope.store import Look
+from traincope.timeline import Timeline
+from traincope.timeline.clocks.clocks import RankClock
+from traincope.timeline.evidence import FROM_ALL_TO_ALL, waits_on_the_host
+
+INTERVALS = (Kind.STEP, Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
+PAUSES = {
+    Phase.CHECKPOINT_STALL: "in a checkpoint",
+    Phase.EVALUATION: "in an evaluation",
+    Phase.COMPILE: "in a compilation",
+    Phase.GC: "in garbage collection",
+}
+"""Phases that may take long without a fault."""
+DOING = {
+    Phase.FORWARD: "in forward",
+    Phase.BACKWARD: "in backward",
+    Phase.RECOMPUTE: "in recompute",
+    Phase.OPTIMIZER: "in the optimizer",
+    Phase.DATA_WAIT: "waiting for the next batch",
+    Phase.SYNC: "waiting for the device",
+    **PAUSES,
+}
+
+STOPPED = {"T": "stopped by a signal (SIGSTOP)", "D": "in an uninterruptible wait of the kernel"}
+"""State letter of a process that no longer runs its program -> what it does."""
+TRACED = "t"
+"""State letter of a process that a debugger stopped."""
+
+WAITS, ON = "waits", "on"
+"""The probe whose frame is in every wait, and its state."""
+UNSEEN_WAITS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
+"""Phases in which DDP waits inside C++, which leaves no record until the wait is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The last known state of one rank."""
+
+    rank: int
+    calls: RankCalls
+    waits: tuple[Call, ...]
+    """Calls that it waited for, or may have waited for."""
+    certain: bool
+    """The records show that it waited for these calls."""
+    frames: tuple[Frame, ...]
+    place: Place | None
+    phase: Phase | None
+    """Innermost open phase."""
+    progress_ns: int
+    """The last instant at which the training thread began or ended something."""
+    until_ns: int | None
+    """Latest instant at which the process certainly existed; None without evidence."""
+    state: str
+    """State letter of its process (`store.Look`); empty if nobody looked."""
+    noticed_ns: int | None
+    """First look of the node's agent after its last progress."""
+    sees_waits: bool
+    """The recorder is on the stack of every wait, also in steps without detail."""
+
+    @property
+    def step(self) -> int | None:
+        return self.calls.rank.open_step
+
+    @property
+    def left(self) -> bool:
+        return self.calls.rank.ending == CLEAN
+
+    @property
+    def stopped(self) -> bool:
+        """True if a signal stopped its process."""
+        return self.state == "T"
+
+    @property
+    def is_outside(self) -> bool:
+        """True if it certainly did not wait for another rank. Without the recorder's frame in every wait, a line of the
+        training may be a wait itself, e.g. `work.wait()`.
+        """
+        return self.stopped or (self.place is Place.OUTSIDE and (self.sees_waits or not self.frames[0].is_training))
+
+    @property
+    def pauses(self) -> bool:
+        """True if it may stand still without a fault."""
+        return self.phase in PAUSES or self.state == TRACED or any(frame.is_debugger for frame in self.frames)
+
+    @property
+    def site(self) -> str | None:
+        return call_site(self.frames)
+
+    @property
+    def doing(self) -> str | None:
+        if self.left:
+            return "had ended its run"
+        if self.state in STOPPED:
+            return STOPPED[self.state]
+        if self.frames:
+            return f"in {self.frames[0]}"
+        return None if self.phase is None else DOING.get(self.phase)
+
+
+def standing(timeline: Timeline, calls: Mapping[int, RankCalls]) -> dict[int, Standing]:
+    """Return where each rank stood."""
+    looks = {rank.rank: rank.looks for rank in timeline.run.ranks}
+    clocks = {clock.rank: clock for clock in timeline.clocks}
+    probes = {rank.rank: rank.info.probes for rank in timeline.run.ranks}
+    on_device = not waits_on_the_host(timeline.run.info.versions)
+    return {
+        number: _standing(
+            each,
+            _on_axis(looks[number], clocks.get(number)),
+            sees_waits=probes[number].get(WAITS) == ON,
+            on_device=on_device,
+        )
+        for number, each in calls.items()
+    }
+
+
+def _on_axis(looks: Sequence[Look], clock: RankClock | None) -> Sequence[Look]:
+    if clock is None or not looks:
+        return looks
+    times = clock.on_axis(np.array([look.at_ns for look in looks]))
+    return [replace(look, at_ns=int(at_ns)) for look, at_ns in zip(looks, times, strict=True)]
+
+
+def _standing(calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_device: bool) -> Standing:
+    """`on_device`: waits stop a stream, not the thread."""
+    rank, progress_ns = calls.rank, _progress_ns(calls)
+    looks = [look for look in looks if look.at_ns >= progress_ns]
+    frames = training_thread(next((look.stack for look in reversed(looks) if look.stack), ""))
+    place = place_of(frames)
+    main = rank.main
+    phases = main[(main["kind"] == Kind.PHASE) & (main["end_ns"] == OPEN)]
+    phase = Phase(int(phases["phase"][-1])) if len(phases) else None
+    certain = [call for call in calls.outstanding if call.identity in calls.waiting or _holds_thread(calls, call)]
+    raised = rank.ending not in (None, CLEAN)
+    # Where DDP waits, its failed collective has an ordinary end. It did not complete if a member did not join it.
+    unseen = raised or place is Place.COMMUNICATION or phase in UNSEEN_WAITS or on_device
+    possible = unseen and place is not Place.OUTSIDE and rank.ending != CLEAN
+    last = [call for call in calls.calls[-1:] if raised and call.operation in FROM_ALL_TO_ALL]
+    waits = certain or list(dict.fromkeys([*calls.outstanding, *last]) if possible else [])
+    return Standing(
+        rank=rank.rank,
+        calls=calls,
+        waits=tuple(waits),
+        certain=bool(certain),
+        frames=frames,
+        place=place,
+        phase=phase,
+        progress_ns=progress_ns,
+        until_ns=_until_ns(calls, looks, waits),
+        state=next((look.state for look in reversed(looks) if look.state), ""),
+        noticed_ns=next((look.at_ns for look in looks if look.by_agent), None),
+        sees_waits=sees_waits,
+    )
+
+
+def _holds_thread(calls: RankCalls, call: Call) -> bool:
+    """True if the thread is inside the call itself: it is synchronous, unfinished, and nothing began after it."""
+    began_ns = int(calls.rank.main["start_ns"].max(initial=0))
+    return call.in_training_thread and not call.is_async and call.start_ns == began_ns and call.end_ns == OPEN
+
+
+def _progress_ns(calls: RankCalls) -> int:
+    """The last begin or end in the training thread. What an exception closed is no progress."""
+    kept = calls.rank.of_kind(*INTERVALS)
+    done = kept[(kept["flags"] & Flag.RAISED == 0) & (kept["end_ns"] != OPEN)]
+    return max(int(kept["start_ns"].max(initial=0)), int(done["end_ns"].max(initial=0)))
+
+
+def _until_ns(calls: RankCalls, looks: Sequence[Look], waits: list[Call]) -> int | None:
+    """Latest evidence of life: a look, a recorded end, or a wait that ended by an exception."""
+    raised = [call.end_ns for call in waits if call.raised and call.end_ns != OPEN]
+    ended = [] if calls.rank.ending is None else [calls.rank.last_ns]
+    return max([*raised, *ended, *(look.at_ns for look in looks)], default=None)

@@ -1,0 +1,294 @@
+"""Stops of progress: who waited for whom at the end of the records, and for how long."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.endings import is_external_signal
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hangs.calls import Call, Identity
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.hangs.patience import UNLEARNED_NS, UNSEEN_NS, patience_ns
+from traincope.analysis.faults.hangs.sentences import in_cycle, place_of_call, stood, waited
+from traincope.analysis.faults.hangs.standing import Standing
+from traincope.analysis.faults.hangs.waiting import Edge, Source, edges_of, sources
+from traincope.analysis.faults.stacks import Place
+from traincope.timeline import Timeline
+from traincope.units import duration, numbers
+
+OWN_ENDS = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT, FaultKind.KILLED, FaultKind.SIGNAL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What all judgements of one run share."""
+
+    standings: Mapping[int, Standing]
+    dead: frozenset[int]
+    """Ranks that ended by themselves: their end is the fault, not the waits for them."""
+    patience_ns: int
+    dropped: frozenset[int]
+    """Ranks that dropped records."""
+
+
+def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[Fault]) -> Iterator[Hang]:
+    """All stops that lasted longer than the run's own steps explain. `ends`: of the same timeline."""
+    run = _Run(
+        standings=standings,
+        dead=frozenset(rank for end in ends if ended_by_itself(end) for rank in end.ranks),
+        patience_ns=patience_ns(timeline),
+        dropped=frozenset(rank.rank for rank in timeline.run.ranks if rank.dropped),
+    )
+    edges = edges_of(standings)
+    found = [hang for source in sources(edges) if (hang := _of_source(run, source)) is not None]
+    if edges:
+        yield from _merged(found)
+    else:
+        yield from _without_waits(run)
+
+
+def ended_by_itself(end: Fault) -> bool:
+    """True for an end that neither a stop of the job from outside nor an earlier end explains."""
+    interrupted = "KeyboardInterrupt" in end.what or "(signal 15)" in end.what
+    return end.kind in OWN_ENDS and not end.follows and not is_external_signal(end) and not interrupted
+
+
+def _of_source(run: _Run, source: Source) -> Hang | None:
+    if run.dead & set(source.ranks):
+        return None
+    if source.cycle:
+        return _deadlock(run, source)
+    (rank,) = source.ranks
+    each = run.standings.get(rank)
+    if each is None:
+        return _no_records(run, source, rank)
+    if each.waits:
+        return _complete(run, source, each)
+    return _stuck(run, source, each)
+
+
+def _since_ns(edges: Sequence[Edge]) -> int:
+    """Instant from which all these ranks waited."""
+    return max(edge.call.start_ns for edge in edges)
+
+
+def _until_ns(run: _Run, ranks: Sequence[int]) -> int | None:
+    """Latest instant at which one of the ranks certainly existed."""
+    known = [run.standings[rank].until_ns for rank in ranks if rank in run.standings]
+    return max((until_ns for until_ns in known if until_ns is not None), default=None)
+
+
+def _stuck(run: _Run, source: Source, culprit: Standing) -> Hang | None:
+    """The rank joined nothing, and others waited for it."""
+    since_ns = max(culprit.progress_ns, _since_ns(source.edges))
+    waited_ns = _until_ns(run, [edge.rank for edge in source.edges])
+    own_until_ns = waited_ns if culprit.left else culprit.until_ns
+    until_ns = waited_ns if own_until_ns is None or waited_ns is None else min(own_until_ns, waited_ns)
+    needed_ns = max(run.patience_ns, UNLEARNED_NS) if culprit.pauses else run.patience_ns
+    if until_ns is None or until_ns - since_ns < needed_ns:
+        return None
+    hang = _hang(
+        run,
+        HangKind.LEFT if culprit.left else HangKind.STUCK,
+        source,
+        since_ns=since_ns,
+        until_ns=until_ns,
+        doing=culprit.doing,
+    )
+    why_not = _why_unknown(run, source, culprit, known=own_until_ns is not None)
+    if why_not is not None:
+        return _unknown(hang, source.ranks, why_not)
+    did = "ended its run before" if culprit.left else stood(source.ranks, run.standings, lasted_ns=until_ns - since_ns)
+    subject = f"rank {culprit.rank} {did}" if culprit.left else did
+    seen = culprit.stopped or (culprit.place is Place.OUTSIDE and not culprit.left)
+    certain = seen and all(edge.absent for edge in source.edges)
+    return replace(hang, confidence=HIGH if certain else MEDIUM, evidence=f"{subject}; {hang.evidence}")
+
+
+def _why_unknown(run: _Run, source: Source, culprit: Standing, *, known: bool) -> str | None:
+    """What is missing to name the rank; None if nothing is."""
+    if not known:
+        return "no evidence shows whether its process lived"
+    if culprit.place is Place.COMMUNICATION:
+        return f"it stood in communication that no record covers{f', at {culprit.site}' if culprit.site else ''}"
+    if culprit.rank in run.dropped:
+        return "it dropped records, perhaps those of the collective"
+    if not any(edge.absent for edge in source.edges) and not culprit.is_outside:
+        return "the records do not show whether it joined"
+    return None
+
+
+def _deadlock(run: _Run, source: Source) -> Hang | None:
+    inside = [edge for edge in source.edges if edge.rank in source.ranks]
+    since_ns, until_ns = _since_ns(inside), _until_ns(run, source.ranks)
+    if until_ns is None or until_ns - since_ns < run.patience_ns:
+        return None
+    hang = _hang(run, HangKind.DEADLOCK, source, since_ns=since_ns, until_ns=until_ns)
+    if not all(edge.absent and edge.waited for edge in inside) or run.dropped & set(source.ranks):
+        return _unknown(hang, source.ranks, "the records do not show all of their waits")
+    seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
+    text = f"{in_cycle(source.ranks, inside)}; all for {duration(until_ns - since_ns)}"
+    return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text)
+
+
+def _complete(run: _Run, source: Source, each: Standing) -> Hang | None:
+    """The end of the chain waits in a call that all its members joined."""
+    call = each.waits[0]
+    since_ns, until_ns = max(_since_ns(source.edges), call.start_ns), each.until_ns
+    if until_ns is None or until_ns - since_ns < run.patience_ns:
+        return None
+    return _joined_by_all(run, call, since_ns=since_ns, until_ns=until_ns, victims=source.victims)
+
+
+def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victims: Sequence[int]) -> Hang:
+    inside = [run.standings.get(rank) for rank in call.members]
+    certain = all(each is not None and each.certain and call.identity in _identities(each) for each in inside)
+    text = f"all members joined {place_of_call(call)}, and it did not complete for {duration(until_ns - since_ns)}"
+    return Hang(
+        kind=HangKind.NONE_COMPLETES if certain else HangKind.UNKNOWN,
+        suspects=() if certain else tuple(sorted(call.members)),
+        victims=tuple(sorted({*call.members, *victims})) if certain else tuple(victims),
+        group=call.channel.group,
+        axis=call.group.axis,
+        collective=call.operation,
+        step=call.step,
+        since_ns=since_ns,
+        until_ns=until_ns,
+        confidence=MEDIUM if certain else UNKNOWN,
+        evidence=text if certain else f"{text}; the records do not show that all of them waited for it",
+    )
+
+
+def _identities(each: Standing) -> set[Identity]:
+    return {call.identity for call in each.waits}
+
+
+def _no_records(run: _Run, source: Source, rank: int) -> Hang | None:
+    since_ns, until_ns = _since_ns(source.edges), _until_ns(run, [edge.rank for edge in source.edges])
+    if until_ns is None or until_ns - since_ns < run.patience_ns:
+        return None
+    hang = _hang(run, HangKind.UNKNOWN, source, since_ns=since_ns, until_ns=until_ns)
+    return _unknown(hang, (rank,), "it left no records")
+
+
+def _hang(run: _Run, kind: HangKind, source: Source, *, since_ns: int, until_ns: int, doing: str | None = None) -> Hang:
+    call, culprit = source.edges[0].call, run.standings.get(source.ranks[0])
+    return Hang(
+        kind=kind,
+        culprits=source.ranks,
+        victims=source.victims,
+        group=call.channel.group,
+        axis=call.group.axis,
+        collective=call.operation,
+        step=call.step if culprit is None or culprit.step is None else culprit.step,
+        call_site=None if culprit is None else culprit.site,
+        stack=() if culprit is None else tuple(map(str, culprit.frames)),
+        doing=doing,
+        since_ns=since_ns,
+        until_ns=until_ns,
+        confidence=MEDIUM,
+        evidence=waited(source.edges, source.victims),
+    )
+
+
+def _unknown(hang: Hang, suspects: Sequence[int], why: str) -> Hang:
+    """The same stop without a culprit."""
+    text = f"{hang.evidence}; the culprit is unknown: {numbers(suspects, 'rank')} did not join, but {why}"
+    return replace(
+        hang,
+        kind=HangKind.UNKNOWN,
+        culprits=(),
+        suspects=tuple(suspects),
+        call_site=None,
+        stack=(),
+        doing=None,
+        confidence=UNKNOWN,
+        evidence=text,
+    )
+
+
+def _merged(found: Sequence[Hang]) -> Iterator[Hang]:
+    """Several stuck ranks with a common victim are one hang. Without a stack of each, all of them are suspects."""
+    rest = sorted(found, key=lambda hang: hang.since_ns)
+    while rest:
+        first, *others = rest
+        same = [hang for hang in others if set(hang.victims) & set(first.victims)]
+        rest = [hang for hang in others if hang not in same]
+        yield _joined_hang([first, *same]) if same else first
+
+
+def _joined_hang(hangs: Sequence[Hang]) -> Hang:
+    first = hangs[0]
+    ranks = tuple(sorted({rank for hang in hangs for rank in (*hang.culprits, *hang.suspects)}))
+    victims = tuple(sorted({rank for hang in hangs for rank in hang.victims} - set(ranks)))
+    text = "; ".join(hang.evidence for hang in hangs)
+    if all(hang.confidence == HIGH for hang in hangs):
+        return replace(first, culprits=ranks, victims=victims, evidence=text)
+    return replace(
+        _unknown(first, ranks, "more than one rank was missing, and not every one has a stack"), victims=victims
+    )
+
+
+def _without_waits(run: _Run) -> Iterator[Hang]:
+    """A stop in which no rank is known to wait for a missing one: the collectives are complete or not recorded."""
+    standings = [each for each in run.standings.values() if not each.left]
+    if len(standings) < 2 or len(standings) < len(run.standings) or run.dead:
+        return
+    since_ns = max(each.progress_ns for each in standings)
+    known = [each.until_ns for each in standings]
+    if any(until_ns is None for until_ns in known):
+        return
+    until_ns = min(until_ns for until_ns in known if until_ns is not None)
+    lasted_ns = until_ns - since_ns
+    pauses = any(each.pauses for each in standings)
+    if lasted_ns < (max(run.patience_ns, UNLEARNED_NS) if pauses else run.patience_ns):
+        return
+    complete = next((call for each in standings if each.certain for call in each.waits), None)
+    if complete is not None:
+        yield _joined_by_all(run, complete, since_ns=since_ns, until_ns=until_ns, victims=())
+    elif all(each.frames or each.stopped for each in standings):
+        yield _by_stacks(run, standings, since_ns=since_ns, until_ns=until_ns)
+    elif lasted_ns >= UNSEEN_NS:
+        yield _silent(standings, since_ns=since_ns, until_ns=until_ns)
+
+
+def _by_stacks(run: _Run, standings: Sequence[Standing], *, since_ns: int, until_ns: int) -> Hang:
+    """One rank stood outside of communication, and all others in it or in backward."""
+    outside = [each for each in standings if each.is_outside]
+    hang = _silent(standings, since_ns=since_ns, until_ns=until_ns)
+    watched = all(each.sees_waits for each in standings)
+    if len(outside) != 1 or not watched or len(outside) == len(standings):
+        places = "; ".join(f"rank {each.rank} stood at {each.site or each.doing}" for each in standings[:4])
+        suspects = tuple(each.rank for each in outside)
+        return replace(hang, suspects=suspects, evidence=f"{hang.evidence}; {places}")
+    (culprit,) = outside
+    others = [each.rank for each in standings if each is not culprit]
+    text = (
+        f"{stood([culprit.rank], run.standings, lasted_ns=until_ns - since_ns)}; "
+        f"{numbers(others, 'rank')} stood in communication or in backward; "
+        "the step was recorded without its collectives"
+    )
+    return replace(
+        hang,
+        kind=HangKind.STUCK,
+        culprits=(culprit.rank,),
+        victims=tuple(others),
+        step=culprit.step,
+        call_site=culprit.site,
+        stack=tuple(map(str, culprit.frames)),
+        doing=culprit.doing,
+        confidence=MEDIUM,
+        evidence=text,
+    )
+
+
+def _silent(standings: Sequence[Standing], *, since_ns: int, until_ns: int) -> Hang:
+    ranks = numbers([each.rank for each in standings], "rank")
+    return Hang(
+        kind=HangKind.UNKNOWN,
+        step=min((each.step for each in standings if each.step is not None), default=None),
+        since_ns=since_ns,
+        until_ns=until_ns,
+        confidence=UNKNOWN,
+        evidence=f"{ranks} made no progress for {duration(until_ns - since_ns)}; the records show no wait for a rank",
+    )

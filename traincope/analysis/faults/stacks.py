@@ -1,0 +1,109 @@
+"""Where a thread stood, by the stacks that a signal wrote."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+from pathlib import PurePath
+
+HEAD = re.compile(r"^(?:Current thread|Thread) 0x\w+.*\(most recent call first\):$", re.MULTILINE)
+FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+LIBRARY = re.compile(r"/(?:lib/)?python3(?:\.\d+)?/(?!site-packages|dist-packages)|^<frozen ")
+"""Path of Python's own modules."""
+PACKAGES = ("/torch/", "/traincope/record/", "/traincope/startup/")
+COMMUNICATION = (
+    "/torch/distributed/",
+    "/torch/_ops.py",
+    "/torch/nn/parallel/distributed.py",
+    "/traincope/record/communication/",
+    "/traincope/record/instrumentation/",
+)
+BACKWARD = ("/torch/autograd/",)
+DEBUGGERS = ("/pdb.py", "/bdb.py", "/debugpy/", "/pydevd")
+
+
+class Place(Enum):
+    """Code in which a thread stood."""
+
+    OUTSIDE = auto()
+    """Code that does not communicate: the training's own, Python's, or torch's modules."""
+    COMMUNICATION = auto()
+    BACKWARD = auto()
+    """In autograd's C++ code, which computes, or waits for DDP's collectives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    path: str
+    line: int
+    function: str
+
+    @property
+    def site(self) -> str:
+        return f"{PurePath(self.path).name}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.site})"
+
+    @property
+    def is_training(self) -> bool:
+        """True for code that belongs to neither Python, torch nor the recorder."""
+        return LIBRARY.search(self.path) is None and not any(part in self.path for part in PACKAGES)
+
+    @property
+    def is_debugger(self) -> bool:
+        return any(part in self.path for part in DEBUGGERS)
+
+
+def training_thread(text: str) -> tuple[Frame, ...]:
+    """Frames of the main thread, the innermost first; empty without a stack.
+
+    `text`: what `faulthandler` wrote. It lists the newest thread first, so the main thread is the last one.
+    """
+    return next(reversed(_threads(text)), ())
+
+
+def interrupted_thread(text: str) -> tuple[Frame, ...]:
+    """Frames of the thread that the signal interrupted, if the text names it; otherwise of the main thread."""
+    heads = [head.group() for head in HEAD.finditer(text)]
+    current = (frames for head, frames in zip(heads, _threads(text), strict=True) if head.startswith("Current"))
+    return next(current, training_thread(text))
+
+
+def fatal_error(text: str) -> str | None:
+    """Name of a fatal signal by its first line, e.g. "Segmentation fault"."""
+    match = FATAL.search(text)
+    return match.group(1).strip() if match else None
+
+
+def place_of(frames: tuple[Frame, ...]) -> Place | None:
+    """Decide by the frames that are inside the innermost frame of the training; None without frames."""
+    if not frames:
+        return None
+    inner = []
+    for frame in frames:
+        if frame.is_training:
+            break
+        inner.append(frame)
+    if any(part in frame.path for frame in inner for part in COMMUNICATION):
+        return Place.COMMUNICATION
+    if any(part in frame.path for frame in inner for part in BACKWARD):
+        return Place.BACKWARD
+    return Place.OUTSIDE
+
+
+def call_site(frames: tuple[Frame, ...]) -> str | None:
+    """The innermost line of the training's own code."""
+    return next((frame.site for frame in frames if frame.is_training), None)
+
+
+def _threads(text: str) -> list[tuple[Frame, ...]]:
+    bounds = [(head.start(), head.end()) for head in HEAD.finditer(text)] + [(len(text), len(text))]
+    return [tuple(_frames(text[begin:end])) for (_, begin), (end, _) in pairwise(bounds)]
+
+
+def _frames(text: str) -> Iterator[Frame]:
+    for path, line, function in FRAME.findall(text):
+        yield Frame(path=path, line=int(line), function=function)

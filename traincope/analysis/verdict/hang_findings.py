@@ -1,0 +1,52 @@
+"""Findings about hangs and mismatched collectives: the culprits, and which line or process to look at."""
+
+from collections.abc import Iterator, Sequence
+
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.timeline import Timeline
+from traincope.units import numbers
+
+MAX_PROCESSES = 4
+"""With more suspects than this, only the first processes are named."""
+
+
+def hang_findings(timeline: Timeline, hangs: Sequence[Hang]) -> Iterator[Finding]:
+    """One finding per hang. `ranks` are the culprits; with confidence `unknown` they are the suspects."""
+    for hang in hangs:
+        yield Finding(
+            kind=FindingKind.MISMATCH if hang.kind == HangKind.MISMATCH else FindingKind.HANG,
+            ranks=hang.culprits or hang.suspects,
+            steps=() if hang.step is None else (hang.step,),
+            confidence=hang.confidence,
+            evidence=hang.evidence,
+            advice=_advice(timeline, hang),
+        )
+
+
+def _advice(timeline: Timeline, hang: Hang) -> str:
+    named = numbers(hang.culprits, "rank")
+    if hang.kind == HangKind.NONE_COMPLETES:
+        return "Check the network and the GPUs of these hosts (cables, driver, XID errors): no rank is the culprit."
+    if hang.kind == HangKind.DEADLOCK:
+        return f"Issue the collectives of both groups in the same order on {named}."
+    if hang.kind == HangKind.LEFT:
+        return f"Give every rank the same number of steps: {named} finished before the others."
+    if hang.kind == HangKind.MISMATCH and hang.culprits:
+        return (
+            f"Find the branch that only {named} takes in step {hang.step}: every rank must issue the same collectives."
+        )
+    if hang.call_site is not None:
+        return f"Look at {hang.call_site}{_processes(timeline, hang.culprits)}."
+    ranks = hang.culprits or hang.suspects
+    whose = f"{numbers(ranks, 'rank') if ranks else 'all ranks'}{_processes(timeline, ranks)}"
+    return f"Get the stacks of {whose}: py-spy dump --pid PID."
+
+
+def _processes(timeline: Timeline, ranks: Sequence[int]) -> str:
+    """Process and host of each rank, as far as the records show them."""
+    infos = {rank.rank: rank.info for rank in timeline.run.ranks}
+    listed = [
+        f"process {infos[rank].pid} on {infos[rank].host.name}" for rank in ranks[:MAX_PROCESSES] if rank in infos
+    ]
+    return f" ({', '.join(listed)})" if listed else ""

@@ -1,0 +1,57 @@
+"""The finding about a job whose ranks failed only because their communication did: another rank is the cause."""
+
+from collections.abc import Sequence
+
+from traincope.analysis.confidence import MEDIUM, UNKNOWN
+from traincope.analysis.faults.endings import clock_doubt_ns
+from traincope.analysis.faults.faults import Fault
+from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.events import CLEAN, NO_STEP
+from traincope.timeline import RankTimeline, Timeline
+from traincope.units import numbers
+
+
+def lost_connection(timeline: Timeline, first: Fault, failed: Sequence[Fault]) -> Finding:
+    """Name the ranks that had ended before in the middle of a step that the others were in; otherwise no rank.
+
+    `first`: the earliest of the `failed` ends, all of them errors of the communication.
+    """
+    ranks = sorted(rank for end in failed for rank in end.ranks)
+    left = [rank for rank in timeline.ranks if rank.ending == CLEAN and _precedes(timeline, rank, first)]
+    reached = min((_last_complete(rank) for rank in timeline.ranks if rank.rank in ranks), default=NO_STEP)
+    early = [rank for rank in left if _last_complete(rank) <= reached]
+    after = f"communication of {numbers(ranks, 'rank')} failed: {first.what}"
+    steps = () if first.step is None else (first.step,)
+    if early and len(early) == len(left):
+        names = numbers([rank.rank for rank in early], "rank")
+        return Finding(
+            kind=FindingKind.FAILED_RANK,
+            ranks=tuple(rank.rank for rank in early),
+            steps=steps,
+            confidence=MEDIUM,
+            evidence=f"{names} ended cleanly after {_steps(reached)}, before the others; then {after}",
+            advice=f"Give every rank the same number of steps: {names} finished before the others "
+            "(fewer batches, an early stop or sys.exit(0)), and the others wait.",
+        )
+    ended = f"; {numbers([rank.rank for rank in left], 'rank')} had ended cleanly before" if left else ""
+    return Finding(
+        kind=FindingKind.FAILED_RANK,
+        ranks=tuple(sorted({*ranks, *(rank.rank for rank in left)})),
+        steps=steps,
+        confidence=UNKNOWN,
+        evidence=f"{after}{ended}; the rank or the link that caused it is unknown",
+        advice="Look for the rank at the other end of the connection: its log, its host, and whether it issued the "
+        "same collectives.",
+    )
+
+
+def _precedes(timeline: Timeline, rank: RankTimeline, first: Fault) -> bool:
+    return first.at_ns - rank.last_ns >= clock_doubt_ns(timeline, rank.rank, first.ranks[0])
+
+
+def _last_complete(rank: RankTimeline) -> int:
+    return max((step.number for step in rank.steps), default=NO_STEP)
+
+
+def _steps(last: int) -> str:
+    return "no complete step" if last == NO_STEP else f"step {last}"

@@ -1,0 +1,59 @@
+"""`traincope hang`: which ranks stand still, who waits for whom, and where to look."""
+
+import argparse
+from pathlib import Path
+
+from traincope.analysis.context import Context
+from traincope.analysis.faults.endings import endings
+from traincope.analysis.faults.hangs.hangs import hangs
+from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.cli.answers import add_format, print_answer
+from traincope.errors import UsageError
+from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.report import hang_document, render_hangs
+from traincope.store import RunRecords
+from traincope.store.layout import rank_directory
+from traincope.timeline import open_run
+
+
+class HangCommand:
+    name = "hang"
+    help = "say which ranks of a run stand still, who waits for whom, and where to look"
+    example = "traincope hang traincope_runs/my-job"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "run_directory", type=Path, metavar="RUN", help="run directory of a job that runs or has ended"
+        )
+        add_format(parser)
+        parser.add_argument(
+            "--stacks",
+            action="store_true",
+            help="first let the ranks that run on this host write their stacks, as the agent does when it notices a "
+            "hang",
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        timeline = open_run(arguments.run_directory)
+        if arguments.stacks:
+            _ask_for_stacks(timeline.run)
+            timeline = open_run(arguments.run_directory)
+        found = hangs(timeline, Context(timeline).instances, endings(timeline))
+        answer = hang_document(found, tuple(hang_findings(timeline, found)))
+        print_answer(answer, render_hangs, format=arguments.format)
+        return 0
+
+
+def _ask_for_stacks(run: RunRecords) -> None:
+    """Raises UsageError if no rank answers."""
+    subjects = [
+        Subject(directory=rank_directory(run.path, attempt=rank.attempt, rank=rank.rank), info=rank.info)
+        for rank in run.ranks
+        if rank.running
+    ]
+    looks = look_at_ranks(subjects, with_stacks=True)
+    if not any(look.stack for look in looks.values()):
+        raise UsageError(
+            f"no rank of {run.path} wrote its stacks: none of them runs on this host, or they are stopped; "
+            "leave out --stacks to see what the records show"
+        )

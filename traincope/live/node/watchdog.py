@@ -1,0 +1,146 @@
+"""Watchdog: notices that the job stands still, looks at the ranks' processes, and lets the hang analysis judge.
+
+It runs in the agent, so a training that hangs with Python's lock held does not stop it. How long a job may stand still
+is learned from its own steps. The ranks are asked for their stacks once per stop; then their processes are looked at
+again whenever the stop has lasted twice as long. The analysis reads the whole run, so it runs in a process of its own.
+"""
+
+import heapq
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hangs.hang import HangKind
+from traincope.analysis.faults.hangs.patience import FLOOR_NS, MIN_STEPS, patience_of
+from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.node.rank import RankTail, over
+from traincope.store.job.looks import append_look
+from traincope.store.layout import LOOKS_FILE
+from traincope.store.rows import Row
+
+logger = logging.getLogger(__name__)
+
+PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from traincope.cli.main import main; main()"
+"""traincope comes last on the path: files next to it must not hide modules of the interpreter."""
+PACKAGES = Path(__file__).parents[3]
+JUDGE_SECONDS = 120.0
+MAX_STOPS = 100
+"""Stops of one attempt at which ranks are asked for their stacks. Each answer takes some kilobytes on disk."""
+
+
+class Watchdog:
+    """Watchdog of one attempt on this node."""
+
+    def __init__(self, run: Path, *, attempt: int, looks: bool) -> None:
+        """`looks`: look at the processes. Otherwise another agent does, and this one only judges what it saw."""
+        self._run, self._attempt, self._looks = run, attempt, looks
+        self._longest_ns: list[int] = []
+        self._stop: _Stop | None = None
+        self._num_stops = 0
+        self._num_bytes = 0
+        self._positions: list[tuple[int, int]] = []
+        self._quiet_since_ns = self._noticed_ns = 0
+
+    def learn(self, rows: Iterable[Row], *, warm_up: int | None) -> None:
+        """Learn from finished steps how long a step may take."""
+        steps = [row.wall_ns for row in rows if row.merged is None and row.step != warm_up]
+        self._longest_ns = heapq.nlargest(MIN_STEPS, [*self._longest_ns, *steps])
+
+    def notices(self, tails: Iterable[RankTail], *, now_ns: int) -> bool:
+        """Compare the ranks' positions, between two looks of the agent. Returns True if it is time for a look: the job
+        is quiet, for the first time since its last event and its latest lesson.
+        """
+        positions = [tail.position() for tail in tails]
+        if positions != self._positions:
+            self._positions, self._quiet_since_ns, self._noticed_ns = positions, now_ns, 0
+        patience_ns = patience_of(self._longest_ns) if len(self._longest_ns) == MIN_STEPS else FLOOR_NS
+        if now_ns - self._quiet_since_ns < patience_ns or patience_ns <= self._noticed_ns:
+            return False
+        self._noticed_ns = patience_ns
+        return True
+
+    def look(self, tails: Sequence[RankTail], *, now_ns: int) -> tuple[Fault, ...]:
+        """Look at the job. Returns the hang that is newly known, with its culprits if the evidence shows them."""
+        last_ns = max((tail.last_record_ns for tail in tails), default=0)
+        silent_ns = now_ns - last_ns
+        if not last_ns or over(tail.status() for tail in tails) or silent_ns < patience_of(self._longest_ns):
+            self._stop = None
+            return ()
+        if self._stop is None or self._stop.since_ns != last_ns:
+            self._num_stops += 1
+            self._stop = _Stop(last_ns)
+        return self._judge(self._stop) if self._has_new_evidence(self._stop, tails, silent_ns=silent_ns) else ()
+
+    def _has_new_evidence(self, stop: "_Stop", tails: Sequence[RankTail], *, silent_ns: int) -> bool:
+        if not self._looks:
+            before, self._num_bytes = self._num_bytes, sum(map(_num_bytes, tails))
+            return self._num_bytes != before
+        if silent_ns < stop.next_look_ns:
+            return False
+        with_stacks = not stop.next_look_ns and self._num_stops <= MAX_STOPS
+        stop.next_look_ns = 2 * silent_ns
+        running = {tail.rank: tail.directory for tail in tails if not tail.status().over}
+        subjects = [Subject(directory=tail.directory, info=tail.info) for tail in tails if tail.rank in running]
+        for rank, look in look_at_ranks(subjects, with_stacks=with_stacks).items():
+            try:
+                append_look(running[rank], look)
+            except OSError as error:
+                logger.warning("the look at rank %d could not be written: %s", rank, error)
+        return True
+
+    def _judge(self, stop: "_Stop") -> tuple[Fault, ...]:
+        answer = self._ask_analysis()
+        hangs, findings = answer.get("hangs", []), answer.get("verdict", [])
+        named = any(hang["culprits"] for hang in hangs)
+        if stop.reported and (stop.named or not named):
+            return ()
+        stop.reported, stop.named = bool(hangs), named
+        for hang, finding in zip(hangs, findings, strict=True):
+            logger.warning("hang: %s. %s", hang["evidence"], finding["advice"])
+        return tuple(map(_fault, hangs))
+
+    def _ask_analysis(self) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-c", PROGRAM, str(PACKAGES), "hang", str(self._run), "--format", "json"]
+        try:
+            done = subprocess.run(command, check=True, capture_output=True, timeout=JUDGE_SECONDS, text=True)
+            answer = json.loads(done.stdout)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            logger.warning("the hang could not be analysed: %s", error)
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+
+class _Stop:
+    """One stop of the job."""
+
+    def __init__(self, since_ns: int) -> None:
+        self.since_ns = since_ns
+        """The last record of any rank."""
+        self.next_look_ns = 0
+        """Silence at which to look again; 0 before the first look."""
+        self.reported = self.named = False
+
+
+def _fault(hang: Mapping[str, Any]) -> Fault:
+    """The entry of the stream that `analysis.faults.stream` makes of the same hang."""
+    return Fault(
+        kind=FaultKind.MISMATCH if hang["kind"] == HangKind.MISMATCH else FaultKind.HANG,
+        at_ns=hang["since"],
+        ranks=tuple(hang["culprits"]),
+        step=hang["step"],
+        what=hang["evidence"],
+        confidence=hang["confidence"],
+        lasted_ns=hang["lasted_ns"],
+    )
+
+
+def _num_bytes(tail: RankTail) -> int:
+    try:
+        return (tail.directory / LOOKS_FILE).stat().st_size
+    except OSError:
+        return 0
