@@ -13,6 +13,8 @@ from traincope.store.layout import STACKS_FILE
 
 ASKED = "most recent call first"
 """A line that `faulthandler` writes once per thread."""
+CURRENT = "Current thread"
+"""Begin of that line for the thread that got the signal: once per dump."""
 
 
 def ask_for_stacks(out: str, when: str, chain: bool) -> list[int]:
@@ -76,9 +78,9 @@ def ask_by_the_agents_signal(out: str) -> list[int]:
         (stacks,) = Path(out).rglob(STACKS_FILE)
         for _ in range(2):
             signal.raise_signal(signal.SIGURG)
-            num_stacks.append(stacks.read_text().count(ASKED))
+            num_stacks.append(stacks.read_text().count(CURRENT))
     signal.raise_signal(signal.SIGURG)
-    num_stacks.append(stacks.read_text().count(ASKED))
+    num_stacks.append(stacks.read_text().count(CURRENT))
     return num_stacks
 
 

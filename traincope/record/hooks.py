@@ -3,6 +3,7 @@
 from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.ddp import DistributedDataParallelStall
 from traincope.record.communication.fallback import CollectivesFallback
+from traincope.record.communication.flight import FlightRecorder
 from traincope.record.communication.meshes import Meshes
 from traincope.record.communication.streams import Streams
 from traincope.record.communication.waits import Waits
@@ -41,6 +42,7 @@ def make_hooks() -> tuple[Hook, ...]:
         Checkpoints(),
         GradientScaling(),
         Signals(),
+        FlightRecorder(),
         Hardware(),
         Memory(phases),
         Modules(phases),

@@ -17,6 +17,7 @@
           main-00000.parquet       the same as main-00000.seg, compacted by the node's agent after it was full
           rows.jsonl               ledger rows of the rank, one per finished step, by the node's agent (`rows.py`)
           looks.jsonl              what the agent saw of the process while the job stood still (`job/looks.py`)
+          flight.json              torch's flight recorder, as it was then (`job/flight.py`)
           agent.log                the log of the agent, in the directory of the rank that started it
       tiles/                       tiles of the finished run for the viewer, by the last agent (`traincope.tiles`)
 

@@ -17,6 +17,8 @@ STACKS_FILE = "stacks.txt"
 """Stacks that the rank writes at STACKS_SIGNAL. It exists while the rank's process answers that signal."""
 STACKS_SIGNAL = Signals.SIGURG
 """A process ignores it by default."""
+FLIGHT_FILE = "flight.json"
+"""torch's flight recorder of the rank, as it was when somebody asked for it (`job/flight.py`)."""
 LOOKS_FILE = "looks.jsonl"
 """What the node's agent saw of a rank's process while the job stood still (`job/looks.py`)."""
 LEVEL_FILE = "level"

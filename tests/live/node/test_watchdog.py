@@ -130,8 +130,7 @@ def test_a_rank_writes_its_stacks_when_asked_and_goes_on(tmp_path: Path) -> None
         (look,) = look_at_ranks(
             [Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))], with_stacks=True
         ).values()
-        assert look.stack.count("most recent call first") == 1
-        assert 'File "<string>", line ' in look.stack
+        assert look.stack.count('File "<string>", line ') == 1
     stop.touch()
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors

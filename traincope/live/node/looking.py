@@ -1,14 +1,18 @@
-"""Look at the processes of ranks of this node: their state, and the stacks that they write when asked."""
+"""Look at the processes of ranks of this node: their state, and what they write when asked: the stacks of their threads
+and torch's flight recorder.
+"""
 
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.store.job.flight import REQUEST, flight_address
 from traincope.store.job.looks import Look, look_at
 from traincope.store.job.manifests import RankInfo
-from traincope.store.layout import STACKS_FILE, STACKS_SIGNAL
+from traincope.store.layout import FLIGHT_FILE, STACKS_FILE, STACKS_SIGNAL
 
 MAX_STACK_BYTES = 1 << 18
 ANSWER_SECONDS = 1.0
@@ -27,7 +31,13 @@ class Subject:
 def look_at_ranks(subjects: Sequence[Subject], *, with_stacks: bool) -> dict[int, Look]:
     """Rank -> what is seen of its process now. Ranks whose process does not run or cannot be seen are left out."""
     asked = {subject.directory: size for subject in subjects if with_stacks and (size := _ask(subject)) is not None}
+    flights = {
+        subject.directory: before_ns
+        for subject in subjects
+        if with_stacks and (before_ns := _ask_for_flight(subject)) is not None
+    }
     stacks = _answers(asked)
+    _await_flights(flights)
     looks = {}
     for subject in subjects:
         look = look_at(subject.info.process)
@@ -56,6 +66,36 @@ def _ask(subject: Subject) -> int | None:
     except OSError:
         return None
     return size
+
+
+def _ask_for_flight(subject: Subject) -> int | None:
+    """Ask for torch's flight recorder. Returns the time of an earlier answer or 0; None if nobody takes the request."""
+    before_ns, process = _written_ns(subject.directory), subject.info.process
+    if process is None:
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+            asking.setblocking(False)
+            asking.sendto(REQUEST, flight_address(process))
+    except OSError:
+        return None
+    return before_ns
+
+
+def _await_flights(asked: Mapping[Path, int]) -> None:
+    """Wait until all answers are there. A rank whose C code holds Python's lock gives none."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while any(_written_ns(directory) == before_ns for directory, before_ns in asked.items()):
+        if time.monotonic() > until:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _written_ns(directory: Path) -> int:
+    try:
+        return (directory / FLIGHT_FILE).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _answers(asked: Mapping[Path, int]) -> dict[Path, str]:

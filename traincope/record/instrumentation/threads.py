@@ -19,7 +19,12 @@ WAITING_FUNCTIONS = frozenset(
         ("concurrent.futures.thread", "_worker"),
     }
 )
-HARMLESS_OWNERS = ("traincope.record.gpu", "torch.utils.data._utils.pin_memory", "torch._inductor.compile_worker")
+HARMLESS_OWNERS = (
+    "traincope.record.gpu",
+    "traincope.record.communication.flight",
+    "torch.utils.data._utils.pin_memory",
+    "torch._inductor.compile_worker",
+)
 """Modules whose own threads use torch, but issue no collectives."""
 KNOWN_AFTER = 3
 """Number of looks at a thread before its absence from torch counts."""

@@ -6,6 +6,7 @@ reports so. Nothing else changes.
 
 import re
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -109,6 +110,24 @@ def single_tensor_methods() -> dict[str, str]:
 
     methods = {"_allgather_base": "_allgather_base_", "_reduce_scatter_base": "_reduce_scatter_base_"}
     return {method: operator for method, operator in methods.items() if hasattr(ProcessGroup, method)}
+
+
+def flight_recorder() -> Callable[[], bytes]:
+    """Return a function that returns torch's flight recorder, the latest collectives of all groups, as JSON."""
+    from torch._C import _distributed_c10d
+
+    dump: Callable[[], bytes] | None = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+    if dump is None:
+        raise AttributeError("this torch has no flight recorder")
+    return dump
+
+
+def group_ranks() -> dict[str, list[int]]:
+    """Return torch's name of each group of this process, and the group's ranks in its order."""
+    from torch.distributed import distributed_c10d
+
+    world = distributed_c10d._world
+    return {str(world.pg_names[group]): list(map(int, ranks)) for group, ranks in world.pg_group_ranks.items()}
 
 
 def flight_recorded() -> tuple[int, bool] | None:

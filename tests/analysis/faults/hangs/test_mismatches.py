@@ -67,7 +67,7 @@ def test_the_majority_is_the_reference(form: Form) -> None:
     hang = only(*ranks)
     assert (hang.kind, hang.culprits, hang.victims) == (HangKind.MISMATCH, (2,), (0, 1, 3))
     assert (hang.axis, hang.step, hang.confidence, hang.lasted_ns) == ("dp", 3, HIGH, None)
-    size = f"{form[0]} of {form[1]:,} bytes{' with root -1' if form[0] == 'broadcast' else ''}"
+    size = f"{form[0]} of {form[1]:,} bytes"
     assert f"ranks 0, 1, 3 issued all_reduce of 4,096 bytes in step 3, rank 2 issued {size} in step 3" in hang.evidence
     analysis = analyze(build_timeline(run(*ranks)))
     assert (analysis.verdict[0].kind, analysis.verdict[0].ranks) == (FindingKind.MISMATCH, (2,))

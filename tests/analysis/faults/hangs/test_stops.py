@@ -223,15 +223,24 @@ def test_a_chain_of_waits_leads_to_its_first_cause() -> None:
 
 
 def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
-    first, second = group("dp", 0, 1), group("cp", 0, 1)
-    groups = [first, second]
-    one = looked(rank(0, *steps(), *waiting(), groups=groups, ending=None), WAITING)
-    other = looked(rank(1, *steps(), *waiting(on=1, sequence=0), groups=groups, ending=None), WAITING)
+    """Neither group was used before."""
+    groups = [WORLD, group("cp", 0, 1), group("tp", 0, 1)]
+    one = looked(rank(0, *steps(), *waiting(on=1, sequence=0), groups=groups, ending=None), WAITING)
+    other = looked(rank(1, *steps(), *waiting(on=2, sequence=0), groups=groups, ending=None), WAITING)
     hang = only(one, other)
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.DEADLOCK, (0, 1), (), HIGH)
     assert hang.evidence.startswith(
-        "rank 0 waited for rank 1 in all_reduce on dp; rank 1 waited for rank 0 in all_reduce on cp"
+        "rank 0 waited for rank 1 in all_reduce on cp; rank 1 waited for rank 0 in all_reduce on tp"
     )
+
+
+def test_in_a_circle_of_waits_the_rank_that_left_its_habit_is_named() -> None:
+    """Both issue an all-reduce on dp in every step. In the last one, rank 1 issues it on cp instead."""
+    groups = [group("dp", 0, 1), group("cp", 0, 1)]
+    other = looked(rank(1, *steps(), *waiting(on=1, sequence=0), groups=groups, ending=None), WAITING)
+    hang = only(looked(rank(0, *steps(), *waiting(), groups=groups, ending=None), WAITING), other)
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0,), MEDIUM)
+    assert hang.evidence.endswith("rank 1 issued other collectives than in earlier steps")
 
 
 def test_a_rank_that_left_its_loop_early_is_named() -> None:

@@ -15,6 +15,12 @@ from traincope.topology import Group
 
 WINDOWS = 2
 """Number of each rank's latest windows that are read: the last one, and earlier steps to compare with."""
+FLIGHT_WINDOW = -1
+"""In place of a window: the count is torch's own, by its flight recorder."""
+HABIT_STEPS = 2
+"""Fewest equal steps that are a rank's habit."""
+MAX_FLIGHT = 1_900
+"""With more entries than this, torch's flight recorder may have dropped the older ones (it holds 2,000)."""
 
 Identity = tuple[Channel, int, int]
 """Channel, window and count: the same on all members of the group."""
@@ -70,6 +76,8 @@ class RankCalls:
     """By start."""
     waiting: frozenset[Identity]
     """Calls in whose wait the training thread was when its records end."""
+    by_flight: bool = False
+    """They are those of torch's flight recorder."""
 
     @cached_property
     def latest(self) -> Mapping[Channel, tuple[int, int]]:
@@ -93,6 +101,19 @@ class RankCalls:
         )
 
     @cached_property
+    def departs(self) -> bool | None:
+        """Whether the last step issues other collectives than the steps before it did, as far as it came. None if these
+        differ among themselves, or are too few.
+        """
+        by_step: dict[int, list[tuple[Channel, str]]] = {}
+        for call in self.calls:
+            by_step.setdefault(call.step, []).append((call.channel, call.operation))
+        *earlier, last = [by_step[step] for step in sorted(by_step)][-HABIT_STEPS - 1 :] or [[]]
+        if len(earlier) < HABIT_STEPS or any(step != earlier[0] for step in earlier):
+            return None
+        return last != earlier[0][: len(last)]
+
+    @cached_property
     def windows(self) -> frozenset[int]:
         """Windows in which the rank certainly recorded its collectives."""
         steps = self.rank.main[(self.rank.main["kind"] == Kind.STEP) & (self.rank.main["flags"] & Flag.DETAILED > 0)]
@@ -101,8 +122,12 @@ class RankCalls:
 
     def joined(self, call: Call) -> bool | None:
         """Whether the rank issued its part of another rank's call; None if its records do not show it."""
+        if (call.window == FLIGHT_WINDOW) is not self.by_flight:
+            return None  # their counts do not compare
         if self.latest.get(call.channel, (-1, -1)) >= (call.window, call.sequence):
             return True
+        if self.by_flight:
+            return False if call.channel in self.latest or len(self.calls) < MAX_FLIGHT else None
         step = self.rank.open_step
         if self.rank.ending is not None or call.window in self.windows or (step is not None and step < call.window):
             return False

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.hangs.calls import latest_calls
+from traincope.analysis.faults.hangs.calls import RankCalls, latest_calls
+from traincope.analysis.faults.hangs.flights import flight_calls
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.hangs.mismatches import Mismatch, mismatches
+from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.standing import Standing, standing
 from traincope.analysis.faults.hangs.stops import stops
@@ -21,18 +22,32 @@ MIN_MAJORITY = 3
 def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tuple[Hang, ...]:
     """Find the hangs and mismatches. Mismatches come first: they explain the stops after them.
 
+    Where the records do not name a culprit and its collective, torch's flight recorder may.
+
     `instances` and `ends` are of the same timeline. On GPUs the host sees waits only indirectly, so confidence is at
     most medium there.
     """
     if timeline.run.info.imported or not timeline.ranks:
         return ()
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
+    found = _found(timeline, latest, ends, tuple(mismatches(timeline, instances, latest)))
+    if latest and not all(hang.culprits and hang.collective for hang in found):
+        flights = flight_calls(timeline, latest)
+        if flights is not None:
+            again = _found(timeline, flights, ends, tuple(latest_mismatches(flights)))
+            found = again if any(hang.culprits for hang in again) else found
+    return found if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, found))
+
+
+def _found(
+    timeline: Timeline, latest: Mapping[int, RankCalls], ends: Sequence[Fault], unequal: Sequence[Mismatch]
+) -> tuple[Hang, ...]:
+    """All by one source of calls. A mismatch explains the stop after it."""
     standings = standing(timeline, latest)
     stopped = tuple(stops(timeline, standings, ends)) if latest else ()
-    unequal = sorted(mismatches(timeline, instances, latest), key=lambda mismatch: mismatch.first.start_ns)
-    found = tuple(_explained(unequal[0], stopped, standings)) if unequal else stopped
-    found = tuple(replace(hang, noticed_ns=_noticed_ns(hang, standings)) for hang in found)
-    return found if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, found))
+    first = min(unequal, key=lambda mismatch: mismatch.first.start_ns, default=None)
+    found = stopped if first is None else tuple(_explained(first, stopped, standings))
+    return tuple(replace(hang, noticed_ns=_noticed_ns(hang, standings)) for hang in found)
 
 
 def _may_have_stopped(timeline: Timeline) -> bool:

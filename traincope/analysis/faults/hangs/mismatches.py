@@ -9,7 +9,7 @@ of the axis. If that decides nothing, all members are suspects.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ class Form(NamedTuple):
 
     def __str__(self) -> str:
         size = "" if self.num_bytes is None else f" of {self.num_bytes:,} bytes"
-        return f"{self.operation}{size}{'' if self.root is None else f' with root {self.root}'}"
+        return f"{self.operation}{size}{'' if self.root is None or self.root < 0 else f' with root {self.root}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +75,14 @@ def mismatches(timeline: Timeline, instances: Instances, latest: Mapping[int, Ra
                 done.add(channel)
                 yield found
                 break
-    for channel in sorted(
-        {call.channel for calls in latest.values() for call in calls.calls if not call.channel.direct}
-    ):
-        if channel not in done:
-            yield from _latest_mismatch(latest, channel)
+    yield from latest_mismatches(latest, without=done)
+
+
+def latest_mismatches(latest: Mapping[int, RankCalls], *, without: Collection[Channel] = ()) -> Iterator[Mismatch]:
+    """The first mismatch of each group among the latest calls of its members."""
+    channels = {call.channel for calls in latest.values() for call in calls.calls if not call.channel.direct}
+    for channel in sorted(channels.difference(without)):
+        yield from _latest_mismatch(latest, channel)
 
 
 def _latest_mismatch(latest: Mapping[int, RankCalls], channel: Channel) -> Iterator[Mismatch]:

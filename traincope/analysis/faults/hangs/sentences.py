@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from traincope.analysis.faults.hangs.calls import Call
+from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call
 from traincope.analysis.faults.hangs.mismatches import Mismatch, form_of
 from traincope.analysis.faults.hangs.standing import Standing
 from traincope.analysis.faults.hangs.waiting import Edge
@@ -55,5 +55,6 @@ def sides(mismatch: Mismatch) -> str:
     listed = sorted(by_side.items(), key=lambda side: (-len(side[1]), side[1]))
     first, *others = (f"{numbers(ranks, 'rank')} issued {form} in step {step}" for (form, step), ranks in listed)
     example = mismatch.first
-    where = f"collective {example.sequence} on {example.group.axis} since step {example.window}"
+    since = "" if example.window == FLIGHT_WINDOW else f" since step {example.window}"
+    where = f"collective {example.sequence} on {example.group.axis}{since}"
     return f"{where}: {', '.join([first, *others])}"

@@ -142,8 +142,11 @@ def _standing(calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_d
     phase = Phase(int(phases["phase"][-1])) if len(phases) else None
     certain = [call for call in calls.outstanding if call.identity in calls.waiting or _holds_thread(calls, call)]
     raised = rank.ending not in (None, CLEAN)
+    outstanding = calls.outstanding
+    if calls.by_flight and place is Place.COMMUNICATION and len({call.channel for call in outstanding}) == 1:
+        certain = list(outstanding)
     # Where DDP waits, its failed collective has an ordinary end. It did not complete if a member did not join it.
-    unseen = raised or place is Place.COMMUNICATION or phase in UNSEEN_WAITS or on_device
+    unseen = raised or place in (Place.COMMUNICATION, Place.BACKWARD) or phase in UNSEEN_WAITS or on_device
     possible = unseen and place is not Place.OUTSIDE and rank.ending != CLEAN
     last = [call for call in calls.calls[-1:] if raised and call.operation in FROM_ALL_TO_ALL]
     waits = certain or list(dict.fromkeys([*calls.outstanding, *last]) if possible else [])

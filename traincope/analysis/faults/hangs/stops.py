@@ -128,7 +128,26 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
         return _unknown(hang, source.ranks, "the records do not show all of their waits")
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
     text = f"{in_cycle(source.ranks, inside)}; all for {duration(until_ns - since_ns)}"
+    departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
+    odd = tuple(rank for rank, departed in departs.items() if departed)
+    if odd and len(odd) < len(departs) and None not in departs.values():
+        return _departed(run, hang, odd, text)
     return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text)
+
+
+def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str) -> Hang:
+    """Of the ranks that wait for each other, some issued what they never did before: the others are their victims."""
+    culprit = run.standings[odd[0]]
+    habit = f"{numbers(odd, 'rank')} issued other collectives than in earlier steps"
+    return replace(
+        hang,
+        kind=HangKind.MISMATCH,
+        culprits=odd,
+        victims=tuple(sorted({*hang.culprits, *hang.victims} - {*odd})),
+        call_site=culprit.site,
+        stack=tuple(map(str, culprit.frames)),
+        evidence=f"{text}; {habit}",
+    )
 
 
 def _complete(run: _Run, source: Source, each: Standing) -> Hang | None:

@@ -1,0 +1,124 @@
+"""Hangs in steps without recorded collectives, by torch's flight recorder: runs made by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.analysis.faults.hangs.test_stops import (
+    FAULTY,
+    IN_BACKWARD,
+    LAST_NS,
+    NUM_STEPS,
+    SEEN_NS,
+    STOP_NS,
+    WAITING,
+    looked,
+    only,
+    steps,
+)
+from tests.timeline.build import group, phase, rank
+from traincope.analysis import Hang, HangKind
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.events import Phase
+from traincope.store import RankRecords
+from traincope.store.job.flight import Flight, FlightEntry
+
+MS = 1_000_000
+STEP_NS = 100 * MS
+Issued = tuple[str, str, int]
+"""Group, operation, elements."""
+HABIT: Sequence[Issued] = (("0", "all_reduce", 64), ("0", "all_reduce", 8))
+
+
+def flight(
+    size: int, last: Sequence[Issued], *, complete: int, others: Mapping[int, Sequence[Issued]] | None = None
+) -> Flight:
+    """The habit in each step, or `others`; then `last` in the open step, of which the first `complete` are complete."""
+    entries: list[FlightEntry] = []
+    counted: dict[str, int] = {}
+    for at in range(NUM_STEPS + 1):
+        issued = last if at == NUM_STEPS else (others or {}).get(at, HABIT)
+        for place, (name, operation, elements) in enumerate(issued):
+            counted[name] = counted.get(name, 0) + 1
+            entries.append(
+                FlightEntry(
+                    group=name,
+                    sequence=counted[name],
+                    operation=operation,
+                    dtype="Float",
+                    num_elements=elements,
+                    complete=at < NUM_STEPS or place < complete,
+                    created_wall_ns=at * STEP_NS + (1 + place) * MS,
+                )
+            )
+    world = tuple(range(size))
+    return Flight(at_ns=SEEN_NS, entries=tuple(entries), groups={"0": world, "7": world})
+
+
+def light(number: int, stack: str, *, of: Flight | None, size: int = 2) -> RankRecords:
+    """A rank between two windows."""
+    rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, LAST_NS + 1, at=NUM_STEPS)]
+    return replace(
+        looked(rank(number, *rows, groups=[group("dp", *range(size), key="0")], ending=None), stack), flight=of
+    )
+
+
+def waits(size: int = 2, *, joined: int = 1) -> Flight:
+    """The rank joined so many collectives of its last step, and the last of them does not complete."""
+    return flight(size, HABIT[:joined], complete=joined - 1)
+
+
+def test_the_rank_that_did_not_join_is_named_with_high_confidence() -> None:
+    """By stacks alone the confidence would be medium, and the collective unknown."""
+    hang = only(light(0, IN_BACKWARD, of=waits()), light(1, FAULTY, of=flight(2, (), complete=0)))
+    assert (hang.kind, hang.culprits, hang.victims) == (HangKind.STUCK, (1,), (0,))
+    assert (hang.confidence, hang.axis, hang.collective, hang.step) == (HIGH, "dp", "all_reduce", NUM_STEPS)
+
+
+def test_a_rank_that_gave_no_answer_is_named_by_the_waits_of_the_others_and_its_stack() -> None:
+    """Its C code holds Python's lock. Two others stand outside of communication too, and so its stack is not enough."""
+    ranks = [light(0, WAITING, of=waits(3), size=3), light(1, FAULTY, of=None, size=3)]
+    hang = only(*ranks, light(2, FAULTY, of=waits(3), size=3))
+    assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.STUCK, (1,), MEDIUM)
+    assert hang.collective == "all_reduce"
+
+
+def test_two_groups_in_opposite_order_are_a_deadlock() -> None:
+    one = light(0, WAITING, of=flight(2, (("7", "barrier", 0),), complete=0))
+    other = light(1, WAITING, of=flight(2, (("8", "barrier", 0),), complete=0))
+    assert other.flight is not None
+    other = replace(other, flight=replace(other.flight, groups={"0": (0, 1), "7": (0, 1), "8": (0, 1)}))
+    hang = only(one, other)
+    assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.DEADLOCK, (0, 1), HIGH)
+    assert "rank 0 waited for rank 1 in barrier on group 7" in hang.evidence
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_another_collective_is_a_mismatch_with_its_step(size: int) -> None:
+    odd = flight(size, (("0", "broadcast", 1),), complete=0)
+    ranks = [light(number, WAITING, of=odd if number == 1 else waits(size), size=size) for number in range(size)]
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits, hang.step) == (HangKind.MISMATCH, (1,), NUM_STEPS)
+    assert hang.confidence == (HIGH if size == 4 else MEDIUM)
+    assert "issued broadcast of 4 bytes in step 5" in hang.evidence
+    assert hang.evidence.startswith("collective 11 on dp: ")
+
+
+def test_a_skipped_collective_is_found_in_an_earlier_step() -> None:
+    """From step 2 on, rank 1 is one collective behind: its last one waits for a partner that comes no more."""
+    behind = flight(3, HABIT[:1], complete=0, others={2: HABIT[:1]})
+    ranks = [light(number, WAITING, of=behind if number == 1 else waits(3), size=3) for number in range(3)]
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits) == (HangKind.MISMATCH, (1,))
+
+
+def test_an_answer_from_before_the_last_progress_is_not_used() -> None:
+    old = replace(waits(), at_ns=STOP_NS - STEP_NS)
+    hang = only(light(0, WAITING, of=old), light(1, WAITING, of=old))
+    assert (hang.kind, hang.confidence) == (HangKind.UNKNOWN, UNKNOWN)
+
+
+def test_a_collective_that_all_joined_names_no_rank() -> None:
+    hang: Hang = only(light(0, WAITING, of=waits()), light(1, WAITING, of=waits()))
+    assert hang.culprits == ()

@@ -1,0 +1,135 @@
+"""torch's flight recorder as a file: what is read of it, and what a real process writes when asked."""
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import traincope
+from tests.distributed.ranks.pool import Pool
+from tests.live.processes import until
+from tests.live.recorded import rank_of
+from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.store.job.flight import REQUEST, STOP, Flight, FlightEntry, flight_address, read_flight
+from traincope.store.job.manifests import read_rank_info
+from traincope.store.job.process import Process
+from traincope.store.layout import FLIGHT_FILE, RANK_FILE
+
+ENTRY = {
+    "process_group": ["0", "default_pg"],
+    "collective_seq_id": 12,
+    "profiling_name": "gloo:all_reduce",
+    "input_dtypes": ["Float"],
+    "input_sizes": [[4, 3]],
+    "is_p2p": False,
+    "retired": True,
+    "state": "scheduled",
+    "time_created_ns": 99,
+}
+
+
+def written(directory: Path, *entries: object) -> Path:
+    text = json.dumps({"at_ns": 5, "groups": {"0": [0, 1]}, "trace": {"entries": entries}})
+    (directory / FLIGHT_FILE).write_text(text)
+    return directory
+
+
+def test_entries_are_read_and_messages_are_left_out(tmp_path: Path) -> None:
+    directory = written(tmp_path, ENTRY, {**ENTRY, "is_p2p": True}, {**ENTRY, "retired": False})
+    first = FlightEntry(
+        group="0",
+        sequence=12,
+        operation="all_reduce",
+        dtype="Float",
+        num_elements=12,
+        complete=True,
+        created_wall_ns=99,
+    )
+    flight = read_flight(directory)
+    assert isinstance(flight, Flight)
+    assert (flight.at_ns, flight.groups, flight.entries[0]) == (5, {"0": (0, 1)}, first)
+    assert [entry.complete for entry in flight.entries] == [True, False]
+
+
+@pytest.mark.parametrize("entry", [{}, [], 3, {**ENTRY, "process_group": []}, {**ENTRY, "collective_seq_id": "x"}])
+def test_a_damaged_file_is_no_evidence(tmp_path: Path, entry: object) -> None:
+    assert read_flight(written(tmp_path, entry)) is None
+    (tmp_path / FLIGHT_FILE).write_text('{"at_ns": 5, "trace": {"entr')
+    assert read_flight(tmp_path) is None
+    (tmp_path / FLIGHT_FILE).unlink()
+    assert read_flight(tmp_path) is None
+
+
+def train_and_answer(out: str, level: int) -> tuple[int, int]:
+    """Some collectives at a level; rank 0 asks both ranks. Returns the last count in the group, and before the ask."""
+    group = dist.new_group()
+    with traincope.run(out, level=level) as run:
+        run.step()
+        for _ in range(3):
+            dist.all_reduce(torch.ones(8), group=group)
+        count = group._get_sequence_number_for_group()
+        if dist.get_rank() == 0:
+            directories = [rank_of(Path(out), rank) for rank in (0, 1)]
+            until(lambda: all((directory / RANK_FILE).exists() for directory in directories), "both ranks")
+            subjects = [Subject(directory=each, info=read_rank_info(each)) for each in directories]
+            look_at_ranks(subjects, with_stacks=True)
+        dist.barrier()
+    flight = read_flight(rank_of(Path(out), dist.get_rank()))
+    assert flight is not None
+    entries = [entry for entry in flight.entries if entry.group == group.group_name]
+    assert flight.groups[group.group_name] == (0, 1)
+    return entries[-1].sequence, count
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_real_ranks_write_their_collectives_when_asked(two_ranks: Pool, tmp_path: Path, level: int) -> None:
+    for sequence, count in two_ranks.run(train_and_answer, str(tmp_path / f"run-{level}"), level):
+        assert sequence == count >= 3
+
+
+def end_and_leave_nothing(out: str) -> tuple[list[str], bool]:
+    """Returns the threads of ours after the run, and whether the address is free again."""
+    import threading
+
+    with traincope.run(out) as run:
+        run.step()
+    process = Process.this()
+    assert process is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.sendto(REQUEST, flight_address(process))
+            free = False
+        except ConnectionRefusedError:
+            free = True
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("traincope")], free
+
+
+def test_the_thread_and_its_address_end_with_the_run(two_ranks: Pool, tmp_path: Path) -> None:
+    assert two_ranks.run(end_and_leave_nothing, str(tmp_path / "run")) == [([], True)] * 2
+
+
+def fork_and_go_on(out: str) -> int:
+    """A forked child ends its copy of the run without stopping the parent's thread."""
+    with traincope.run(out) as run:
+        run.step()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        process = Process.this()
+        assert process is not None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+            asking.sendto(REQUEST, flight_address(process))
+        directory = rank_of(Path(out), dist.get_rank())
+        until(lambda: (directory / FLIGHT_FILE).exists(), "the answer")
+        time.sleep(0)
+    return len(STOP)
+
+
+def test_a_forked_child_does_not_end_the_answers(two_ranks: Pool, tmp_path: Path) -> None:
+    assert two_ranks.run(fork_and_go_on, str(tmp_path / "run")) == [1, 1]

@@ -1,0 +1,130 @@
+"""Calls of each rank by torch's flight recorder, which also covers steps without detail."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call, RankCalls
+from traincope.events import NO_STEP, OPEN, Kind
+from traincope.store.job.flight import Flight, FlightEntry
+from traincope.timeline import Channel, RankTimeline, Timeline
+from traincope.timeline.clocks.clocks import RankClock
+from traincope.topology import Group
+
+ITEM_BYTES = {
+    **dict.fromkeys(("Double", "Long", "ComplexFloat"), 8),
+    **dict.fromkeys(("Float", "Int"), 4),
+    **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
+}
+"""torch's name of a type -> bytes; 1 for all others."""
+WORLD = "0"
+"""torch's name of the group of all ranks."""
+
+
+def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[int, RankCalls] | None:
+    """The calls of each rank whose flight recorder was read after its last record, and the `recorded` ones of all
+    other ranks. None if no rank's was.
+    """
+    clocks = {clock.rank: clock for clock in timeline.clocks}
+    flights = {
+        rank.rank: rank.flight
+        for rank in timeline.run.ranks
+        if rank.flight is not None
+        and rank.rank in recorded
+        and _is_fresh(rank.flight, recorded[rank.rank].rank, clocks)
+    }
+    if not flights:
+        return None
+    groups = _groups(timeline, flights)
+    first = _first_common(flights)
+    made = {
+        number: RankCalls(
+            recorded[number].rank,
+            tuple(_calls(recorded[number].rank, flight, groups, first, clocks.get(number))),
+            frozenset(),
+            by_flight=True,
+        )
+        for number, flight in flights.items()
+    }
+    return {**recorded, **made}
+
+
+def _is_fresh(flight: Flight, rank: RankTimeline, clocks: Mapping[int, RankClock]) -> bool:
+    clock = clocks.get(rank.rank)
+    at_ns = flight.at_ns if clock is None else int(clock.on_axis(np.array([flight.at_ns]))[0])
+    return at_ns >= int(rank.main["start_ns"].max(initial=0))
+
+
+def _groups(timeline: Timeline, flights: Mapping[int, Flight]) -> dict[str, Group]:
+    """Groups by torch's name. One that no record has is called by its name."""
+    ranks = {name: ranks for flight in flights.values() for name, ranks in flight.groups.items()}
+    known = {group.key: group for rank in timeline.ranks for group in rank.groups}
+    used = {entry.group for flight in flights.values() for entry in flight.entries}
+    return {name: known.get(name) or _unrecorded(name, ranks.get(name, ())) for name in used}
+
+
+def _unrecorded(name: str, ranks: tuple[int, ...]) -> Group:
+    axis = "world" if name == WORLD else f"group {name}"
+    return Group(number=0, key=name, axis=axis, rule="none", ranks=ranks)
+
+
+def _first_common(flights: Mapping[int, Flight]) -> dict[str, int]:
+    """Group -> first count that every rank's recorder still holds. It keeps a limited number of entries."""
+    first: dict[str, int] = {}
+    for flight in flights.values():
+        held: dict[str, int] = {}
+        for entry in flight.entries:
+            held.setdefault(entry.group, entry.sequence)
+        first = {group: max(first.get(group, 0), held.get(group, 0)) for group in {*first, *held}}
+    return first
+
+
+def _calls(
+    rank: RankTimeline,
+    flight: Flight,
+    groups: Mapping[str, Group],
+    first: Mapping[str, int],
+    clock: RankClock | None,
+) -> Iterator[Call]:
+    entries = [entry for entry in flight.entries if entry.sequence >= first.get(entry.group, 0)]
+    times = _on_axis([entry.created_wall_ns for entry in entries], clock)
+    counted: dict[tuple[str, int], int] = {}
+    for entry, step, start_ns in zip(entries, _steps(rank, times), times, strict=True):
+        place = counted.get((entry.group, step), 0)
+        counted[entry.group, step] = place + 1
+        yield replace(_call(rank, entry, groups[entry.group]), step=step, place=place, start_ns=start_ns)
+
+
+def _call(rank: RankTimeline, entry: FlightEntry, group: Group) -> Call:
+    return Call(
+        rank=rank.rank,
+        channel=Channel(entry.group),
+        window=FLIGHT_WINDOW,
+        sequence=entry.sequence,
+        operation=entry.operation.removeprefix("_").removesuffix("_base"),
+        num_bytes=entry.num_elements * ITEM_BYTES.get(entry.dtype, 1),
+        root=-1,
+        step=NO_STEP,
+        torch_count=0,
+        place=0,
+        start_ns=0,
+        end_ns=0 if entry.complete else OPEN,
+        raised=False,
+        is_async=True,
+        group=group,
+        in_training_thread=False,
+    )
+
+
+def _on_axis(walls_ns: Sequence[int], clock: RankClock | None) -> list[int]:
+    walls = np.array(walls_ns, dtype=np.int64)
+    return list(map(int, walls if clock is None else clock.on_axis(walls - clock.wall_offset_ns)))
+
+
+def _steps(rank: RankTimeline, times_ns: Sequence[int]) -> list[int]:
+    """The step that the rank was in at each time."""
+    steps = rank.of_kind(Kind.STEP)
+    numbers = np.concatenate([[NO_STEP], steps["step"].astype(np.int64)])
+    at = np.searchsorted(steps["start_ns"], np.array(times_ns, dtype=np.int64), side="right")
+    return list(map(int, numbers[at]))
