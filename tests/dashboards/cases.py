@@ -77,6 +77,20 @@ LIVENESS = (
         minute=10,
     ),
     Case(
+        alert="HangCulprit",
+        series=fault("hang", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "kind": "hang", "severity": "critical"},
+        summary="rank 3 of r is the culprit of a hang",
+        description="Ranks of r wait for rank 3, or issue other collectives than it does, as the agent of h found.",
+    ),
+    # The culprit is unknown.
+    Case(
+        alert="HangCulprit",
+        series={f'traincope_faults_total{{{HOST},rank="",kind="hang"}}': "_x4 1x100"},
+        minute=6,
+    ),
+    Case(
         alert="RankStale",
         series={**SILENT, **TALKING, **ALIVE, **FAST_STEPS},
         minute=4,

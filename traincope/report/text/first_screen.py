@@ -132,5 +132,7 @@ def _brief(finding: Finding) -> str:
     gain = finding["estimated_gain_ratio"]
     saves = "" if gain is None else f" (saves {share(gain)})"
     says = finding["evidence"] if finding["kind"] == FindingKind.HEALTHY else finding["advice"] or finding["evidence"]
+    if finding["kind"] in (FindingKind.HANG, FindingKind.MISMATCH):
+        says = f"{finding['evidence']}. {finding['advice']}"
     ranks = f" on {numbers(finding['ranks'], 'rank')}" if finding["ranks"] else ""
     return f"{kind}{ranks}{saves}: {says}"

@@ -7,6 +7,7 @@ from traincope.metrics.catalogue import DATA_AGE, FAULTS, RANKS, STEP_DURATION
 from traincope_dashboards.rules.alert import Alert, Rules, Severity
 from traincope_dashboards.rules.recorded import ALIVE
 
+_HANGS = (FaultKind.HANG, FaultKind.MISMATCH)
 _FAILURES = sorted(ENDS - {FaultKind.NO_END})
 
 
@@ -28,6 +29,20 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         description=(
             "All ranks of {{ $labels.run }} have written no record for {{ $value | humanizeDuration }}, "
             "and their processes are alive."
+        ),
+        board="traincope-faults",
+    )
+    yield Alert(
+        name="HangCulprit",
+        expression=rules.new_by(
+            FAULTS, by=("run", "host", "rank", "kind"), kind=f'=~"{"|".join(_HANGS)}"', rank='!=""'
+        ),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="rank {{ $labels.rank }} of {{ $labels.run }} is the culprit of a {{ $labels.kind }}",
+        description=(
+            "Ranks of {{ $labels.run }} wait for rank {{ $labels.rank }}, or issue other collectives than it does, as "
+            "the agent of {{ $labels.host }} found."
         ),
         board="traincope-faults",
     )

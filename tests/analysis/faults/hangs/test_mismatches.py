@@ -8,7 +8,7 @@ import pytest
 from tests.timeline.build import Row, collective, group, message, phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.events import Flag, Phase
+from traincope.events import Flag, Kind, Phase
 from traincope.store import RankRecords
 from traincope.timeline import build_timeline
 from traincope.topology import Group
@@ -109,6 +109,17 @@ def test_a_skipped_collective_of_equal_form_shifts_one_rank(size: int) -> None:
     ]
     hang = only(*ranks)
     assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), 2, MEDIUM)
+
+
+def test_records_that_only_one_member_still_has_are_no_mismatch() -> None:
+    """A live reader holds different first records of a window for each rank, and members see a border apart."""
+    records = training(1, groups=dp(2))
+    (segment,) = records.segments
+    moved = segment.records.copy()
+    moved["step"][(moved["step"] == 2) & (moved["sequence"] == 5)] = 3
+    kept = moved[(moved["kind"] != Kind.COLLECTIVE) | (moved["sequence"] >= 3)]
+    held = replace(records, segments=(replace(segment, records=kept),))
+    assert hangs(training(0, groups=dp(2)), held) == ()
 
 
 @pytest.mark.parametrize("name", ["all_to_all", "gather", "scatter"])

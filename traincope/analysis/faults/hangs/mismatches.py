@@ -118,6 +118,8 @@ def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> 
     within = {rank: [call for call in calls if call.window == window] for rank, calls in on_channel.items() if calls}
     if not _counts_alike(on_channel, window) or len(within) < 2:
         return None
+    common = max(min((call.sequence for call in calls), default=0) for calls in within.values())
+    within = {rank: [call for call in calls if call.sequence >= common] for rank, calls in within.items()}
     by_count: dict[int, dict[int, Call]] = defaultdict(dict)
     for rank, calls in within.items():
         for call in calls:
