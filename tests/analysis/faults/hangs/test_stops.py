@@ -313,6 +313,14 @@ def test_on_gpus_confidence_is_at_most_medium() -> None:
     assert {hang.confidence for hang in result.hangs} <= {MEDIUM, UNKNOWN}
 
 
+def test_on_gpus_a_line_outside_of_communication_names_no_rank() -> None:
+    """It may be `loss.item()`, which waits for the device, and the device for another rank."""
+    result = analysis(
+        light(0, WAITING), light(1, FAULTY), versions={"torch": "2.13.0", "cuda": "12.8", "nccl": "2.27.3"}
+    )
+    assert [hang.culprits for hang in result.hangs] == [()]
+
+
 def test_a_healthy_running_job_has_no_hang() -> None:
     """Everybody looks at it in the middle of a step."""
     ranks = [looked(rank(n, *steps(), *waiting(), groups=[WORLD], ending=None), WAITING, at_ns=LAST_NS) for n in (0, 1)]

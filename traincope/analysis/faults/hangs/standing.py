@@ -137,6 +137,8 @@ def _standing(calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_d
     looks = [look for look in looks if look.at_ns >= progress_ns]
     frames = training_thread(next((look.stack for look in reversed(looks) if look.stack), ""))
     place = place_of(frames)
+    if on_device and place is Place.OUTSIDE:
+        place = None  # any line may wait for the device, e.g. `loss.item()`, and the device for another rank
     main = rank.main
     phases = main[(main["kind"] == Kind.PHASE) & (main["end_ns"] == OPEN)]
     phase = Phase(int(phases["phase"][-1])) if len(phases) else None
