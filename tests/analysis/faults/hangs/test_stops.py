@@ -279,10 +279,18 @@ def test_between_windows_the_only_rank_outside_of_communication_is_named() -> No
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.STUCK, (1,), (0, 2), MEDIUM)
 
 
-@pytest.mark.parametrize("stacks", [(FAULTY, FAULTY), (WAITING, IN_BACKWARD), (WAITING, WAITING)])
+@pytest.mark.parametrize("stacks", [(WAITING, IN_BACKWARD), (WAITING, WAITING)])
 def test_between_windows_other_stacks_leave_it_unknown(stacks: tuple[str, str]) -> None:
     hang = only(*(light(number, stack) for number, stack in enumerate(stacks)))
     assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.UNKNOWN, (), UNKNOWN)
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(590, False), (610, True)])
+def test_ranks_that_all_work_on_their_own_wait_for_nobody(seconds: int, found: bool) -> None:
+    """All ranks prepare data between two epochs, for much longer than a step."""
+    ranks = [light(number, FAULTY) for number in range(2)]
+    seen = [replace(each, looks=(replace(each.looks[0], at_ns=LAST_NS + seconds * S),)) for each in ranks]
+    assert [hang.kind for hang in hangs(*seen)] == [HangKind.UNKNOWN] * found
 
 
 def test_a_rank_whose_waits_the_recorder_does_not_see_is_not_named_by_its_stack() -> None:

@@ -259,8 +259,9 @@ def _without_waits(run: _Run) -> Iterator[Hang]:
         return
     until_ns = min(until_ns for until_ns in known if until_ns is not None)
     lasted_ns = until_ns - since_ns
-    pauses = any(each.pauses for each in standings)
-    if lasted_ns < (max(run.patience_ns, UNLEARNED_NS) if pauses else run.patience_ns):
+    # A rank in a pause, or all ranks at work of their own: nobody waits for anybody.
+    benign = any(each.pauses for each in standings) or all(each.is_outside for each in standings)
+    if lasted_ns < (max(run.patience_ns, UNLEARNED_NS) if benign else run.patience_ns):
         return
     complete = next((call for each in standings if each.certain for call in each.waits), None)
     if complete is not None:
