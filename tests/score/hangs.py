@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.injector.test_kinds import EFFECTS, HANGS, culprits
+from tests.injector.test_kinds import EFFECTS, HANGS
 from traincope import analyze, open_run
 from traincope.analysis import Finding, FindingKind
 from traincope.errors import TraincopeError
@@ -63,6 +63,7 @@ NAMING = frozenset(
     {FindingKind.HANG, FindingKind.MISMATCH, FindingKind.KILLED_RANK, FindingKind.FAILED_RANK, FindingKind.STOPPED_JOB}
 )
 """Findings that name the rank to blame for a stop or an end."""
+RIGHT, WRONG, UNKNOWN = "right", "WRONG", "unknown"
 WAIT_SECONDS = 20.0
 START_SECONDS = 120.0
 END_SECONDS = 60.0
@@ -91,12 +92,12 @@ class Verdict:
     seconds: float | None = None
 
     def score(self, truth: tuple[int, ...]) -> str:
-        if self.confidence == "unknown" or not self.named:
-            return "unknown"
-        return "right" if self.named == truth else "WRONG"
+        if self.confidence == UNKNOWN or not self.named:
+            return UNKNOWN
+        return RIGHT if self.named == truth else WRONG
 
 
-NOTHING = Verdict(named=(), kind="none", confidence="unknown", text="")
+NOTHING = Verdict(named=(), kind="none", confidence=UNKNOWN, text="")
 
 
 def cases(rng: random.Random, *, count: int, faults: Sequence[str], layouts: Sequence[str]) -> Iterator[Case]:
@@ -177,7 +178,7 @@ def _live(process: subprocess.Popen[bytes], run: Path, *, began: float) -> Verdi
         if process.poll() is not None:
             return found
         found = verdict(run, seconds=time.monotonic() - began)
-        if found.named and found.confidence != "unknown":
+        if found.named and found.confidence != UNKNOWN:
             break
     return found
 
@@ -186,10 +187,10 @@ def verdict(run: Path, *, seconds: float | None = None) -> Verdict:
     try:
         findings = analyze(open_run(run)).verdict
     except TraincopeError as error:
-        return Verdict(named=(), kind="error", confidence="unknown", text=str(error))
+        return Verdict(named=(), kind="error", confidence=UNKNOWN, text=str(error))
     first: Finding | None = next(iter(findings), None)
     if first is None or first.kind not in NAMING:
-        return Verdict(named=(), kind="none", confidence="unknown", text="" if first is None else first.evidence)
+        return Verdict(named=(), kind="none", confidence=UNKNOWN, text="" if first is None else first.evidence)
     return Verdict(
         named=first.ranks, kind=first.kind.value, confidence=first.confidence, text=first.evidence, seconds=seconds
     )
@@ -214,9 +215,7 @@ def main() -> int:
     for number, case in enumerate(chosen):
         directory = Path(tempfile.mkdtemp(prefix=f"score-{number:03d}-", dir=options.keep))
         live, after, truths = judge(case, directory)
-        truth = culprits(case.fault) if case.fault == "deadlock" else (case.rank,)
-        if case.fault == "deadlock":
-            truth = tuple(range(case.size))
+        truth = tuple(range(case.size)) if case.fault == "deadlock" else (case.rank,)
         if not truths:
             print(f"{number:3d} not injected: {case}; {directory}", flush=True)
             scores["after", "not injected"] += 1
@@ -232,9 +231,13 @@ def main() -> int:
                 f"    {name:5} {score:7} {found.kind} {found.named} {found.confidence}{late}: {found.text[:300]}",
                 flush=True,
             )
-    for (name, score), number in sorted(scores.items()):
-        print(f"{name} {score}: {number}")
-    return int(any(score == "WRONG" for _, score in scores))
+    for name in ("live", "after"):
+        right, wrong, unknown = (scores[name, score] for score in (RIGHT, WRONG, UNKNOWN))
+        named, cases_of = right + wrong, right + wrong + unknown
+        precision = f"{right / named:.3f}" if named else "none named"
+        recall = f"{right / cases_of:.3f}" if cases_of else "no case"
+        print(f"{name}: {right} right, {wrong} wrong, {unknown} unknown; precision {precision}, recall {recall}")
+    return int(any(scores[name, WRONG] for name in ("live", "after")))
 
 
 if __name__ == "__main__":
