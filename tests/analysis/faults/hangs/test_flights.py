@@ -122,3 +122,39 @@ def test_an_answer_from_before_the_last_progress_is_not_used() -> None:
 def test_a_collective_that_all_joined_names_no_rank() -> None:
     hang: Hang = only(light(0, WAITING, of=waits()), light(1, WAITING, of=waits()))
     assert hang.culprits == ()
+
+
+def test_of_eight_ranks_only_the_first_has_another_size() -> None:
+    """torch's own analyzer takes rank 0 as the reference here, and blames the seven others."""
+    odd = flight(8, (("0", "all_reduce", 32),), complete=0)
+    ranks = [light(number, WAITING, of=odd if number == 0 else waits(8), size=8) for number in range(8)]
+    hang = only(*ranks)
+    assert (hang.culprits, hang.confidence) == ((0,), HIGH)
+
+
+def test_of_eight_ranks_with_unequal_numbers_of_records_only_one_is_missing() -> None:
+    """Later ranks issued more in a group of their own, as stages of a pipeline do. torch's own analyzer aligns all
+    ranks by the number of records, and blames ranks 4 to 7.
+    """
+
+    def staged(number: int) -> Flight:
+        habit = [*HABIT, *[("7", "all_gather", 4)] * (2 if number >= 4 else 0)]
+        others = dict.fromkeys(range(NUM_STEPS), habit)
+        if number == 5:
+            return flight(8, (), complete=0, others=others)
+        return flight(8, HABIT[:1], complete=0, others=others)
+
+    ranks = []
+    for number in range(8):
+        made = staged(number)
+        made = replace(made, groups={**made.groups, "7": (4, 5, 6, 7)})
+        ranks.append(light(number, FAULTY if number == 5 else WAITING, of=made, size=8))
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits) == (HangKind.STUCK, (5,))
+
+
+def test_a_rank_of_a_dead_host_that_left_no_answer_is_a_suspect_and_the_others_are_cleared() -> None:
+    """torch's own analyzer fails without its dump, or decides nothing."""
+    gone = replace(light(3, "", of=None, size=4), looks=())
+    hang = only(*(light(number, WAITING, of=waits(4), size=4) for number in range(3)), gone)
+    assert (hang.culprits, hang.suspects, hang.confidence) == ((), (3,), UNKNOWN)

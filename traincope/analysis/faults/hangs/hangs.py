@@ -31,11 +31,11 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
         return ()
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
     found = _found(timeline, latest, ends, tuple(mismatches(timeline, instances, latest)))
-    if latest and not all(hang.culprits and hang.collective for hang in found):
+    if latest and not (found and all(hang.culprits and hang.collective for hang in found)):
         flights = flight_calls(timeline, latest)
         if flights is not None:
             again = _found(timeline, flights, ends, tuple(latest_mismatches(flights)))
-            found = again if any(hang.culprits for hang in again) else found
+            found = again if any(hang.culprits for hang in again) else found or again
     return found if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, found))
 
 
