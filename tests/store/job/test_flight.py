@@ -2,8 +2,9 @@
 
 import json
 import os
+import signal
 import socket
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.distributed.ranks.pool import Pool
 from tests.live.processes import until
 from tests.live.recorded import rank_of
 from traincope.live.node.looking import Subject, look_at_ranks
-from traincope.store.job.flight import REQUEST, STOP, Flight, FlightEntry, flight_address, read_flight
+from traincope.store.job.flight import REQUEST, Flight, FlightEntry, flight_address, read_flight
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.job.process import Process
 from traincope.store.layout import FLIGHT_FILE, RANK_FILE
@@ -94,8 +95,6 @@ def test_real_ranks_write_their_collectives_when_asked(two_ranks: Pool, tmp_path
 
 def end_and_leave_nothing(out: str) -> tuple[list[str], bool]:
     """Returns the threads of ours after the run, and whether the address is free again."""
-    import threading
-
     with traincope.run(out) as run:
         run.step()
     process = Process.this()
@@ -113,23 +112,28 @@ def test_the_thread_and_its_address_end_with_the_run(two_ranks: Pool, tmp_path: 
     assert two_ranks.run(end_and_leave_nothing, str(tmp_path / "run")) == [([], True)] * 2
 
 
-def fork_and_go_on(out: str) -> int:
-    """A forked child ends its copy of the run without stopping the parent's thread."""
-    with traincope.run(out) as run:
+def fork_and_go_on(out: str) -> tuple[str, str]:
+    """A forked child lives longer than the run, as a persistent data worker does. Returns the probe's state in the run
+    and in the next one of this process.
+    """
+    with traincope.run(f"{out}-1") as run:
         run.step()
         child = os.fork()
         if child == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
-        process = Process.this()
-        assert process is not None
+            signal.pause()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+            process = Process.this()
+            assert process is not None
             asking.sendto(REQUEST, flight_address(process))
-        directory = rank_of(Path(out), dist.get_rank())
+        directory = rank_of(Path(f"{out}-1"), dist.get_rank())
         until(lambda: (directory / FLIGHT_FILE).exists(), "the answer")
-        time.sleep(0)
-    return len(STOP)
+    with traincope.run(f"{out}-2") as run:
+        run.step()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    states = [read_rank_info(rank_of(Path(f"{out}-{n}"), dist.get_rank())).probes["flight_recorder"] for n in (1, 2)]
+    return states[0], states[1]
 
 
-def test_a_forked_child_does_not_end_the_answers(two_ranks: Pool, tmp_path: Path) -> None:
-    assert two_ranks.run(fork_and_go_on, str(tmp_path / "run")) == [1, 1]
+def test_a_forked_child_neither_ends_the_answers_nor_keeps_the_address(two_ranks: Pool, tmp_path: Path) -> None:
+    assert two_ranks.run(fork_and_go_on, str(tmp_path / "run")) == [("on", "on")] * 2

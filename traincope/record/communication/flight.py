@@ -25,6 +25,8 @@ CREDENTIALS = struct.Struct("3i")
 """Process, user and group of a sender, as the kernel vouches for them (unix(7))."""
 ROOT = 0
 
+_installed: "set[FlightRecorder]" = set()
+
 
 class FlightRecorder:
     """Hook that answers requests."""
@@ -50,11 +52,13 @@ class FlightRecorder:
         except OSError:
             self._socket.close()
             raise
+        _installed.add(self)
         self._thread = threading.Thread(target=self._serve, name="traincope-flight", daemon=True)
         self._thread.start()
 
     def remove(self) -> None:
         """End the thread. A forked child has none."""
+        _installed.discard(self)
         if self._thread is None or os.getpid() != self._pid:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
@@ -63,6 +67,10 @@ class FlightRecorder:
         self._thread.join(JOIN_SECONDS)
         self._socket.close()
         self._thread = None
+
+    def close(self) -> None:
+        """Close the socket in a forked child: the address would outlive the parent's run."""
+        self._socket.close()
 
     def _serve(self) -> None:
         write = guard(self._write)
@@ -86,3 +94,12 @@ def _is_allowed(ancillary: list[tuple[int, int, bytes]]) -> bool:
     """True if the sender is this user or root."""
     users = [CREDENTIALS.unpack(data)[1] for _, kind, data in ancillary if kind == socket.SCM_CREDENTIALS]
     return bool(users) and users[0] in (ROOT, os.getuid())
+
+
+def _forked() -> None:
+    for hook in _installed:
+        hook.close()
+    _installed.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
