@@ -94,6 +94,16 @@ def test_an_error_before_the_stop_of_the_launcher_is_not_overlooked() -> None:
     assert first(waiting, failed, notes=(note(None, -15),))[:2] == (FindingKind.FAILED_RANK, (1,))
 
 
+@pytest.mark.parametrize("how", ["is killed by signal: Terminated. ", "exited unexpectedly"])
+def test_an_error_because_the_stop_reached_a_data_worker_first_is_no_failure(how: str) -> None:
+    """A scheduler signals all processes of a job, workers too."""
+    waiting = replace(failing(0, last_ns=260 * MS), info=rank(0, ending=None).info)
+    failed = failing(1, last_ns=250 * MS, kind="other")
+    message = {**failed.details[1], "message": f"DataLoader worker (pid 7) {how}"}
+    failed = replace(failed, details={1: message})
+    assert first(waiting, failed, notes=(note(None, -15),))[0] == FindingKind.STOPPED_JOB
+
+
 def test_a_clean_rank_that_a_stopped_launcher_ended_is_no_fault() -> None:
     """Its process was still there when the launcher ended all ranks, and noted it first."""
     ranks = [ended(0, steps=2), rank(1, step(0, 0, STEP_NS), step(1, STEP_NS, OPEN), groups=[DP], ending=None)]

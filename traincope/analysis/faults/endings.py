@@ -32,7 +32,7 @@ GRACE_NS = 60_000_000_000
 """torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
 ABORTED = "Aborted"
 RECEIVED = "it had received"
-TERMINATED = ("Terminated", "Interrupt")
+TERMINATED = ("Terminated", "Interrupt", "exited unexpectedly")
 """Words in the error of a rank whose data worker ended by the stop's signal."""
 SILENT = frozenset({FaultKind.KILLED, FaultKind.NO_END})
 """Ends of ranks that wrote nothing about them."""
