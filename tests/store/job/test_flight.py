@@ -69,6 +69,8 @@ def test_a_damaged_file_is_no_evidence(tmp_path: Path, entry: object) -> None:
 def train_and_answer(out: str, level: int) -> tuple[int, int]:
     """Some collectives at a level; rank 0 asks both ranks. Returns the last count in the group, and before the ask."""
     group = dist.new_group()
+    for member in (0, 1):
+        dist.new_group([member])  # of one of the two, this process is no member
     with traincope.run(out, level=level) as run:
         run.step()
         for _ in range(3):

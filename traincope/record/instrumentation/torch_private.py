@@ -123,11 +123,15 @@ def flight_recorder() -> Callable[[], bytes]:
 
 
 def group_ranks() -> dict[str, list[int]]:
-    """Return torch's name of each group of this process, and the group's ranks in its order."""
+    """Return torch's name of each group of this process, and the group's ranks in its order.
+
+    torch also keeps an entry for groups of which the process is no member. It has no name.
+    """
     from torch.distributed import distributed_c10d
 
     world = distributed_c10d._world
-    return {str(world.pg_names[group]): list(map(int, ranks)) for group, ranks in world.pg_group_ranks.items()}
+    named = [(world.pg_names.get(group), ranks) for group, ranks in world.pg_group_ranks.items()]
+    return {str(name): list(map(int, ranks)) for name, ranks in named if name is not None}
 
 
 def flight_recorded() -> tuple[int, bool] | None:
