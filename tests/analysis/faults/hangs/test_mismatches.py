@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.analysis.faults.hangs.test_stops import looked
 from tests.timeline.build import Row, collective, group, message, phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
@@ -16,6 +17,7 @@ from traincope.topology import Group
 MS = 1_000_000
 STEP_NS = 100 * MS
 NUM_STEPS = 6
+END_NS = NUM_STEPS * STEP_NS
 BYTES = 4_096
 
 Form = tuple[str, int]
@@ -150,3 +152,22 @@ def test_a_step_border_that_members_see_apart_is_no_mismatch() -> None:
     moved["step"][(moved["step"] == 2) & (moved["sequence"] == 5)] = 3
     shifted = replace(records, segments=(replace(segment, records=moved),))
     assert hangs(training(0, groups=dp(2)), shifted) == ()
+
+
+def test_a_border_that_members_always_see_apart_is_no_mismatch() -> None:
+    records = training(1, groups=dp(2))
+    (segment,) = records.segments
+    moved = segment.records.copy()
+    moved["step"][(moved["kind"] == Kind.COLLECTIVE) & (moved["sequence"] % 2 == 1)] += 1
+    apart = replace(records, segments=(replace(segment, records=moved),))
+    assert hangs(training(0, groups=dp(2)), apart) == ()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_dropped_record_is_no_skipped_collective(size: int) -> None:
+    forms: Sequence[Form] = (("all_reduce", BYTES),) * 3
+    ranks = [training(number, dict.fromkeys(range(NUM_STEPS), forms), groups=dp(size)) for number in range(size)]
+    (segment,) = ranks[1].segments
+    kept = segment.records[(segment.records["kind"] != Kind.COLLECTIVE) | (segment.records["sequence"] != 7)]
+    ranks[1] = replace(ranks[1], segments=(replace(segment, records=kept),))
+    assert hangs(*(looked(replace(each, info=replace(each.info, ending=None)), at_ns=END_NS) for each in ranks)) == ()

@@ -12,6 +12,7 @@ from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatch
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.standing import Standing, standing
 from traincope.analysis.faults.hangs.stops import stops
+from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Instances, Timeline
 from traincope.timeline.evidence import waits_on_the_host
 
@@ -51,8 +52,11 @@ def _found(
 
 
 def _may_have_stopped(timeline: Timeline) -> bool:
-    """False while ranks run and nobody looked at them: their last calls are then only not over yet."""
-    return any(rank.ending is not None for rank in timeline.ranks) or any(rank.looks for rank in timeline.run.ranks)
+    """False if all ranks completed their run, and while they run without a look at them: their last calls are then only
+    not over yet.
+    """
+    endings = {rank.ending for rank in timeline.ranks}
+    return endings != {CLEAN} and (endings != {None} or any(rank.looks for rank in timeline.run.ranks))
 
 
 def run_end_ns(timeline: Timeline, found: Sequence[Hang]) -> int:
@@ -68,6 +72,7 @@ def _noticed_ns(hang: Hang, standings: Mapping[int, Standing]) -> int | None:
 def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[int, Standing]) -> Iterator[Hang]:
     """The first mismatch. Later mismatches and stops follow from it."""
     call, culprits = mismatch.first, mismatch.culprits
+    step = min(each.step for each in mismatch.calls.values())
     suspects = () if culprits else tuple(sorted(mismatch.calls))
     until_ns = max((hang.until_ns for hang in stopped if hang.until_ns is not None), default=None)
     involved = {rank for hang in stopped for rank in (*hang.victims, *hang.culprits, *hang.suspects)}
@@ -82,7 +87,7 @@ def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[i
         group=call.channel.group,
         axis=call.group.axis,
         collective=call.operation,
-        step=min(each.step for each in mismatch.calls.values()),
+        step=None if step == NO_STEP else step,
         call_site=culprit.site if culprit is not None and waits_there else None,
         stack=tuple(map(str, culprit.frames)) if culprit is not None and waits_there else (),
         doing=f"in {mismatch.calls[culprits[0]].operation}" if culprits else None,

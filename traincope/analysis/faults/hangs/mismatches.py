@@ -124,27 +124,29 @@ def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> 
     for rank, calls in within.items():
         for call in calls:
             by_count[call.sequence][rank] = call
-    unlike = (
-        by_count[count] for count in sorted(by_count) if len({form_of(call) for call in by_count[count].values()}) > 1
-    )
-    differing = next(unlike, None)
+    in_order = [by_count[count] for count in sorted(by_count)]
+    differing = next((calls for calls in in_order if len({form_of(call) for call in calls.values()}) > 1), None)
+    moved = next((calls for calls in in_order if len({call.step for call in calls.values()}) > 1), None)
     shift = _first_shift(within)
-    if shift is not None and (differing is None or shift < min(call.step for call in differing.values())):
-        moved = (
-            by_count[count] for count in sorted(by_count) if len({call.step for call in by_count[count].values()}) > 1
-        )
-        return _by_step(shift, next(moved), ranks, within)
+    before_forms = differing is None or shift is None or shift < min(call.step for call in differing.values())
+    if shift is not None and moved is not None and before_forms:
+        return _by_step(shift, moved, ranks, within)
     return None if differing is None else _by_form(differing, ranks, on_channel)
 
 
 def _first_shift(within: Mapping[int, Sequence[Call]]) -> int | None:
     """The first step up to which members issued different numbers, if the difference stays in the step after it.
 
-    A difference in one step alone is a border that members see apart: the next step evens it out.
+    A difference in one step alone is a border that members see apart: the next step evens it out. A difference from
+    the first step on is such a border too. None if records are missing: their steps are not known.
     """
+    if any(len(calls) != calls[-1].sequence - calls[0].sequence + 1 for calls in within.values() if calls):
+        return None
     last = min(max((call.step for call in calls), default=NO_STEP) for calls in within.values())
     steps = sorted({call.step for calls in within.values() for call in calls if NO_STEP < call.step < last})
     differ = [len({sum(call.step <= step for call in calls) for calls in within.values()}) > 1 for step in steps]
+    if differ[:1] == [True]:
+        return None
     return next((step for step, now, then in zip(steps, differ, differ[1:], strict=False) if now and then), None)
 
 

@@ -61,7 +61,7 @@ class Standing:
     until_ns: int | None
     """Latest instant at which the process certainly existed; None without evidence."""
     state: str
-    """State letter of its process (`store.Look`); empty if nobody looked."""
+    """State letter of its process (`store.Look`); empty without a look at it."""
     noticed_ns: int | None
     """First look of the node's agent after its last progress."""
     sees_waits: bool

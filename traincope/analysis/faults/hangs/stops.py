@@ -227,7 +227,7 @@ def _unknown(hang: Hang, suspects: Sequence[int], why: str) -> Hang:
 
 
 def _merged(found: Sequence[Hang]) -> Iterator[Hang]:
-    """Several stuck ranks with a common victim are one hang. Without a stack of each, all of them are suspects."""
+    """Several stuck ranks with a common victim are one hang. If one of them is not certain, all are suspects."""
     rest = sorted(found, key=lambda hang: hang.since_ns)
     while rest:
         first, *others = rest
@@ -244,7 +244,8 @@ def _joined_hang(hangs: Sequence[Hang]) -> Hang:
     if all(hang.confidence == HIGH for hang in hangs):
         return replace(first, culprits=ranks, victims=victims, evidence=text)
     return replace(
-        _unknown(first, ranks, "more than one rank was missing, and not every one has a stack"), victims=victims
+        _unknown(first, ranks, "more than one rank was missing, and the evidence about one of them is weak"),
+        victims=victims,
     )
 
 
@@ -259,7 +260,7 @@ def _without_waits(run: _Run) -> Iterator[Hang]:
         return
     until_ns = min(until_ns for until_ns in known if until_ns is not None)
     lasted_ns = until_ns - since_ns
-    # A rank in a pause, or all ranks at work of their own: nobody waits for anybody.
+    # A rank in a pause, or all ranks at work of their own: no rank waits for another.
     benign = any(each.pauses for each in standings) or all(each.is_outside for each in standings)
     if lasted_ns < (max(run.patience_ns, UNLEARNED_NS) if benign else run.patience_ns):
         return
