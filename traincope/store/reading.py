@@ -1,7 +1,8 @@
 """Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
 from traincope.store.job.attempts import Attempt, read_attempt
-from traincope.store.job.flight import Flight, read_flight
+from traincope.store.job.flight import Flight, no_flight, read_flight
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
@@ -59,8 +60,8 @@ class RankRecords:
     """True if its process ran when the records were read; None if that is unknown, or if its end is recorded."""
     looks: tuple[Look, ...] = ()
     """What others saw of its process, by time."""
-    flight: Flight | None = None
-    """torch's flight recorder, as it was when somebody asked for it."""
+    read_flight: Callable[[], Flight | None] = no_flight
+    """Read torch's flight recorder as of the latest request, on demand."""
 
     @property
     def rank(self) -> int:
@@ -243,7 +244,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         traces=tuple(trace_files(directory)),
         running=running,
         looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
-        flight=read_flight(directory),
+        read_flight=partial(read_flight, directory),
     )
 
 

@@ -47,6 +47,11 @@ class Flight:
     """torch's name of each group of the rank -> the group's ranks."""
 
 
+def no_flight() -> Flight | None:
+    """The flight recorder of a rank that wrote none."""
+    return None
+
+
 def flight_address(process: Process) -> str:
     """Address of the UNIX socket at which a rank's process takes requests. It is no file, and ends with the process."""
     return f"\0traincope-flight-{process.pid}-{process.started_ticks}"

@@ -17,7 +17,7 @@ from tests.analysis.faults.hangs.test_stops import (
     only,
     steps,
 )
-from tests.timeline.build import group, phase, rank
+from tests.timeline.build import Row, clock, group, phase, rank
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.events import Phase
@@ -56,12 +56,11 @@ def flight(
     return Flight(at_ns=SEEN_NS, entries=tuple(entries), groups={"0": world, "7": world})
 
 
-def light(number: int, stack: str, *, of: Flight | None, size: int = 2) -> RankRecords:
+def light(number: int, stack: str, *, of: Flight | None, size: int = 2, clocks: Sequence[Row] = ()) -> RankRecords:
     """A rank between two windows."""
-    rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, LAST_NS + 1, at=NUM_STEPS)]
-    return replace(
-        looked(rank(number, *rows, groups=[group("dp", *range(size), key="0")], ending=None), stack), flight=of
-    )
+    rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, LAST_NS + 1, at=NUM_STEPS), *clocks]
+    made = rank(number, *rows, groups=[group("dp", *range(size), key="0")], ending=None)
+    return replace(looked(made, stack), read_flight=lambda: of)
 
 
 def waits(size: int = 2, *, joined: int = 1) -> Flight:
@@ -85,11 +84,9 @@ def test_a_rank_that_gave_no_answer_is_named_by_the_waits_of_the_others_and_its_
 
 
 def test_two_groups_in_opposite_order_are_a_deadlock() -> None:
-    one = light(0, WAITING, of=flight(2, (("7", "barrier", 0),), complete=0))
-    other = light(1, WAITING, of=flight(2, (("8", "barrier", 0),), complete=0))
-    assert other.flight is not None
-    other = replace(other, flight=replace(other.flight, groups={"0": (0, 1), "7": (0, 1), "8": (0, 1)}))
-    hang = only(one, other)
+    made = [flight(2, ((name, "barrier", 0),), complete=0) for name in ("7", "8")]
+    ranks = [replace(of, groups=dict.fromkeys(("0", "7", "8"), (0, 1))) for of in made]
+    hang = only(*(light(number, WAITING, of=of) for number, of in enumerate(ranks)))
     assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.DEADLOCK, (0, 1), HIGH)
     assert "rank 0 waited for rank 1 in barrier on group 7" in hang.evidence
 
@@ -111,6 +108,22 @@ def test_a_skipped_collective_is_found_in_an_earlier_step() -> None:
     ranks = [light(number, WAITING, of=behind if number == 1 else waits(3), size=3) for number in range(3)]
     hang = only(*ranks)
     assert (hang.kind, hang.culprits) == (HangKind.MISMATCH, (1,))
+
+
+def test_a_wall_clock_that_is_set_back_during_the_run_moves_no_collective_to_another_step() -> None:
+    """torch's entries have wall times. In the middle of step 2 the clock of rank 1's host goes back by a minute."""
+    set_ns, back_ns = 2 * STEP_NS + 50 * MS, 60_000 * MS
+
+    def on_wall(entry: FlightEntry) -> FlightEntry:
+        at_ns = entry.created_wall_ns
+        return replace(entry, created_wall_ns=at_ns + 2 * back_ns - (back_ns if at_ns > set_ns else 0))
+
+    habit = {step: HABIT[:1] if step == 3 else HABIT for step in range(NUM_STEPS)}
+    made = [flight(3, HABIT[:1], complete=0, others=habit if number == 1 else None) for number in range(3)]
+    made = [replace(of, entries=tuple(map(on_wall, of.entries))) for of in made]
+    clocks = [clock(0, 2 * back_ns), clock(set_ns, set_ns + back_ns)]
+    hang = only(*(light(number, WAITING, of=of, size=3, clocks=clocks) for number, of in enumerate(made)))
+    assert (hang.kind, hang.culprits, hang.step) == (HangKind.MISMATCH, (1,), 3)
 
 
 def test_an_answer_from_before_the_last_progress_is_not_used() -> None:

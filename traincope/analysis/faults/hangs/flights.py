@@ -1,13 +1,13 @@
 """Calls of each rank by torch's flight recorder, which also covers steps without detail."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call, RankCalls
 from traincope.events import NO_STEP, OPEN, Kind
-from traincope.store.job.flight import Flight, FlightEntry
+from traincope.store.job.flight import Flight
 from traincope.timeline import Channel, RankTimeline, Timeline
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.topology import Group
@@ -28,11 +28,11 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
     """
     clocks = {clock.rank: clock for clock in timeline.clocks}
     flights = {
-        rank.rank: rank.flight
+        rank.rank: flight
         for rank in timeline.run.ranks
-        if rank.flight is not None
-        and rank.rank in recorded
-        and _is_fresh(rank.flight, recorded[rank.rank].rank, clocks)
+        if rank.rank in recorded
+        and (flight := rank.read_flight()) is not None
+        and _is_fresh(flight, recorded[rank.rank].rank, clocks)
     }
     if not flights:
         return None
@@ -41,7 +41,7 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
     made = {
         number: RankCalls(
             recorded[number].rank,
-            tuple(_calls(recorded[number].rank, flight, groups, first, clocks.get(number))),
+            tuple(_calls(recorded[number].rank, flight, groups, first)),
             frozenset(),
             by_flight=True,
         )
@@ -85,46 +85,49 @@ def _calls(
     flight: Flight,
     groups: Mapping[str, Group],
     first: Mapping[str, int],
-    clock: RankClock | None,
 ) -> Iterator[Call]:
     entries = [entry for entry in flight.entries if entry.sequence >= first.get(entry.group, 0)]
-    times = _on_axis([entry.created_wall_ns for entry in entries], clock)
+    times_ns = _on_axis(rank, np.array([entry.created_wall_ns for entry in entries], dtype=np.int64))
     counted: dict[tuple[str, int], int] = {}
-    for entry, step, start_ns in zip(entries, _steps(rank, times), times, strict=True):
+    for entry, step, start_ns in zip(entries, _steps(rank, times_ns), times_ns.tolist(), strict=True):
         place = counted.get((entry.group, step), 0)
         counted[entry.group, step] = place + 1
-        yield replace(_call(rank, entry, groups[entry.group]), step=step, place=place, start_ns=start_ns)
+        yield Call(
+            rank=rank.rank,
+            channel=Channel(entry.group),
+            window=FLIGHT_WINDOW,
+            sequence=entry.sequence,
+            operation=entry.operation.removeprefix("_").removesuffix("_base"),
+            num_bytes=entry.num_elements * ITEM_BYTES.get(entry.dtype, 1),
+            root=-1,
+            step=step,
+            torch_count=0,
+            place=place,
+            start_ns=start_ns,
+            end_ns=0 if entry.complete else OPEN,
+            raised=False,
+            is_async=True,
+            group=groups[entry.group],
+            in_training_thread=False,
+        )
 
 
-def _call(rank: RankTimeline, entry: FlightEntry, group: Group) -> Call:
-    return Call(
-        rank=rank.rank,
-        channel=Channel(entry.group),
-        window=FLIGHT_WINDOW,
-        sequence=entry.sequence,
-        operation=entry.operation.removeprefix("_").removesuffix("_base"),
-        num_bytes=entry.num_elements * ITEM_BYTES.get(entry.dtype, 1),
-        root=-1,
-        step=NO_STEP,
-        torch_count=0,
-        place=0,
-        start_ns=0,
-        end_ns=0 if entry.complete else OPEN,
-        raised=False,
-        is_async=True,
-        group=group,
-        in_training_thread=False,
-    )
+def _on_axis(rank: RankTimeline, walls_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Convert wall times by the rank's latest record of both clocks that is not after each of them.
+
+    The wall clock may be set, also back: of two records that fit, the later one holds for the last collectives.
+    """
+    clocks = rank.of_kind(Kind.CLOCK)
+    if not len(clocks):
+        return walls_ns
+    offsets_ns: NDArray[np.int64] = clocks["start_ns"] - clocks["value"]
+    lowest_from_here = np.minimum.accumulate(clocks["value"][::-1])[::-1]
+    at = np.maximum(np.searchsorted(lowest_from_here, walls_ns, side="right") - 1, 0)
+    return walls_ns + offsets_ns[at]
 
 
-def _on_axis(walls_ns: Sequence[int], clock: RankClock | None) -> list[int]:
-    walls = np.array(walls_ns, dtype=np.int64)
-    return list(map(int, walls if clock is None else clock.on_axis(walls - clock.wall_offset_ns)))
-
-
-def _steps(rank: RankTimeline, times_ns: Sequence[int]) -> list[int]:
+def _steps(rank: RankTimeline, times_ns: NDArray[np.int64]) -> list[int]:
     """The step that the rank was in at each time."""
     steps = rank.of_kind(Kind.STEP)
     numbers = np.concatenate([[NO_STEP], steps["step"].astype(np.int64)])
-    at = np.searchsorted(steps["start_ns"], np.array(times_ns, dtype=np.int64), side="right")
-    return list(map(int, numbers[at]))
+    return list(map(int, numbers[np.searchsorted(steps["start_ns"], times_ns, side="right")]))
