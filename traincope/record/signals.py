@@ -24,10 +24,13 @@ from traincope.record.instrumentation.patching import Patches
 from traincope.record.segments.rescue import without_handler
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.process import caught_signals
-from traincope.store.layout import FATAL_FILE, STACKS_FILE, STACKS_SIGNAL, signal_file
+from traincope.store.layout import FATAL_FILE, STACKS_FILE, signal_file
 
 WATCHED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that end a process which does not handle them. Schedulers send all of these."""
+
+STACKS_SIGNAL = signal.SIGURG
+"""The node's agent asks for the stacks by it. A process ignores it by default."""
 
 STATUS = Path("/proc/self/status")
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from signal import Signals
 
 RUN_FILE = "run.json"
 RANK_FILE = "rank.json"
@@ -14,11 +13,9 @@ FATAL_FILE = "signal-fatal.txt"
 """Stacks at a fatal signal (SIGSEGV, SIGABRT, ...); the first line is the signal's name."""
 SIGNAL_FILES = "signal-*.txt"
 STACKS_FILE = "stacks.txt"
-"""Stacks that the rank writes at STACKS_SIGNAL. It exists while the rank's process answers that signal."""
-STACKS_SIGNAL = Signals.SIGURG
-"""A process ignores it by default."""
+"""Stacks that the rank writes when asked for them. It exists while the rank's process answers."""
 FLIGHT_FILE = "flight.json"
-"""torch's flight recorder of the rank, as it was when somebody asked for it (`job/flight.py`)."""
+"""torch's flight recorder of the rank at the latest request (`job/flight.py`)."""
 LOOKS_FILE = "looks.jsonl"
 """What the node's agent saw of a rank's process while the job stood still (`job/looks.py`)."""
 LEVEL_FILE = "level"

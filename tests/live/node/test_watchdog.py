@@ -55,7 +55,7 @@ def stopped(tmp_path: Path) -> Iterator[RankTail]:
 
 def watchdog(tail: RankTail, *, wall_ns: int = STEP_NS, looks: bool = True) -> Watchdog:
     """One that has learned from five steps."""
-    made = Watchdog(tail.directory.parents[1], attempt=0, looks=looks)
+    made = Watchdog(tail.directory.parents[1], looks=looks)
     made.learn(rows(wall_ns=wall_ns), warm_up=0)
     return made
 
@@ -76,7 +76,7 @@ def test_it_looks_when_the_job_stands_still_for_longer_than_its_steps_explain(st
 
 
 def test_before_it_has_learned_it_waits_ten_minutes(stopped: RankTail) -> None:
-    dog = Watchdog(stopped.directory.parents[1], attempt=0, looks=True)
+    dog = Watchdog(stopped.directory.parents[1], looks=True)
     stopped.read(now_ns=0)
     dog.look([stopped], now_ns=stopped.last_record_ns + 599 * S)
     assert read_looks(stopped.directory) == ()
@@ -143,11 +143,14 @@ def test_a_process_that_does_not_handle_the_signal_does_not_get_it(tmp_path: Pat
     directory = rank_of(tmp_path / "run")
     (directory / "stacks.txt").touch()
     before = signal.signal(signal.SIGURG, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])
     try:
         (look,) = look_at_ranks(
             [Subject(directory=directory, info=read_rank_info(directory))], with_stacks=True
         ).values()
+        assert signal.SIGURG not in signal.sigpending()
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGURG])
         signal.signal(signal.SIGURG, before)
     assert look.stack == ""
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.record.signals import STACKS_SIGNAL
 from traincope.store.job.flight import REQUEST, flight_address
 from traincope.store.job.looks import Look, look_at
 from traincope.store.job.manifests import RankInfo
-from traincope.store.layout import FLIGHT_FILE, STACKS_FILE, STACKS_SIGNAL
+from traincope.store.layout import FLIGHT_FILE, STACKS_FILE
 
 MAX_STACK_BYTES = 1 << 18
 ANSWER_SECONDS = 1.0
@@ -69,7 +70,7 @@ def _ask(subject: Subject) -> int | None:
 
 
 def _ask_for_flight(subject: Subject) -> int | None:
-    """Ask for torch's flight recorder. Returns the time of an earlier answer or 0; None if nobody takes the request."""
+    """Ask for torch's flight recorder. Returns the time of an earlier answer or 0; None if it cannot be asked."""
     before_ns, process = _written_ns(subject.directory), subject.info.process
     if process is None:
         return None

@@ -36,9 +36,9 @@ MAX_STOPS = 100
 class Watchdog:
     """Watchdog of one attempt on this node."""
 
-    def __init__(self, run: Path, *, attempt: int, looks: bool) -> None:
+    def __init__(self, run: Path, *, looks: bool) -> None:
         """`looks`: look at the processes. Otherwise another agent does, and this one only judges what it saw."""
-        self._run, self._attempt, self._looks = run, attempt, looks
+        self._run, self._looks = run, looks
         self._longest_ns: list[int] = []
         self._stop: _Stop | None = None
         self._num_stops = 0

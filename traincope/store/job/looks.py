@@ -1,8 +1,8 @@
 """Looks at a rank's process from outside: whether it lived, in which state, and where its threads stood.
 
-A rank that hangs writes nothing. Three others can tell: the node's agent writes a line into `looks.jsonl` while the job
-stands still; whoever reads the records on the rank's host can look at the process; and a signal made the rank write its
-stacks.
+A rank that hangs writes nothing. There are three other sources: the node's agent writes a line into `looks.jsonl`
+while the job stands still; who reads the records on the rank's host can look at the process; and a signal makes the
+rank write its stacks.
 """
 
 import json
@@ -31,7 +31,7 @@ class Look:
     """The process at one instant. It certainly existed then."""
 
     at_ns: int
-    """By the clock of the rank's records: the monotonic clock of its host, which nobody sets."""
+    """By the clock of the rank's records: the monotonic clock of its host, which cannot be set."""
     state: str = ""
     """State letter of /proc/PID/stat (proc(5)): R running, S sleeping, D waiting for a device or file, T stopped,
     t stopped by a debugger. Empty if unknown.

@@ -80,7 +80,7 @@ class Process:
         return bool(caught_signals(status) >> (signal - 1) & 1)
 
     def wait_channel(self) -> str:
-        """Function of the kernel in which the main thread sleeps; empty if it runs or the kernel does not tell."""
+        """Function of the kernel in which the main thread sleeps; empty if it runs or if this is hidden."""
         try:
             name = Path(f"/proc/{self.pid}/wchan").read_text(errors="replace").strip()
         except OSError:
