@@ -1,6 +1,7 @@
 """The place of a rank in the job: its host, its coordinates on the mesh, its process groups."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 KNOWN_AXES = ("pp", "dp_replicate", "dp", "fsdp", "efsdp", "dp_cp", "cp", "tp", "ep")
 """Known mesh axes in the order of tables. Other axis names are allowed; they follow in alphabetical order."""
@@ -34,6 +35,21 @@ class Host:
 
     name: str
     boot_id: str
+
+
+class Scheduler(StrEnum):
+    """What starts jobs on the hosts of a cluster."""
+
+    SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """A host under the name by which its scheduler knows it. It may differ from the host's own name."""
+
+    scheduler: Scheduler
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

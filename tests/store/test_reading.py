@@ -14,6 +14,7 @@ import traincope
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import RECORD_BYTES, Kind
 from traincope.store import read_run
+from traincope.topology import ClusterNode, Scheduler
 
 
 @pytest.fixture
@@ -182,3 +183,20 @@ def test_a_stray_file_is_named_and_ignored(run: Path, name: str) -> None:
     (first, _) = read_run(run).ranks
     assert f"{name} does not have the name of a segment" in first.problems[0]
     assert len(first.thread("main")) > 0
+
+
+def test_the_name_of_a_node_is_read_back_unless_it_is_more_than_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes a word of a command that a person may copy."""
+    monkeypatch.setenv("SLURMD_NODENAME", "n17")
+    with traincope.run(tmp_path / "run") as recording:
+        recording.step()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert rank.info.node == ClusterNode(scheduler=Scheduler.SLURM, name="n17")
+    manifest = next((tmp_path / "run").rglob("rank.json"))
+    for name in ("n17; reboot", "--all", "$(id)", "", 7, None):
+        raw = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps(raw | {"node": {"scheduler": "slurm", "name": name}}))
+        (rank,) = read_run(tmp_path / "run").ranks
+        assert rank.info.node is None

@@ -1,6 +1,7 @@
 import pytest
 
-from traincope.record.session.identity import identify
+from traincope.record.session.identity import identify, this_node
+from traincope.topology import ClusterNode, Scheduler
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "job-7", "TORCHELASTIC_RESTART_COUNT": "2"}
 SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "99"}
@@ -39,3 +40,21 @@ def test_an_id_that_is_no_directory_name_is_ignored(run_id: str, caplog: pytest.
     assert identify(TORCHRUN | {"TRAINCOPE_RUN_ID": run_id}).run_id == "job-7"
     (message,) = caplog.messages
     assert message.startswith(f"{run_id!r} is not a run id")
+
+
+@pytest.mark.parametrize(
+    ("environment", "node"),
+    [
+        ({"SLURMD_NODENAME": "n17"}, ClusterNode(scheduler=Scheduler.SLURM, name="n17")),
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_NAME": "gpu-pool-3"},
+            ClusterNode(scheduler=Scheduler.KUBERNETES, name="gpu-pool-3"),
+        ),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "my-pod-0"}, None),
+        ({"NODE_NAME": "agent-of-a-build-server"}, None),
+        ({}, None),
+    ],
+)
+def test_only_the_scheduler_names_its_node(environment: dict[str, str], node: ClusterNode | None) -> None:
+    """A pod's host name is not that of its node."""
+    assert this_node(environment) == node

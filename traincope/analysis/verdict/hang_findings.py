@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.timeline import Timeline
 from traincope.units import numbers
@@ -11,8 +13,11 @@ MAX_PROCESSES = 4
 """With more suspects than this, only the first processes are named."""
 
 
-def hang_findings(timeline: Timeline, hangs: Sequence[Hang]) -> Iterator[Finding]:
-    """One finding per hang. `ranks` are the culprits; with confidence `unknown` they are the suspects."""
+def hang_findings(timeline: Timeline, hangs: Sequence[Hang], faults: Sequence[Fault] = ()) -> Iterator[Finding]:
+    """One finding per hang. `ranks` are the culprits; with confidence `unknown` they are the suspects.
+
+    `faults`: of the same timeline, with its checkpoints.
+    """
     for hang in hangs:
         yield Finding(
             kind=FindingKind.MISMATCH if hang.kind == HangKind.MISMATCH else FindingKind.HANG,
@@ -20,8 +25,14 @@ def hang_findings(timeline: Timeline, hangs: Sequence[Hang]) -> Iterator[Finding
             steps=() if hang.step is None else (hang.step,),
             confidence=hang.confidence,
             evidence=hang.evidence,
-            advice=_advice(timeline, hang),
+            advice=" ".join([_advice(timeline, hang), *_recovery(timeline, hang, faults)]),
         )
+
+
+def _recovery(timeline: Timeline, hang: Hang, faults: Sequence[Fault]) -> list[str]:
+    """A mismatch spoils what is saved after it. The host may be the cause if no line of the training is."""
+    without_line = hang.kind == HangKind.STUCK and hang.call_site is None
+    return recovery(timeline, faults, before_ns=hang.since_ns, host_of=hang.culprits if without_line else ())
 
 
 def _advice(timeline: Timeline, hang: Hang) -> str:

@@ -20,6 +20,7 @@ from traincope.analysis.faults.endings import (
 )
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.lost_connections import lost_connection
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
@@ -50,6 +51,8 @@ def rank_failures(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[H
         yield _undecided(firsts)
     elif first is not None:
         finding = _stopped(first) if first.kind == FaultKind.STOPPED else _first_gone(timeline, first, unknown)
+        killed = first.ranks if finding.kind == FindingKind.KILLED_RANK and not unknown else ()
+        finding = replace(finding, advice=" ".join([finding.advice, *recovery(timeline, faults, host_of=killed)]))
         yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
     elif ends and not any(hang.stopped for hang in hangs):
         yield with_early_exits(_no_end(timeline, ends), timeline, failed=[rank for end in ends for rank in end.ranks])

@@ -40,7 +40,7 @@ def verdict(
 
     Imported traces are judged by `gpus` alone.
     """
-    findings = [*hang_findings(timeline, hangs), *rank_failures(timeline, faults, hangs)]
+    findings = [*hang_findings(timeline, hangs, faults), *rank_failures(timeline, faults, hangs)]
     if timeline.run.info.imported:
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:

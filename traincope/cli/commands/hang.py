@@ -6,6 +6,7 @@ from pathlib import Path
 from traincope.analysis.context import Context
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.hangs.hangs import hangs
+from traincope.analysis.faults.marks import marks
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
 from traincope.errors import UsageError
@@ -39,7 +40,7 @@ class HangCommand:
             _ask_for_stacks(timeline.run)
             timeline = open_run(arguments.run_directory)
         found = hangs(timeline, Context(timeline).instances, endings(timeline))
-        answer = hang_document(found, tuple(hang_findings(timeline, found)))
+        answer = hang_document(found, tuple(hang_findings(timeline, found, tuple(marks(timeline)))))
         print_answer(answer, render_hangs, format=arguments.format)
         return 0
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.topology import Host
+from traincope.topology import ClusterNode, Host, Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,18 @@ def declared_run_id(environment: Mapping[str, str], *, run_id: str | None = None
 def this_host() -> Host:
     boot_id = Path("/proc/sys/kernel/random/boot_id")
     return Host(name=os.uname().nodename, boot_id=boot_id.read_text().strip() if boot_id.exists() else "")
+
+
+def this_node(environment: Mapping[str, str]) -> ClusterNode | None:
+    """The host under the name by which SLURM or Kubernetes knows it.
+
+    A pod sees the node's name only if its manifest puts `spec.nodeName` into $NODE_NAME.
+    """
+    if environment.get("SLURMD_NODENAME"):
+        return ClusterNode(scheduler=Scheduler.SLURM, name=environment["SLURMD_NODENAME"])
+    if environment.get("NODE_NAME") and "KUBERNETES_SERVICE_HOST" in environment:
+        return ClusterNode(scheduler=Scheduler.KUBERNETES, name=environment["NODE_NAME"])
+    return None
 
 
 def _run_id(environment: Mapping[str, str]) -> str | None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -19,7 +20,7 @@ from traincope.record.segments.names import Details, LineFile, Names
 from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.record.session.control import Control
 from traincope.record.session.environment import allowed_variables, devices, training_revision, versions
-from traincope.record.session.identity import Identity, this_host
+from traincope.record.session.identity import Identity, this_host, this_node
 from traincope.record.session.rendezvous import Place, Rendezvous
 from traincope.record.session.steps import Steps
 from traincope.store.job.process import Process
@@ -233,7 +234,7 @@ class Recorder:
 
     def write_metadata(self, **ending: Any) -> None:
         """Write `rank.json` atomically; also `run.json`, from rank 0 or if none exists yet."""
-        host, process = this_host(), Process.this()
+        host, node, process = this_host(), this_node(os.environ), Process.this()
         rank = self.identity.rank if self.place is None else self.place.rank
         write_json(
             self.directory / RANK_FILE,
@@ -244,6 +245,7 @@ class Recorder:
                 "coords": self.coords,
                 "host": host.name,
                 "boot_id": host.boot_id,
+                "node": None if node is None else asdict(node),
                 "pid": os.getpid(),
                 "process": None if process is None else process.as_json(),
                 "device": devices(),

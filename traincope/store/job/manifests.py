@@ -1,5 +1,6 @@
 """Contents of `run.json` and `rank.json`, decoded and type-checked."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from traincope.events import FORMAT_VERSION, READABLE_VERSIONS
 from traincope.store.job.process import Process
 from traincope.store.layout import RANK_FILE, RUN_FILE, SIGNAL_FILES, rank_number
 from traincope.store.lines import read_object
-from traincope.topology import Host, RankCoord
+from traincope.topology import ClusterNode, Host, RankCoord, Scheduler
 
+NODE_NAME = re.compile(r"\w[\w.-]{0,252}", re.ASCII)
 MAX_RANKS = 1 << 20
 """A larger size means a damaged file."""
 
@@ -43,6 +45,8 @@ class RankInfo:
     version: int = FORMAT_VERSION
     coord: RankCoord
     host: Host
+    node: ClusterNode | None = None
+    """None if no scheduler names the host, and in older runs."""
     pid: int
     process: Process | None = None
     """Identity of the rank's process; None in older runs, and on systems without /proc."""
@@ -111,6 +115,7 @@ def read_rank_info(directory: Path) -> RankInfo:
             version=int(raw.get("version", FORMAT_VERSION)),
             coord=RankCoord(rank=int(raw["rank"]), coords={str(k): int(v) for k, v in raw["coords"].items()}),
             host=Host(name=str(raw["host"]), boot_id=str(raw["boot_id"])),
+            node=_node(raw.get("node")),
             pid=int(raw["pid"]),
             process=Process.read(raw.get("process")),
             started_wall_ns=int(raw["started_wall_ns"]),
@@ -130,6 +135,16 @@ def read_rank_info(directory: Path) -> RankInfo:
             f"{directory / RANK_FILE} (rank {rank}) has a missing or damaged value: {error}; restore it from a copy of "
             "the run"
         ) from error
+
+
+def _node(raw: Any) -> ClusterNode | None:
+    """None for a name that could be more than one word of a command."""
+    if not isinstance(raw, dict) or raw.get("scheduler") not in list(Scheduler):
+        return None
+    name = raw.get("name")
+    if not isinstance(name, str) or not NODE_NAME.fullmatch(name):
+        return None
+    return ClusterNode(scheduler=Scheduler(raw["scheduler"]), name=name)
 
 
 def _read_signals(directory: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import LauncherNote, Look, RankRecords
 from traincope.timeline import build_timeline
+from traincope.topology import ClusterNode, Scheduler
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -117,6 +118,32 @@ def test_the_verdict_and_the_faults_begin_with_the_hang() -> None:
     assert first.advice == "Look at train.py:9 (process 1001 on host-boot)."
     (fault,) = (fault for fault in result.faults if fault.kind is FaultKind.HANG)
     assert (fault.ranks, fault.step, fault.at_ns, fault.lasted_ns) == ((1,), NUM_STEPS, LAST_NS, 34 * S)
+
+
+def test_the_advice_names_the_checkpoint_and_a_host_that_may_be_the_cause() -> None:
+    saved = Row(
+        kind=Kind.PHASE,
+        phase=Phase.CHECKPOINT_STALL,
+        start_ns=390 * MS,
+        end_ns=399 * MS,
+        name="save checkpoint",
+        step=3,
+    )
+    node = ClusterNode(scheduler=Scheduler.SLURM, name="n17")
+    rows = [*steps(), saved, phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN, at=NUM_STEPS)]
+    culprit = rank(1, *rows, groups=[WORLD], ending=None)
+    culprit = replace(culprit, info=replace(culprit.info, node=node))
+    assert analysis(victim(0), looked(culprit, FAULTY)).verdict[0].advice == (
+        "Look at train.py:9 (process 1001 on host-boot). Restart from the checkpoint of step 3."
+    )
+    assert (
+        analysis(victim(0), looked(culprit))
+        .verdict[0]
+        .advice.endswith(
+            "Restart from the checkpoint of step 3. "
+            "If the host is the cause, take it out: scontrol update nodename=n17 state=drain reason=traincope"
+        )
+    )
 
 
 def test_the_run_lasts_as_long_as_the_hang() -> None:
