@@ -1,8 +1,7 @@
 """Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
 from traincope.store.job.attempts import Attempt, read_attempt
-from traincope.store.job.flight import Flight, no_flight, read_flight
+from traincope.store.job.flight import FlightFile
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
@@ -60,8 +59,8 @@ class RankRecords:
     """True if its process ran when the records were read; None if that is unknown, or if its end is recorded."""
     looks: tuple[Look, ...] = ()
     """What others saw of its process, by time."""
-    read_flight: Callable[[], Flight | None] = no_flight
-    """Read torch's flight recorder as of the latest request, on demand."""
+    flight: FlightFile | None = None
+    """torch's flight recorder as of the latest request."""
 
     @property
     def rank(self) -> int:
@@ -244,7 +243,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         traces=tuple(trace_files(directory)),
         running=running,
         looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
-        read_flight=partial(read_flight, directory),
+        flight=FlightFile(directory),
     )
 
 

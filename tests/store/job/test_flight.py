@@ -71,14 +71,13 @@ def train_and_answer(out: str, level: int) -> tuple[int, int]:
     group = dist.new_group()
     for member in (0, 1):
         dist.new_group([member])  # of one of the two, this process is no member
+    directories = [rank_of(Path(out), rank) for rank in (0, 1)]
     with traincope.run(out, level=level) as run:
-        run.step()
+        until(lambda: run.step() or (directories[dist.get_rank()] / RANK_FILE).exists(), "its place")
         for _ in range(3):
             dist.all_reduce(torch.ones(8), group=group)
         count = group._get_sequence_number_for_group()
         if dist.get_rank() == 0:
-            directories = [rank_of(Path(out), rank) for rank in (0, 1)]
-            until(lambda: all((directory / RANK_FILE).exists() for directory in directories), "both ranks")
             subjects = [Subject(directory=each, info=read_rank_info(each)) for each in directories]
             look_at_ranks(subjects, with_stacks=True)
         dist.barrier()

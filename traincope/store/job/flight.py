@@ -47,9 +47,16 @@ class Flight:
     """torch's name of each group of the rank -> the group's ranks."""
 
 
-def no_flight() -> Flight | None:
-    """The flight recorder of a rank that wrote none."""
-    return None
+@dataclass(frozen=True, slots=True)
+class FlightFile:
+    """The flight recorder of a rank, read on demand: it may be large, and only a hang needs it."""
+
+    directory: Path
+    """Of the rank."""
+
+    def read(self) -> Flight | None:
+        """None without a file, or if it is damaged."""
+        return read_flight(self.directory)
 
 
 def flight_address(process: Process) -> str:

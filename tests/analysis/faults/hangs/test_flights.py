@@ -1,7 +1,7 @@
 """Hangs in steps without recorded collectives, by torch's flight recorder: runs made by hand."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -56,11 +56,21 @@ def flight(
     return Flight(at_ns=SEEN_NS, entries=tuple(entries), groups={"0": world, "7": world})
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """In place of the file."""
+
+    flight: Flight
+
+    def read(self) -> Flight:
+        return self.flight
+
+
 def light(number: int, stack: str, *, of: Flight | None, size: int = 2, clocks: Sequence[Row] = ()) -> RankRecords:
     """A rank between two windows."""
     rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, LAST_NS + 1, at=NUM_STEPS), *clocks]
     made = rank(number, *rows, groups=[group("dp", *range(size), key="0")], ending=None)
-    return replace(looked(made, stack), read_flight=lambda: of)
+    return replace(looked(made, stack), flight=None if of is None else Recorded(of))
 
 
 def waits(size: int = 2, *, joined: int = 1) -> Flight:

@@ -31,7 +31,8 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
         rank.rank: flight
         for rank in timeline.run.ranks
         if rank.rank in recorded
-        and (flight := rank.read_flight()) is not None
+        and rank.flight is not None
+        and (flight := rank.flight.read()) is not None
         and _is_fresh(flight, recorded[rank.rank].rank, clocks)
     }
     if not flights:
