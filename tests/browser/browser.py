@@ -40,20 +40,24 @@ class Visit:
 
 
 def open_page(browser: Browser, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> Visit:
-    """Open `url` in a new context (no cookies, no cache) and wait for its `load` event."""
-    context = browser.new_context(
-        viewport={"width": width, "height": height},
-        color_scheme="dark" if dark else "light",
-        reduced_motion="reduce",
-    )
+    """Open `url` and wait for its `load` event. All pages share a cache, or each would compile the libraries again."""
+    context = browser.contexts[0] if browser.contexts else browser.new_context()
     context.set_default_timeout(PATIENCE_MS)
     visit = Visit(page=context.new_page())
+    visit.page.set_viewport_size({"width": width, "height": height})
+    visit.page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
     visit.page.on("console", lambda message: _heard(visit, message))
     visit.page.on("pageerror", lambda error: visit.complaints.append(f"uncaught: {error}"))
     visit.page.on("request", lambda request: visit.requests.append(request.url))
     visit.page.on("requestfailed", lambda request: visit.complaints.append(_failed(request)))
     visit.page.goto(url)
     return visit
+
+
+def close(visit: Visit) -> None:
+    """Close the page, and forget what it stored in the browser."""
+    visit.page.evaluate("localStorage.clear()")
+    visit.page.close()
 
 
 def _heard(visit: Visit, message: ConsoleMessage) -> None:

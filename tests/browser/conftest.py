@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser import awkward
-from tests.browser.browser import ARGUMENTS, PATIENCE_MS, Visit, open_page
+from tests.browser.browser import ARGUMENTS, PATIENCE_MS, Visit, close, open_page
 from tests.debian import need
 from tests.viewer.library.reading import shelf
 from traincope.viewer.library.library import Library
@@ -42,7 +42,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
 
     yield go
     for loaded in opened:
-        loaded.page.context.close()
+        close(loaded)
 
 
 @pytest.fixture(scope="package")

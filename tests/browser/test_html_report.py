@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser
 
 import traincope
-from tests.browser.browser import Visit, open_page
+from tests.browser.browser import Visit, close, open_page
 from tests.report.example import analysis, without_steps
 from tests.test_sample_runs import SAMPLES
 from traincope.analysis import Fault, FaultKind
@@ -100,7 +100,7 @@ def reports(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
     yield report
     for loaded in opened:
-        loaded.page.context.close()
+        close(loaded)
 
 
 @pytest.mark.parametrize(

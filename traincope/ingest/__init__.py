@@ -1,11 +1,13 @@
-"""Import of other tools' records: kernel traces of torch's profiler (Kineto) -> run directory.
+"""Reading of other tools' records: kernel traces of torch's profiler (Kineto), dumps of torch's flight recorder.
 
 `stream` reads a file in pieces, `events` finds the events, `decimals` converts their times to integers, `columns`
 stores them, `matmul_flops` computes FLOPs from recorded shapes. `kineto` combines these: a file -> a
-`store.traces.Trace`. `importing` makes run directories of traces. Analysis of kernels is in `analysis.kernels`.
+`store.traces.Trace`. `importing` makes run directories of traces. `flight_recorder` reads dumps
+for the analysis of hangs. Analysis of kernels is in `analysis.kernels`.
 """
 
+from traincope.ingest.flight_recorder import holds_dumps, read_dumps
 from traincope.ingest.importing import import_traces
 from traincope.ingest.kineto import read_kineto
 
-__all__ = ["import_traces", "read_kineto"]
+__all__ = ["holds_dumps", "import_traces", "read_dumps", "read_kineto"]

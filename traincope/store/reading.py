@@ -18,6 +18,7 @@ from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, rea
 from traincope.store.job.requests import WindowRequest, read_requests
 from traincope.store.layout import (
     DETAILS_FILE,
+    FLIGHT_FILE,
     GROUPS_FILE,
     NAMES_FILE,
     PROVISIONAL,
@@ -243,7 +244,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         traces=tuple(trace_files(directory)),
         running=running,
         looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
-        flight=FlightFile(directory),
+        flight=FlightFile(directory / FLIGHT_FILE),
     )
 
 

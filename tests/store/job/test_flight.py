@@ -51,7 +51,7 @@ def test_entries_are_read_and_messages_are_left_out(tmp_path: Path) -> None:
         complete=True,
         created_wall_ns=99,
     )
-    flight = read_flight(directory)
+    flight = read_flight(directory / FLIGHT_FILE)
     assert isinstance(flight, Flight)
     assert (flight.at_ns, flight.groups, flight.entries[0]) == (5, {"0": (0, 1)}, first)
     assert [entry.complete for entry in flight.entries] == [True, False]
@@ -59,11 +59,11 @@ def test_entries_are_read_and_messages_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entry", [{}, [], 3, {**ENTRY, "process_group": []}, {**ENTRY, "collective_seq_id": "x"}])
 def test_a_damaged_file_is_no_evidence(tmp_path: Path, entry: object) -> None:
-    assert read_flight(written(tmp_path, entry)) is None
+    assert read_flight(written(tmp_path, entry) / FLIGHT_FILE) is None
     (tmp_path / FLIGHT_FILE).write_text('{"at_ns": 5, "trace": {"entr')
-    assert read_flight(tmp_path) is None
+    assert read_flight(tmp_path / FLIGHT_FILE) is None
     (tmp_path / FLIGHT_FILE).unlink()
-    assert read_flight(tmp_path) is None
+    assert read_flight(tmp_path / FLIGHT_FILE) is None
 
 
 def train_and_answer(out: str, level: int) -> tuple[int, int]:
@@ -81,7 +81,7 @@ def train_and_answer(out: str, level: int) -> tuple[int, int]:
             subjects = [Subject(directory=each, info=read_rank_info(each)) for each in directories]
             look_at_ranks(subjects, with_stacks=True)
         dist.barrier()
-    flight = read_flight(rank_of(Path(out), dist.get_rank()))
+    flight = read_flight(rank_of(Path(out), dist.get_rank()) / FLIGHT_FILE)
     assert flight is not None
     entries = [entry for entry in flight.entries if entry.group == group.group_name]
     assert flight.groups[group.group_name] == (0, 1)

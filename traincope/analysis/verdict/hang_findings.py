@@ -58,6 +58,8 @@ def _processes(timeline: Timeline, ranks: Sequence[int]) -> str:
     """Process and host of each rank, as far as the records show them."""
     infos = {rank.rank: rank.info for rank in timeline.run.ranks}
     listed = [
-        f"process {infos[rank].pid} on {infos[rank].host.name}" for rank in ranks[:MAX_PROCESSES] if rank in infos
+        f"process {infos[rank].pid} on {infos[rank].host.name}"
+        for rank in ranks[:MAX_PROCESSES]
+        if rank in infos and infos[rank].pid
     ]
     return f" ({', '.join(listed)})" if listed else ""

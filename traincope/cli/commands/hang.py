@@ -10,11 +10,12 @@ from traincope.analysis.faults.marks import marks
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
 from traincope.errors import UsageError
+from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.report import hang_document, render_hangs
 from traincope.store import RunRecords
 from traincope.store.layout import rank_directory
-from traincope.timeline import open_run
+from traincope.timeline import Timeline, build_timeline, open_run
 
 
 class HangCommand:
@@ -24,7 +25,12 @@ class HangCommand:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "run_directory", type=Path, metavar="RUN", help="run directory of a job that runs or has ended"
+            "evidence",
+            type=Path,
+            nargs="+",
+            metavar="RUN|DUMP",
+            help="run directory of a job that runs or has ended; or dumps of torch's flight recorder, one per rank, or "
+            "their folder",
         )
         add_format(parser)
         parser.add_argument(
@@ -35,14 +41,26 @@ class HangCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        timeline = open_run(arguments.run_directory)
-        if arguments.stacks:
-            _ask_for_stacks(timeline.run)
-            timeline = open_run(arguments.run_directory)
+        timeline = _open(arguments.evidence, stacks=arguments.stacks)
         found = hangs(timeline, Context(timeline).instances, endings(timeline))
         answer = hang_document(found, tuple(hang_findings(timeline, found, tuple(marks(timeline)))))
         print_answer(answer, render_hangs, format=arguments.format)
         return 0
+
+
+def _open(paths: list[Path], *, stacks: bool) -> Timeline:
+    """Raises UsageError if --stacks is used with dumps."""
+    if any(map(holds_dumps, paths)):
+        if stacks:
+            raise UsageError("--stacks asks the ranks of a run; leave it out for dumps")
+        return build_timeline(read_dumps(paths))
+    if len(paths) > 1:
+        raise UsageError("give one run directory, or dumps of torch's flight recorder")
+    timeline = open_run(paths[0])
+    if stacks:
+        _ask_for_stacks(timeline.run)
+        timeline = open_run(paths[0])
+    return timeline
 
 
 def _ask_for_stacks(run: RunRecords) -> None:

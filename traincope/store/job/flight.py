@@ -1,20 +1,31 @@
 """torch's flight recorder of one rank: which collectives it issued last in each group, and which of them are complete.
 
-The format is that of `torch._C._distributed_c10d._dump_fr_trace_json` (torch 2.6 and later). On gloo an entry is
-complete once it is `retired`, and messages are missing. Counts are torch's own, per group, the same on all members.
+The format is that of `torch._C._distributed_c10d._dump_fr_trace_json` (torch 2.6 and later). torch writes the same as a
+pickle, e.g. when NCCL's watchdog ends a job. On gloo an entry is complete once it is `retired`, and messages are
+missing. Counts are torch's own, per group, the same on all members.
 """
 
 import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from traincope.store.job.process import Process
-from traincope.store.layout import FLIGHT_FILE
 
 COMPLETED = "completed"
+ON_DEVICE = ("nccl:", "ucc:", "xccl:")
+"""Prefixes of operations that ran on GPUs."""
+INSTANTS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+PICKLE = b"\x80"
+DAMAGED = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError, ValueError),
+    pickle.PickleError,
+)
+"""Exceptions that reading a damaged file raises."""
 REQUEST, STOP = b"?", b"."
 """Messages to a rank's `flight_address`: write the file; end the thread that does."""
 
@@ -45,18 +56,19 @@ class Flight:
     """In the order of issue."""
     groups: Mapping[str, tuple[int, ...]]
     """torch's name of each group of the rank -> the group's ranks."""
+    on_device: bool = False
+    """Some collectives ran on GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlightFile:
-    """The flight recorder of a rank, read on demand: it may be large, and only a hang needs it."""
+    """A file with the flight recorder of one rank, read on demand: it may be large, and only a hang needs it."""
 
-    directory: Path
-    """Of the rank."""
+    path: Path
 
     def read(self) -> Flight | None:
         """None without a file, or if it is damaged."""
-        return read_flight(self.directory)
+        return read_flight(self.path)
 
 
 def flight_address(process: Process) -> str:
@@ -64,16 +76,38 @@ def flight_address(process: Process) -> str:
     return f"\0traincope-flight-{process.pid}-{process.started_ticks}"
 
 
-def read_flight(directory: Path) -> Flight | None:
-    """Read a rank's flight recorder; None without a file, or if it is damaged."""
+def read_flight(path: Path) -> Flight | None:
+    """Read what a rank's thread wrote, or a dump that torch wrote as JSON or pickle. None if it cannot be read."""
     try:
-        raw = json.loads((directory / FLIGHT_FILE).read_bytes())
-        trace = raw["trace"]
-        entries = [_entry(entry) for entry in trace.get("entries", ()) if not entry.get("is_p2p")]
-        groups = {str(name): tuple(map(int, ranks)) for name, ranks in raw["groups"].items()}
-        return Flight(at_ns=int(raw["at_ns"]), entries=tuple(entries), groups=groups)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        content = path.read_bytes()
+        raw = _Plain(BytesIO(content)).load() if content.startswith(PICKLE) else json.loads(content)
+        trace = raw.get("trace", raw)
+        listed = list(trace.get("entries", ()))
+        config = {name: _numbers(group["ranks"]) for name, group in trace.get("pg_config", {}).items()}
+        return Flight(
+            at_ns=int(raw.get("at_ns", 0)) or max(map(_last_ns, listed), default=0),
+            entries=tuple(_entry(entry) for entry in listed if not entry.get("is_p2p")),
+            groups={str(name): tuple(map(int, ranks)) for name, ranks in raw.get("groups", config).items()},
+            on_device=any(str(entry["profiling_name"]).startswith(ON_DEVICE) for entry in listed),
+        )
+    except DAMAGED:
         return None
+
+
+class _Plain(pickle.Unpickler):
+    """Reads lists, dictionaries, numbers and text only. A pickle can name any callable."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong to a dump")
+
+
+def _numbers(ranks: Any) -> list[int]:
+    """torch writes the ranks of a group as text, e.g. "[0, 1]"."""
+    return list(json.loads(ranks) if isinstance(ranks, str) else ranks)
+
+
+def _last_ns(raw: Mapping[str, Any]) -> int:
+    return max(int(raw.get(name) or 0) for name in INSTANTS)
 
 
 def _entry(raw: Mapping[str, Any]) -> FlightEntry:

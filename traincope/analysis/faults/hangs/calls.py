@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import BLOCK_STEPS, OPEN, Flag, Kind
+from traincope.events import BLOCK_STEPS, NO_STEP, OPEN, Flag, Kind
 from traincope.timeline import Channel, RankTimeline, Timeline
 from traincope.timeline.collectives.channels import channels_of
 from traincope.timeline.timeline import TRAINING_THREAD
@@ -53,6 +53,10 @@ class Call:
     @property
     def identity(self) -> Identity:
         return self.channel, self.window, self.sequence
+
+    @property
+    def known_step(self) -> int | None:
+        return None if self.step == NO_STEP else self.step
 
     @property
     def unfinished(self) -> bool:

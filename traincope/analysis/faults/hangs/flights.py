@@ -59,10 +59,19 @@ def _is_fresh(flight: Flight, rank: RankTimeline, clocks: Mapping[int, RankClock
 
 def _groups(timeline: Timeline, flights: Mapping[int, Flight]) -> dict[str, Group]:
     """Groups by torch's name. One that no record has is called by its name."""
-    ranks = {name: ranks for flight in flights.values() for name, ranks in flight.groups.items()}
+    ranks = {name: ranks for flight in flights.values() for name, ranks in flight.groups.items() if ranks}
     known = {group.key: group for rank in timeline.ranks for group in rank.groups}
     used = {entry.group for flight in flights.values() for entry in flight.entries}
-    return {name: known.get(name) or _unrecorded(name, ranks.get(name, ())) for name in used}
+    everyone = tuple(range(timeline.run.info.world_size))
+    unlisted = {name: everyone if name == WORLD else _seen(name, flights) for name in used}
+    return {name: known.get(name) or _unrecorded(name, ranks.get(name, unlisted[name])) for name in used}
+
+
+def _seen(name: str, flights: Mapping[int, Flight]) -> tuple[int, ...]:
+    """Ranks that issued something on a group. torch's dumps of gloo do not list the members."""
+    return tuple(
+        rank for rank, flight in sorted(flights.items()) if any(entry.group == name for entry in flight.entries)
+    )
 
 
 def _unrecorded(name: str, ranks: tuple[int, ...]) -> Group:

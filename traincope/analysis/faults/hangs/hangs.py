@@ -28,7 +28,7 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     `instances` and `ends` are of the same timeline. On GPUs the host sees waits only indirectly, so confidence is at
     most medium there.
     """
-    if timeline.run.info.imported or not timeline.ranks:
+    if not timeline.ranks:
         return ()
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
     found = _found(timeline, latest, ends, tuple(mismatches(timeline, instances, latest)))
@@ -36,7 +36,7 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
         flights = flight_calls(timeline, latest)
         if flights is not None:
             again = _found(timeline, flights, ends, tuple(latest_mismatches(flights)))
-            found = again if any(hang.culprits for hang in again) else found or again
+            found = max(again, found, key=_known)
     return found if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, found))
 
 
@@ -49,6 +49,11 @@ def _found(
     first = min(unequal, key=lambda mismatch: mismatch.first.start_ns, default=None)
     found = stopped if first is None else tuple(_explained(first, stopped, standings))
     return tuple(replace(hang, noticed_ns=_noticed_ns(hang, standings)) for hang in found)
+
+
+def _known(found: Sequence[Hang]) -> tuple[bool, bool, bool]:
+    """How much is known: whether there are culprits, suspects, any hang at all."""
+    return any(hang.culprits for hang in found), any(hang.suspects for hang in found), bool(found)
 
 
 def _may_have_stopped(timeline: Timeline) -> bool:

@@ -16,7 +16,12 @@ MIN_STEPS = 3
 
 
 def patience_ns(timeline: Timeline) -> int:
-    """Longest time without progress that is not a hang. The first step, which also prepares, teaches nothing."""
+    """Longest time without progress that is not a hang. The first step, which also prepares, teaches nothing.
+
+    Imported dumps have no steps. They were written because the job stood still.
+    """
+    if timeline.run.info.imported:
+        return 0
     return patience_of([step.length_ns for rank in timeline.ranks for step in rank.steps[1:]])
 
 

@@ -6,18 +6,24 @@ from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call
 from traincope.analysis.faults.hangs.mismatches import Mismatch, form_of
 from traincope.analysis.faults.hangs.standing import Standing
 from traincope.analysis.faults.hangs.waiting import Edge
+from traincope.events import NO_STEP
 from traincope.units import duration, numbers
 
 
 def stood(ranks: Sequence[int], standings: Mapping[int, Standing], *, lasted_ns: int) -> str:
     """Where the culprits stood, e.g. "rank 1 stood at train.py:41 for 34 s"."""
     sites = {standings[rank].site for rank in ranks if rank in standings}
-    subject, time = numbers(ranks, "rank"), duration(lasted_ns)
+    subject, time = numbers(ranks, "rank"), lasting(lasted_ns)
     if len(sites) == 1 and (site := sites.pop()) is not None:
-        return f"{subject} stood at {site} for {time}"
+        return f"{subject} stood at {site}{time}"
     doing = {standings[rank].doing for rank in ranks if rank in standings}
     where = f" ({doing.pop()})" if len(doing) == 1 and None not in doing else ""
-    return f"{subject} entered no collective for {time}{where}"
+    return f"{subject} entered no collective{time}{where}"
+
+
+def lasting(ns: int) -> str:
+    """E.g. " for 34 s"; nothing if the time is not known, as in imported dumps."""
+    return f" for {duration(ns)}" if ns else ""
 
 
 def waited(edges: Sequence[Edge], victims: Sequence[int]) -> str:
@@ -49,11 +55,12 @@ def in_cycle(ranks: Sequence[int], edges: Sequence[Edge]) -> str:
 def sides(mismatch: Mismatch) -> str:
     """Both sides, e.g. "rank 0 issued all_reduce in step 10, rank 1 issued all_gather in step 11"."""
     calls = mismatch.calls
-    by_side: dict[tuple[str, int], list[int]] = {}
+    by_side: dict[str, list[int]] = {}
     for rank, call in sorted(calls.items()):
-        by_side.setdefault((str(form_of(call)), call.step), []).append(rank)
+        step = "" if call.step == NO_STEP else f" in step {call.step}"
+        by_side.setdefault(f"{form_of(call)}{step}", []).append(rank)
     listed = sorted(by_side.items(), key=lambda side: (-len(side[1]), side[1]))
-    first, *others = (f"{numbers(ranks, 'rank')} issued {form} in step {step}" for (form, step), ranks in listed)
+    first, *others = (f"{numbers(ranks, 'rank')} issued {form}" for form, ranks in listed)
     example = mismatch.first
     since = "" if example.window == FLIGHT_WINDOW else f" since step {example.window}"
     where = f"collective {example.sequence} on {example.group.axis}{since}"

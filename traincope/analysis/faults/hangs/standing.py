@@ -119,6 +119,7 @@ def standing(timeline: Timeline, calls: Mapping[int, RankCalls]) -> dict[int, St
             _on_axis(looks[number], clocks.get(number)),
             sees_waits=probes[number].get(WAITS) == ON,
             on_device=on_device,
+            imported=timeline.run.info.imported,
         )
         for number, each in calls.items()
     }
@@ -131,8 +132,10 @@ def _on_axis(looks: Sequence[Look], clock: RankClock | None) -> Sequence[Look]:
     return [replace(look, at_ns=int(at_ns)) for look, at_ns in zip(looks, times, strict=True)]
 
 
-def _standing(calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_device: bool) -> Standing:
-    """`on_device`: waits stop a stream, not the thread."""
+def _standing(
+    calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_device: bool, imported: bool
+) -> Standing:
+    """`on_device`: waits stop a stream, not the thread. `imported`: only the calls are known."""
     rank, progress_ns = calls.rank, _progress_ns(calls)
     looks = [look for look in looks if look.at_ns >= progress_ns]
     frames = training_thread(next((look.stack for look in reversed(looks) if look.stack), ""))
@@ -148,7 +151,7 @@ def _standing(calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_d
     if calls.by_flight and place is Place.COMMUNICATION and len({call.channel for call in outstanding}) == 1:
         certain = list(outstanding)
     # Where DDP waits, its failed collective has an ordinary end. It did not complete if a member did not join it.
-    unseen = raised or place in (Place.COMMUNICATION, Place.BACKWARD) or phase in UNSEEN_WAITS or on_device
+    unseen = raised or place in (Place.COMMUNICATION, Place.BACKWARD) or phase in UNSEEN_WAITS or on_device or imported
     possible = unseen and place is not Place.OUTSIDE and rank.ending != CLEAN
     last = [call for call in calls.calls[-1:] if raised and call.operation in FROM_ALL_TO_ALL]
     waits = certain or list(dict.fromkeys([*calls.outstanding, *last]) if possible else [])
@@ -175,10 +178,11 @@ def _holds_thread(calls: RankCalls, call: Call) -> bool:
 
 
 def _progress_ns(calls: RankCalls) -> int:
-    """The last begin or end in the training thread. What an exception closed is no progress."""
+    """The last begin or end in the training thread, or the last collective. What an exception closed is no progress."""
+    issued_ns = calls.calls[-1].start_ns if calls.by_flight and calls.calls else 0
     kept = calls.rank.of_kind(*INTERVALS)
     done = kept[(kept["flags"] & Flag.RAISED == 0) & (kept["end_ns"] != OPEN)]
-    return max(int(kept["start_ns"].max(initial=0)), int(done["end_ns"].max(initial=0)))
+    return max(issued_ns, int(kept["start_ns"].max(initial=0)), int(done["end_ns"].max(initial=0)))
 
 
 def _until_ns(calls: RankCalls, looks: Sequence[Look], waits: list[Call]) -> int | None:

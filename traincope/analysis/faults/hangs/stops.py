@@ -9,12 +9,12 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.calls import Call, Identity
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.patience import UNLEARNED_NS, UNSEEN_NS, patience_ns
-from traincope.analysis.faults.hangs.sentences import in_cycle, place_of_call, stood, waited
+from traincope.analysis.faults.hangs.sentences import in_cycle, lasting, place_of_call, stood, waited
 from traincope.analysis.faults.hangs.standing import Standing
 from traincope.analysis.faults.hangs.waiting import Edge, Source, edges_of, sources
 from traincope.analysis.faults.stacks import Place
 from traincope.timeline import Timeline
-from traincope.units import duration, numbers
+from traincope.units import numbers
 
 OWN_ENDS = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT, FaultKind.KILLED, FaultKind.SIGNAL})
 
@@ -127,7 +127,7 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     if not all(edge.absent and edge.waited for edge in inside) or run.dropped & set(source.ranks):
         return _unknown(hang, source.ranks, "the records do not show all of their waits")
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
-    text = f"{in_cycle(source.ranks, inside)}; all for {duration(until_ns - since_ns)}"
+    text = f"{in_cycle(source.ranks, inside)}; all{lasting(until_ns - since_ns)}"
     departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
     odd = tuple(rank for rank, departed in departs.items() if departed)
     if odd and len(odd) < len(departs) and None not in departs.values():
@@ -162,7 +162,7 @@ def _complete(run: _Run, source: Source, each: Standing) -> Hang | None:
 def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victims: Sequence[int]) -> Hang:
     inside = [run.standings.get(rank) for rank in call.members]
     certain = all(each is not None and each.certain and call.identity in _identities(each) for each in inside)
-    text = f"all members joined {place_of_call(call)}, and it did not complete for {duration(until_ns - since_ns)}"
+    text = f"all members joined {place_of_call(call)}, and it did not complete{lasting(until_ns - since_ns)}"
     return Hang(
         kind=HangKind.NONE_COMPLETES if certain else HangKind.UNKNOWN,
         suspects=() if certain else tuple(sorted(call.members)),
@@ -170,7 +170,7 @@ def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victi
         group=call.channel.group,
         axis=call.group.axis,
         collective=call.operation,
-        step=call.step,
+        step=call.known_step,
         since_ns=since_ns,
         until_ns=until_ns,
         confidence=MEDIUM if certain else UNKNOWN,
@@ -199,7 +199,7 @@ def _hang(run: _Run, kind: HangKind, source: Source, *, since_ns: int, until_ns:
         group=call.channel.group,
         axis=call.group.axis,
         collective=call.operation,
-        step=call.step if culprit is None or culprit.step is None else culprit.step,
+        step=call.known_step if culprit is None or culprit.step is None else culprit.step,
         call_site=None if culprit is None else culprit.site,
         stack=() if culprit is None else tuple(map(str, culprit.frames)),
         doing=doing,
@@ -311,5 +311,5 @@ def _silent(standings: Sequence[Standing], *, since_ns: int, until_ns: int) -> H
         since_ns=since_ns,
         until_ns=until_ns,
         confidence=UNKNOWN,
-        evidence=f"{ranks} made no progress for {duration(until_ns - since_ns)}; the records show no wait for a rank",
+        evidence=f"{ranks} made no progress{lasting(until_ns - since_ns)}; the records show no wait for a rank",
     )
