@@ -17,6 +17,7 @@ import torch.distributed as dist
 import traincope
 from traincope.events import NO_STEP, OPEN, Kind, Phase
 from traincope.record.segments import writer
+from traincope.record.session import recorder as recording
 from traincope.record.session.ending import exit_code
 from traincope.store import RankRecords, read_run
 
@@ -313,6 +314,29 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
             pass
     assert recorded(tmp_path / "run", Kind.SPAN) == [("in the parent", 0)]
     assert len(recorded(tmp_path / "run", Kind.STEP)) == 1
+
+
+def test_the_garbage_collector_may_run_while_a_thread_takes_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_Lease", "ThreadWriter"):
+        make = getattr(recording, name)
+        monkeypatch.setattr(recording, name, lambda *given, make=make, **named: (gc.collect(), make(*given, **named))[1])
+
+    def work() -> None:
+        with traincope.span("work"):
+            pass
+
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    rank = only_rank(tmp_path / "run")
+    assert rank.info.recorder["dropped"] == 0
+    assert sum(int((rank.thread(name)["kind"] == Kind.SPAN).sum()) for name in rank.threads) == 3
 
 
 def test_consecutive_threads_share_a_lane_and_concurrent_threads_do_not(tmp_path: Path) -> None:

@@ -108,11 +108,12 @@ class Recorder:
         """Writers of all threads that ever wrote at the same time."""
         self._thread_numbers = itertools.count(1)
         self._idle: deque[ThreadWriter] = deque()
-        """Writers of ended threads. The next new thread takes one over."""
+        """Writers of ended threads, and a new one at least. The next new thread takes one over."""
         self.main = self._add_writer("main")
         self.mute = ThreadWriter(self.shared, thread="")
         """A writer that drops every record and counts the drop."""
         self.mute.abandon()
+        self.prepare_writer()
         self.threads = _Threads(self, self.main)
         self.steps = Steps(self.main, self.shared)
         reserve(self.directory / RANK_FILE)
@@ -317,18 +318,34 @@ class Recorder:
         for writer in list(self.writers):
             writer.abandon()
 
-    def lease_writer(self) -> "_Lease":
-        """Lease a writer to the calling thread, which has none yet, until the thread ends."""
+    def take_writer(self) -> ThreadWriter:
+        """Take a writer for the calling thread, which has none yet. The garbage collector does not run meanwhile.
+
+        `mute` if none is ready: more threads than there may be writers, or another thread took it just now.
+        """
         try:
-            return _Lease(self._idle.popleft(), self._idle)
+            return self._idle.popleft()
         except IndexError:
-            if len(self.writers) < MAX_WRITERS:
-                return _Lease(self._add_writer(f"thread-{next(self._thread_numbers)}"), self._idle)
-            return _Lease(self.mute, deque())
+            return self.mute
+
+    def lease(self, writer: ThreadWriter) -> "_Lease":
+        """Lease the writer that the calling thread has taken to it, until the thread ends."""
+        if writer is self.mute and len(self.writers) < MAX_WRITERS:
+            writer = self._add_thread()
+        self.prepare_writer()
+        return _Lease(writer, deque() if writer is self.mute else self._idle)
+
+    def prepare_writer(self) -> None:
+        """Keep a writer ready for the next new thread."""
+        if not self._idle and len(self.writers) < MAX_WRITERS:
+            self._idle.append(self._add_thread())
 
     @property
     def _side_files(self) -> tuple[LineFile, ...]:
         return self.names.file, self._details.file, self._groups
+
+    def _add_thread(self) -> ThreadWriter:
+        return self._add_writer(f"thread-{next(self._thread_numbers)}")
 
     def _add_writer(self, thread: str) -> ThreadWriter:
         writer = ThreadWriter(self.shared, thread=thread)
@@ -354,8 +371,8 @@ class _Threads(threading.local):
         if recorder.main_thread == threading.get_ident():
             self.writer = main
         else:
-            self.writer = recorder.mute  # a fallback: the garbage collector may run now and write
-            self._lease = recorder.lease_writer()
+            self.writer = recorder.take_writer()  # first: the garbage collector may run in what follows, and write
+            self._lease = recorder.lease(self.writer)
             self.writer = self._lease.writer
 
 
