@@ -319,16 +319,15 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
 def test_the_garbage_collector_may_run_while_a_thread_takes_its_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_Lease", "ThreadWriter"):
-        make = getattr(recording, name)
-        monkeypatch.setattr(recording, name, lambda *given, make=make, **named: (gc.collect(), make(*given, **named))[1])
-
     def work() -> None:
         with traincope.span("work"):
             pass
 
     with traincope.run(tmp_path / "run") as run:
         run.step()
+        for name in ("_Lease", "ThreadWriter"):
+            make = getattr(recording, name)
+            monkeypatch.setattr(recording, name, lambda *given, make=make, **of: (gc.collect(), make(*given, **of))[1])
         threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:
             thread.start()

@@ -1,6 +1,5 @@
 """The recorder of one process: its rank directory, its names and groups, and one writer per thread."""
 
-import itertools
 import json
 import os
 import sys
@@ -104,17 +103,13 @@ class Recorder:
         self._details = Details(self.directory / DETAILS_FILE)
         self._groups = LineFile(self.directory / GROUPS_FILE)
         self._num_groups = 0
-        self.writers: list[ThreadWriter] = []
-        """Writers of all threads that ever wrote at the same time."""
-        self._thread_numbers = itertools.count(1)
-        self._idle: deque[ThreadWriter] = deque()
-        """Writers of ended threads, and a new one at least. The next new thread takes one over."""
-        self.main = self._add_writer("main")
-        self.mute = ThreadWriter(self.shared, thread="")
-        """A writer that drops every record and counts the drop."""
-        self.mute.abandon()
-        self.prepare_writer()
-        self.threads = _Threads(self, self.main)
+        self.main = ThreadWriter(self.shared, thread="main")
+        mute = ThreadWriter(self.shared, thread="")
+        mute.abandon()
+        others = [ThreadWriter(self.shared, thread=f"thread-{number}") for number in range(1, MAX_WRITERS)]
+        self.writers = (self.main, *others)
+        self.threads = _Threads(deque(reversed(others)), mute)
+        self.threads.writer = self.main
         self.steps = Steps(self.main, self.shared)
         reserve(self.directory / RANK_FILE)
         self.write_metadata()
@@ -291,7 +286,7 @@ class Recorder:
             self.steps.finish()
         self._write_clock(monotonic_ns())
         self.active = self.detailed = False
-        for writer in list(self.writers):
+        for writer in self.writers:
             writer.close()
             writer.latest = None
         for file in self._side_files:
@@ -315,44 +310,12 @@ class Recorder:
     def abandon(self) -> None:
         """Stop writing in a forked child: the parent writes to the same files."""
         self.active = self.detailed = False
-        for writer in list(self.writers):
+        for writer in self.writers:
             writer.abandon()
-
-    def take_writer(self) -> ThreadWriter:
-        """Take a writer for the calling thread, which has none yet. The garbage collector does not run meanwhile.
-
-        `mute` if none is ready: more threads than there may be writers, or another thread took it just now.
-        """
-        try:
-            return self._idle.popleft()
-        except IndexError:
-            return self.mute
-
-    def lease(self, writer: ThreadWriter) -> "_Lease":
-        """Lease the writer that the calling thread has taken to it, until the thread ends."""
-        if writer is self.mute and len(self.writers) < MAX_WRITERS:
-            writer = self._add_thread()
-        self.prepare_writer()
-        return _Lease(writer, deque() if writer is self.mute else self._idle)
-
-    def prepare_writer(self) -> None:
-        """Keep a writer ready for the next new thread."""
-        if not self._idle and len(self.writers) < MAX_WRITERS:
-            self._idle.append(self._add_thread())
 
     @property
     def _side_files(self) -> tuple[LineFile, ...]:
         return self.names.file, self._details.file, self._groups
-
-    def _add_thread(self) -> ThreadWriter:
-        return self._add_writer(f"thread-{next(self._thread_numbers)}")
-
-    def _add_writer(self, thread: str) -> ThreadWriter:
-        writer = ThreadWriter(self.shared, thread=thread)
-        if not self.active:
-            writer.abandon()
-        self.writers.append(writer)
-        return writer
 
     def _make_provisional(self, parent: Path) -> Path:
         directory = parent / f"{PROVISIONAL}{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
@@ -365,29 +328,44 @@ class Recorder:
 
 
 class _Threads(threading.local):
-    """`.writer` is the calling thread's writer. Python runs `__init__` in each thread on first access."""
+    """`.writer` is the calling thread's writer. A thread takes one at its first access and returns it at its end.
 
-    def __init__(self, recorder: Recorder, main: ThreadWriter) -> None:
-        if recorder.main_thread == threading.get_ident():
-            self.writer = main
-        else:
-            self.writer = recorder.take_writer()  # first: the garbage collector may run in what follows, and write
-            self._lease = recorder.lease(self.writer)
-            self.writer = self._lease.writer
+    The garbage collector may run at any line here, and write. All writers therefore exist from the start.
+    """
+
+    __slots__ = ("_idle", "_mute")
+    """The same in all threads, as slots are."""
+    writer: ThreadWriter
+
+    def __init__(self, idle: deque[ThreadWriter], mute: ThreadWriter) -> None:
+        """`idle`: the writers that no thread has. `mute` drops every record and counts it."""
+        self._idle = idle
+        self._mute = mute
+
+    def __getattr__(self, name: str) -> ThreadWriter:
+        if name != "writer":
+            raise AttributeError(name)
+        try:
+            taken = self._idle.pop()  # the latest one, most likely of a thread that has ended
+        except IndexError:
+            taken = self._mute
+        self.writer = taken
+        self.lease = _Lease(taken, deque() if taken is self._mute else self._idle)
+        return taken
 
 
 class _Lease:
     """A lease that ends with its thread. The next new thread continues in the same segment."""
 
-    __slots__ = ("_idle", "writer")
+    __slots__ = ("_idle", "_writer")
 
     def __init__(self, writer: ThreadWriter, idle: deque[ThreadWriter]) -> None:
-        self.writer = writer
+        self._writer = writer
         self._idle = idle
 
     def __del__(self) -> None:
-        self.writer.latest = None
-        self._idle.append(self.writer)
+        self._writer.latest = None
+        self._idle.append(self._writer)
 
 
 def _call(listeners: Listeners) -> None:
