@@ -36,7 +36,7 @@ from tests.truth.trainings.diff import diff_rows
 from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.what_if import what_if_rows
 from tests.truth.trainings.workloads import WORKLOADS
-from traincope.plan.orders import Shape
+from traincope.plan.pipeline.orders import Shape
 
 STEPS = 6
 

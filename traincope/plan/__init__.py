@@ -3,8 +3,7 @@
     hardware    peak FLOP/s of accelerators
     cadence     how often to save a checkpoint
     model       weights, FLOPs and bytes of a transformer
-    orders      pipeline schedules as lists of actions
-    pipeline    timetables and bubbles of those orders
+    pipeline    schedules, their timetables and bubbles
     layout      memory, communication and time of a whole layout
 
 No torch, and no files. What a run measured stands in `analysis`.

@@ -3,7 +3,6 @@
 from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.ddp import DistributedDataParallelStall
 from traincope.record.communication.fallback import CollectivesFallback
-from traincope.record.communication.flight import FlightRecorder
 from traincope.record.communication.meshes import Meshes
 from traincope.record.communication.streams import Streams
 from traincope.record.communication.waits import Waits
@@ -16,6 +15,7 @@ from traincope.record.compute.modules import Modules
 from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.compute.scaler import GradientScaling
+from traincope.record.flight import FlightRecorder
 from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook

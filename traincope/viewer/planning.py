@@ -11,7 +11,7 @@ from traincope.plan.layout.prediction import Machine, Prediction, predict
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
-from traincope.plan.orders import SCHEDULES
+from traincope.plan.pipeline.orders import SCHEDULES
 from traincope.viewer.view import View
 
 

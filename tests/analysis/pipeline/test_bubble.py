@@ -12,9 +12,9 @@ from tests.timeline.build import Row, action, collective, phase, rank, stall, st
 from traincope.analysis import Analysis, Bubble, analyze
 from traincope.analysis.attribution.stalls import AmbiguousWait
 from traincope.events import OPEN, Kind, Phase
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Action
 from traincope.plan.pipeline.bubble import bubble_ratio
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import Key
 from traincope.store import RankRecords
 

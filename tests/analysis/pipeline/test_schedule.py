@@ -7,8 +7,8 @@ import pytest
 
 from tests.analysis.pipeline.orders import Orders, gpipe, one_forward_one_backward
 from traincope.analysis.pipeline.schedule import Replica, mean_over_stages, recognise, replay
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Action
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import Key
 
 

@@ -12,7 +12,7 @@ from traincope.analysis.stragglers.stragglers import OWN_WORK
 from traincope.analysis.verdict.findings import ordered
 from traincope.analysis.verdict.verdict_costs import CAUSES
 from traincope.events import OPEN, Flag, Phase
-from traincope.plan.orders import Shape, orders
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.store import RankRecords
 
 MS = 1_000_000

@@ -8,8 +8,8 @@ from tests.distributed.ranks.pool import Pool
 from tests.truth.pipelines.cases import SLOWER, Case, sent, truth
 from tests.truth.pipelines.lateness import late_ratio
 from tests.truth.pipelines.measuring import measure, measure_once
-from traincope.plan.orders import Shape
 from traincope.plan.pipeline.bubble import bubble_ratio
+from traincope.plan.pipeline.orders import Shape
 
 WITHIN = 0.01
 """Tolerance, as a share of a step."""

@@ -35,7 +35,7 @@ from traincope.engine.config import (
     TrainConfig,
 )
 from traincope.engine.trainer import Trainer
-from traincope.plan.orders import orders
+from traincope.plan.pipeline.orders import orders
 from traincope.topology import axis_order
 
 STEPS = 3

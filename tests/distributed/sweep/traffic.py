@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from traincope.engine.config import Config
-from traincope.plan.orders import SCHEDULES, Shape, orders
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 
 FLOAT = INT = 4
 LONG = 8

@@ -9,8 +9,8 @@ from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.memory import max_held
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Experts, Transformer
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Action
+from traincope.plan.pipeline.orders import Shape, orders
 
 A, H, S, B, T, V = 16, 64, 32, 3, 4, 96
 SHAPE = Transformer(layers=6, hidden=H, heads=A, vocabulary=V, sequence=S)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincope.errors import UsageError
-from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.actions import EQUAL, Times
 from traincope.plan.pipeline.bubble import FORMULAS, bubble_over_ideal, bubble_ratio, formula_only_ratio
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import timetable
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
 from traincope.errors import UsageError
-from traincope.plan.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.actions import Order
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.schedule import finish
 
 names = st.sampled_from(tuple(SCHEDULES))

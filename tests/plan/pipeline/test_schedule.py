@@ -3,8 +3,8 @@
 import pytest
 
 from traincope.errors import UsageError
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Action, Times
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import timetable
 
 

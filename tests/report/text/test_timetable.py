@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Action, Times
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import TimedAction, Timetable, timetable
 from traincope.report.text.timetable import Drawing
 

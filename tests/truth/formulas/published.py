@@ -18,9 +18,9 @@ from traincope.plan.layout.bus import bus_factor
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute, rule_flops, six_n_d, step_flops, utilization_ratio
 from traincope.plan.model.precision import Precision, model_states
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import bubble_ratio, formula_only_ratio
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import timetable
 
 HOUR, DAY = 3600, 86400

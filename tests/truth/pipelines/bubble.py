@@ -27,7 +27,7 @@ from tests.distributed.ranks.pool import Pool
 from tests.truth.pipelines.cases import Case, sent, truth
 from tests.truth.pipelines.lateness import DISTURBED
 from tests.truth.pipelines.measuring import Measurement, measure
-from traincope.plan.orders import Shape
+from traincope.plan.pipeline.orders import Shape
 
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zb-1p", "zb-v")
 CHUNKS = {"interleaved": 2, "zb-v": 2}

@@ -10,8 +10,8 @@ from statistics import mean, median
 from types import MappingProxyType
 
 from tests.distributed.sweep.traffic import messages
-from traincope.plan.orders import Shape, orders
 from traincope.plan.pipeline.actions import Action
+from traincope.plan.pipeline.orders import Shape, orders
 
 UNIT_SECONDS = 0.02
 """F, I and W of a normal stage; B takes two."""

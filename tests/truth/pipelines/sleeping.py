@@ -18,7 +18,7 @@ from tests.truth.pipelines.cases import STEPS, UNIT_SECONDS, Case
 from traincope.engine.optimizer.clipping import clip, gradient_norm
 from traincope.engine.ranks.mesh import Layout
 from traincope.engine.ranks.torch_private import Schedule
-from traincope.plan.orders import SCHEDULES, orders
+from traincope.plan.pipeline.orders import SCHEDULES, orders
 
 RING_STARTS = (0.3, 0.6)
 """Times in an F, or in the first unit of a backward, at which the first and the other ranks of a ring send; the

@@ -22,7 +22,7 @@ from tests.truth.rows import Row
 from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, parse_changes, what_if
-from traincope.plan.orders import Shape
+from traincope.plan.pipeline.orders import Shape
 
 WITHIN = 0.03
 """Tolerance, as a share of the predicted step."""

@@ -18,9 +18,9 @@ from traincope.analysis.attribution.transfers import Transfers, received
 from traincope.analysis.pipeline.replicas import ReplicaSteps, by_number
 from traincope.analysis.pipeline.schedule import CUSTOM, Replica, mean_over_stages, recognise, replay
 from traincope.arrays import Ints
-from traincope.plan.orders import Shape
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
 from traincope.plan.pipeline.bubble import bubble_ratio
+from traincope.plan.pipeline.orders import Shape
 from traincope.plan.pipeline.schedule import Key, Ns, Timetable
 from traincope.timeline import Instances
 from traincope.timeline.intervals.medians import medians

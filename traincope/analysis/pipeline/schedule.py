@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.actions import Action, Order, Orders
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import Key, Ns, finish
 from traincope.timeline.intervals.medians import halfway
 

@@ -7,8 +7,8 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
-from traincope.plan.orders import SCHEDULES, Shape
 from traincope.plan.pipeline.bubble import bubble_over_ideal, bubble_ratio
+from traincope.plan.pipeline.orders import SCHEDULES, Shape
 
 AGREES = 0.03
 """Largest difference at which the replayed schedule confirms the formula."""

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from traincope.cli.answers import print_answer
 from traincope.cli.plan.pipeline_size import add_size, times
-from traincope.plan.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import FORMULA_ONLY, FORMULAS, bubble_over_ideal, bubble_ratio, formula_only_ratio
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import timetable
 from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import share

@@ -6,7 +6,7 @@ from traincope.cli.quantities import whole
 from traincope.plan.layout.layout import RING, ULYSSES, ZERO_STAGES, Layout
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, OPTIMIZERS, Precision
-from traincope.plan.orders import SCHEDULES
+from traincope.plan.pipeline.orders import SCHEDULES
 
 SIZES = (
     ("dp", "data-parallel ranks, including those of expert parallelism"),

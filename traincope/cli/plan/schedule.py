@@ -8,9 +8,9 @@ from rich.console import Console
 
 from traincope.cli.plan.pipeline_size import add_size, times
 from traincope.errors import UsageError
-from traincope.plan.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import FORMULAS, bubble_ratio
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.schedule import Timetable, timetable
 from traincope.report.text.layout.lines import Trimmed
 from traincope.report.text.timetable import Drawing

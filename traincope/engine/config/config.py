@@ -11,7 +11,7 @@ from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.train import OptimizerConfig, TrainConfig
-from traincope.plan.orders import SCHEDULES
+from traincope.plan.pipeline.orders import SCHEDULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from traincope.engine.config.checks import require, require_positive
-from traincope.plan.orders import SCHEDULES, Shape, resolve_schedule
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, resolve_schedule
 
 AXES = ("pp", "dp_replicate", "fsdp", "dp", "cp", "tp")
 """Axes whose sizes multiply to the world size, outermost first. Ranks that communicate most are neighbours."""

@@ -16,7 +16,7 @@ from traincope.engine.model.model import next_token_loss
 from traincope.engine.parallel.context_parallel import local_positions, local_tokens
 from traincope.engine.ranks.mesh import Layout
 from traincope.engine.ranks.torch_private import Schedule
-from traincope.plan.orders import SCHEDULES, orders
+from traincope.plan.pipeline.orders import SCHEDULES, orders
 
 
 def stages_of(config: Config, *, layout: Layout) -> tuple[int, ...]:

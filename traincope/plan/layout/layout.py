@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from traincope.errors import UsageError
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.orders import SCHEDULES, Shape, resolve_schedule
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, resolve_schedule
 
 RING, ULYSSES = "ring", "ulysses"
 

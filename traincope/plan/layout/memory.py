@@ -7,8 +7,8 @@ from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.precision import Precision, States, model_states
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.orders import orders
 from traincope.plan.pipeline.actions import BACKWARD_INPUT, FORWARD, Order
+from traincope.plan.pipeline.orders import orders
 
 LEFT_OUT = (
     "temporary buffers, weights that ZeRO-3 gathers, a block's activations while it is recomputed, "

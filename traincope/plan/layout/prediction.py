@@ -18,9 +18,9 @@ from traincope.plan.layout.memory import RankMemory, memory
 from traincope.plan.model.flops import step_flops
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.orders import orders
 from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.bubble import bubble_ratio
+from traincope.plan.pipeline.orders import orders
 from traincope.plan.pipeline.schedule import timetable
 
 HOUR_S = 3600

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from traincope.plan.orders import Shape, resolve_schedule
 from traincope.plan.pipeline.actions import EQUAL, Times
+from traincope.plan.pipeline.orders import Shape, resolve_schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

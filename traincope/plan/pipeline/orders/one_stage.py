@@ -1,7 +1,7 @@
 """Schedules with one stage per rank and whole backwards."""
 
-from traincope.plan.orders.shape import Shape
 from traincope.plan.pipeline.actions import BACKWARD, FORWARD, Action, Order
+from traincope.plan.pipeline.orders.shape import Shape
 
 
 def naive(rank: int, shape: Shape) -> Order:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from traincope.errors import UsageError
-from traincope.plan.orders.dualpipev import dualpipev
-from traincope.plan.orders.interleaved import interleaved
-from traincope.plan.orders.one_stage import gpipe, naive, one_forward_one_backward
-from traincope.plan.orders.shape import Shape, loop, vee
-from traincope.plan.orders.zero_bubble import zb_1p, zb_v
 from traincope.plan.pipeline.actions import Order
+from traincope.plan.pipeline.orders.dualpipev import dualpipev
+from traincope.plan.pipeline.orders.interleaved import interleaved
+from traincope.plan.pipeline.orders.one_stage import gpipe, naive, one_forward_one_backward
+from traincope.plan.pipeline.orders.shape import Shape, loop, vee
+from traincope.plan.pipeline.orders.zero_bubble import zb_1p, zb_v
 
 
 def _any_size(_: Shape) -> str | None:

@@ -5,8 +5,8 @@ Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv:2401.10241: its orders f
 
 from collections.abc import Iterator
 
-from traincope.plan.orders.shape import Shape, vee
 from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order
+from traincope.plan.pipeline.orders.shape import Shape, vee
 
 
 def zb_1p(rank: int, shape: Shape) -> Order:

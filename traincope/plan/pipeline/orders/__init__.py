@@ -10,7 +10,7 @@
 An order has no sends and receives: they follow from it. A new schedule is one function and one line in SCHEDULES.
 """
 
-from traincope.plan.orders.schedules import SCHEDULES, Schedule, orders, resolve_schedule
-from traincope.plan.orders.shape import Shape, loop, vee
+from traincope.plan.pipeline.orders.schedules import SCHEDULES, Schedule, orders, resolve_schedule
+from traincope.plan.pipeline.orders.shape import Shape, loop, vee
 
 __all__ = ["SCHEDULES", "Schedule", "Shape", "loop", "orders", "resolve_schedule", "vee"]

@@ -29,7 +29,7 @@ _installed: "set[FlightRecorder]" = set()
 
 
 class FlightRecorder:
-    """Hook that answers requests."""
+    """Hook that answers requests for the flight recorder."""
 
     name = "flight_recorder"
     level = 0

@@ -1,7 +1,7 @@
 """Interleaved 1F1B: V stages per rank, so that a microbatch passes each rank V times in smaller pieces."""
 
-from traincope.plan.orders.shape import Shape, loop
 from traincope.plan.pipeline.actions import BACKWARD, FORWARD, Action, Order
+from traincope.plan.pipeline.orders.shape import Shape, loop
 
 
 def interleaved(rank: int, shape: Shape) -> Order:

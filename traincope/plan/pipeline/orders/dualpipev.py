@@ -6,8 +6,8 @@ hide expert parallelism's all-to-all; here one follows the other.
 
 from collections import deque
 
-from traincope.plan.orders.shape import Shape, vee
 from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order
+from traincope.plan.pipeline.orders.shape import Shape, vee
 
 
 def dualpipev(rank: int, shape: Shape) -> Order:
