@@ -14,13 +14,13 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # An agent would disturb these measurements.
-bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: export TRAINCOPE_AGENT := off
+bench bench-engine bench-overhead truth truth-bubble truth-flops truth-sampling accuracy: export TRAINCOPE_AGENT := off
 
 # The release of torch that `make compat` tests.
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan score-hangs accuracy metrics-table dashboards pictures clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs accuracy metrics-table dashboards pictures clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -124,6 +124,9 @@ truth-flops: setup
 
 truth-plan: setup
 	$(BIN)/python -m tests.truth.formulas.published
+
+truth-sampling: setup
+	$(BIN)/python -m tests.truth.windows.coverage
 
 # CASES=12 runs fewer cases; SEED=7 repeats those of a seed.
 score-hangs: setup

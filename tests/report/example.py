@@ -283,6 +283,7 @@ def document() -> schema.Document:
                 "launch_gap": None,
                 "unattributed": 0.02,
             },
+            "run": None,
             "evaluation_ns": 0,
             "evaluation_ratio": 0.0,
             "device_stalls": None,

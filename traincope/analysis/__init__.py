@@ -44,7 +44,8 @@ from traincope.analysis.ledger.coverage import (
     recorder_overhead,
 )
 from traincope.analysis.ledger.device_stalls import DeviceStall
-from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.ledger.estimates import Estimate, RunLedger
+from traincope.analysis.ledger.ledger import Ledger, RankLedger, mean_step_ns
 from traincope.analysis.ledger.requested_windows import RequestedWindow
 from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampling
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
@@ -70,6 +71,7 @@ __all__ = [
     "DeviceStall",
     "Diff",
     "Difference",
+    "Estimate",
     "ExpertLoads",
     "Fault",
     "FaultKind",
@@ -99,6 +101,7 @@ __all__ = [
     "RecorderOverhead",
     "RequestedWindow",
     "Root",
+    "RunLedger",
     "Samples",
     "Sampling",
     "Schedule",
@@ -120,6 +123,7 @@ __all__ = [
     "guessed_steps",
     "logged_samples",
     "loss_breakdown",
+    "mean_step_ns",
     "memory_samples",
     "own_work",
     "parse_changes",

@@ -29,7 +29,7 @@ from traincope.errors import RunDirectoryError
 from traincope.store.lines import read_object
 from traincope.whole_files import aside_path
 
-VERSION = 2
+VERSION = 3
 """Version of the tiles and of the document next to them."""
 HEADER_FILE = "header.json"
 DOCUMENT_FILE = "document.json"

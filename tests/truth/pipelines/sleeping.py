@@ -120,7 +120,7 @@ def train(directory: str, case: Case) -> list[float]:
         ring = mesh.get_group("cp") if case.ring > 1 else None
         modules = {stage: Stage(case.factor(stage), ring) for stage in held}
         schedule = Schedule(
-            [_stage(module, stage, case, mesh.get_group("pp")) for stage, module in modules.items()],
+            [one_stage(module, stage, case, mesh.get_group("pp")) for stage, module in modules.items()],
             orders=orders(case.schedule, case.shape),
             microbatches=case.shape.microbatches,
             loss=lambda output, target: (output - target).square().sum(),
@@ -142,7 +142,7 @@ def train(directory: str, case: Case) -> list[float]:
     return [after - before for before, after in pairwise(waited)]
 
 
-def _stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -> TimedStage:
+def one_stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -> TimedStage:
     shape = torch.empty(2, 4, requires_grad=True)
     timed = TimedStage(
         module,

@@ -7,6 +7,8 @@ data_wait + checkpoint_stall + gc + compile + sync + launch_gap + unattributed
 Evaluation is not a term: it is excluded from the wall time of a step.
 """
 
+from collections.abc import Sequence
+
 from traincope.events import Phase
 from traincope.topology import axis_order
 
@@ -28,6 +30,8 @@ ACTION_TERMS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward
 COMPUTE = ("forward", "backward", "recompute", "optimizer")
 BUBBLE = ("bubble.schedule", "bubble.imbalance", "bubble.jitter")
 AFTER_BUBBLE = ("exposed_memory", "data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap")
+EVERY_STEP = ("data_wait", "checkpoint_stall", "gc")
+"""Terms that light steps have too. Their other terms contain unrecorded communication."""
 UNATTRIBUTED = "unattributed"
 EVALUATION = PHASE_TERMS[Phase.EVALUATION]
 HOST_TERMS = (*PHASE_TERMS.values(), UNATTRIBUTED)
@@ -49,3 +53,14 @@ def term_order(axes: set[str], *, pipeline: bool) -> tuple[str, ...]:
     ordered = sorted(axes, key=axis_order)
     exposed = [term for axis in ordered for term in (exposed_transfer(axis), exposed_wait(axis))]
     return (*COMPUTE, *exposed, *(BUBBLE if pipeline else ()), *AFTER_BUBBLE, UNATTRIBUTED)
+
+
+def sums_of_terms(order: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """List the sums that are reported next to the terms: each axis' exposed communication, and the bubble."""
+    sums: dict[str, tuple[str, ...]] = {}
+    for term in order:
+        family, _, axis = term.partition("[")
+        if family in ("exposed_transfer", "exposed_wait"):
+            name = f"exposed_communication[{axis}"
+            sums[name] = (*sums.get(name, ()), term)
+    return sums | ({"bubble": BUBBLE} if BUBBLE[0] in order else {})

@@ -82,6 +82,16 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
     )
 
 
+def phase_codes(rank: RankTimeline, slices: ThreadSlices) -> NDArray[np.int8]:
+    """Return the code that each slice has without detail: of the innermost phase, whatever stalls or acts in it."""
+    phases = slices.intervals[slices.intervals["kind"] == Kind.PHASE]
+    borders = np.append(slices.start_ns, slices.end_ns[-1:])
+    owner = owners(borders, phases["start_ns"], phases["end_ns"])
+    codes = np.append(_codes(rank, phases), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
+    evaluation = np.int8(HOST_TERMS.index(EVALUATION))
+    return np.where(slices.code == evaluation, evaluation, codes)
+
+
 def _intervals(rank: RankTimeline) -> NDArray[np.void]:
     records = rank.main
     return rank.closed(records[OWNERS[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)])

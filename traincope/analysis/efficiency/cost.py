@@ -20,10 +20,10 @@ def price_of(hours: float | None, *, price_per_gpu_hour: float | None) -> float 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Rank-hours of each ledger term, over all ranks and counted steps."""
+    """Rank-hours of each ledger term, over all ranks and steps but the warm-up."""
 
     wall_hours: float
-    """Rank-hours of the counted steps."""
+    """Rank-hours of the steps."""
     hours: Mapping[str, float | None]
     """Term -> rank-hours; None if the source does not measure the term. They sum to wall_hours."""
     price_per_gpu_hour: float | None = None
@@ -43,7 +43,7 @@ class Cost:
 def cost(ledger: Ledger, *, price_per_gpu_hour: float | None = None) -> Cost:
     """Convert each term's ns, summed over ranks, to rank-hours."""
     return Cost(
-        wall_hours=rank_hours(ledger.wall_ns),
-        hours={term: None if (ns := ledger.total(term)) is None else rank_hours(ns) for term in ledger.order},
+        wall_hours=rank_hours(ledger.run_wall_ns),
+        hours={term: None if (ns := ledger.run_total(term)) is None else rank_hours(ns) for term in ledger.order},
         price_per_gpu_hour=price_per_gpu_hour,
     )

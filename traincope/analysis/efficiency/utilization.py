@@ -1,8 +1,8 @@
 """Share of the hardware's peak that the training used: MFU and HFU in both published conventions.
 
-mfu = ideal time / wall time of the counted steps, summed over ranks; ideal = sum over dtypes of model FLOPs / dense
-peak of that dtype. `mfu` halves causal attention, as Megatron-LM and MaxText print it. `mfu_paper` counts it in full
-(Korthikanti et al. 2022, PaLM, torchtitan). hfu uses all executed FLOPs, recomputation included.
+mfu = ideal time / wall time of all steps but the warm-up, summed over ranks; ideal = sum over dtypes of model FLOPs /
+dense peak of that dtype. `mfu` halves causal attention, as Megatron-LM and MaxText print it. `mfu_paper` counts it in
+full (Korthikanti et al. 2022, PaLM, torchtitan). hfu uses all executed FLOPs, recomputation included.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class Utilization:
 def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None, *, experts: ExpertLoads | None) -> Utilization:
     """Divide FLOPs, counted or declared, by the devices' peaks and by the wall time of the steps and of the job."""
     settings = timeline.run.info.settings
-    steps = {step for rank in ledger.ranks for step in rank.numbers[rank.counted].tolist()}
+    steps = {step for rank in ledger.ranks for step in rank.numbers[rank.timed].tolist()}
     work = job_work(timeline, steps=steps, experts=experts)
     dtypes, peaks = _dtypes(work), _peaks(timeline, work)
     reason = work.reason or _why_unrated(ledger, peaks, dtypes)
@@ -134,8 +134,8 @@ class _Rated:
             rank_flops = flops(self.work.ranks[rank.rank])
             if rank_flops is None:
                 return None
-            ideal_ns += rank.num_counted * sum(self._ideal_ns(rank.rank, rank_flops).values())
-        return ideal_ns / self.ledger.wall_ns
+            ideal_ns += int(rank.timed.sum()) * sum(self._ideal_ns(rank.rank, rank_flops).values())
+        return ideal_ns / self.ledger.run_wall_ns
 
     def over_job(self, job: Goodput) -> float | None:
         """Job MFU. It assumes that each rank did one step's work in each step, and was there the whole time."""

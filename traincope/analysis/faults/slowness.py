@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.attribution.terms import BUBBLE, EVERY_STEP
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
@@ -17,8 +17,6 @@ from traincope.timeline import Timeline
 Medians = Mapping[tuple[int, str], int]
 """(Rank, term) -> its median ns per step."""
 
-EVERY_STEP = ("data_wait", "checkpoint_stall", "gc")
-"""Terms that light steps have too. Their other terms contain unrecorded communication."""
 MIN_STEPS = 16
 """Fewest counted steps to compare with."""
 SIGMAS = 8.0

@@ -28,10 +28,17 @@ class ExcludedSteps:
     """Steps whose records some rank dropped between other steps that it has."""
     unwatched: frozenset[int] = frozenset()
     """Steps in which some rank recorded no communication: it was between windows, or its level was lowered."""
+    requested: frozenset[int] = frozenset()
+    """Steps with detail that a person or an anomaly chose: no sample of the run."""
 
     @property
     def numbers(self) -> frozenset[int]:
-        return self.warm_up | self.dropped | self.unwatched
+        return self.warm_up | self.dropped | self.light
+
+    @property
+    def light(self) -> frozenset[int]:
+        """Steps of which only what every step records enters a result."""
+        return (self.unwatched | self.requested) - self.warm_up - self.dropped
 
 
 def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
@@ -40,8 +47,10 @@ def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
     gaps = dropped_steps(timeline)
     warm_up = frozenset({min(numbers)} if len(numbers) > 1 else ())
     dropped = frozenset(number for first, last in gaps for number in range(first, last + 1) if number in numbers)
-    unwatched = _unwatched_steps(timeline, among=frozenset(numbers - warm_up - dropped))
-    return ExcludedSteps(warm_up=warm_up, dropped=dropped, unwatched=unwatched)
+    complete = frozenset(numbers - warm_up - dropped)
+    unwatched = _unless_all(undetailed_steps(timeline), among=complete)
+    requested = _unless_all(frozenset(timeline.requested_steps), among=complete - unwatched)
+    return ExcludedSteps(warm_up=warm_up, dropped=dropped, unwatched=unwatched, requested=requested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +100,9 @@ def _gaps(rank: RankTimeline) -> list[tuple[int, int]]:
     return list(zip((numbers[before] + 1).tolist(), (numbers[before + 1] - 1).tolist(), strict=True))
 
 
-def _unwatched_steps(timeline: Timeline, *, among: frozenset[int]) -> frozenset[int]:
-    """Return the steps that some rank did not record in detail; none if that would exclude all of `among`."""
-    excluded = undetailed_steps(timeline) & among
+def _unless_all(steps: frozenset[int], *, among: frozenset[int]) -> frozenset[int]:
+    """Return the steps that are among the others; none if that would exclude all of these."""
+    excluded = steps & among
     return excluded if excluded < among else frozenset()
 
 

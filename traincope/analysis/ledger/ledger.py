@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,18 +11,21 @@ from traincope.analysis.attribution.stalls import AmbiguousWait, StallSplit, cod
 from traincope.analysis.attribution.terms import (
     BUBBLE,
     EVALUATION,
+    EVERY_STEP,
     HOST_TERMS,
     NOT_MEASURED,
     UNATTRIBUTED,
     exposed_transfer,
     exposed_wait,
+    sums_of_terms,
     term_order,
 )
-from traincope.analysis.attribution.thread_slices import ThreadSlices
+from traincope.analysis.attribution.thread_slices import ThreadSlices, phase_codes
 from traincope.analysis.ledger.coverage import ExcludedSteps
+from traincope.analysis.ledger.estimates import RunLedger, SampledSteps, run_ledger
 from traincope.analysis.pipeline.bubble import Idle
 from traincope.analysis.pipeline.replicas import NO_WINDOW, by_number
-from traincope.arrays import Bools, Ints, Numbers
+from traincope.arrays import Bools, Floats, Ints, Numbers
 from traincope.timeline import RankTimeline
 from traincope.topology import PIPELINE_AXIS, axis_order
 
@@ -43,7 +46,9 @@ class RankLedger:
     counted: Bools
     """True for steps that enter the sums. The first step of a run is the warm-up."""
     light: Bools
-    """True for steps without detail, whose length is known but not what it consists of."""
+    """True for steps whose length is known but not what it consists of, and for requested ones, which are no sample."""
+    by_phase: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
+    """(Phase, term) -> ns of the term that a light step would record as that phase. Empty if no step is light."""
     evaluation_ns: int = 0
     """Evaluation in steps, between them and after them."""
     recorded_ns: int = 0
@@ -67,6 +72,11 @@ class RankLedger:
     def timed(self) -> Bools:
         """True for all steps whose length is that of a usual step: counted and light ones."""
         return self.counted | self.light
+
+    def known(self, term: str) -> tuple[int, int]:
+        """Return a term's ns and the wall time of its steps: all if every step records it, otherwise counted ones."""
+        values, steps = self.terms.get(term), self.timed if term in EVERY_STEP else self.counted
+        return 0 if values is None else int(values[steps].sum()), int(self.wall_ns[steps].sum())
 
     @property
     def num_counted(self) -> int:
@@ -120,10 +130,38 @@ class Ledger:
                 sums[key] += int(ns[rank.counted].sum())
         return {key: sums[key] for key in sorted(sums, key=lambda key: (axis_order(key[0]), key[1])) if sums[key]}
 
+    @cached_property
+    def run(self) -> RunLedger | None:
+        """The terms over all steps, light ones too; None if the sums are already those of all steps."""
+        if not self.wall_ns or not any(rank.light.any() for rank in self.ranks):
+            return None
+        return run_ledger(
+            _sampled_steps(self.ranks),
+            order=self.order,
+            unseen={term for term in self.order if self.total(term) is None},
+            sums=sums_of_terms(self.order),
+            rank_steps=sum(int(rank.timed.sum()) for rank in self.ranks),
+        )
+
+    @property
+    def run_wall_ns(self) -> int:
+        """Wall time of all steps, summed over ranks."""
+        return self.wall_ns if self.run is None else self.run.wall_ns
+
+    def run_total(self, term: str) -> int | None:
+        """Sum a term over ranks and all steps, in ns: an estimate where only windows show it."""
+        return self.total(term) if self.run is None else self.run.terms.get(term)
+
     def share(self, term: str) -> float | None:
-        """Return the term's share of wall time."""
-        total = self.total(term)
-        return None if total is None or not self.wall_ns else total / self.wall_ns
+        """Return the term's share of the wall time of all steps."""
+        total = self.run_total(term)
+        return None if total is None or not self.run_wall_ns else total / self.run_wall_ns
+
+
+def mean_step_ns(ranks: Sequence[RankLedger]) -> float:
+    """Mean wall time of a step with or without detail on these ranks, which have such steps."""
+    walls = [rank.wall_ns[rank.timed] for rank in ranks]
+    return sum(int(wall.sum()) for wall in walls) / sum(map(len, walls))
 
 
 def rank_ledger(
@@ -151,10 +189,11 @@ def rank_ledger(
     terms |= _exposed_terms(slices, split, pool=pool, count=len(numbers))
     if pipelined:
         terms.pop(exposed_wait(PIPELINE_AXIS), None)
+    bubble: dict[str, Ints] = {}
     if idle:
-        bubble, sent_ns = _bubble_terms(numbers, _by_step(slices, np.flatnonzero(pool), len(numbers)), idle)
+        bubble = _bubble_terms(numbers, _by_step(slices, np.flatnonzero(pool), len(numbers)), idle)
         sending = exposed_transfer(PIPELINE_AXIS)
-        terms |= bubble | {sending: sent_ns + terms.get(sending, 0)}
+        terms |= bubble | {sending: bubble[sending] + terms.get(sending, 0)}
     return RankLedger(
         rank=rank.rank,
         numbers=numbers,
@@ -162,7 +201,8 @@ def rank_ledger(
         terms=dict(terms),
         ambiguous_waits=_ambiguous_waits(slices, split, outside=~pool[split.at], count=len(numbers)),
         counted=~np.isin(numbers, list(excluded.numbers)),
-        light=np.isin(numbers, list(excluded.unwatched - excluded.warm_up - excluded.dropped)),
+        light=np.isin(numbers, list(excluded.light)),
+        by_phase=_by_phase(rank, slices, split, pool=pool, bubble=bubble) if excluded.light else {},
         evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
     )
@@ -244,7 +284,7 @@ def _ambiguous_waits(
     return sums
 
 
-def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> tuple[dict[str, Ints], Ints]:
+def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> dict[str, Ints]:
     """Split the pool by the replays into the bubble's terms and exposed transfer. Jitter is the unexplained rest."""
     known = np.concatenate([replays.numbers for replays in idle] or [numbers[:0]])
 
@@ -255,7 +295,54 @@ def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> tuple[d
     imbalance = explained([replays.imbalance_ns for replays in idle])
     transfer = explained([replays.transfer_ns for replays in idle])
     jitter = pool_ns - schedule - imbalance - transfer
-    return {"bubble.schedule": schedule, "bubble.imbalance": imbalance, "bubble.jitter": jitter}, transfer
+    return {
+        "bubble.schedule": schedule,
+        "bubble.imbalance": imbalance,
+        "bubble.jitter": jitter,
+        exposed_transfer(PIPELINE_AXIS): transfer,
+    }
+
+
+def _sampled_steps(ranks: Sequence[RankLedger]) -> SampledSteps:
+    numbers = np.unique(np.concatenate([rank.numbers[rank.timed] for rank in ranks]))
+    sums: dict[tuple[str, str], Floats] = {}
+    for rank in ranks:
+        at = np.searchsorted(numbers, rank.numbers[rank.timed])
+        for key, ns in rank.by_phase.items():
+            np.add.at(sums.setdefault(key, np.zeros(len(numbers))), at, ns[rank.timed])
+    counted = np.concatenate([rank.numbers[rank.counted] for rank in ranks])
+    return SampledSteps(
+        numbers=numbers,
+        wall_ns=sum(int(rank.wall_ns[rank.timed].sum()) for rank in ranks),
+        sampled=np.isin(numbers, counted),
+        by_phase=sums,
+    )
+
+
+def _by_phase(
+    rank: RankTimeline, slices: ThreadSlices, split: StallSplit, *, pool: Bools, bubble: Mapping[str, Ints]
+) -> dict[tuple[str, str], Floats]:
+    """Sum every term by step and by the phase that a light step would record at the same time.
+
+    The bubble's terms have no place in a step: each has the phases of the step's whole idle time.
+    """
+    count = len(rank.steps)
+    places = phase_codes(rank, slices).astype(np.int32) * count + slices.step
+    placed = replace(slices, step=np.where(slices.step < 0, slices.step, places))
+    size = len(HOST_TERMS) * count
+    placed_terms = _host_terms(placed, pool=pool, count=size) | _exposed_terms(placed, split, pool=pool, count=size)
+    del placed_terms[EVALUATION]
+    sums: dict[str, Floats] = {term: ns.astype(np.float64) for term, ns in placed_terms.items()}
+    idle_ns = _by_step(placed, np.flatnonzero(pool), size).reshape(-1, count)
+    share = idle_ns / np.maximum(idle_ns.sum(axis=0), 1)
+    for term, ns in bubble.items():
+        sums[term] = sums.get(term, np.zeros(size)) + (share * ns).ravel()
+    return {
+        (phase, term): ns
+        for term, by_phase in sums.items()
+        for phase, ns in zip(HOST_TERMS, by_phase.reshape(-1, count), strict=True)
+        if ns.any()
+    }
 
 
 def _by_step(slices: ThreadSlices, at: Ints, count: int) -> Ints:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traincope.analysis.ledger.estimates import CONFIDENCE, MIN_WINDOWS
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.requested_windows import RequestedWindow, requested_windows
 from traincope.arrays import Bools, Floats, Ints
@@ -17,10 +18,7 @@ FIRST_WITH_WINDOWS = 3
 """First version of the format in which steps tell whether they have detail."""
 NEIGHBOURS = 8
 """Light steps on each side of a window that it is compared with."""
-MIN_WINDOWS = 8
-"""Fewer windows give no interval that could be trusted."""
 RESAMPLES = 2_000
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.hot_experts import HotAxis
+from traincope.analysis.verdict.sampling_error import sampling_error
 from traincope.topology import PIPELINE_AXIS
 
 MIN_SPEED = 10_000_000
@@ -40,19 +41,19 @@ def exposed_findings(
         if share < MIN_SHARE:
             continue
         if family == "exposed_wait" and axis not in blamed:
-            yield share, _wait_finding(axis, share)
+            yield share, _wait_finding(axis, share, sampling_error(ledger, term))
         elif family == "exposed_transfer" and (why := _mostly_ambiguous(ledger, term, ambiguous_waits)) is not None:
-            yield share, _ambiguous_finding(axis, share, why)
+            yield share, _ambiguous_finding(axis, share, why, sampling_error(ledger, term))
         elif family == "exposed_transfer":
-            yield share, _transfer_finding(axis, share, comm)
+            yield share, _transfer_finding(axis, share, comm, sampling_error(ledger, term))
 
 
-def _wait_finding(axis: str, share: float) -> Finding:
+def _wait_finding(axis: str, share: float, error: str) -> Finding:
     return Finding(
         kind=FindingKind.EXPOSED_WAIT,
         confidence=MEDIUM,
         evidence=(
-            f"ranks wait {percent(share)} of step time for the last rank to join collectives on {axis}; "
+            f"ranks wait {percent(share)} of step time{error} for the last rank to join collectives on {axis}; "
             "no single rank is the cause"
         ),
         advice=with_gain(
@@ -80,23 +81,23 @@ REMEDIES = {
 }
 
 
-def _ambiguous_finding(axis: str, share: float, why: AmbiguousWait) -> Finding:
+def _ambiguous_finding(axis: str, share: float, why: AmbiguousWait, error: str) -> Finding:
     choices = "the transfer or a late rank"
     if why is AmbiguousWait.NOT_REPLAYED:
         choices = "the transfer, the schedule or a late stage"
     return Finding(
         kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
-        evidence=(f"ranks wait {percent(share)} of step time on {axis}; {choices} may be the cause: {WHY[why]}"),
+        evidence=(f"ranks wait {percent(share)} of step time{error} on {axis}; {choices} may be the cause: {WHY[why]}"),
         advice=REMEDIES[why],
     )
 
 
-def _transfer_finding(axis: str, share: float, comm: tuple[AxisOperation, ...]) -> Finding:
+def _transfer_finding(axis: str, share: float, comm: tuple[AxisOperation, ...], error: str) -> Finding:
     return Finding(
         kind=FindingKind.EXPOSED_TRANSFER,
         confidence=MEDIUM,
-        evidence=f"transfers on {axis} delay compute by {percent(share)} of step time{_mostly(axis, comm)}",
+        evidence=f"transfers on {axis} delay compute by {percent(share)} of step time{error}{_mostly(axis, comm)}",
         advice=with_gain(OVERLAP.get(axis, PREFETCH), share),
         estimated_gain_ratio=share,
     )

@@ -114,7 +114,12 @@ class Results(Protocol):
 
 
 def loss_breakdown(analysis: Results) -> tuple[LossPart, ...]:
-    """Losses by cause, the largest first, without unknown ones and zeros."""
+    """Losses by cause, the largest first, without unknown ones and zeros.
+
+    Losses in steps are those of the counted steps, scaled to the wall time of all steps.
+    """
+    ledger = analysis.ledger
+    larger = {Scope.STEPS: ledger.run_wall_ns / ledger.wall_ns if ledger.wall_ns else 1.0}
     sources = (
         (Scope.STEPS, _below_peak(analysis)),
         (Scope.STEPS, _communication(analysis)),
@@ -125,7 +130,7 @@ def loss_breakdown(analysis: Results) -> tuple[LossPart, ...]:
         (Scope.JOB, _job(analysis)),
     )
     losses = (
-        LossPart(kind=kind, subject=subject, scope=scope, ns=round(ns))
+        LossPart(kind=kind, subject=subject, scope=scope, ns=round(larger.get(scope, 1.0) * ns))
         for scope, source in sources
         for kind, subject, ns in source
         if ns

@@ -71,8 +71,9 @@ class _OtherRanks:
 
     def share(self, term: str) -> float:
         """Share of the term in these ranks' step time."""
-        wall_ns = sum(rank.total_wall_ns for rank in self.ledgers)
-        return sum(rank.total(term) or 0 for rank in self.ledgers) / wall_ns if wall_ns else 0.0
+        known = [rank.known(term) for rank in self.ledgers]
+        wall_ns = sum(wall_ns for _, wall_ns in known)
+        return sum(ns for ns, _ in known) / wall_ns if wall_ns else 0.0
 
     @property
     def suffix(self) -> str:
@@ -129,9 +130,8 @@ def _straggler_finding(straggler: Straggler) -> Finding:
 def _data(ledger: Ledger, cause: Cause | None, late: int | None) -> Weighted:
     """A step lasts as long as its slowest rank, so the rank that waits most for data decides."""
     others = _OtherRanks.excluding(late, ledger)
-    shares = {
-        rank.rank: (rank.total("data_wait") or 0) / rank.total_wall_ns for rank in others.ledgers if rank.total_wall_ns
-    }
+    known = {rank.rank: rank.known("data_wait") for rank in others.ledgers}
+    shares = {rank: ns / wall_ns for rank, (ns, wall_ns) in known.items() if wall_ns}
     largest = max(shares.values(), default=0.0)
     if largest < MIN_SHARE:
         return

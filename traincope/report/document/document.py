@@ -8,10 +8,12 @@ from traincope.analysis import (
     Analysis,
     Bubble,
     DeviceStall,
+    Estimate,
     ExpertLoads,
     Fault,
     Ledger,
     RankLedger,
+    RunLedger,
     Utilization,
     consecutive_ranges,
     dropped_steps,
@@ -52,7 +54,7 @@ def _document(analysis: Analysis) -> schema.Document:
     return schema.Document(
         schema_version=schema.SCHEMA_VERSION,
         run=_run(analysis),
-        verdict=[finding_of(finding, wall_ns=ledger.wall_ns) for finding in analysis.verdict],
+        verdict=[finding_of(finding, wall_ns=ledger.run_wall_ns) for finding in analysis.verdict],
         ledger=_ledger(ledger, cost_of(analysis), analysis.device_stalls) if counted else None,
         utilization=_utilization(analysis.utilization, analysis.experts),
         comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
@@ -97,9 +99,18 @@ def _ledger(ledger: Ledger, cost: schema.Cost, on_device: Sequence[DeviceStall] 
         ambiguous_waits_ns=sum(waits.values()),
         ambiguous_waits=[schema.AmbiguousWait(axis=axis, reason=why, ns=ns) for (axis, why), ns in waits.items()],
         waterfall={term: ledger.share(term) for term in ledger.order},
+        run=None if ledger.run is None else _run_ledger(ledger.run),
         device_stalls=None if on_device is None else [_device_stall(each, ledger.wall_ns) for each in on_device],
         cost=cost,
     )
+
+
+def _run_ledger(run: RunLedger) -> schema.RunLedger:
+    return schema.convert(run, schema.RunLedger, estimates=_estimates(run.estimates), sums=_estimates(run.sums))
+
+
+def _estimates(estimates: Mapping[str, Estimate]) -> dict[str, schema.Estimate]:
+    return {name: schema.convert(estimate, schema.Estimate) for name, estimate in estimates.items()}
 
 
 def _device_stall(stall: DeviceStall, wall_ns: int) -> schema.DeviceStall:

@@ -19,7 +19,7 @@ KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
 def finding_of(finding: Finding, *, wall_ns: int) -> schema.Finding:
     """One finding, with its gain also in rank-hours.
 
-    `wall_ns` is the wall time of all ranks and counted steps of the run. With 0 the rank-hours are unknown.
+    `wall_ns` is the wall time of all ranks and steps of the run. With 0 the rank-hours are unknown.
     """
     gain = finding.estimated_gain_ratio
     return schema.convert(

@@ -193,7 +193,7 @@ class RequestedWindow(TypedDict):
 
 
 class Sampling(TypedDict):
-    """Steps with detail: collectives, waits, pipeline actions. All ledger terms stand on them."""
+    """Steps with detail: collectives, waits, pipeline actions. Estimates of the ledger stand on them."""
 
     steps: int
     sampled_steps: int
@@ -219,7 +219,7 @@ class Recorder(TypedDict):
     dropped_steps: list[list[int]]
     """Ranges [first, last] of steps in which a rank dropped events; they enter no sum."""
     unwatched_steps: list[list[int]]
-    """Ranges [first, last] of steps that a rank recorded without detail; they enter no term of the ledger."""
+    """Ranges [first, last] of steps that a rank recorded without detail."""
     overhead_seconds: float | None
     """The recorder's own time in the complete steps, summed over ranks; null: not measured."""
     overhead_seconds_per_step: float | None

@@ -55,7 +55,41 @@ class DeviceStall(TypedDict):
     """Share of the wall time of the counted steps."""
 
 
+class Estimate(TypedDict):
+    """Share of the wall time of all steps, which windows show in some of them."""
+
+    estimate: float
+    low: float | None
+    """Limits of the 95 % interval; equal to the estimate if every step records the term; null: unknown."""
+    high: float | None
+    steps: int
+    """Number of steps that the estimate stands on."""
+    reason: str | None
+    """Reason for a null in low and high."""
+
+
+class RunLedger(TypedDict):
+    """The ledger of all steps, with and without detail."""
+
+    steps: int
+    sampled_steps: int
+    blocks: int
+    """Blocks of steps with detail. The sampling error stands on them."""
+    rank_steps: int
+    """Number of steps of single ranks in the sums."""
+    wall_ns: int
+    """Exact."""
+    terms: Terms
+    """Exact for terms that every step records, otherwise an estimate. They sum to `wall_ns`."""
+    estimates: dict[str, Estimate]
+    """Measured term -> its share of `wall_ns`."""
+    sums: dict[str, Estimate]
+    """`exposed_communication[axis]` and `bubble` -> their share of `wall_ns`."""
+
+
 class Ledger(TypedDict):
+    """`wall_ns`, `terms`, `ranks` and `rank_steps` are of the steps with detail."""
+
     ranks: list[RankLedger]
     wall_ns: int
     terms: Terms
@@ -66,7 +100,9 @@ class Ledger(TypedDict):
     ambiguous_waits: list[AmbiguousWait]
     """The same by axis and reason."""
     waterfall: dict[str, float | None]
-    """Term -> share of wall time; the shares that are not null sum to 1."""
+    """Term -> share of the wall time of all steps; the shares that are not null sum to 1."""
+    run: RunLedger | None
+    """The same terms over all steps; null: all steps have detail."""
     evaluation_ns: int
     """Evaluation of all ranks in the whole run; in no term and no wall time."""
     evaluation_ratio: float

@@ -41,7 +41,7 @@ def diff_document(diff: Diff) -> schema.Diff:
         terms=[_moved(term, diff) for term in diff.terms],
         movers=[term.term for term in diff.movers],
         level=LEVEL,
-        new_findings=[finding_of(finding, wall_ns=diff.after.ledger.wall_ns) for finding in diff.new_findings],
+        new_findings=[finding_of(finding, wall_ns=diff.after.ledger.run_wall_ns) for finding in diff.new_findings],
     )
 
 

@@ -11,8 +11,9 @@ from rich.text import Text
 from traincope.analysis import Analysis, FaultKind, FindingKind
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Fault, Finding, Ledger
+from traincope.report.schema import Document, Fault, Finding, Ledger, Terms
 from traincope.report.text.layout.lines import Trimmed, text
+from traincope.report.text.sections.all_steps import all_steps
 from traincope.report.text.sections.faults import began_ns
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
@@ -86,13 +87,18 @@ def _without_small_terms(ledger: Ledger) -> Ledger:
     small = [term for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) < MIN_SHARE]
     if len(small) < 2:
         return ledger
-    cost, ratios, times = ledger["cost"], ledger["waterfall"], ledger["terms"]
+    cost, ratios, run = ledger["cost"], ledger["waterfall"], ledger["run"]
     money = cost["money"]
     kept = [term for term in ratios if term not in small]
+
+    def joined(times: Terms) -> Terms:
+        return {term: times[term] for term in kept} | {OTHER: sum(times[term] or 0 for term in small)}
+
     return {
         **ledger,
         "waterfall": {term: ratios[term] for term in kept} | {OTHER: sum(ratios[term] or 0.0 for term in small)},
-        "terms": {term: times[term] for term in kept} | {OTHER: sum(times[term] or 0 for term in small)},
+        "terms": joined(ledger["terms"]),
+        "run": None if run is None else {**run, "terms": joined(run["terms"])},
         "cost": {
             **cost,
             "rank_hours": cost["rank_hours"] | {OTHER: sum(cost["rank_hours"][term] or 0.0 for term in small)},
@@ -109,7 +115,7 @@ def _numbers(document: Document) -> Iterator[tuple[str, str]]:
     """The five numbers; "unknown" for a number without evidence."""
     ledger, used, job = document["ledger"], document["utilization"], document["goodput"]
     speed = used["tokens_per_second"]
-    yield "mean step", "unknown" if ledger is None else duration(ledger["wall_ns"] / ledger["rank_steps"])
+    yield "mean step", "unknown" if ledger is None else duration(all_steps(ledger).mean_step_ns)
     yield "tokens/s", "unknown" if speed is None else f"{speed:,.0f}"
     yield "MFU", _known(used["mfu"])
     yield "goodput", _known(None if job is None else job["productive_ratio"])

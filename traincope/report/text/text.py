@@ -13,6 +13,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.text.layout.lines import Trimmed, text
+from traincope.report.text.sections.all_steps import all_steps
 from traincope.report.text.sections.communication import communication
 from traincope.report.text.sections.critical_path import critical_path
 from traincope.report.text.sections.experts import experts
@@ -112,4 +113,4 @@ def facts(document: Document) -> Iterator[str]:
 
 def _mean(ledger: Ledger | None) -> str:
     """The mean step time, which the ledger's terms sum to."""
-    return "" if ledger is None else f" (mean {duration(ledger['wall_ns'] / ledger['rank_steps'])})"
+    return "" if ledger is None else f" (mean {duration(all_steps(ledger).mean_step_ns)})"

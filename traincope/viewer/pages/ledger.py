@@ -6,13 +6,14 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import Analysis, RankLedger, waterfall_of
+from traincope.analysis import Analysis, RankLedger, mean_step_ns, waterfall_of
 from traincope.figures.efficiency.waterfall import waterfall
 from traincope.figures.ranks.rank_shares import rank_shares
 from traincope.figures.steps.ledger_steps import ledger_steps
 from traincope.printable import short
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document
+from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
 from traincope.report.text.sections.loss_table import PRICE, SCOPES, cause, largest, lead
 from traincope.report.text.sections.waterfall import not_visible, on_device
 from traincope.units import duration, milliseconds, share
@@ -49,7 +50,7 @@ def render(asked: Asked) -> Sequence[Component]:
             note="mean over ranks; click a bar to open that step on the timeline",
         ),
         section("Rank by rank", asked.graph(rank_shares(analysis.ledger, stages=_stages(analysis)))),
-        section("All terms", *_table(asked), note="sums over all ranks and counted steps"),
+        section("All terms", *_table(asked), note="sums over all ranks and steps without the warm-up"),
         *_losses(asked),
     ]
 
@@ -102,7 +103,7 @@ def _shares(analysis: Analysis, ranks: list[RankLedger]) -> tuple[Mapping[str, f
     """Shares of step time, down to MFU where it is known, and the mean step in ns."""
     chosen = frozenset(rank.rank for rank in ranks)
     shares = waterfall_of(analysis.timeline, analysis.ledger, analysis.utilization, ranks=chosen)
-    return shares, sum(rank.total_wall_ns for rank in ranks) / sum(rank.num_counted for rank in ranks)
+    return shares, mean_step_ns(ranks)
 
 
 def _worst(asked: Asked, analysis: Analysis, ranks: list[RankLedger], term: str | None) -> list[Component]:
@@ -140,20 +141,25 @@ def _title(term: str) -> str:
 def _table(asked: Asked) -> list[Component]:
     document = asked.document
     ledger = document["ledger"]
-    terms = [] if ledger is None else [term for term, ns in ledger["terms"].items() if ns]
+    if ledger is None:
+        return []
+    whole, run = all_steps(ledger), ledger["run"]
     rows = [
         [
             term,
             number(document, "ledger", "waterfall", term, form="share"),
-            number(document, "ledger", "terms", term, form="duration"),
+            *([interval(run["estimates"][term])] if run else []),
+            number(document, *whole.at, "terms", term, form="duration"),
             *_costs(document, term),
         ]
-        for term in terms
+        for term, ns in whole.terms.items()
+        if ns
     ]
-    rows.append(["all steps", "100.0 %", number(document, "ledger", "wall_ns", form="duration"), *_costs(document)])
-    unseen = not_visible(ledger) if ledger else ""
-    shown = table(("term", "share of step time", "total time", *_cost_heads(document)), rows)
-    return [shown, html.P(unseen)] if unseen else [shown]
+    wall = number(document, *whole.at, "wall_ns", form="duration")
+    rows.append(["all steps", "100.0 %", *([EXACT] if run else []), wall, *_costs(document)])
+    heads = ("term", "share of step time", *(("95 % interval",) if run else ()), "total time", *_cost_heads(document))
+    notes = [*(error_notes(run) if run else ()), *filter(None, [not_visible(ledger)])]
+    return [table(heads, rows), *map(html.P, notes)]
 
 
 def _cost_heads(document: Document) -> tuple[str, ...]:

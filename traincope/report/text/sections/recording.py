@@ -113,7 +113,7 @@ def _sampling(recorder: Recorder) -> Iterator[Text]:
         return
     detailed = f"{sampling['sampled_steps']:,} of {count(sampling['steps'], 'step')}"
     where = f"in {count(sampling['windows'], 'window')} up to step {sampling['last_sampled']}"
-    yield text(f"recorded in detail: {detailed}, {where}; the ledger and all that is derived from it stand on these")
+    yield text(f"recorded in detail: {detailed}, {where}; communication, bubble and critical path stand on these")
     overhead = sampling["measured_overhead"]
     if overhead is not None:
         estimate, low, high = (f"{100 * overhead[key]:+.1f} %" for key in ("estimate", "low", "high"))

@@ -13,6 +13,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cost, DeviceStall, Ledger
 from traincope.report.text.layout.bars import bar
 from traincope.report.text.layout.lines import indented, text
+from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
 
 
@@ -33,7 +34,7 @@ class Bar:
 
 def waterfall(ledger: Ledger, *, with_notes: bool = True) -> Iterator[RenderableType]:
     """The waterfall, scaled to the longest bar, without terms that took no time."""
-    mean = duration(ledger["wall_ns"] / ledger["rank_steps"])
+    mean = duration(all_steps(ledger).mean_step_ns)
     head = Text("WHERE THE TIME WENT", style="bold")
     priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
     if ledger["cost"]["price_per_gpu_hour"] is not None:
@@ -45,8 +46,7 @@ def waterfall(ledger: Ledger, *, with_notes: bool = True) -> Iterator[Renderable
 
 
 def _source(ledger: Ledger) -> str:
-    num_steps = max(rank["steps"] for rank in ledger["ranks"])
-    return f"{count(len(ledger['ranks']), 'rank')} and {count(num_steps, 'step')}"
+    return f"{count(len(ledger['ranks']), 'rank')} and {count(all_steps(ledger).num_steps, 'step')}"
 
 
 def _bars(ledger: Ledger) -> Table:
@@ -54,19 +54,29 @@ def _bars(ledger: Ledger) -> Table:
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
     table.add_column(justify="right", no_wrap=True, min_width=8)
     table.add_column(justify="right", no_wrap=True, min_width=9)
-    for _ in _costs(ledger["cost"], None):
+    for _ in (*_error(ledger, None), *_costs(ledger["cost"], None)):
         table.add_column(justify="right", no_wrap=True)
     table.add_column(ratio=1)
     longest = max((abs(ratio) for ratio in ledger["waterfall"].values() if ratio), default=1.0)
+    whole = all_steps(ledger)
     for term, ratio in ledger["waterfall"].items():
         if ratio:
-            per_step = (ledger["terms"][term] or 0) / ledger["rank_steps"]
+            per_step = (whole.terms[term] or 0) / whole.rank_steps
             cells = Bar(ratio / longest, style=colour(term))
-            costs = _costs(ledger["cost"], term)
-            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *costs, cells)
-    total = f"{milliseconds(ledger['wall_ns'] / ledger['rank_steps'])} ms"
-    table.add_row("    step", share(1.0), total, *_costs(ledger["cost"], None), "", style="bold")
+            more = (*_error(ledger, term), *_costs(ledger["cost"], term))
+            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *more, cells)
+    total = f"{milliseconds(whole.mean_step_ns)} ms"
+    more = (*_error(ledger, None), *_costs(ledger["cost"], None))
+    table.add_row("    step", share(1.0), total, *more, "", style="bold")
     return table
+
+
+def _error(ledger: Ledger, term: str | None) -> Iterator[str]:
+    """The interval of a term, or of the step if `term` is None; empty if all steps have detail."""
+    run = ledger["run"]
+    if run is not None:
+        estimate = None if term is None else run["estimates"].get(term)
+        yield EXACT if term is None else "" if estimate is None else interval(estimate)
 
 
 def _costs(cost: Cost, term: str | None) -> Iterator[str]:
@@ -94,7 +104,9 @@ def not_visible(ledger: Ledger) -> str:
 
 
 def notes(ledger: Ledger) -> Iterator[Text]:
-    """Lines below the waterfall: evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
+    """Lines below the waterfall: sampling, evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
+    if ledger["run"] is not None:
+        yield from map(text, error_notes(ledger["run"]))
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
         yield text(f"evaluation: {per_rank} outside the steps ({of_run} of the run)")

@@ -1,0 +1,284 @@
+"""Estimates over all steps of a run from the steps that windows show in detail.
+
+Light steps record the time of each phase. A window also shows the stalls and the idle time in it. So the total of every
+phase is known, and only its division is sampled: by the regression of each part on the phase's length, with one weight
+per window. The error is that of leaving out each window in turn. The parts of a phase sum exactly to it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import Bools, Floats, Ints
+from traincope.events import BLOCK_STEPS
+
+CONFIDENCE = 0.95
+MIN_WINDOWS = 8
+"""Fewer windows give no interval that could be trusted."""
+MAX_WINDOW_SHARE = 0.25
+"""Largest share of all steps that one window may stand for."""
+MIN_TERM_SHARE = 0.005
+"""Share of step time below which single steps, which no window may show, decide a term."""
+MIN_PRESENCE = 0.5
+"""Share of sampled steps with something in a phase from which that follows the phase's length."""
+
+FEW_WINDOWS = "fewer than 8 windows"
+NO_WINDOW = "no window in more than a quarter of the steps"
+SMALL = "below 0.5 % of step time, where single steps decide"
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Share of the wall time of all steps."""
+
+    estimate: float
+    low: float | None
+    """Limits of the 95 % interval; equal to the estimate if every step records the term; None: see `reason`."""
+    high: float | None
+    steps: int
+    """Number of steps that the estimate stands on."""
+    reason: str | None = None
+    """Reason why the sampling error is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledSteps:
+    """Steps of a run that is recorded in windows, summed over ranks. Arrays have one entry per step."""
+
+    numbers: Ints
+    """In ascending order."""
+    wall_ns: int
+    sampled: Bools
+    """True for the steps that windows show."""
+    by_phase: Mapping[tuple[str, str], Floats]
+    """(Phase, term) -> ns of the term that a light step records as that phase; in a light step the phase's own term."""
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(phase for phase, _ in self.by_phase))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.phases, *(term for _, term in self.by_phase))))
+
+    @cached_property
+    def lengths_ns(self) -> Mapping[str, Floats]:
+        """Phase -> its length in every step."""
+        empty = np.zeros(len(self.numbers))
+        return {
+            phase: sum((ns for (of, _), ns in self.by_phase.items() if of == phase), empty) for phase in self.phases
+        }
+
+    @cached_property
+    def inside(self) -> Mapping[str, tuple[tuple[str, ...], Matrix]]:
+        """Phase -> the other terms that windows show in it, and their ns (sampled steps x terms)."""
+        result = {}
+        for phase in self.phases:
+            columns = {
+                term: ns[self.sampled] for (of, term), ns in self.by_phase.items() if of == phase and term != phase
+            }
+            columns = {term: ns for term, ns in columns.items() if ns.any()}
+            if columns:
+                result[phase] = tuple(columns), np.column_stack(list(columns.values()))
+        return result
+
+    @cached_property
+    def window(self) -> Ints:
+        """Block of the window that stands for each step."""
+        blocks = self.numbers // BLOCK_STEPS
+        return represented_by(np.unique(blocks[self.sampled]), blocks)
+
+    def is_exact(self, term: str) -> bool:
+        """Return whether every step records the term: windows show nothing in its phase, and none of it elsewhere."""
+        return term not in self.inside and not any(term in terms for terms, _ in self.inside.values())
+
+
+def represented_by(windows: Ints, blocks: Ints) -> Ints:
+    """Return, for each block, the window that stands for it.
+
+    A window was drawn among the 2^n blocks of its stratum, the largest aligned one without another window. The first
+    block is always a window and stands for itself alone: a run begins unlike it continues. Blocks outside all strata
+    have the nearest window.
+    """
+    drawn = windows[windows > 0] if len(windows) > 1 else windows
+    last = int(blocks.max(initial=0))
+    strata = {int(window): _stratum(int(window), drawn, last) for window in drawn}
+    own = drawn[np.argmin(np.abs(blocks[:, None] - drawn[None, :]), axis=1)]
+    for window, stratum in strata.items():
+        own[(blocks >= stratum.start) & (blocks < stratum.stop)] = window
+    return np.where(np.isin(blocks, np.setdiff1d(windows, drawn)), blocks, own)
+
+
+def _stratum(window: int, windows: Ints, last: int) -> range:
+    stratum = range(window, window + 1)
+    while len(stratum) <= last:
+        size = 2 * len(stratum)
+        start = window // size * size
+        if np.count_nonzero((windows >= start) & (windows < start + size)) > 1:
+            break
+        stratum = range(start, start + size)
+    return stratum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLedger:
+    """Ledger of all steps of a run, from windows. Sums are over ranks and steps."""
+
+    steps: int
+    """Steps with and without detail."""
+    sampled_steps: int
+    blocks: int
+    """Blocks of steps with detail. The sampling error stands on them."""
+    rank_steps: int
+    """Number of steps of single ranks in the sums."""
+    wall_ns: int
+    """Exact."""
+    terms: Mapping[str, int | None]
+    """Term -> ns, in ledger order. They sum exactly to `wall_ns`."""
+    estimates: Mapping[str, Estimate]
+    """Measured term -> its share of `wall_ns`."""
+    sums: Mapping[str, Estimate]
+    """Sum of terms (`exposed_communication[axis]`, `bubble`) -> its share of `wall_ns`."""
+
+
+def run_ledger(
+    steps: SampledSteps, *, order: Sequence[str], unseen: Set[str], sums: Mapping[str, Sequence[str]], rank_steps: int
+) -> RunLedger:
+    """Estimate the ns of every term over all steps, and the shares of all terms and `sums` (name -> its terms).
+
+    `order`: all terms; `unseen`: those that nothing measures. The interval is that of the jackknife over windows
+    (Wolter, Introduction to Variance Estimation, 2007, chapter 4), with the finite population correction (Cochran,
+    Sampling Techniques, 1977, section 2.6). On each side it is the longer of Student's and Hall's (1992, "On the
+    removal of skewness by transformation"), because waits are skewed.
+    """
+    windows = np.unique(steps.window[steps.sampled])
+    whole = _totals(steps, left_out=None)
+    replicates = np.array([_totals(steps, left_out=int(window)) for window in windows] if len(windows) > 1 else [whole])
+    shares = _Shares(steps=steps, whole=whole, replicates=replicates, why_unknown=_why_no_interval(steps, windows))
+    ns = _rounded(dict(zip(steps.terms, whole.tolist(), strict=True)), total=steps.wall_ns)
+    return RunLedger(
+        steps=len(steps.numbers),
+        sampled_steps=int(steps.sampled.sum()),
+        blocks=len(windows),
+        rank_steps=rank_steps,
+        wall_ns=steps.wall_ns,
+        terms={term: None if term in unseen else ns.get(term, 0) for term in order},
+        estimates={term: shares.of((term,)) for term in order if term not in unseen},
+        sums={name: shares.of(terms) for name, terms in sums.items()},
+    )
+
+
+def _rounded(ns: Mapping[str, float], *, total: int) -> dict[str, int]:
+    """Round to integers with this sum: those with the largest fractions are rounded up."""
+    floors = {term: math.floor(value) for term, value in ns.items()}
+    rest = total - sum(floors.values())
+    by_fraction = sorted(ns, key=lambda term: floors[term] - ns[term])
+    return floors | {term: floors[term] + 1 for term in by_fraction[:rest]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """Totals of all terms from all windows, and without each window in turn (windows x terms)."""
+
+    steps: SampledSteps
+    whole: Floats
+    replicates: Matrix
+    why_unknown: str | None
+    """Reason why no term has an interval."""
+
+    def of(self, terms: Sequence[str]) -> Estimate:
+        """Estimate the share of the sum of these terms. A term without records has none of the time."""
+        steps, known = self.steps, [term for term in terms if term in self.steps.terms]
+        places = [steps.terms.index(term) for term in known]
+        wall_ns = max(steps.wall_ns, 1)
+        share = float(self.whole[places].sum()) / wall_ns
+        if all(steps.is_exact(term) for term in known):
+            return Estimate(estimate=share, low=share, high=share, steps=len(steps.numbers))
+        why, limits = self.why_unknown or (SMALL if abs(share) < MIN_TERM_SHARE else None), None
+        if why is None:
+            replicates = self.replicates[:, places].sum(axis=1) / wall_ns
+            limits = _interval(replicates, share, sampled_ratio=float(steps.sampled.mean()))
+        low, high = (None, None) if limits is None else limits
+        return Estimate(estimate=share, low=low, high=high, steps=int(steps.sampled.sum()), reason=why)
+
+
+def _why_no_interval(steps: SampledSteps, windows: Ints) -> str | None:
+    if len(windows) < MIN_WINDOWS:
+        return FEW_WINDOWS
+    _, represented = np.unique(steps.window, return_counts=True)
+    return NO_WINDOW if represented.max() > MAX_WINDOW_SHARE * len(steps.numbers) else None
+
+
+def _totals(steps: SampledSteps, *, left_out: int | None) -> Floats:
+    """Estimate the ns of each term over all steps, without the window `left_out`."""
+    of = steps.window[steps.sampled]
+    kept = of != left_out
+    represented = np.array([np.count_nonzero(steps.window == window) for window in np.unique(of)])
+    weights = (represented / np.unique(of, return_counts=True)[1])[np.unique(of, return_inverse=True)[1]]
+    weights = weights[kept] * weights.sum() / weights[kept].sum()
+    totals = dict.fromkeys(steps.terms, 0.0)
+    for phase, length_ns in steps.lengths_ns.items():
+        rest_ns = float(length_ns.sum())
+        if phase in steps.inside:
+            terms, inside = steps.inside[phase]
+            known = length_ns[steps.sampled][kept]
+            parts = _regression(inside[kept], known, weights, total=rest_ns, count=len(steps.numbers))
+            for term, part_ns in zip(terms, parts.tolist(), strict=True):
+                totals[term] += part_ns
+                rest_ns -= part_ns
+        totals[phase] += rest_ns
+    return np.array(list(totals.values()))
+
+
+def _regression(inside: Matrix, length: Floats, weights: Floats, *, total: float, count: int) -> Floats:
+    """Estimate the total of each column from the known total length (Cochran 1977, section 7.10).
+
+    Something that most steps lack does not follow the phase's length: its slope is 0.
+    """
+    size = weights.sum()
+    means, mean_length = weights @ inside / size, float(weights @ length / size)
+    away = length - mean_length
+    spread = float(weights @ away**2)
+    present = float(weights @ inside.any(axis=1) / size)
+    slopes = (weights * away) @ (inside - means) / spread if spread > 0 and present >= MIN_PRESENCE else 0 * means
+    result: Floats = count * means + slopes * (total - count * mean_length)
+    return result
+
+
+def _interval(replicates: Floats, estimate: float, *, sampled_ratio: float) -> tuple[float, float]:
+    """Interval from the estimates without each window. Two degrees of freedom went into the regression."""
+    count = len(replicates)
+    effects = replicates.mean() - replicates
+    variance = float((effects**2).mean())
+    error = float(np.sqrt((1 - sampled_ratio) * (count - 1) * variance))
+    quantile = student_quantile(count - 2)
+    if error == 0:
+        return estimate, estimate
+    skewness = float((effects**3).mean()) / variance**1.5 * np.sqrt(count * (count - 1)) / (count - 2)
+    below = max(quantile, _unskewed(quantile, skewness / np.sqrt(count)))
+    above = max(quantile, -_unskewed(-quantile, skewness / np.sqrt(count)))
+    return estimate - below * error, estimate + above * error
+
+
+def _unskewed(quantile: float, skewness: float) -> float:
+    """Quantile of a mean whose skewness is `skewness`, by the inverse of Hall's cubic transformation."""
+    if abs(skewness) < 1e-6:
+        return quantile
+    return float(3 * (np.cbrt(1 + skewness * (quantile - skewness / 6)) - 1) / skewness)
+
+
+def student_quantile(freedom: int) -> float:
+    """Two-sided quantile of CONFIDENCE of Student's t (Abramowitz and Stegun 1964, 26.7.5); 3 digits from 4 degrees."""
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160
+    return z + first / freedom + second / freedom**2 + third / freedom**3 + fourth / freedom**4
