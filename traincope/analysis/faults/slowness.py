@@ -49,7 +49,7 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     half. A step counts with its time on the slowest rank, without the recorder's own time: counting FLOPs makes a few
     steps longer. A step that a checkpoint or a requested kernel trace made long is not slow: both are in the stream.
     """
-    longest = _longest(timeline, ledger)
+    longest = longest_steps(timeline, ledger)
     lengths = np.array(list(longest.values()), dtype=np.int64)
     limit = limit_ns(lengths)
     if limit is None:
@@ -90,7 +90,7 @@ def skipped_steps(timeline: Timeline) -> Iterator[Fault]:
         )
 
 
-def _longest(timeline: Timeline, ledger: Ledger) -> dict[int, int]:
+def longest_steps(timeline: Timeline, ledger: Ledger) -> dict[int, int]:
     """Step -> its time on the rank where it took longest, for steps with and without detail."""
     longest: dict[int, int] = {}
     own_ns = {(rank.rank, step.number): step.own_ns for rank in timeline.ranks for step in rank.steps}

@@ -96,7 +96,7 @@ class SampledSteps:
         return represented_by(np.unique(blocks[self.sampled]), blocks)
 
     def is_exact(self, term: str) -> bool:
-        """Return whether every step records the term: windows show nothing in its phase, and none of it elsewhere."""
+        """Return whether every step records the term: windows show its phase whole, and no part of it elsewhere."""
         return term not in self.inside and not any(term in terms for terms, _ in self.inside.values())
 
 

@@ -30,6 +30,8 @@ class FindingKind(StrEnum):
     STRAGGLER = "straggler"
     HOT_EXPERT = "hot_expert"
     """Experts of some ranks get more tokens than those of others."""
+    STEP_TIME_CHANGE = "step_time_change"
+    """The step time changed for good between windows."""
     DATA_BOUND = "data_bound"
     CHECKPOINT_STALL = "checkpoint_stall"
     GC = "gc"

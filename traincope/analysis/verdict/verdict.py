@@ -14,6 +14,7 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
+from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
@@ -46,6 +47,7 @@ def verdict(
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
     findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts)
+    findings += changed_steps(timeline, ledger)
     findings += _memory_growth([use for use in memory if use.leak])
     real_faults = [fault for fault in faults if fault.is_fault]
     return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
