@@ -18,6 +18,7 @@ WARNINGS = frozenset(
         FaultKind.SPIKE,
         FaultKind.SKIPPED_STEP,
         FaultKind.SLOW_STEP,
+        FaultKind.STEP_TIME_CHANGE,
         FaultKind.THROTTLED,
         FaultKind.ROWS_REMAPPED,
     }

@@ -90,6 +90,7 @@ def test_single_slow_steps_are_no_change() -> None:
 def test_few_steps_have_no_change() -> None:
     assert change_point(np.array([1.0] * 15 + [2.0] * 16)) is None
     assert change_point(np.array([1.0] * 16 + [2.0] * 16)) == 16
+    assert change_point(np.array([0.0] * 16 + [2.0] * 16)) is None
 
 
 def test_a_growth_is_of_one_rank() -> None:

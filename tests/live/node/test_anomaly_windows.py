@@ -126,6 +126,12 @@ def test_a_cause_opens_one_window_a_minute(run: Path) -> None:
     assert causes(run) == [Cause.SLOW_STEP]
 
 
+def test_a_step_time_that_rose_opens_a_window(run: Path) -> None:
+    AnomalyWindows().observe(look(run, fault(FaultKind.STEP_TIME_CHANGE)))
+    (request,) = read_requests(run)
+    assert (request.cause, request.reason) == (Cause.STEP_TIME_CHANGE, "a longer step time (step 9)")
+
+
 def test_after_a_minute_the_next_one_opens(run: Path) -> None:
     append_request(run, earlier())
     AnomalyWindows().observe(look(run, fault()))

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+import torch
+
+import traincope
 from tests.viewer.library.reading import shelf
+from traincope.events import BLOCK_STEPS
+from traincope.record.session import sampling
 from traincope.viewer.library.library import Library
 from traincope.viewer.pages.ledger import PAGE
 from traincope.viewer.pages.page import Asked
@@ -16,3 +22,23 @@ def test_terms_that_no_probe_measures_are_named_below_the_numbers(tmp_path: Path
     asked = Asked(view=View(page="ledger"), opened=library[0], library=library, theme="light")
     texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
     assert "not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap" in texts
+
+
+def test_a_run_in_windows_has_the_terms_of_all_steps_with_their_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINCOPE_BUDGET", "")
+    monkeypatch.setattr(sampling, "needed_halvings", lambda *_, **__: 2)
+    model = torch.nn.Linear(8, 8)
+    with traincope.run(tmp_path / "run", agent=False) as run:
+        for _ in range(16 * BLOCK_STEPS):
+            model(torch.ones(2, 8)).sum().backward()
+            run.step()
+    library: Library = shelf(tmp_path / "run", cache=tmp_path / "cache")
+    asked = Asked(view=View(page="ledger"), opened=library[0], library=library, theme="light")
+    texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
+    assert "95 % interval" in texts
+    assert "exact" in texts
+    notes = [text for text in texts if isinstance(text, str) and text.startswith("exact: every step records it")]
+    assert len(notes) == 1
+    assert f" of {16 * BLOCK_STEPS - 1} steps" in notes[0]

@@ -34,6 +34,8 @@ class FaultKind(StrEnum):
     """A logged value jumps far above the values before it."""
     SKIPPED_STEP = "skipped_step"
     SLOW_STEP = "slow_step"
+    STEP_TIME_CHANGE = "step_time_change"
+    """Steps of a running job became longer for good. A finding of the report names it after the end."""
     RESTART = "restart"
     CHECKPOINT_FAILED = "checkpoint_failed"
     CHECKPOINT = "checkpoint"

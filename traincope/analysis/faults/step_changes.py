@@ -99,14 +99,16 @@ def change_point(lengths: Floats) -> int | None:
     _, place, equal = np.unique(lengths, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(equal) - (equal - 1) / 2)[place]
     statistic = np.abs(2 * np.cumsum(ranks) - np.arange(1, count + 1) * (count + 1))
-    at = MIN_STEPS + int(np.argmax(statistic[MIN_STEPS - 1 : count - MIN_STEPS]))
+    at = 1 + int(np.argmax(statistic))
+    if not MIN_STEPS <= at <= count - MIN_STEPS:
+        return None
     probability = 2 * np.exp(-6 * statistic[at - 1] ** 2 / (count**3 + count**2))
     before, after = lengths[:at], lengths[at:]
     difference = abs(float(np.median(after) - np.median(before)))
     spread = max(SCALE * float(np.median(np.abs(part - np.median(part)))) for part in (before, after))
     shorter = min(float(np.median(before)), float(np.median(after)))
     clear = probability < MAX_PROBABILITY and difference >= MIN_RATIO * shorter and difference > spread
-    return at if clear else None
+    return at if clear and shorter > 0 else None  # steps may be nothing but the recorder's own time
 
 
 def _nearest(sampled: Ints, step: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:

@@ -206,6 +206,8 @@ class _Shares:
             replicates = self.replicates[:, places].sum(axis=1) / wall_ns
             limits = _interval(replicates, share, sampled_ratio=float(steps.sampled.mean()))
         low, high = (None, None) if limits is None else limits
+        if low is not None and not any((ns < 0).any() for (_, term), ns in steps.by_phase.items() if term in known):
+            low = max(low, 0.0)
         return Estimate(estimate=share, low=low, high=high, steps=int(steps.sampled.sum()), reason=why)
 
 

@@ -9,6 +9,7 @@ from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.events import END_OF_TIME_NS
+from traincope.live.node.changed_steps import ChangedSteps
 from traincope.live.node.rank import RankTail
 from traincope.live.node.slow_steps import SlowSteps
 from traincope.live.window import RankState, RankStatus
@@ -49,6 +50,7 @@ class Reducer:
         longest: dict[int, int] = {}
         for row in (row for row in before if row.merged is None):
             longest[row.step] = max(_without_own_ns(row), longest.get(row.step, 0))
+        self._changed = ChangedSteps()
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._reported: set[tuple[object, ...]] = set()
         self.until_ns = self._reported_until_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
@@ -83,7 +85,7 @@ class Reducer:
         since_ns = self.until_ns
         self.until_ns = END_OF_TIME_NS if last else max(self.until_ns, _end_ns(timeline, until))
         faults = (
-            *self._slow_steps([row for row in rows if not _is_delayed(row, timeline)]),
+            *self._odd_steps([row for row in rows if not _is_delayed(row, timeline)]),
             *self._new_faults(analysis.faults, ranks, until=END_OF_TIME_NS if last else until),
         )
         odd = {fault.step for fault in faults if fault.is_fault}
@@ -109,7 +111,8 @@ class Reducer:
             launcher=read_notes(notes_path(self._run)),
         )
 
-    def _slow_steps(self, rows: Sequence[Row]) -> Iterator[Fault]:
+    def _odd_steps(self, rows: Sequence[Row]) -> Iterator[Fault]:
+        """Slow steps, and a step time that rose for good."""
         longest: dict[int, Row] = {}
         for row in rows:
             if row.step != self.warm_up and (
@@ -130,6 +133,16 @@ class Reducer:
                     confidence=MEDIUM,
                     lasted_ns=longest[step].wall_ns,
                 )
+        rise = self._changed.judge((step, _without_own_ns(longest[step])) for step in steps)
+        if rise is not None:
+            yield Fault(
+                kind=FaultKind.STEP_TIME_CHANGE,
+                at_ns=longest[steps[-1]].start_ns,
+                step=rise.step,
+                what=f"the median step rose from {rise.before_ns / 1e6:.1f} to {rise.after_ns / 1e6:.1f} ms",
+                evidence="the length of the latest steps on their slowest ranks",
+                confidence=MEDIUM,
+            )
 
     def _new_faults(self, faults: Sequence[Fault], ranks: Sequence[RankStatus], *, until: int) -> Iterator[Fault]:
         """Faults up to step `until` that were not reported yet. A rank's end is reported once the rank is over."""

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     PROFILE = "profile"
     VIEWER = "viewer"
     SLOW_STEP = "slow_step"
+    STEP_TIME_CHANGE = "step_time_change"
     SPIKE = "spike"
     NOT_FINITE = "not_finite"
     THROTTLED = "throttled"
@@ -42,6 +43,7 @@ PHRASES = {
     Cause.PROFILE: "traincope profile",
     Cause.VIEWER: "the button in the browser",
     Cause.SLOW_STEP: "a slow step",
+    Cause.STEP_TIME_CHANGE: "a longer step time",
     Cause.SPIKE: "a spike in a logged value",
     Cause.NOT_FINITE: "a logged value that is not finite",
     Cause.THROTTLED: "a throttled GPU",
