@@ -27,7 +27,10 @@ MIN_TERM_SHARE = 0.005
 MIN_PRESENCE = 0.5
 """Share of sampled steps with something in a phase from which that follows the phase's length."""
 
-FEW_WINDOWS = "fewer than 8 windows"
+NO_SPREAD = 1e-12
+"""Relative variance of equal lengths, by rounding."""
+
+FEW_WINDOWS = f"fewer than {MIN_WINDOWS} windows"
 NO_WINDOW = "no window in more than a quarter of the steps"
 SMALL = "below 0.5 % of step time, where single steps decide"
 
@@ -101,27 +104,29 @@ class SampledSteps:
 
 
 def represented_by(windows: Ints, blocks: Ints) -> Ints:
-    """Return, for each block, the window that stands for it.
+    """Return, for each of ascending blocks, the window that stands for it.
 
     A window was drawn among the 2^n blocks of its stratum, the largest aligned one without another window. The first
     block is always a window and stands for itself alone: a run begins unlike it continues. Blocks outside all strata
     have the nearest window.
     """
     drawn = windows[windows > 0] if len(windows) > 1 else windows
-    last = int(blocks.max(initial=0))
-    strata = {int(window): _stratum(int(window), drawn, last) for window in drawn}
-    own = drawn[np.argmin(np.abs(blocks[:, None] - drawn[None, :]), axis=1)]
-    for window, stratum in strata.items():
-        own[(blocks >= stratum.start) & (blocks < stratum.stop)] = window
+    at = np.searchsorted(drawn, blocks)
+    earlier, later = drawn[np.maximum(at - 1, 0)], drawn[np.minimum(at, len(drawn) - 1)]
+    own = np.where(np.abs(blocks - earlier) <= np.abs(later - blocks), earlier, later)
+    for window in drawn.tolist():
+        stratum = _stratum(window, drawn, last=int(blocks.max(initial=0)))
+        own[slice(*np.searchsorted(blocks, (stratum.start, stratum.stop)))] = window
     return np.where(np.isin(blocks, np.setdiff1d(windows, drawn)), blocks, own)
 
 
-def _stratum(window: int, windows: Ints, last: int) -> range:
+def _stratum(window: int, windows: Ints, *, last: int) -> range:
     stratum = range(window, window + 1)
     while len(stratum) <= last:
         size = 2 * len(stratum)
         start = window // size * size
-        if np.count_nonzero((windows >= start) & (windows < start + size)) > 1:
+        first, end = np.searchsorted(windows, (start, start + size))
+        if end - first > 1:
             break
         stratum = range(start, start + size)
     return stratum
@@ -159,9 +164,10 @@ def run_ledger(
     removal of skewness by transformation"), because waits are skewed.
     """
     windows = np.unique(steps.window[steps.sampled])
-    whole = _totals(steps, left_out=None)
-    replicates = np.array([_totals(steps, left_out=int(window)) for window in windows] if len(windows) > 1 else [whole])
-    shares = _Shares(steps=steps, whole=whole, replicates=replicates, why_unknown=_why_no_interval(steps, windows))
+    whole, *replicates = _totals(steps)
+    shares = _Shares(
+        steps=steps, whole=whole, replicates=np.array(replicates), why_unknown=_why_no_interval(steps, windows)
+    )
     ns = _rounded(dict(zip(steps.terms, whole.tolist(), strict=True)), total=steps.wall_ns)
     return RunLedger(
         steps=len(steps.numbers),
@@ -218,39 +224,47 @@ def _why_no_interval(steps: SampledSteps, windows: Ints) -> str | None:
     return NO_WINDOW if represented.max() > MAX_WINDOW_SHARE * len(steps.numbers) else None
 
 
-def _totals(steps: SampledSteps, *, left_out: int | None) -> Floats:
-    """Estimate the ns of each term over all steps, without the window `left_out`."""
-    of = steps.window[steps.sampled]
-    kept = of != left_out
-    represented = np.array([np.count_nonzero(steps.window == window) for window in np.unique(of)])
-    weights = (represented / np.unique(of, return_counts=True)[1])[np.unique(of, return_inverse=True)[1]]
-    weights = weights[kept] * weights.sum() / weights[kept].sum()
-    totals = dict.fromkeys(steps.terms, 0.0)
+def _totals(steps: SampledSteps) -> Matrix:
+    """Estimate the ns of each term over all steps, one column each: from all windows, then without each in turn."""
+    _, window, sampled = np.unique(steps.window[steps.sampled], return_inverse=True, return_counts=True)
+    represented = np.unique(steps.window, return_counts=True)[1]
+    weights = (represented / sampled)[window]
+    totals = {term: np.zeros(1 + len(sampled)) for term in steps.terms}
     for phase, length_ns in steps.lengths_ns.items():
-        rest_ns = float(length_ns.sum())
+        rest_ns = np.full(1 + len(sampled), length_ns.sum())
         if phase in steps.inside:
             terms, inside = steps.inside[phase]
-            known = length_ns[steps.sampled][kept]
-            parts = _regression(inside[kept], known, weights, total=rest_ns, count=len(steps.numbers))
-            for term, part_ns in zip(terms, parts.tolist(), strict=True):
+            parts = _regression(inside, length_ns, steps.sampled, weights=weights, window=window)
+            for term, part_ns in zip(terms, parts.T, strict=True):
                 totals[term] += part_ns
                 rest_ns -= part_ns
         totals[phase] += rest_ns
-    return np.array(list(totals.values()))
+    return np.column_stack(list(totals.values()))
 
 
-def _regression(inside: Matrix, length: Floats, weights: Floats, *, total: float, count: int) -> Floats:
-    """Estimate the total of each column from the known total length (Cochran 1977, section 7.10).
+def _regression(inside: Matrix, length: Floats, sampled: Bools, *, weights: Floats, window: Ints) -> Matrix:
+    """Estimate the total of each column of `inside` from the known lengths of all steps (Cochran 1977, section 7.10).
 
-    Something that most steps lack does not follow the phase's length: its slope is 0.
+    The first row is from all windows; each other row leaves one out. Something that most steps lack does not follow the
+    phase's length: its slope is 0.
     """
-    size = weights.sum()
-    means, mean_length = weights @ inside / size, float(weights @ length / size)
-    away = length - mean_length
-    spread = float(weights @ away**2)
-    present = float(weights @ inside.any(axis=1) / size)
-    slopes = (weights * away) @ (inside - means) / spread if spread > 0 and present >= MIN_PRESENCE else 0 * means
-    result: Floats = count * means + slopes * (total - count * mean_length)
+    away = length - length.mean()
+    known = away[sampled]
+    present: Floats = np.sign(np.abs(inside).sum(axis=1))
+
+    def sums(values: Floats | Matrix) -> Matrix:
+        by_window = np.zeros((int(window.max()) + 1, values[0].size))
+        np.add.at(by_window, window, (weights * values.T).T.reshape(len(values), -1))
+        whole: Matrix = by_window.sum(axis=0)
+        return np.vstack([whole, whole - by_window])
+
+    size = np.maximum(sums(np.ones_like(known)), np.finfo(float).tiny)
+    means, mean_away = sums(inside) / size, sums(known) / size
+    spread = sums(known**2) / size - mean_away**2
+    together = sums((inside.T * known).T) / size - mean_away * means
+    follows = (spread > NO_SPREAD * np.mean(length**2)) & (sums(present) / size >= MIN_PRESENCE)
+    slopes = np.divide(together, spread, out=np.zeros_like(together), where=follows)
+    result: Matrix = len(length) * (means - slopes * mean_away)
     return result
 
 
