@@ -22,7 +22,7 @@ from tests.truth.pipelines.cases import Case
 from tests.truth.pipelines.sleeping import Stage, one_stage
 from tests.truth.trainings.training import ONE_BUCKET_A_LAYER, WIDTH, Layer, SlowToSave
 from traincope.engine.ranks.torch_private import Schedule
-from traincope.plan.orders import SCHEDULES, Shape, orders
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 
 LAYERS = 2
 SAVE_EVERY, LOG_EVERY = 50, 20
