@@ -22,7 +22,7 @@ from tests.faults.victims.victims import Victims
 from traincope.events import Flag, Kind, Phase
 from traincope.record import hooks, run
 from traincope.record.probes import INSTALL_ERRORS
-from traincope.record.segments.writer import ThreadWriter
+from traincope.record.segments.writer import CollectiveFields, ThreadWriter
 from traincope.store import RankRecords, read_run
 from traincope.timeline import open_run
 
@@ -86,7 +86,7 @@ def test_a_hook_that_fails_to_install_is_absent_and_torch_is_restored(
 
 def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
     """Every hook that begins such a record raises at every call."""
-    begin, begin_phase = ThreadWriter.begin, ThreadWriter.begin_phase
+    begin, begin_phase, begin_collective = ThreadWriter.begin, ThreadWriter.begin_phase, ThreadWriter.begin_collective
 
     def begin_or_fail(writer: ThreadWriter, what: int, during: int = 0, *fields: int) -> Any:
         if (what, during) == (kind, phase):
@@ -98,8 +98,14 @@ def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
             raise MemoryError("broken")
         return begin_phase(writer, during, name)
 
+    def begin_collective_or_fail(writer: ThreadWriter, what: int, fields: CollectiveFields) -> Any:
+        if what == kind:
+            raise MemoryError("broken")
+        return begin_collective(writer, what, fields)
+
     ThreadWriter.begin = begin_or_fail  # type: ignore[method-assign, assignment]
     ThreadWriter.begin_phase = begin_phase_or_fail  # type: ignore[method-assign]
+    ThreadWriter.begin_collective = begin_collective_or_fail  # type: ignore[method-assign]
     return train_observed(out)
 
 

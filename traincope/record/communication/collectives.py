@@ -172,8 +172,6 @@ class Collectives:
         may_be_on_device, plain_tensor = torch.backends.cuda.is_built(), torch.Tensor
 
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
-            if not recorder.detailed:
-                return None
             first_tensor = arguments[0][0] if type(arguments[0]) is list and arguments[0] else arguments[0]
             if type(first_tensor) is not plain_tensor and is_fake(first_tensor):
                 return None
@@ -196,7 +194,7 @@ class Collectives:
                 peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
                 sequence = known.next_sequence(operation.name, peer, tag)
             fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags, window)
-            slot = threads.writer.begin(COLLECTIVE, 0, *fields)
+            slot = threads.writer.begin_collective(COLLECTIVE, fields)
             issued = Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
             if issued.device and self.on_device is not None:
                 self.on_device.began(issued)

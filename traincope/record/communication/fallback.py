@@ -92,11 +92,11 @@ class CollectivesFallback:
 
     def _watched(self, operation: Operation, original: Callable[..., Any]) -> Callable[..., Any]:
         begin, returned, raised = self._collectives.hooks_around(operation, unbox=UNBOXED)
-        read = guard(_reader(operation))
+        read, recorder = guard(_reader(operation)), self._recorder
 
         @functools.wraps(original)
         def method(group: Any, /, *args: Any, **kwargs: Any) -> Any:
-            arguments = read(group, args, kwargs)
+            arguments = read(group, args, kwargs) if recorder.detailed else None
             issued = None if arguments is None else begin(arguments)
             try:
                 result = original(group, *args, **kwargs)

@@ -4,19 +4,15 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from traincope.events import OPEN
 from traincope.record.communication.groups import KnownGroup
 from traincope.record.segments.slots import Slot, end_bounded, is_open
-from traincope.record.segments.writer import ThreadWriter
+from traincope.record.segments.writer import CollectiveFields, ThreadWriter
 
 MAX_PENDING = 512
 """Maximum number of unfinished collectives to remember.
 
 Each keeps the segment of its record mapped. Older ones without a wait are dropped and counted.
-"""
-
-
-Fields = tuple[int, int, int, int, int, int, int, int]
-"""name, group, sequence, peer, tag, bytes, flags, window: the fields that a collective's record and its stall's share.
 """
 FLAGS = 6
 """Index of the flags among the fields."""
@@ -27,7 +23,7 @@ class Issued:
 
     __slots__ = ("address", "before", "device", "fields", "forgotten", "known", "returned_ns", "slot")
 
-    def __init__(self, slot: Slot, fields: Fields, known: KnownGroup, device: bool) -> None:
+    def __init__(self, slot: Slot, fields: CollectiveFields, known: KnownGroup, device: bool) -> None:
         self.slot = slot
         self.fields = fields
         self.known = known
@@ -105,7 +101,8 @@ class Pending:
         issued = reference.issued
         if issued.address:
             self.by_tensor.pop(issued.address, None)
-        if not issued.device and is_open(issued.slot) and work.is_completed():
+        words, at = issued.slot
+        if words[at] == OPEN and not issued.device and work.is_completed():
             end_bounded(issued.slot)
         return issued
 

@@ -125,19 +125,18 @@ class Waits:
 
         `take` finds the collective by the awaited object. A closure for the hot path.
         """
-        recorder, threads = self._recorder, self._recorder.threads
+        threads = self._recorder.threads
 
         def begin(awaited: Any) -> Stall | None:
-            if not recorder.active:
-                return None
             issued = take(awaited)
             if issued is None:
                 return None
             before = self.device.mark() if issued.device and self.device is not None else None
             writer = threads.writer
-            if writer.latest is not None and writer.latest[1] is issued:
+            latest = writer.latest
+            if latest is not None and latest[1] is issued:
                 writer.latest = None  # the caller holds the work now; holding it longer would hold its tensors
-            return writer.begin(STALL, 0, *issued.fields), issued, before
+            return writer.begin_collective(STALL, issued.fields), issued, before
 
         return begin
 

@@ -100,8 +100,6 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
 
     def guarded(*args: Any) -> R | None:
         nonlocal calls_left
-        if off_in == _run:
-            return None
         calls_left -= 1
         try:
             if calls_left > 0:
@@ -112,7 +110,9 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
             report(error)
             return None
 
-    def timed(*args: Any) -> R:
+    def timed(*args: Any) -> R | None:
+        if off_in == _run:
+            return None
         before_ns, started = meter.own_ns, thread_time_ns()
         try:
             return hook(*args)  # type: ignore[call-arg]
@@ -130,10 +130,10 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
             calls_left, each_ns = (every, sorted(latest_ns)[FIRST_TIMED // 2]) if is_known else (1, 0)
 
     def report(error: Exception) -> None:
-        nonlocal off_in
+        nonlocal off_in, calls_left
         counts[name] = counts.get(name, 0) + 1
         if counts[name] >= MAX_ERRORS:
-            off_in = _run
+            off_in, calls_left = _run, 0  # `timed` receives every call
         if counts[name] == 1:
             failures[name] = type(error).__name__
             with suppress(Exception):  # the error cannot be formatted, or the logging itself raises

@@ -49,6 +49,10 @@ any call. Python lets none of them run between reading it and taking an offset. 
 was read, and lies before the end at which the file is cut.
 """
 
+CollectiveFields = tuple[int, int, int, int, int, int, int, int]
+"""name, group, sequence, peer, tag, bytes, flags, window: the fields that a collective's record and its stall's share.
+"""
+
 TRIAL_RECORDS = 2
 SAMPLED_BYTES = SAMPLING_INTERVAL * RECORD_BYTES
 SAMPLED_AT = HEADER_BYTES % SAMPLED_BYTES
@@ -143,6 +147,19 @@ class ThreadWriter:
         _pack_into(
             segment, offset, monotonic_ns(), OPEN, value,
             self._shared.step, name, group, sequence, peer, tag, window, flags, phase, kind,
+        )  # fmt: skip
+        return words, (offset >> 3) + END_WORD
+
+    def begin_collective(self, kind: int, fields: CollectiveFields) -> Slot:
+        """Write an open COLLECTIVE or STALL that starts now."""
+        segment, words, reserve, limit = self._place
+        offset = reserve()
+        if offset >= limit:
+            segment, words, offset = self._next_segment()
+        name, group, sequence, peer, tag, value, flags, window = fields
+        _pack_into(
+            segment, offset, monotonic_ns(), OPEN, value,
+            self._shared.step, name, group, sequence, peer, tag, window, flags, 0, kind,
         )  # fmt: skip
         return words, (offset >> 3) + END_WORD
 
