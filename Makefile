@@ -100,6 +100,7 @@ bench-engine: setup
 
 bench-overhead: setup
 	$(BIN)/python -m tests.bench.overhead
+	$(BIN)/python -m tests.bench.outside
 
 test-kill: setup
 	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q tests/faults/test_kill_instants.py
