@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import traincope
 from tests.live.processes import agents_of, start_rank, until
@@ -18,6 +20,7 @@ from tests.live.recorded import rank_of
 from tests.score import training
 from traincope.analysis.faults.faults import FaultKind
 from traincope.analysis.faults.hangs.patience import FLOOR_NS, MULTIPLE
+from traincope.events import Phase
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail
 from traincope.live.node.watchdog import Watchdog
@@ -82,6 +85,31 @@ def test_before_it_has_learned_it_waits_ten_minutes(stopped: RankTail) -> None:
     assert read_looks(stopped.directory) == ()
     dog.look([stopped], now_ns=stopped.last_record_ns + 601 * S)
     assert len(read_looks(stopped.directory)) == 1
+
+
+class SlowToSave:
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        time.sleep(0.3)
+        return SlowToSave, ()
+
+
+def test_it_learns_from_the_events_that_ranks_hold_how_long_a_pause_takes(tmp_path: Path) -> None:
+    """One of the steps stands in a checkpoint for 0.3 s. The next checkpoint has 30 s instead of ten minutes,
+    and the steps keep their own limit.
+    """
+    with traincope.run(tmp_path / "run", agent=False) as run:
+        for number in range(5):
+            if number == 2:
+                torch.save(SlowToSave(), tmp_path / "checkpoint.pt")
+            run.step()
+    tail = RankTail(rank_of(tmp_path / "run"), attempt=0)
+    tail.read(now_ns=0)
+    dog = Watchdog(tmp_path / "run", looks=False)
+    dog.learn(rows(wall_ns=S // 3)[:4], warm_up=0, tails=[tail])
+    assert max(dog._patience.steps_ns) < S // 3
+    assert dog._patience.pauses_ns[Phase.CHECKPOINT_STALL] >= 3 * S // 10
+    assert dog._patience.of(Phase.CHECKPOINT_STALL) == 30 * S
+    assert dog._patience.of(None) == 5 * S
 
 
 def test_a_second_reader_never_looks_and_judges_what_the_agent_saw(stopped: RankTail) -> None:

@@ -114,7 +114,8 @@ class Agent:
         ):
             reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks))
         rows = () if reduced is None else self._write_rows(reduced.rows, tails)
-        self._watchdog.learn(rows, warm_up=reducer.warm_up)
+        if rows:
+            self._watchdog.learn(rows, warm_up=reducer.warm_up, tails=tails)
         hangs = self._watchdog.look(tails, now_ns=now_ns)
         return Window(
             run=self._options.run,

@@ -110,9 +110,13 @@ class RankTail:
             running=self._running,
         )
 
+    def main(self) -> NDArray[np.void]:
+        """Events of the training thread that are held."""
+        return self._held(MAIN)
+
     def finished_steps(self) -> NDArray[np.void]:
         """STEP events of complete steps that are held."""
-        held = self._held(MAIN)
+        held = self.main()
         complete = (held["kind"] == Kind.STEP) & (held["end_ns"] != OPEN) & (held["flags"] & Flag.PARTIAL == 0)
         steps: NDArray[np.void] = held[complete]
         return steps
@@ -161,7 +165,7 @@ class RankTail:
 
     def give_up(self, before_ns: int) -> None:
         """Skip the current step: it has more events than may be held, and gets no row."""
-        held = self._held(MAIN)
+        held = self.main()
         self.done = int(held["step"][held["kind"] == Kind.STEP].max(initial=self.done))
         self.release(before_ns)
 

@@ -1,11 +1,11 @@
 """Watchdog: notices that the job stands still, looks at the ranks' processes, and lets the hang analysis judge.
 
 It runs in the agent, so a training that hangs with Python's lock held does not stop it. How long a job may stand still
-is learned from its own steps. The ranks are asked for their stacks once per stop; then their processes are looked at
-again whenever the stop has lasted twice as long. The analysis reads the whole run, so it runs in a process of its own.
+is learned from its own steps and pauses. The ranks are asked for their stacks once per stop; then their processes are
+looked at again whenever the stop has lasted twice as long. The analysis reads the whole run, so it runs in a process of
+its own.
 """
 
-import heapq
 import json
 import logging
 import subprocess
@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import HangKind
-from traincope.analysis.faults.hangs.patience import FLOOR_NS, MIN_STEPS, patience_of
+from traincope.analysis.faults.hangs.patience import FLOOR_NS, Patience, lengths_without_pauses, open_phase, pauses
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.store.job.looks import append_look
@@ -39,17 +41,25 @@ class Watchdog:
     def __init__(self, run: Path, *, looks: bool) -> None:
         """`looks`: look at the processes. Otherwise another agent does, and this one only judges what it saw."""
         self._run, self._looks = run, looks
-        self._longest_ns: list[int] = []
+        self._patience = Patience()
         self._stop: _Stop | None = None
         self._num_stops = 0
         self._num_bytes = 0
         self._positions: list[tuple[int, int]] = []
         self._quiet_since_ns = self._noticed_ns = 0
 
-    def learn(self, rows: Iterable[Row], *, warm_up: int | None) -> None:
-        """Learn from finished steps how long a step may take."""
-        steps = [row.wall_ns for row in rows if row.merged is None and row.step != warm_up]
-        self._longest_ns = heapq.nlargest(MIN_STEPS, [*self._longest_ns, *steps])
+    def learn(self, rows: Iterable[Row], *, warm_up: int | None, tails: Iterable[RankTail] = ()) -> None:
+        """Learn from finished steps how long a step and its pauses may take. `tails`: ranks that still hold the events
+        of these steps; of other ranks a step counts with its pauses.
+        """
+        numbers = {(row.rank, row.step): row.wall_ns for row in rows if row.merged is None and row.step != warm_up}
+        for tail in tails:
+            main, finished = tail.main(), tail.finished_steps()
+            new = finished[np.array([(tail.rank, step) in numbers for step in finished["step"].tolist()], dtype=bool)]
+            lengths_ns = lengths_without_pauses(main, new["start_ns"], new["end_ns"])
+            numbers |= {(tail.rank, step): ns for step, ns in zip(new["step"].tolist(), lengths_ns, strict=True)}
+            self._patience = self._patience.with_pauses(pauses(main))
+        self._patience = self._patience.with_steps(numbers.values())
 
     def notices(self, tails: Iterable[RankTail], *, now_ns: int) -> bool:
         """Compare the ranks' positions, between two looks of the agent. Returns True if it is time for a look: the job
@@ -58,7 +68,7 @@ class Watchdog:
         positions = [tail.position() for tail in tails]
         if positions != self._positions:
             self._positions, self._quiet_since_ns, self._noticed_ns = positions, now_ns, 0
-        patience_ns = patience_of(self._longest_ns) if len(self._longest_ns) == MIN_STEPS else FLOOR_NS
+        patience_ns = self._patience.training_ns if self._patience.has_learned else FLOOR_NS
         if now_ns - self._quiet_since_ns < patience_ns or patience_ns <= self._noticed_ns:
             return False
         self._noticed_ns = patience_ns
@@ -68,7 +78,8 @@ class Watchdog:
         """Look at the job. Returns the hang that is newly known, with its culprits if the evidence shows them."""
         last_ns = max((tail.last_record_ns for tail in tails), default=0)
         silent_ns = now_ns - last_ns
-        if not last_ns or over(tail.status() for tail in tails) or silent_ns < patience_of(self._longest_ns):
+        patience_ns = max((self._patience.of(open_phase(tail.main())) for tail in tails), default=0)
+        if not last_ns or over(tail.status() for tail in tails) or silent_ns < patience_ns:
             self._stop = None
             return ()
         if self._stop is None or self._stop.since_ns != last_ns:

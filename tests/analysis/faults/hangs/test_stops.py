@@ -166,8 +166,9 @@ def test_a_stopped_process_is_called_stopped() -> None:
 
 
 @pytest.mark.parametrize("culprit", [stuck(1, state="t"), stuck(1, stack=DEBUGGING)])
-def test_a_rank_in_a_debugger_is_no_hang(culprit: RankRecords) -> None:
-    assert hangs(victim(0), culprit) == ()
+def test_a_rank_in_a_debugger_is_no_hang_however_long_it_takes(culprit: RankRecords) -> None:
+    seen = [replace(each, looks=(replace(each.looks[0], at_ns=LAST_NS + 3_600 * S),)) for each in (victim(0), culprit)]
+    assert hangs(*seen) == ()
 
 
 def test_without_evidence_of_life_the_culprit_is_unknown() -> None:
@@ -206,23 +207,64 @@ def test_a_shorter_pause_than_five_seconds_is_no_hang(seconds: float, found: boo
 @pytest.mark.parametrize(("seconds", "found"), [(9.2, False), (9.4, True)])
 def test_how_long_a_run_may_stand_still_is_learned_from_its_steps(seconds: float, found: bool) -> None:
     """The longest step took 3.1 s, so 9.3 s are no hang."""
+    assert bool(hangs(*after_a_long_step(3 * S, seen_after_ns=round(seconds * S), now=Phase.FORWARD))) is found
+
+
+def after_a_long_step(
+    by_ns: int, *, seen_after_ns: int, now: Phase, pause: Phase | None = None
+) -> tuple[RankRecords, RankRecords]:
+    """Step 3 took `by_ns` longer, perhaps for a pause. Now rank 1 stands still in a phase, and rank 0 waits for it."""
+    begin = 3 * 100 * MS
 
     def late(rows: Sequence[Row]) -> list[Row]:
-        begin = 3 * 100 * MS
         return [
             replace(
                 row,
-                start_ns=row.start_ns + (3 * S if row.start_ns > begin else 0),
-                end_ns=row.end_ns if row.end_ns == OPEN else row.end_ns + (3 * S if row.end_ns > begin else 0),
+                start_ns=row.start_ns + (by_ns if row.start_ns > begin else 0),
+                end_ns=row.end_ns if row.end_ns == OPEN else row.end_ns + (by_ns if row.end_ns > begin else 0),
             )
             for row in rows
         ]
 
-    look = Look(at_ns=LAST_NS + 3 * S + round(seconds * S), stack=FAULTY)
-    waits = looked(rank(0, *late([*steps(), *waiting()]), groups=[WORLD], ending=None), WAITING, at_ns=look.at_ns)
-    rows = late([*steps(), phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN)])
-    sleeps = replace(rank(1, *rows, groups=[WORLD], ending=None), looks=(look,))
-    assert bool(hangs(waits, sleeps)) is found
+    look = Look(at_ns=LAST_NS + by_ns + seen_after_ns, stack=FAULTY)
+    paused = [] if pause is None else [phase(pause, begin + 10 * MS, begin + 10 * MS + by_ns, at=3)]
+    calls = [*steps(), *waiting()]
+    waits = looked(rank(0, *late(calls), *paused, groups=[WORLD], ending=None), WAITING, at_ns=look.at_ns)
+    rows = late([*steps(), phase(now, STOP_NS + 10 * MS, OPEN, at=NUM_STEPS)])
+    return waits, replace(rank(1, *rows, *paused, groups=[WORLD], ending=None), looks=(look,))
+
+
+@pytest.mark.parametrize(
+    ("pause", "longest", "seconds", "found"),
+    [
+        (Phase.CHECKPOINT_STALL, 12, 35.9, False),
+        (Phase.CHECKPOINT_STALL, 12, 36.1, True),
+        (Phase.EVALUATION, 12, 36.1, True),
+        (Phase.GC, 12, 36.1, True),
+        (Phase.CHECKPOINT_STALL, 2, 29.9, False),
+        (Phase.CHECKPOINT_STALL, 2, 30.1, True),
+        (Phase.COMPILE, 12, 599, False),
+        (Phase.COMPILE, 12, 601, True),
+    ],
+)
+def test_how_long_a_pause_may_take_is_learned_from_the_ones_before(
+    pause: Phase, longest: int, seconds: float, found: bool
+) -> None:
+    """Three times the longest so far, and 30 s at least. The next compilation may be of another size."""
+    ranks = after_a_long_step(longest * S, seen_after_ns=round(seconds * S), now=pause, pause=pause)
+    assert [hang.culprits for hang in hangs(*ranks)] == [(1,)] * found
+
+
+def test_a_pause_of_another_kind_teaches_nothing_about_this_one() -> None:
+    ranks = after_a_long_step(12 * S, seen_after_ns=599 * S, now=Phase.CHECKPOINT_STALL, pause=Phase.EVALUATION)
+    assert hangs(*ranks) == ()
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(4.9, False), (5.1, True)])
+def test_a_long_checkpoint_does_not_make_the_other_steps_look_long(seconds: float, found: bool) -> None:
+    """The step with it took 60.1 s, and 0.1 s without it."""
+    ranks = after_a_long_step(60 * S, seen_after_ns=round(seconds * S), now=Phase.FORWARD, pause=Phase.CHECKPOINT_STALL)
+    assert bool(hangs(*ranks)) is found
 
 
 @pytest.mark.parametrize("pause", [Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE, Phase.GC])

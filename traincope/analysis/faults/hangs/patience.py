@@ -1,30 +1,116 @@
-"""How long a run may stand still before that is a hang, learned from its own steps."""
+"""How long a run may stand still before that is a hang, learned from its own steps, checkpoints and evaluations."""
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import Ints
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.timeline import Timeline
+from traincope.timeline.intervals.union import Union
 
 FLOOR_NS = 5_000_000_000
 MULTIPLE = 3
-"""Times the longest step so far."""
+"""Times the longest step or pause so far."""
 UNLEARNED_NS = 600_000_000_000
-"""Time for first steps, compilations, checkpoints and evaluations, whose usual length is not known."""
+"""Time for first steps and for pauses whose usual length is not known."""
 UNSEEN_NS = 60_000_000_000
 """Least time without any stack or recorded wait: the records alone then show nothing but silence."""
 MIN_STEPS = 3
 """Fewest complete steps to learn from."""
+PAUSE_FLOOR_NS = 30_000_000_000
+"""Least time for a pause. Its length varies more than that of a step, e.g. with the load of a shared disk."""
+PAUSES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE, Phase.GC)
+"""Phases that may take long without a fault."""
+LEARNED = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.GC)
+"""Pauses of which the next takes about as long as the ones before. A compilation may compile anything."""
 
 
-def patience_ns(timeline: Timeline) -> int:
-    """Longest time without progress that is not a hang. The first step, which also prepares, teaches nothing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """The longest steps, without their pauses, and the longest pauses of a run so far."""
 
-    Imported dumps have no steps. They were written because the job stood still.
-    """
+    steps_ns: tuple[int, ...] = ()
+    """The `MIN_STEPS` longest."""
+    pauses_ns: Mapping[Phase, int] = field(default_factory=dict)
+    """The longest of each pause that ended at least once."""
+    imported: bool = False
+    """Dumps have no steps. They were written because the job stood still."""
+
+    def with_steps(self, lengths_ns: Iterable[int]) -> "Patience":
+        """Learn from further steps, the run's first one left out: it also prepares."""
+        longest = heapq.nlargest(MIN_STEPS, [*self.steps_ns, *lengths_ns])
+        return Patience(steps_ns=tuple(longest), pauses_ns=self.pauses_ns)
+
+    def with_pauses(self, pauses_ns: Mapping[Phase, int]) -> "Patience":
+        longest = {
+            phase: max(self.pauses_ns.get(phase, 0), pauses_ns.get(phase, 0)) for phase in {*self.pauses_ns, *pauses_ns}
+        }
+        return Patience(steps_ns=self.steps_ns, pauses_ns=longest)
+
+    @property
+    def training_ns(self) -> int:
+        """Longest time without progress outside of pauses that is not a hang."""
+        if self.imported:
+            return 0
+        return max(FLOOR_NS, MULTIPLE * max(self.steps_ns)) if self.has_learned else UNLEARNED_NS
+
+    @property
+    def has_learned(self) -> bool:
+        return len(self.steps_ns) == MIN_STEPS
+
+    def of(self, phase: Phase | None) -> int:
+        """The same for a rank whose innermost open phase this is."""
+        if phase not in PAUSES:
+            return self.training_ns
+        longest_ns = self.pauses_ns.get(phase) if phase in LEARNED else None
+        pause_ns = UNLEARNED_NS if longest_ns is None else max(PAUSE_FLOOR_NS, MULTIPLE * longest_ns)
+        return max(self.training_ns, pause_ns)
+
+
+def patience(timeline: Timeline) -> Patience:
+    """Learn from a whole run."""
     if timeline.run.info.imported:
-        return 0
-    return patience_of([step.length_ns for rank in timeline.ranks for step in rank.steps[1:]])
+        return Patience(imported=True)
+    learned = Patience()
+    for rank in timeline.ranks:
+        starts, ends = _columns([(step.start_ns, step.end_ns) for step in rank.steps[1:]])
+        learned = learned.with_steps(lengths_without_pauses(rank.main, starts, ends)).with_pauses(pauses(rank.main))
+    return learned
 
 
-def patience_of(steps_ns: Sequence[int]) -> int:
-    """The same from the times of the steps so far, the first one left out."""
-    return max(FLOOR_NS, MULTIPLE * max(steps_ns)) if len(steps_ns) >= MIN_STEPS else UNLEARNED_NS
+def lengths_without_pauses(main: NDArray[np.void], starts_ns: Ints, ends_ns: Ints) -> Sequence[int]:
+    """Return the length of each interval of a training thread without the pauses in it."""
+    paused = _ended_pauses(main)
+    covered_ns = Union.of(paused["start_ns"], paused["end_ns"]).covered_ns(starts_ns, ends_ns)
+    lengths: list[int] = (ends_ns - starts_ns - covered_ns).tolist()
+    return lengths
+
+
+def pauses(main: NDArray[np.void]) -> dict[Phase, int]:
+    """Return the longest of each pause of a training thread that ended well."""
+    paused = _ended_pauses(main)
+    lengths_ns = paused["end_ns"] - paused["start_ns"]
+    return {
+        phase: int(lengths_ns[paused["phase"] == phase].max()) for phase in LEARNED if np.any(paused["phase"] == phase)
+    }
+
+
+def open_phase(main: NDArray[np.void]) -> Phase | None:
+    """Return the innermost open phase of a training thread."""
+    phases = main[(main["kind"] == Kind.PHASE) & (main["end_ns"] == OPEN)]
+    return Phase(int(phases["phase"][-1])) if len(phases) else None
+
+
+def _ended_pauses(main: NDArray[np.void]) -> NDArray[np.void]:
+    ended = (main["kind"] == Kind.PHASE) & (main["end_ns"] != OPEN) & (main["flags"] & Flag.RAISED == 0)
+    chosen: NDArray[np.void] = main[ended & np.isin(main["phase"], PAUSES)]
+    return chosen
+
+
+def _columns(intervals: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
+    table = np.array(intervals, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traincope.analysis.faults.hangs.calls import Call, RankCalls
+from traincope.analysis.faults.hangs.patience import open_phase
 from traincope.analysis.faults.stacks import Frame, Place, call_site, place_of, training_thread
 from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
 from traincope.store import Look
@@ -14,13 +15,6 @@ from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.evidence import FROM_ALL_TO_ALL, waits_on_the_host
 
 INTERVALS = (Kind.STEP, Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
-PAUSES = {
-    Phase.CHECKPOINT_STALL: "in a checkpoint",
-    Phase.EVALUATION: "in an evaluation",
-    Phase.COMPILE: "in a compilation",
-    Phase.GC: "in garbage collection",
-}
-"""Phases that may take long without a fault."""
 DOING = {
     Phase.FORWARD: "in forward",
     Phase.BACKWARD: "in backward",
@@ -28,7 +22,10 @@ DOING = {
     Phase.OPTIMIZER: "in the optimizer",
     Phase.DATA_WAIT: "waiting for the next batch",
     Phase.SYNC: "waiting for the device",
-    **PAUSES,
+    Phase.CHECKPOINT_STALL: "in a checkpoint",
+    Phase.EVALUATION: "in an evaluation",
+    Phase.COMPILE: "in a compilation",
+    Phase.GC: "in garbage collection",
 }
 
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "D": "in an uninterruptible wait of the kernel"}
@@ -88,9 +85,9 @@ class Standing:
         return self.stopped or (self.place is Place.OUTSIDE and (self.sees_waits or not self.frames[0].is_training))
 
     @property
-    def pauses(self) -> bool:
-        """True if it may stand still without a fault."""
-        return self.phase in PAUSES or self.state == TRACED or any(frame.is_debugger for frame in self.frames)
+    def debugged(self) -> bool:
+        """True if a person stopped it with a debugger."""
+        return self.state == TRACED or any(frame.is_debugger for frame in self.frames)
 
     @property
     def site(self) -> str | None:
@@ -143,8 +140,7 @@ def _standing(
     if on_device and place is Place.OUTSIDE:
         place = None  # any line may wait for the device, e.g. `loss.item()`, and the device for another rank
     main = rank.main
-    phases = main[(main["kind"] == Kind.PHASE) & (main["end_ns"] == OPEN)]
-    phase = Phase(int(phases["phase"][-1])) if len(phases) else None
+    phase = open_phase(main)
     certain = [call for call in calls.outstanding if call.identity in calls.waiting or _holds_thread(calls, call)]
     raised = rank.ending not in (None, CLEAN)
     outstanding = calls.outstanding

@@ -8,11 +8,12 @@ from traincope.analysis.faults.endings import is_external_signal
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.calls import Call, Identity
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.hangs.patience import UNLEARNED_NS, UNSEEN_NS, patience_ns
+from traincope.analysis.faults.hangs.patience import UNLEARNED_NS, UNSEEN_NS, Patience, patience
 from traincope.analysis.faults.hangs.sentences import in_cycle, lasting, place_of_call, stood, waited
 from traincope.analysis.faults.hangs.standing import Standing
 from traincope.analysis.faults.hangs.waiting import Edge, Source, edges_of, sources
 from traincope.analysis.faults.stacks import Place
+from traincope.events import END_OF_TIME_NS
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
@@ -26,9 +27,18 @@ class _Run:
     standings: Mapping[int, Standing]
     dead: frozenset[int]
     """Ranks that ended by themselves: their end is the fault, not the waits for them."""
-    patience_ns: int
+    patience: Patience
     dropped: frozenset[int]
     """Ranks that dropped records."""
+
+    @property
+    def patience_ns(self) -> int:
+        """Longest time without progress, outside of pauses, that is not a hang."""
+        return self.patience.training_ns
+
+    def patience_with(self, each: Standing) -> int:
+        """The same for this rank, in what it does."""
+        return END_OF_TIME_NS if each.debugged else self.patience.of(each.phase)
 
 
 def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[Fault]) -> Iterator[Hang]:
@@ -36,7 +46,7 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
     run = _Run(
         standings=standings,
         dead=frozenset(rank for end in ends if ended_by_itself(end) for rank in end.ranks),
-        patience_ns=patience_ns(timeline),
+        patience=patience(timeline),
         dropped=frozenset(rank.rank for rank in timeline.run.ranks if rank.dropped),
     )
     edges = edges_of(standings)
@@ -84,8 +94,7 @@ def _stuck(run: _Run, source: Source, culprit: Standing) -> Hang | None:
     waited_ns = _until_ns(run, [edge.rank for edge in source.edges])
     own_until_ns = waited_ns if culprit.left else culprit.until_ns
     until_ns = waited_ns if own_until_ns is None or waited_ns is None else min(own_until_ns, waited_ns)
-    needed_ns = max(run.patience_ns, UNLEARNED_NS) if culprit.pauses else run.patience_ns
-    if until_ns is None or until_ns - since_ns < needed_ns:
+    if until_ns is None or until_ns - since_ns < run.patience_with(culprit):
         return None
     hang = _hang(
         run,
@@ -260,9 +269,9 @@ def _without_waits(run: _Run) -> Iterator[Hang]:
         return
     until_ns = min(until_ns for until_ns in known if until_ns is not None)
     lasted_ns = until_ns - since_ns
-    # A rank in a pause, or all ranks at work of their own: no rank waits for another.
-    benign = any(each.pauses for each in standings) or all(each.is_outside for each in standings)
-    if lasted_ns < (max(run.patience_ns, UNLEARNED_NS) if benign else run.patience_ns):
+    # All ranks at work of their own: none waits for another.
+    own_ns = UNLEARNED_NS if all(each.is_outside for each in standings) else 0
+    if lasted_ns < max([own_ns, *map(run.patience_with, standings)]):
         return
     complete = next((call for each in standings if each.certain for call in each.waits), None)
     if complete is not None:
