@@ -9,10 +9,12 @@
     │   └── VersionError           5   written by an unknown version of traincope
     ├── DataError                  6   training data is missing or unusable
     ├── TrainingError              7   a launched training did not finish
+    │   └── HangError              11  it hung and was ended, as `--on-hang=exit` says
     ├── MissingDependencyError     8   an optional package is not installed
     └── ServerError                9   a server refuses the request or is unreachable
 
 `traincope diff` exits with 10 if the second run is slower. That is its result, not an error.
+`traincope run` exits with the code of its command, except with 11 after a hang that it ended.
 
 A message names the problem, the place (file, rank, step), and the remedy. Nothing in `traincope.record` lets one of
 these errors reach a training process. They belong to the offline half.
@@ -58,6 +60,10 @@ class DataError(TraincopeError):
 
 class TrainingError(TraincopeError):
     exit_code = 7
+
+
+class HangError(TrainingError):
+    exit_code = 11
 
 
 class MissingDependencyError(TraincopeError):

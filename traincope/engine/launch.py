@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,8 @@ class Launch:
     """File for the failures of ranks, in all attempts (`store.launcher`)."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables besides those of this process."""
+    wait: Callable[["subprocess.Popen[bytes]"], int] = subprocess.Popen.wait
+    """Waits for torchrun's end and returns its exit code. It may end torchrun itself."""
 
 
 def launch(job: Launch) -> None:
@@ -44,12 +46,21 @@ def launch(job: Launch) -> None:
     with tempfile.TemporaryDirectory(prefix="traincope-") as directory:
         notes = job.notes or Path(directory) / "launcher.jsonl"
         command = [sys.executable, "-m", TORCHRUN, str(notes), *torchrun_arguments(job)]
-        code = subprocess.run(command, env=_environment(job), check=False).returncode
+        code = _run(command, job)
         failures = [note for note in read_notes(notes) if note.first]
     if code != 0 and failures:
         raise _failure(failures[-1])
     if code != 0:
         raise TrainingError(f"torchrun {_exit_reason(code)} before a rank failed; its own message is above")
+
+
+def _run(command: Sequence[str], job: Launch) -> int:
+    with subprocess.Popen(command, env=_environment(job)) as torchrun:
+        try:
+            return job.wait(torchrun)
+        except BaseException:
+            torchrun.kill()
+            raise
 
 
 def torchrun_arguments(job: Launch) -> list[str]:

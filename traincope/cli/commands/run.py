@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from traincope.cli.launch.child import Ended, run_child
+from traincope.cli.launch.hang_exit import add_on_hang_argument, hang_exit
 from traincope.cli.launch.injecting import add_fault_argument, fault_environment, python_path
 from traincope.cli.launch.outcome import print_outcome
 from traincope.cli.launch.training import check_out
-from traincope.errors import UsageError
+from traincope.errors import HangError, UsageError
 from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
 from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
@@ -42,6 +43,7 @@ class Run:
             "the steps; `none`: in every step",
         )
         parser.add_argument("--level", type=int, choices=range(4), help="how much is recorded (default: 1)")
+        add_on_hang_argument(parser)
         add_fault_argument(parser)
         parser.add_argument(
             "words",
@@ -54,15 +56,22 @@ class Run:
         command = _command(arguments.words)
         out = _directory(arguments.out, command=command)
         before, began_wall_ns = recorded(out), time.time_ns()
-        with tempfile.NamedTemporaryFile(prefix="traincope-run-") as notes:
-            ended = run_child(command, environment=_environment(out, Path(notes.name), arguments))
-            process_notes = read_notes(Path(notes.name))
+        with tempfile.NamedTemporaryFile(prefix="traincope-run-") as file:
+            notes = Path(file.name)
+            ending = hang_exit(
+                arguments.on_hang, runs=lambda: [out, *_own_runs(read_notes(notes))], environment=os.environ
+            )
+            ended = run_child(command, environment=_environment(out, notes, arguments), hang_exit=ending)
+            process_notes = read_notes(notes)
         new = recorded(out) - before
         for run in [*([out] if new else []), *_own_runs(process_notes)]:
             _note_exits(run, ended=ended, process_notes=process_notes, since_wall_ns=began_wall_ns)
         if not identify(os.environ).rank:
             print_outcome(out, new=new, process_notes=process_notes, file=sys.stderr)
-        return ended.shell_code
+        if ending is None or ending.notice is None:
+            return ended.shell_code
+        print(f"traincope: ended the job (--on-hang=exit, exit code {HangError.exit_code})", file=sys.stderr)
+        return HangError.exit_code
 
 
 def recorded(out: Path) -> frozenset[Path]:

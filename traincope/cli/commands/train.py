@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from traincope.cli.launch.hang_exit import add_on_hang_argument
 from traincope.cli.launch.training import Job, check_out, program, train
 
 
@@ -34,6 +35,7 @@ class Train:
             metavar="N",
             help="restart all ranks up to N times if one fails (default: 0)",
         )
+        add_on_hang_argument(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -44,6 +46,7 @@ class Train:
             out=out,
             overrides=tuple(arguments.overrides),
             max_restarts=arguments.max_restarts,
+            on_hang=arguments.on_hang,
         )
         console = Console()
         train(job, console=console)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from traincope.cli.launch.hang_exit import HangExit
 from traincope.errors import UsageError
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -31,7 +32,7 @@ class Ended:
     exit_code: int
     """Negative: the signal that ended it."""
     stop_signal: signal.Signals | None
-    """The first signal received that asks for an end."""
+    """The first signal that asked for an end: one that this process received, or its own to a job that hung."""
 
     @property
     def shell_code(self) -> int:
@@ -39,15 +40,17 @@ class Ended:
         return KILLED - self.exit_code if self.exit_code < 0 else self.exit_code
 
 
-def run_child(command: Sequence[str], *, environment: Mapping[str, str]) -> Ended:
-    """Run the command to its end. Raises UsageError if it cannot be started."""
+def run_child(command: Sequence[str], *, environment: Mapping[str, str], hang_exit: HangExit | None = None) -> Ended:
+    """Run the command to its end, or to its job's hang. Raises UsageError if it cannot be started."""
     try:
         child = subprocess.Popen(command, env=environment)
     except OSError as error:
         raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
     received: list[signal.Signals] = []
     with _forwarding(child, received=received):
-        code = child.wait()
+        code = child.wait() if hang_exit is None else hang_exit.wait(child)
+    if hang_exit is not None and hang_exit.notice is not None:
+        received.append(signal.SIGTERM)
     stops = (number for number in received if number in STOPPING)
     return Ended(pid=child.pid, exit_code=code, stop_signal=next(stops, None))
 

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,8 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from traincope.cli.launch.hang_exit import REPORT, hang_exit
 from traincope.cli.launch.injecting import injecting_environment
-from traincope.errors import MissingDependencyError, UsageError
+from traincope.errors import HangError, MissingDependencyError, TrainingError, UsageError
 from traincope.store.job.launcher import notes_path
 
 POLL_SECONDS = 0.2
@@ -32,6 +35,8 @@ class Job:
     max_restarts: int = 0
     fault: str | None = None
     """The fault to inject."""
+    on_hang: str = REPORT
+    """What to do if the training hangs (`hang_exit`)."""
 
 
 def check_out(out: Path) -> None:
@@ -45,8 +50,10 @@ def check_out(out: Path) -> None:
 def train(job: Job, *, console: Console) -> None:
     """Launch the training through torchrun and draw a progress bar until it ends.
 
-    Raises ConfigError or DataError, if possible before any process starts, and TrainingError if a rank failed.
+    Raises ConfigError or DataError, if possible before any process starts, TrainingError if a rank failed, and
+    HangError if the training hung and was ended.
     """
+    ending = hang_exit(job.on_hang, runs=lambda: [job.out], environment=os.environ)
     require_torch()
     from traincope.engine.config.load import load_config
     from traincope.engine.corpus import check_corpus
@@ -59,16 +66,21 @@ def train(job: Job, *, console: Console) -> None:
         progress_file = Path(directory) / "progress.jsonl"
         arguments = (str(job.config), "--out", str(job.out), "--progress", str(progress_file))
         overrides = tuple(word for override in job.overrides for word in ("--set", override))
-        with _progress(progress_file, steps=config.train.steps, console=console):
-            launch(
-                Launch(
-                    ranks=ranks,
-                    arguments=arguments + overrides,
-                    max_restarts=job.max_restarts,
-                    notes=notes_path(job.out),
-                    environment=injecting_environment(job.fault, out=job.out),
-                )
-            )
+        launched = Launch(
+            ranks=ranks,
+            arguments=arguments + overrides,
+            max_restarts=job.max_restarts,
+            notes=notes_path(job.out),
+            environment=injecting_environment(job.fault, out=job.out),
+            wait=subprocess.Popen.wait if ending is None else ending.wait,
+        )
+        try:
+            with _progress(progress_file, steps=config.train.steps, console=console):
+                launch(launched)
+        except TrainingError as error:
+            if ending is None or ending.notice is None:
+                raise
+            raise HangError(f"ended the training (--on-hang=exit): {ending.notice.sentence}") from error
 
 
 def program() -> str:

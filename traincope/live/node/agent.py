@@ -71,7 +71,7 @@ class Agent:
         self._retention: SegmentRetention | NoRetention = (
             SegmentRetention(disk_budget_bytes=options.disk_budget_bytes) if options.writes else NoRetention()
         )
-        self._watchdog = Watchdog(options.run, looks=options.writes)
+        self._watchdog = Watchdog(options.run, attempt=options.attempt, looks=options.writes)
         self._row_retention = RowRetention() if options.writes else None
 
     def run(self) -> None:

@@ -8,8 +8,10 @@ its own.
 
 import json
 import logging
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,18 @@ import numpy as np
 
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import HangKind
-from traincope.analysis.faults.hangs.patience import FLOOR_NS, Patience, lengths_without_pauses, open_phase, pauses
+from traincope.analysis.faults.hangs.patience import (
+    FLOOR_NS,
+    UNSEEN_NS,
+    Patience,
+    lengths_without_pauses,
+    open_phase,
+    pauses,
+)
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
+from traincope.live.node.termination_log import write_termination_message
+from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.job.looks import append_look
 from traincope.store.layout import LOOKS_FILE
 from traincope.store.rows import Row
@@ -38,9 +49,11 @@ MAX_STOPS = 100
 class Watchdog:
     """Watchdog of one attempt on this node."""
 
-    def __init__(self, run: Path, *, looks: bool) -> None:
-        """`looks`: look at the processes. Otherwise another agent does, and this one only judges what it saw."""
-        self._run, self._looks = run, looks
+    def __init__(self, run: Path, *, attempt: int = 0, looks: bool) -> None:
+        """`looks`: look at the processes, and announce a hang. Otherwise another agent does, and this one only judges
+        what it saw.
+        """
+        self._run, self._attempt, self._looks = run, attempt, looks
         self._patience = Patience()
         self._stop: _Stop | None = None
         self._num_stops = 0
@@ -108,12 +121,29 @@ class Watchdog:
         answer = self._ask_analysis()
         hangs, findings = answer.get("hangs", []), answer.get("verdict", [])
         named = any(hang["culprits"] for hang in hangs)
+        self._announce(stop, [pair for pair in zip(hangs, findings, strict=True) if _is_settled(pair[0])])
         if stop.reported and (stop.named or not named):
             return ()
         stop.reported, stop.named = bool(hangs), named
         for hang, finding in zip(hangs, findings, strict=True):
             logger.warning("hang: %s. %s", hang["evidence"], finding["advice"])
         return tuple(map(_fault, hangs))
+
+    def _announce(self, stop: "_Stop", settled: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+        """Announce the first settled hang of a stop to the command that started the job, and to Kubernetes."""
+        if stop.announced or not settled or not self._looks:
+            return
+        stop.announced = True
+        hang, finding = settled[0]
+        sentence = f"hang: {hang['evidence']}. {finding['advice']}"
+        notice = HangNotice(
+            attempt=self._attempt, at_wall_ns=time.time_ns(), culprits=tuple(hang["culprits"]), sentence=sentence
+        )
+        try:
+            write_termination_message(sentence, os.environ)
+            append_notice(self._run, notice)
+        except OSError as error:
+            logger.warning("the hang could not be announced: %s", error)
 
     def _ask_analysis(self) -> dict[str, Any]:
         command = [sys.executable, "-P", "-c", PROGRAM, str(PACKAGES), "hang", str(self._run), "--format", "json"]
@@ -134,7 +164,13 @@ class _Stop:
         """The last record of any rank."""
         self.next_look_ns = 0
         """Silence at which to look again; 0 before the first look."""
-        self.reported = self.named = False
+        self.reported = self.named = self.announced = False
+
+
+def _is_settled(hang: Mapping[str, Any]) -> bool:
+    """True for a stop whose culprits are known, or that has lasted for long without."""
+    lasted_ns = hang["lasted_ns"]
+    return lasted_ns is not None and (bool(hang["culprits"]) or lasted_ns >= UNSEEN_NS)
 
 
 def _fault(hang: Mapping[str, Any]) -> Fault:

@@ -1,0 +1,30 @@
+"""Notices of hangs are read back over all attempts; incomplete or foreign lines are left out."""
+
+from pathlib import Path
+
+import pytest
+
+from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
+from traincope.store.layout import HANGS_FILE, attempt_directory
+
+FIRST = HangNotice(attempt=0, at_wall_ns=7, culprits=(1, 3), sentence="ranks 1, 3 stood at train.py:9")
+SECOND = HangNotice(attempt=1, at_wall_ns=8, culprits=(), sentence="ranks 0, 1 made no progress")
+
+
+def test_notices_are_read_in_order(tmp_path: Path) -> None:
+    assert read_notices(tmp_path) == ()
+    for notice in (FIRST, SECOND):
+        attempt_directory(tmp_path, notice.attempt).mkdir()
+        append_notice(tmp_path, notice)
+    assert read_notices(tmp_path) == (FIRST, SECOND)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"attempt": 0, "at', "[]", '{"attempt": 0}', '{"attempt": 0, "at_wall_ns": "x"}', ""]
+)
+def test_an_invalid_line_is_left_out(tmp_path: Path, line: str) -> None:
+    attempt_directory(tmp_path, 0).mkdir()
+    append_notice(tmp_path, FIRST)
+    path = attempt_directory(tmp_path, 0) / HANGS_FILE
+    path.write_text(f"{line}\n{path.read_text()}")
+    assert read_notices(tmp_path) == (FIRST,)
