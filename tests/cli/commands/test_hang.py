@@ -41,7 +41,7 @@ def test_a_healthy_run_has_no_hang(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_json_has_the_hangs_and_their_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(str(DEMO), "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out) == {"schema_version": 3, "hangs": [], "verdict": []}
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 3, "hangs": [], "verdict": [], "lacks": []}
 
 
 def test_a_hang_is_named_with_the_stack_of_its_culprit() -> None:

@@ -65,6 +65,11 @@ def training_thread(text: str) -> tuple[Frame, ...]:
     return next(reversed(_threads(text)), ())
 
 
+def other_threads(text: str) -> tuple[tuple[Frame, ...], ...]:
+    """Frames of all threads but the main one."""
+    return tuple(_threads(text)[:-1])
+
+
 def interrupted_thread(text: str) -> tuple[Frame, ...]:
     """Frames of the thread that the signal interrupted, if the text names it; otherwise of the main thread."""
     heads = [head.group() for head in HEAD.finditer(text)]

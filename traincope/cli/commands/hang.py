@@ -12,6 +12,7 @@ from traincope.cli.answers import add_format, print_answer
 from traincope.errors import UsageError
 from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.unrecorded.job import look_at_job
 from traincope.report import hang_document, render_hangs
 from traincope.store import RunRecords
 from traincope.store.layout import rank_directory
@@ -28,9 +29,9 @@ class HangCommand:
             "evidence",
             type=Path,
             nargs="+",
-            metavar="RUN|DUMP",
+            metavar="RUN|DUMP|PID",
             help="run directory of a job that runs or has ended; or dumps of torch's flight recorder, one per rank, or "
-            "their folder",
+            "their folder; or a process of a job that was started without traincope",
         )
         add_format(parser)
         parser.add_argument(
@@ -41,18 +42,28 @@ class HangCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        timeline = _open(arguments.evidence, stacks=arguments.stacks)
+        timeline, lacks = _open(arguments.evidence, stacks=arguments.stacks)
         found = hangs(timeline, Context(timeline).instances, endings(timeline))
-        answer = hang_document(found, tuple(hang_findings(timeline, found, tuple(marks(timeline)))))
+        answer = hang_document(found, tuple(hang_findings(timeline, found, tuple(marks(timeline)))), lacks=lacks)
         print_answer(answer, render_hangs, format=arguments.format)
         return 0
 
 
-def _open(paths: list[Path], *, stacks: bool) -> Timeline:
-    """Raises UsageError if --stacks is used with dumps."""
+def _open(paths: list[Path], *, stacks: bool) -> tuple[Timeline, tuple[str, ...]]:
+    """The timeline, and what it lacks. Raises UsageError if --stacks is used without a run."""
+    pids = [int(path.name) for path in paths if str(path).isdecimal() and not path.exists()]
+    if stacks and (pids or any(map(holds_dumps, paths))):
+        raise UsageError("--stacks asks the ranks of a run; leave it out for dumps and processes")
+    if pids:
+        if len(pids) < len(paths):
+            raise UsageError("give processes only, or paths only")
+        job = look_at_job(pids)
+        return build_timeline(job.records), job.lacks
+    return _recorded(paths, stacks=stacks), ()
+
+
+def _recorded(paths: list[Path], *, stacks: bool) -> Timeline:
     if any(map(holds_dumps, paths)):
-        if stacks:
-            raise UsageError("--stacks asks the ranks of a run; leave it out for dumps")
         return build_timeline(read_dumps(paths))
     if len(paths) > 1:
         raise UsageError("give one run directory, or dumps of torch's flight recorder")

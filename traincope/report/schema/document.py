@@ -46,3 +46,5 @@ class HangAnswer(TypedDict):
     hangs: list[Hang]
     verdict: list[Finding]
     """One finding per hang, in the same order."""
+    lacks: list[str]
+    """What could not be asked about a job that was started without traincope, and what to do, one sentence each."""

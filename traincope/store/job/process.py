@@ -1,11 +1,12 @@
 """Identity of a rank's process, which no other process can share."""
 
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-STATE, STARTED = 0, 19
+STATE, PARENT, STARTED = 0, 1, 19
 """Fields of /proc/PID/stat, counted after the command's name (proc(5))."""
 DEAD = frozenset("ZX")
 PID_NAMESPACE = Path("/proc/self/ns/pid")
@@ -26,9 +27,13 @@ class Process:
     @classmethod
     def this(cls) -> "Process | None":
         """The calling process; None if the system has no /proc."""
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> "Process | None":
+        """The process of this host with the number now; None if none has it or the system has no /proc."""
         try:
-            started_ticks = int(_stat(os.getpid())[STARTED])
-            return cls(pid=os.getpid(), started_ticks=started_ticks, **_here())
+            return cls(pid=pid, started_ticks=int(_stat(pid)[STARTED]), **_here())
         except (OSError, ValueError, IndexError):
             return None
 
@@ -86,6 +91,33 @@ class Process:
         except OSError:
             return ""
         return "" if name == "0" else name
+
+    def environment(self) -> dict[str, str] | None:
+        """Its environment at its start; None if it may not be read."""
+        try:
+            words = Path(f"/proc/{self.pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return None
+        found = {name: value for name, sign, value in (word.partition("=") for word in words) if sign}
+        return found or None
+
+    def started_wall_seconds(self) -> float:
+        """Wall time of its start. Raises OSError."""
+        up_seconds = float(Path("/proc/uptime").read_text().split()[0])
+        return time.time() - up_seconds + self.started_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def children_of_all() -> dict[int, tuple[int, ...]]:
+    """Process id -> ids of its children, of all processes that this one can see."""
+    children: dict[int, tuple[int, ...]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            try:
+                parent = int(_stat(int(path.name))[PARENT])
+            except (OSError, ValueError, IndexError):
+                continue  # it ended just now
+            children[parent] = (*children.get(parent, ()), int(path.name))
+    return children
 
 
 def caught_signals(status: str) -> int:

@@ -368,6 +368,48 @@ def test_a_rank_whose_waits_the_recorder_does_not_see_is_not_named_by_its_stack(
     assert only(*unseen).culprits == ()
 
 
+LOCKED = """Thread 0x00007f2 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 468 in select
+
+Thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/home/me/train.py", line 9 in main
+"""
+AT_A_LINE = """Thread 0x00007f1 (most recent call first):
+  File "/home/me/train.py", line 9 in main
+"""
+WITH_A_THREAD = f"{WAITING}\n{LOCKED}"
+
+
+@pytest.mark.parametrize(
+    ("stack", "channel", "culprits"),
+    [
+        (AT_A_LINE, "hrtimer_nanosleep", (1,)),
+        (AT_A_LINE, "futex_do_wait", ()),
+        (AT_A_LINE, "", ()),
+        (LOCKED, "futex_do_wait", (1,)),
+        (WITH_A_THREAD, "hrtimer_nanosleep", ()),
+    ],
+    ids=["asleep", "perhaps in a wait", "hidden", "at a lock of Python", "next to a thread that communicates"],
+)
+def test_without_the_recorder_kernel_and_threads_show_that_a_rank_waits_for_no_other(
+    stack: str, channel: str, culprits: tuple[int, ...]
+) -> None:
+    """As in a job that was started without traincope. A line of the training may be `work.wait()`."""
+    ranks = [light(0, WAITING), light(1, stack)]
+    seen = [replace(each, info=replace(each.info, probes={})) for each in ranks]
+    seen[1] = replace(seen[1], looks=(replace(seen[1].looks[0], wait_channel=channel),))
+    assert only(*seen).culprits == culprits
+
+
+def test_with_a_rank_that_cannot_be_seen_no_stack_decides() -> None:
+    """It may be the one for which all others wait."""
+    seen = run(light(0, WAITING, size=3), light(1, FAULTY, size=3))
+    world = replace(seen, info=replace(seen.info, world_size=3), missing=(2,))
+    (hang,) = analyze(build_timeline(world)).hangs
+    assert (hang.culprits, hang.suspects) == ((), (1,))
+
+
 def test_a_wait_for_a_dead_rank_is_no_hang() -> None:
     killed = LauncherNote(attempt=0, rank=1, exit_code=-9, first=True, at_wall_ns=LAST_NS)
     result = analysis(victim(0), replace(stuck(1), looks=()), notes=[killed])

@@ -7,7 +7,7 @@ import numpy as np
 
 from traincope.analysis.faults.hangs.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.patience import open_phase
-from traincope.analysis.faults.stacks import Frame, Place, call_site, place_of, training_thread
+from traincope.analysis.faults.stacks import Frame, Place, call_site, other_threads, place_of, training_thread
 from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
 from traincope.store import Look
 from traincope.timeline import Timeline
@@ -30,6 +30,8 @@ DOING = {
 
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "D": "in an uninterruptible wait of the kernel"}
 """State letter of a process that no longer runs its program -> what it does."""
+SLEEPS = frozenset({"hrtimer_nanosleep", "do_nanosleep", "common_nsleep", "do_wait", "kernel_wait4"})
+"""Functions of the kernel in which a thread waits for time or for a child process."""
 TRACED = "t"
 """State letter of a process that a debugger stopped."""
 
@@ -63,6 +65,8 @@ class Standing:
     """First look of the node's agent after its last progress."""
     sees_waits: bool
     """The recorder is on the stack of every wait, also in steps without detail."""
+    sleeps_alone: bool = False
+    """Kernel or stacks show that it waits for no other rank, without the recorder's help."""
 
     @property
     def step(self) -> int | None:
@@ -82,7 +86,12 @@ class Standing:
         """True if it certainly did not wait for another rank. Without the recorder's frame in every wait, a line of the
         training may be a wait itself, e.g. `work.wait()`.
         """
-        return self.stopped or (self.place is Place.OUTSIDE and (self.sees_waits or not self.frames[0].is_training))
+        return self.stopped or (self.place is Place.OUTSIDE and (self.sees_waits or self.sleeps_alone))
+
+    @property
+    def is_decided(self) -> bool:
+        """True if it is known whether it waited for another rank, or may have."""
+        return self.sees_waits or self.is_outside or self.place in (Place.COMMUNICATION, Place.BACKWARD)
 
     @property
     def debugged(self) -> bool:
@@ -137,7 +146,8 @@ def _standing(
     looks = [look for look in looks if look.at_ns >= progress_ns]
     frames = training_thread(next((look.stack for look in reversed(looks) if look.stack), ""))
     place = place_of(frames)
-    if on_device and place is Place.OUTSIDE:
+    alone = place is Place.OUTSIDE and _sleeps_alone(looks)
+    if on_device and place is Place.OUTSIDE and not alone:
         place = None  # any line may wait for the device, e.g. `loss.item()`, and the device for another rank
     main = rank.main
     phase = open_phase(main)
@@ -164,7 +174,19 @@ def _standing(
         state=next((look.state for look in reversed(looks) if look.state), ""),
         noticed_ns=next((look.at_ns for look in looks if look.by_agent), None),
         sees_waits=sees_waits,
+        sleeps_alone=alone,
     )
+
+
+def _sleeps_alone(looks: Sequence[Look]) -> bool:
+    """True if the main thread sleeps by itself or waits in Python's own code (a lock, a queue), and no other thread
+    communicates. Of a line of the training nothing is known: it may be a wait.
+    """
+    look = next(look for look in reversed(looks) if look.stack)
+    threads = other_threads(look.stack)
+    if any(place_of(frames) is not Place.OUTSIDE or frames[0].is_training for frames in threads if frames):
+        return False
+    return look.wait_channel in SLEEPS or not training_thread(look.stack)[0].is_training
 
 
 def _holds_thread(calls: RankCalls, call: Call) -> bool:

@@ -30,6 +30,8 @@ class _Run:
     patience: Patience
     dropped: frozenset[int]
     """Ranks that dropped records."""
+    missing: tuple[int, ...]
+    """Ranks without records."""
 
     @property
     def patience_ns(self) -> int:
@@ -48,6 +50,7 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
         dead=frozenset(rank for end in ends if ended_by_itself(end) for rank in end.ranks),
         patience=patience(timeline),
         dropped=frozenset(rank.rank for rank in timeline.run.ranks if rank.dropped),
+        missing=timeline.run.missing,
     )
     edges = edges_of(standings)
     found = [hang for source in sources(edges) if (hang := _of_source(run, source)) is not None]
@@ -286,17 +289,17 @@ def _by_stacks(run: _Run, standings: Sequence[Standing], *, since_ns: int, until
     """One rank stood outside of communication, and all others in it or in backward."""
     outside = [each for each in standings if each.is_outside]
     hang = _silent(standings, since_ns=since_ns, until_ns=until_ns)
-    watched = all(each.sees_waits for each in standings)
-    if len(outside) != 1 or not watched or len(outside) == len(standings):
+    decided = not run.missing and all(each.is_decided for each in standings)
+    if len(outside) != 1 or not decided or len(outside) == len(standings):
         places = "; ".join(f"rank {each.rank} stood at {each.site or each.doing}" for each in standings[:4])
         suspects = tuple(each.rank for each in outside)
         return replace(hang, suspects=suspects, evidence=f"{hang.evidence}; {places}")
     (culprit,) = outside
     others = [each.rank for each in standings if each is not culprit]
+    unknown = "no collective was recorded" if run.patience.imported else "the step was recorded without its collectives"
     text = (
         f"{stood([culprit.rank], run.standings, lasted_ns=until_ns - since_ns)}; "
-        f"{numbers(others, 'rank')} stood in communication or in backward; "
-        "the step was recorded without its collectives"
+        f"{numbers(others, 'rank')} stood in communication or in backward; {unknown}"
     )
     return replace(
         hang,

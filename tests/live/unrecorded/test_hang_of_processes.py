@@ -1,0 +1,149 @@
+"""`traincope hang PID` on real jobs of torchrun with two ranks on gloo, which know nothing of traincope."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_commands import ENVIRONMENT
+from tests.live.processes import until
+from tests.live.unrecorded import hanging
+from traincope.errors import UsageError
+from traincope.live.unrecorded.processes import find_ranks
+from traincope.live.unrecorded.stacks import find_py_spy, read_stacks
+from traincope.store.job.process import children_of_all
+
+PYTHON = Path(sys.executable).parent
+LINE = 1 + Path(hanging.__file__).read_text().split("\n").index(
+    "                time.sleep(3600)  # the line of the fault"
+)
+WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
+
+
+def torchrun(dumps: Path, *, stop: int) -> "subprocess.Popen[bytes]":
+    command = [PYTHON / "torchrun", "--standalone", "--nproc-per-node", "2", hanging.__file__, str(stop)]
+    variables = {"TORCH_FR_DUMP_TEMP_FILE": f"{dumps}/dump_", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def answer(*words: str, before: tuple[str, ...] = (), without_py_spy: bool = False) -> dict[str, Any]:
+    program = [sys.executable, "-m", "traincope.cli.main"]
+    if without_py_spy:  # an interpreter in another directory, with the same packages
+        program = [sys.executable, "-c", HIDDEN]
+    done = subprocess.run(
+        [*before, *program, "hang", *words, "--format", "json"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+HIDDEN = """
+import os, sys
+os.environ["PATH"], sys.executable = "/usr/bin:/bin", "/usr/bin/python3"
+from traincope.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+    """The launcher of a job that hangs, and the folder with its dumps."""
+    dumps = tmp_path_factory.mktemp("dumps")
+    process = torchrun(dumps, stop=20)
+    try:
+        until(lambda: len(list(dumps.iterdir())) == 2 or process.poll() is not None, "the dumps")
+        yield process.pid, dumps
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_the_launchers_processes_are_found_by_any_of_them(hung: tuple[int, Path]) -> None:
+    launcher, _ = hung
+    ranks = sorted(children_of_all()[launcher])
+    for pids in ([launcher], ranks[:1], ranks):
+        found = find_ranks(pids)
+        assert [(each.rank, each.pid) for each in found.ranks] == list(enumerate(ranks))
+        assert (found.world_size, found.numbered) == (2, False)
+
+
+def test_the_rank_that_sleeps_is_named_by_stacks_and_kernel(hung: tuple[int, Path]) -> None:
+    """Without dumps, as if the job wrote none."""
+    launcher, dumps = hung
+    kept = {path: path.read_bytes() for path in dumps.iterdir()}
+    for path in kept:
+        path.unlink()
+    shown = answer(str(launcher))
+    for path, content in kept.items():
+        path.write_bytes(content)
+    (hang,) = shown["hangs"]
+    assert (hang["kind"], hang["culprits"], hang["victims"], hang["confidence"]) == ("stuck", [1], [0], "medium")
+    assert (hang["call_site"], hang["collective"], hang["step"]) == (f"hanging.py:{LINE}", None, None)
+    assert hang["lasted_ns"] >= 5_000_000_000
+    ranks = sorted(children_of_all()[launcher])
+    assert shown["verdict"][0]["advice"].startswith(f"Look at hanging.py:{LINE} (process {ranks[1]} on ")
+    (lack,) = shown["lacks"]
+    assert lack.startswith("collectives are not known: the processes wrote no dump")
+
+
+def test_dumps_of_the_job_name_the_collective_too(hung: tuple[int, Path]) -> None:
+    launcher, _ = hung
+    shown = answer(str(launcher))
+    (hang,) = shown["hangs"]
+    assert (hang["culprits"], hang["victims"], hang["collective"]) == ([1], [0], "all_reduce")
+    assert hang["call_site"] == f"hanging.py:{LINE}"
+    assert shown["lacks"] == []
+
+
+def test_without_py_spy_the_dumps_still_answer(hung: tuple[int, Path]) -> None:
+    launcher, _ = hung
+    shown = answer(str(launcher), without_py_spy=True)
+    assert shown["lacks"] == ["no stack is known, because py-spy is not installed: pip install 'traincope[stacks]'"]
+    assert [hang["culprits"] for hang in shown["hangs"]] == [[1]]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take a capability away")
+def test_without_the_right_to_read_processes_it_says_what_to_allow(hung: tuple[int, Path]) -> None:
+    shown = answer(str(hung[0]), before=WITHOUT_PTRACE)
+    assert shown["lacks"] == [
+        "py-spy may not read the processes; run this command as the job's user or as root; a container also needs the "
+        "capability SYS_PTRACE, and kernel.yama.ptrace_scope must be 0"
+    ]
+
+
+def test_a_healthy_job_has_no_hang_and_goes_on(tmp_path: Path) -> None:
+    process = torchrun(tmp_path, stop=-1)
+    try:
+        until(lambda: len(children_of_all().get(process.pid, ())) == 2, "the ranks")
+        for rank in children_of_all()[process.pid]:
+            until(lambda rank=rank: "all_reduce" in read_stacks(rank, py_spy=str(find_py_spy())).text, "its loop")
+        shown = answer(str(process.pid))
+        assert shown["hangs"] == []
+        assert shown["lacks"][0].endswith("went on between 6 looks at 2 processes: no hang, a slow rank, or a loop")
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_process_that_does_not_run_is_refused() -> None:
+    with pytest.raises(UsageError, match="no process 4194303 runs on this host"):
+        find_ranks([4194303])

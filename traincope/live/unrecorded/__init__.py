@@ -1,0 +1,1 @@
+"""Jobs that record nothing of ours: their processes, asked from outside (`traincope hang PID`)."""
