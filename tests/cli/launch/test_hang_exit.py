@@ -14,12 +14,17 @@ from tests.cli.test_commands import ENVIRONMENT, run
 from tests.live.processes import until
 from tests.live.recorded import rank_of, record
 from tests.score import training
+from tests.viewer.library.reading import shelf
+from tests.viewer.test_hangs import texts
 from traincope.cli.launch import hang_exit
 from traincope.cli.launch.hang_exit import HangExit
 from traincope.cli.main import make_parser
 from traincope.errors import HangError
 from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.layout import AGENT_LOG
+from traincope.viewer.pages.faults import PAGE
+from traincope.viewer.pages.page import Asked
+from traincope.viewer.view import View
 
 DDP = Path(__file__).parents[3] / "examples" / "ddp.toml"
 QUICK_AGENT = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.5", "TRAINCOPE_AGENT_SHARE": "1"}
@@ -71,6 +76,11 @@ def test_a_hang_ends_the_job_and_its_culprit_is_read_in_every_place(tmp_path: Pa
     assert (document["verdict"][0]["kind"], document["verdict"][0]["ranks"]) == ("hang", [1])
     assert [fault["ranks"] for fault in document["faults"] if fault["kind"] == "hang"] == [[1]]
     assert [hang["culprits"] for hang in document["hangs"]] == [[1]]
+    verdict = run("report", str(out)).stdout.partition("VERDICT")[2].splitlines()
+    assert verdict[1].startswith(" 1. hang  rank 1, step ")
+    library = shelf(out, cache=tmp_path / "cache")
+    page = PAGE.render(Asked(view=View(page="faults"), opened=library[0], library=library, theme="light"))
+    assert document["hangs"][0]["evidence"] in texts(page[0])
 
 
 def test_a_training_that_hangs_ends_with_the_same_code(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults page: faults and events over the run, the job's goodput, and the values that the training logged."""
+"""Faults page: hangs, faults and events over the run, the job's goodput, and the values that the training logged."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,7 @@ from traincope.figures.run.goodput import goodput_bars
 from traincope.figures.steps.loss_curves import logged_curves
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
+from traincope.viewer.hangs import hang_section
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -22,6 +23,8 @@ PARTS = ("productive", "lost", "startup", "restart", "checkpoint_stall", "evalua
 def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
     shown: list[Component] = []
+    if asked.document["hangs"]:
+        shown.append(hang_section(asked.document, view=asked.view, origin_ns=asked.tiles.header.origin_ns))
     if analysis.faults:
         began, ended = asked.tiles.header.origin_ns, max(fault.at_ns for fault in analysis.faults)
         drawn = asked.graph(
