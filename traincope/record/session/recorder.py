@@ -182,7 +182,7 @@ class Recorder:
             self._num_modules = num_modules
             _call(self._now_and_then)
         if is_second_over:
-            self._write_clock(now)
+            self._write_clock()
             for file in self._side_files:
                 file.retry()
         if self._between_steps:
@@ -284,7 +284,7 @@ class Recorder:
         self.settle(True, True)
         if ending == CLEAN:
             self.steps.finish()
-        self._write_clock(monotonic_ns())
+        self._write_clock()
         self.active = self.detailed = False
         for writer in self.writers:
             writer.close()
@@ -322,8 +322,9 @@ class Recorder:
         directory.mkdir(parents=True)
         return directory
 
-    def _write_clock(self, now: int) -> None:
-        self._last_clock_ns = now
+    def _write_clock(self) -> None:
+        """Read both clocks right after each other: the flight recorder's wall times are converted by the pair."""
+        self._last_clock_ns = now = monotonic_ns()
         self.main.write(Kind.CLOCK, now, now, value=time.time_ns())
 
 
