@@ -196,7 +196,8 @@ def _lacks(
         yield "no process has a rank in its environment (RANK, SLURM_PROCID): they are numbered in the given order"
     absent = [rank for rank in range(job.world_size) if rank not in {each.rank for each in job.ranks}]
     if absent:
-        yield f"{numbers(absent, 'rank')} of {job.world_size} run on other hosts: run this command there too"
+        what = f"{numbers(absent, 'rank')} of {job.world_size}"
+        yield f"{what} cannot be seen here, so no stack decides: ended, or on another host (run this command there too)"
     if not flights:
         yield (
             "collectives are not known: the processes wrote no dump of torch's flight recorder, and nothing was "
