@@ -319,6 +319,37 @@ def test_a_rank_that_left_its_loop_early_is_named() -> None:
     assert (hang.kind, hang.culprits, hang.doing) == (HangKind.LEFT, (1,), "had ended its run")
 
 
+IN_TEARDOWN = """Thread 0x00007f1 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2407 in destroy_process_group
+  File "/home/me/train.py", line 50 in main
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "seconds", "kind"),
+    [
+        (IN_TEARDOWN, 4.9, None),
+        (IN_TEARDOWN, 5.1, HangKind.STUCK),
+        (FAULTY, 599, None),
+        (FAULTY, 601, HangKind.UNKNOWN),
+    ],
+)
+def test_a_rank_that_all_others_left_behind_hangs_in_the_teardown(
+    stack: str, seconds: float, kind: HangKind | None
+) -> None:
+    """Elsewhere it may save the last checkpoint: it is only a suspect, after ten minutes."""
+    ended, last = (rank(number, *steps()[:-1], groups=[WORLD], ending=end) for number, end in ((0, "clean"), (1, None)))
+    found = hangs(ended, looked(last, stack, at_ns=STOP_NS + round(seconds * S)))
+    assert [hang.kind for hang in found] == ([] if kind is None else [kind])
+    if kind is HangKind.STUCK:
+        assert (found[0].culprits, found[0].victims, found[0].confidence) == ((1,), (), MEDIUM)
+        assert found[0].evidence == (
+            "rank 1 stood at train.py:50 for 5.10 s in destroy_process_group; all other ranks have ended"
+        )
+    elif kind is HangKind.UNKNOWN:
+        assert (found[0].culprits, found[0].suspects) == ((), (1,))
+
+
 def test_a_collective_that_all_joined_names_no_rank() -> None:
     hang = only(victim(0), victim(1))
     assert (hang.kind, hang.culprits, hang.suspects, hang.victims) == (HangKind.NONE_COMPLETES, (), (), (0, 1))

@@ -17,6 +17,7 @@ from traincope.events import END_OF_TIME_NS
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
+TEARDOWN = "destroy_process_group"
 OWN_ENDS = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT, FaultKind.KILLED, FaultKind.SIGNAL})
 
 
@@ -56,6 +57,8 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
     found = [hang for source in sources(edges) if (hang := _of_source(run, source)) is not None]
     if edges:
         yield from _merged(found)
+    elif any(each.left for each in standings.values()):
+        yield from _left_behind(run)
     else:
         yield from _without_waits(run)
 
@@ -258,6 +261,35 @@ def _joined_hang(hangs: Sequence[Hang]) -> Hang:
     return replace(
         _unknown(first, ranks, "more than one rank was missing, and the evidence about one of them is weak"),
         victims=victims,
+    )
+
+
+def _left_behind(run: _Run) -> Iterator[Hang]:
+    """Ranks that stand still after all others ended well. They may finish work of their own, except in the teardown."""
+    rest = [each for each in run.standings.values() if not each.left]
+    known = [each.until_ns for each in rest if each.until_ns is not None]
+    if not rest or len(known) < len(rest) or run.dead or run.missing:
+        return
+    since_ns = max(each.calls.rank.last_ns if each.left else each.progress_ns for each in run.standings.values())
+    lasted_ns, ranks = min(known) - since_ns, tuple(each.rank for each in rest)
+    in_teardown = all(any(frame.function == TEARDOWN for frame in each.frames) for each in rest)
+    if lasted_ns < max([0 if in_teardown else UNLEARNED_NS, *map(run.patience_with, rest)]):
+        return
+    where = f" in {TEARDOWN}" if in_teardown else ""
+    hang = _silent(rest, since_ns=since_ns, until_ns=min(known))
+    ended = f"{stood(ranks, run.standings, lasted_ns=lasted_ns)}{where}; all other ranks have ended"
+    if not in_teardown:
+        yield replace(hang, suspects=ranks, evidence=ended)
+        return
+    yield replace(
+        hang,
+        kind=HangKind.STUCK,
+        culprits=ranks,
+        call_site=rest[0].site,
+        stack=tuple(map(str, rest[0].frames)),
+        doing=f"in {TEARDOWN}",
+        confidence=MEDIUM,
+        evidence=ended,
     )
 
 
