@@ -144,6 +144,26 @@ def test_a_healthy_job_has_no_hang_and_goes_on(tmp_path: Path) -> None:
         process.wait()
 
 
+def test_processes_without_a_rank_are_numbered_and_a_recorded_job_is_pointed_to(tmp_path: Path) -> None:
+    """Two sleeping interpreters, as of `multiprocessing`; one of them was started by `traincope run`."""
+    bare = {name: value for name, value in os.environ.items() if name not in ("RANK", "SLURM_PROCID")}
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    processes = [subprocess.Popen(sleep, env={**bare, **more}) for more in ({}, {"TRAINCOPE_OUT": str(tmp_path)})]
+    try:
+        for process in processes:
+            until(lambda pid=process.pid: "<module>" in read_stacks(pid, py_spy=str(find_py_spy())).text, "its sleep")
+        shown = answer(*(str(process.pid) for process in reversed(processes)))
+        found = find_ranks([process.pid for process in reversed(processes)])
+        assert [each.pid for each in found.ranks] == [process.pid for process in reversed(processes)]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [hang["culprits"] for hang in shown["hangs"]] == []
+    assert shown["lacks"][0] == f"this job is recorded, which shows more: traincope hang {tmp_path}"
+    assert shown["lacks"][1].startswith("no process has a rank in its environment")
+
+
 def test_a_process_that_does_not_run_is_refused() -> None:
     with pytest.raises(UsageError, match="no process 4194303 runs on this host"):
         find_ranks([4194303])

@@ -19,6 +19,7 @@ from traincope.events import Kind
 from traincope.live.unrecorded.processes import JobProcesses, RankProcess, find_ranks
 from traincope.live.unrecorded.stacks import PROGRAM, Stacks, find_py_spy, read_stacks
 from traincope.record.session.identity import this_host, this_node
+from traincope.record.session.options import OUT_VARIABLE
 from traincope.store import RECORD_DTYPE, Look, RankRecords, RunRecords
 from traincope.store.job.flight import FlightFile
 from traincope.store.job.looks import look_at
@@ -182,6 +183,9 @@ def _is_on_gpu(rank: RankProcess) -> bool:
 def _lacks(
     job: JobProcesses, seen: Sequence[_Seen], flights: Mapping[int, Path], *, py_spy: str | None
 ) -> Iterator[str]:
+    recorded = next((out for each in job.ranks if (out := each.environment.get(OUT_VARIABLE))), None)
+    if recorded is not None:
+        yield f"this job is recorded, which shows more: traincope hang {recorded}"
     if py_spy is None:
         yield f"no stack is known, because {PROGRAM} is not installed: pip install 'traincope[stacks]'"
     for each in seen:
@@ -193,7 +197,10 @@ def _lacks(
         where = "all ranks" if len(moved) == len(seen) else numbers(moved, "rank")
         yield f"{where} went on between {LOOKS} looks at {len(seen)} processes: no hang, a slow rank, or a loop"
     if job.numbered:
-        yield "no process has a rank in its environment (RANK, SLURM_PROCID): they are numbered in the given order"
+        yield (
+            "no process has a rank in its environment (RANK, SLURM_PROCID): they are numbered in the given order; give "
+            "all of them, because a rank that is left out may be the culprit"
+        )
     absent = [rank for rank in range(job.world_size) if rank not in {each.rank for each in job.ranks}]
     if absent:
         what = f"{numbers(absent, 'rank')} of {job.world_size}"
