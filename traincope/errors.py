@@ -9,7 +9,7 @@
     │   └── VersionError           5   written by an unknown version of traincope
     ├── DataError                  6   training data is missing or unusable
     ├── TrainingError              7   a launched training did not finish
-    │   └── HangError              11  it hung and was ended, as `--on-hang=exit` says
+    │   └── HangError              11  it hung and was ended (`--on-hang=exit`)
     ├── MissingDependencyError     8   an optional package is not installed
     └── ServerError                9   a server refuses the request or is unreachable
 

@@ -24,6 +24,7 @@ from traincope.events import Phase
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail
 from traincope.live.node.watchdog import Watchdog
+from traincope.store.job.hang_notices import read_notices
 from traincope.store.job.looks import read_looks
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import AGENT_LOG, LOOKS_FILE, METRICS_FILES
@@ -267,3 +268,31 @@ def test_the_fault_of_a_hang_has_its_culprits(caplog: pytest.LogCaptureFixture, 
     assert [[fault.ranks for fault in faults] for faults in found] == [[()], [], [(1,)], []]
     assert {fault.kind for faults in found for fault in faults} == {FaultKind.HANG}
     assert caplog.messages == ["hang: ranks 0, 1 made no progress. Look.", "hang: rank 1 stood at train.py:9. Look."]
+
+
+ANNOUNCED = (
+    ({"culprits": [1], "lasted_ns": 6 * S}, True),
+    ({"culprits": [1], "lasted_ns": None}, False),  # a mismatch in a run that goes on
+    ({"culprits": [], "lasted_ns": 59 * S}, False),
+    ({"culprits": [], "lasted_ns": 60 * S}, True),
+)
+
+
+def test_a_settled_hang_is_announced_once(stopped: RankTail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the command that may end the job, and to Kubernetes. A second reader announces nothing."""
+    message = tmp_path / "message"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("TRAINCOPE_TERMINATION_LOG", str(message))
+    stopped.read(now_ns=0)
+    written = 0
+    for hang, announced in ANNOUNCED:
+        message.write_text("")
+        seen = {"kind": "stuck", "since": 5, "step": 3, "evidence": "it stood", "confidence": "medium", **hang}
+        for looks in (True, False):
+            dog = watchdog(stopped, looks=looks)
+            dog._ask_analysis = lambda seen=seen: {"hangs": [seen], "verdict": [{"advice": "Look."}]}  # type: ignore[method-assign,misc]
+            for at_s in (6, 12, 24):
+                dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S)
+        written += announced
+        assert message.read_text() == "traincope: hang: it stood. Look.\n" * announced
+        assert len(read_notices(stopped.directory.parents[1])) == written

@@ -65,14 +65,14 @@ class Watchdog:
         """Learn from finished steps how long a step and its pauses may take. `tails`: ranks that still hold the events
         of these steps; of other ranks a step counts with its pauses.
         """
-        numbers = {(row.rank, row.step): row.wall_ns for row in rows if row.merged is None and row.step != warm_up}
+        lengths = {(row.rank, row.step): row.wall_ns for row in rows if row.merged is None and row.step != warm_up}
         for tail in tails:
             main, finished = tail.main(), tail.finished_steps()
-            new = finished[np.array([(tail.rank, step) in numbers for step in finished["step"].tolist()], dtype=bool)]
-            lengths_ns = lengths_without_pauses(main, new["start_ns"], new["end_ns"])
-            numbers |= {(tail.rank, step): ns for step, ns in zip(new["step"].tolist(), lengths_ns, strict=True)}
+            new = finished[np.array([(tail.rank, step) in lengths for step in finished["step"].tolist()], dtype=bool)]
+            without_pauses_ns = lengths_without_pauses(main, new["start_ns"], new["end_ns"])
+            lengths |= {(tail.rank, step): ns for step, ns in zip(new["step"].tolist(), without_pauses_ns, strict=True)}
             self._patience = self._patience.with_pauses(pauses(main))
-        self._patience = self._patience.with_steps(numbers.values())
+        self._patience = self._patience.with_steps(lengths.values())
 
     def notices(self, tails: Iterable[RankTail], *, now_ns: int) -> bool:
         """Compare the ranks' positions, between two looks of the agent. Returns True if it is time for a look: the job

@@ -46,7 +46,7 @@ def read_stacks(pid: int, *, py_spy: str) -> Stacks:
             problem = str(error)
         if any(word in problem.lower() for word in DENIED):
             return Stacks(problem=f"py-spy may not read the processes; {NEEDS_ACCESS}")
-    return Stacks(problem=f"py-spy could not read process {pid}: {(problem.splitlines() or ['it says nothing'])[0]}")
+    return Stacks(problem=f"py-spy could not read process {pid}: {(problem.splitlines() or ['no message'])[0]}")
 
 
 def _as_text(threads: Sequence[Any], pid: int) -> str:
