@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,8 @@ from traincope.units import numbers
 
 LOOKS = 6
 APART_SECONDS = 1.0
+MAX_WAITS = 5
+"""A thread that stands still may poll once a second. One that is only slow goes to sleep in each of its steps."""
 READERS = 8
 """Number of processes that are read at once."""
 DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -59,16 +61,18 @@ class _Seen:
     first_wall_ns: int
     look: Look | None
     """The last one; None if the process ended."""
+    num_waits: int
+    """How often its main thread went to sleep between the first look and the last."""
 
     @property
     def stood(self) -> bool:
-        """True if its training thread stood at the same lines in all looks."""
+        """True if its training thread stood at the same lines in all looks, and hardly woke up in between."""
         frames = {training_thread(each.text) for each in self.stacks}
-        return len(frames) == 1 and () not in frames
+        return len(frames) == 1 and () not in frames and self.num_waits <= MAX_WAITS
 
     @property
     def moved(self) -> bool:
-        return bool(self.stacks) and not self.stood and all(each.text for each in self.stacks)
+        return not self.stood and len([each for each in self.stacks if each.text]) > 1
 
 
 def look_at_job(pids: Sequence[int]) -> UnrecordedJob:
@@ -101,17 +105,21 @@ def look_at_job(pids: Sequence[int]) -> UnrecordedJob:
 
 
 def _look(job: JobProcesses, *, py_spy: str | None) -> Iterator[_Seen]:
-    first_wall_ns = time.time_ns()
+    first_wall_ns, waits = time.time_ns(), [each.process.num_waits() for each in job.ranks]
     looks: Sequence[Sequence[Stacks]] = ()
     if py_spy is not None:
         looks = list(_stacks(job, py_spy=py_spy))
     for at, rank in enumerate(job.ranks):
-        now = look_at(rank.process)
-        seen = _Seen(rank=rank, stacks=tuple(look[at] for look in looks), first_wall_ns=first_wall_ns, look=now)
+        now, wall_ns = look_at(rank.process), time.time_ns()
+        seen = _Seen(
+            rank=rank,
+            stacks=tuple(look[at] for look in looks),
+            first_wall_ns=first_wall_ns,
+            look=None if now is None else replace(now, at_ns=wall_ns),
+            num_waits=rank.process.num_waits() - waits[at],
+        )
         stack = seen.stacks[-1].text if seen.stood else ""
-        wall_ns = time.time_ns()
-        look = None if now is None else Look(at_ns=wall_ns, state=now.state, wait_channel=now.wait_channel, stack=stack)
-        yield _Seen(rank=rank, stacks=seen.stacks, first_wall_ns=first_wall_ns, look=look)
+        yield seen if seen.look is None else replace(seen, look=replace(seen.look, stack=stack))
 
 
 def _stacks(job: JobProcesses, *, py_spy: str) -> Iterator[Sequence[Stacks]]:

@@ -92,6 +92,15 @@ class Process:
             return ""
         return "" if name == "0" else name
 
+    def num_waits(self) -> int:
+        """How often its main thread has gone to sleep so far; 0 if that cannot be read."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            (line,) = (line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:"))
+            return int(line.split()[1])
+        except (OSError, ValueError):
+            return 0
+
     def environment(self) -> dict[str, str] | None:
         """Its environment at its start; None if it may not be read."""
         try:
