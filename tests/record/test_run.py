@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -33,21 +32,6 @@ def recorded(path: Path, kind: Kind) -> list[tuple[str, int]]:
     rank = only_rank(path)
     records = rank.thread("main")
     return [(rank.name(int(r["name"])), int(r["step"])) for r in records[records["kind"] == kind]]
-
-
-def test_the_pairs_of_both_clocks_are_read_at_one_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the recorder does once a second takes 0.2 s here, and lies in no pair."""
-    monkeypatch.setattr(recording, "CLOCK_INTERVAL_NS", 0)
-    with traincope.run(tmp_path / "run", agent=False) as run:
-        assert run._recorder is not None
-        run._recorder.now_and_then(lambda: time.sleep(0.2))
-        for _ in range(4):
-            run.step()
-    records = only_rank(tmp_path / "run").thread("main")
-    clocks = records[records["kind"] == Kind.CLOCK]
-    offsets_ns = clocks["start_ns"] - clocks["value"]
-    assert len(clocks) >= 3
-    assert offsets_ns.max() - offsets_ns.min() < 100_000_000
 
 
 def phases(path: Path) -> list[Phase]:
