@@ -38,7 +38,7 @@ class Host:
 
 
 class Scheduler(StrEnum):
-    """What starts jobs on the hosts of a cluster."""
+    """Software that starts jobs on the hosts of a cluster."""
 
     SLURM = "slurm"
     KUBERNETES = "kubernetes"

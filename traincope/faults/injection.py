@@ -1,4 +1,4 @@
-"""What to inject, as the text `NAME@rank=1,step=20,phase=forward,seconds=0.05`, and the truth about what was injected.
+"""Faults to inject, as the text `NAME@rank=1,step=20,phase=forward,seconds=0.05`, and the truth about their injection.
 
 Several injections are joined by `+`; the first is the cause of what follows.
 """
@@ -55,7 +55,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What one rank injected: the answer that an analysis must find."""
+    """Truth about one rank's injection: the answer that an analysis must find."""
 
     fault: str
     culprits: tuple[int, ...]

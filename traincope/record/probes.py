@@ -94,7 +94,7 @@ class Probes:
             guard(self.on.pop().remove)()
 
     def check(self) -> None:
-        """Between two steps, begin or end a window.
+        """Begin or end a window between two steps.
 
         Its first step only leads in: what is under way there began without a record. The cost of requested steps
         decides nothing, because their kernels may be traced.

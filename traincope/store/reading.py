@@ -59,7 +59,7 @@ class RankRecords:
     running: bool | None = None
     """True if its process ran when the records were read; None if that is unknown, or if its end is recorded."""
     looks: tuple[Look, ...] = ()
-    """What others saw of its process, by time."""
+    """Looks of others at its process, by time."""
     flight: FlightFile | None = None
     """torch's flight recorder as of the latest request."""
 

@@ -79,7 +79,7 @@ def test_a_run_without_light_steps_has_no_interval() -> None:
 
 
 def with_requested_block(*, longer: float) -> Timeline:
-    """Of 4 x 40 blocks, every fourth is drawn. One more was requested, in which steps take `longer`."""
+    """Every fourth of 4 x 40 blocks is drawn. One more was requested, in which steps take `longer`."""
     rows, at_ns = [], 0
     for number in range(4 * BLOCK * WINDOWS):
         block = number // BLOCK

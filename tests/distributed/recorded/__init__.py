@@ -1,1 +1,1 @@
-"""What the recorder sees of real trainings, compared with known sizes and delays, and that it changes none of them."""
+"""Records of real trainings, compared with known sizes and delays; the recorder changes none of the trainings."""

@@ -1,4 +1,4 @@
-"""What is recorded of an exception: its message and the places of its traceback, without calling its code."""
+"""Record of an exception: its message and the places of its traceback, without calling its code."""
 
 import subprocess
 from collections.abc import Callable

@@ -42,7 +42,7 @@ def test_cheap_detail_is_recorded_in_every_step() -> None:
 
 
 def test_the_share_of_detail_keeps_the_budget_on_average() -> None:
-    """Of 50 us, 10 are needed between windows. 40 remain for a detail of 150: one window in 3.75, so one in 4."""
+    """10 of 50 us are needed between windows. 40 remain for a detail of 150: one window in 3.75, so one in 4."""
     assert needed_halvings(160_000, 10_000, WALL_NS, budget=0.005) == 2
     assert 10_000 + 150_000 / 4 <= 0.005 * WALL_NS < 10_000 + 150_000 / 2
 

@@ -30,7 +30,7 @@ REQUEST = WindowRequest(
 
 
 def test_a_window_ends_with_a_block_and_its_first_step_is_not_counted() -> None:
-    """Of 64 to 87, 64 leads in, 65 to 84 were requested, and 85 to 87 fill the block."""
+    """Step 64 leads in, 65 to 84 were requested, and 85 to 87 fill the block."""
     assert [step for step in range(100) if REQUEST.covers(step)] == list(range(64, 88))
     assert [step for step in range(100) if REQUEST.traces(step)] == list(range(65, 85))
     assert (replace(REQUEST, num_steps=23).end_step, replace(REQUEST, num_steps=24).end_step) == (88, 96)

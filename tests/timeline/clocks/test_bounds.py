@@ -36,7 +36,10 @@ def bounded(uppers: Points, lowers: Points, *, end_ns: int = SECOND) -> Offsets 
 
 
 def test_one_exchange_bounds_by_half_its_round_trip_plus_the_largest_drift() -> None:
-    """Between -100 us and +300 us at 0; 1 s later 1 ms wider (at most 500 ppm per clock); rates bend by 0.25 us."""
+    """The offset lies between -100 us and +300 us at 0. 1 s later the bound is 1 ms wider (at most 500 ppm per clock).
+
+    Rates bend by 0.25 us.
+    """
     result = bounded([(0, 300_000)], [(0, -100_000)])
     assert result is not None
     assert result.offset_ns.tolist() == [100_000, 100_000]

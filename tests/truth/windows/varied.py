@@ -33,7 +33,7 @@ CASE = Case(schedule="1f1b", shape=Shape(ranks=2, microbatches=4))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What a rank does in one step."""
+    """Work of a rank in one step."""
 
     work: float
     """Times its usual work."""

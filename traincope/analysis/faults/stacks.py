@@ -1,4 +1,4 @@
-"""Where a thread stood, by the stacks that a signal wrote."""
+"""Place of a thread in the stacks that a signal wrote."""
 
 import re
 from collections.abc import Iterator

@@ -36,7 +36,7 @@ class Job:
     fault: str | None = None
     """The fault to inject."""
     on_hang: str = REPORT
-    """What to do if the training hangs (`hang_exit`)."""
+    """Reaction to a hang of the training (`hang_exit`)."""
 
 
 def check_out(out: Path) -> None:

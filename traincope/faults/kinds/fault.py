@@ -37,7 +37,7 @@ class Fault:
 
     name: str
     what: str
-    """What happens, as a phrase."""
+    """Phrase that describes the fault."""
     arm: Arm
     """Prepare it, on every rank."""
     culprits: Callable[[Injection, int], tuple[int, ...]] = lambda injection, _world_size: (injection.rank,)

@@ -100,7 +100,7 @@ def _written_ns(directory: Path) -> int:
 
 
 def _answers(asked: Mapping[Path, int]) -> dict[Path, str]:
-    """What each rank wrote, once it has stopped to grow."""
+    """Read what each rank wrote, once it no longer grows."""
     before: dict[Path, str] = {}
     until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:

@@ -45,11 +45,11 @@ GPU_LIBRARIES = ("libcuda.so", "libamdhip64.so")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecordedJob:
-    """What a job's processes show."""
+    """Records of a job, made from what its processes show."""
 
     records: RunRecords
     lacks: tuple[str, ...]
-    """What could not be asked, and what to do about it, one sentence each."""
+    """One sentence for each question without an answer, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

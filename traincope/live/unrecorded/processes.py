@@ -24,7 +24,7 @@ class RankProcess:
     rank: int
     process: Process
     environment: Mapping[str, str]
-    """As it was when the process started."""
+    """Environment at the start of the process."""
 
     @property
     def pid(self) -> int:
@@ -99,7 +99,7 @@ def _candidate(pid: int) -> RankProcess | None:
 
 
 def _is_python(pid: int) -> bool:
-    """By its program; where only the job's user may see that, by its command."""
+    """Judge by its program; where only the job's user may see that, by its command."""
     try:
         program = os.readlink(f"/proc/{pid}/exe")
     except OSError:

@@ -149,7 +149,7 @@ class Collectives:
         return around
 
     def _prepare(self, detailed: bool) -> bool:
-        """Between windows, hold no work, and let calls pass without our kernels."""
+        """Hold no work between windows, and let calls pass without our kernels."""
         if detailed:
             return self._interposed.put_back()
         self.pending.release(self._recorder.writers)

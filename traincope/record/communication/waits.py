@@ -58,7 +58,7 @@ class Waits:
             self.device = None
 
     def _prepare(self, detailed: bool) -> bool:
-        """Between windows, let waits pass without our kernel, once what was issued inside has been waited for."""
+        """Let waits between windows pass without our kernel, once what was issued inside has been waited for."""
         if detailed:
             return self._interposed.put_back()
         if not self._pending.by_tensor:

@@ -31,7 +31,7 @@ KNOWN_AFTER = 3
 
 
 class OtherThreads:
-    """What is known of the other threads, from looks at their stacks between two steps."""
+    """Knowledge of the other threads, from looks at their stacks between two steps."""
 
     def __init__(self) -> None:
         self._num_looks: dict[int, int] = {}

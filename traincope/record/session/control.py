@@ -15,7 +15,7 @@ MAX_LEVEL_CHARACTERS = 16
 
 
 class Control:
-    """What the files request, as of the latest look."""
+    """Requests in the files at the latest look."""
 
     def __init__(self) -> None:
         self.level: int | None = None

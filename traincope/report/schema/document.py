@@ -47,4 +47,4 @@ class HangAnswer(TypedDict):
     verdict: list[Finding]
     """One finding per hang, in the same order."""
     lacks: list[str]
-    """What could not be asked about a job that was started without traincope, and what to do, one sentence each."""
+    """One sentence for each unanswered question about a job started without traincope, and what to do about it."""

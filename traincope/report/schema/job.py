@@ -93,7 +93,7 @@ class Hang(TypedDict):
     stack: list[str]
     """Frames of the first culprit, the innermost first; empty without a stack."""
     doing: str | None
-    """What the first culprit did instead."""
+    """Activity of the first culprit instead of joining."""
     since: Annotated[int, result.since_ns]
     """Wall clock, ns since the epoch."""
     lasted_ns: int | None

@@ -51,7 +51,7 @@ class Flight:
     """The entries at one instant."""
 
     at_ns: int
-    """By the clock of the rank's records."""
+    """Time on the clock of the rank's records."""
     entries: tuple[FlightEntry, ...]
     """In the order of issue."""
     groups: Mapping[str, tuple[int, ...]]

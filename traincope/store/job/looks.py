@@ -31,7 +31,7 @@ class Look:
     """The process at one instant. It certainly existed then."""
 
     at_ns: int
-    """By the clock of the rank's records: the monotonic clock of its host, which cannot be set."""
+    """Time on the clock of the rank's records: the monotonic clock of its host, which cannot be set."""
     state: str = ""
     """State letter of /proc/PID/stat (proc(5)): R running, S sleeping, D waiting for a device or file, T stopped,
     t stopped by a debugger. Empty if unknown.

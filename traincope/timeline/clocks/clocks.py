@@ -25,9 +25,9 @@ class ClockSource(StrEnum):
     SAME_HOST = "same host"
     """The host's clock is the reference clock."""
     MESSAGES = "messages"
-    """By collectives and messages between the hosts: a rank cannot receive data before it is sent."""
+    """Bounded by collectives and messages between the hosts: a rank cannot receive data before it is sent."""
     WALL_CLOCKS = "wall clocks"
-    """By wall clocks only. Their error is not bounded."""
+    """Aligned by wall clocks only. Their error is not bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
