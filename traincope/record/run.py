@@ -36,6 +36,7 @@ from traincope.record.session.options import (
     resolved_level,
     resolved_messages,
     resolved_module_depth,
+    resolved_witness,
 )
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
@@ -155,6 +156,7 @@ class Run:
             identity=identify(os.environ, run_id=self._options.run_id),
             disk_budget_bytes=self._disk_budget,
             on_settled=self._start_agent if resolved_agent(self._options) else None,
+            witness=resolved_witness(self._options),
         )
         recorder.module_depth, recorder.resolved_axes = (
             resolved_module_depth(self._options),
@@ -210,6 +212,7 @@ def run(
     flops: float | None = None,
     agent: bool = True,
     messages: bool = True,
+    witness: bool = False,
 ) -> Run: ...
 
 

@@ -16,6 +16,7 @@ from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.job.requests import WindowRequest, read_requests
+from traincope.store.job.witness import Heard, witnessed_hosts
 from traincope.store.layout import (
     DETAILS_FILE,
     FLIGHT_FILE,
@@ -91,6 +92,15 @@ class RankRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessedHost:
+    """A host as the agent of another host witnessed it."""
+
+    heard: Heard
+    ranks: tuple[RankRecords, ...]
+    """Copies of the last records of its ranks, without their beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecords:
     """The contents of a run directory."""
 
@@ -108,6 +118,8 @@ class RunRecords:
     """Windows that were requested in the last attempt."""
     launcher: tuple[LauncherNote, ...] = ()
     """Processes of any attempt that did not end well, as the launcher saw them."""
+    witnessed: tuple[WitnessedHost, ...] = ()
+    """Hosts of the last attempt of which another host's agent kept a copy."""
 
     @property
     def last_attempt(self) -> int:
@@ -146,6 +158,7 @@ def read_run(path: str | Path) -> RunRecords:
         earlier=tuple(earlier_attempts(attempts[:-1], notes=notes)),
         requests=read_requests(root, attempt=number),
         launcher=notes,
+        witnessed=_read_witnessed(attempts[-1], attempt=number) if attempts else (),
     )
 
 
@@ -169,6 +182,14 @@ def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankReco
         except RunDirectoryError as error:
             problems.append(str(error))
     return ranks, problems
+
+
+def _read_witnessed(directory: Path, *, attempt: int) -> tuple[WitnessedHost, ...]:
+    """Damaged copies are left out: the ranks' own directories are the record, and these only fill a gap."""
+    return tuple(
+        WitnessedHost(heard=heard, ranks=tuple(_read_ranks(sorted(copies.glob("rank-*")), attempt=attempt)[0]))
+        for heard, copies in witnessed_hosts(directory)
+    )
 
 
 def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str], *, attempt: int) -> list[RankRecords]:

@@ -1,6 +1,6 @@
 """Construction of a timeline from the records of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from traincope.events import CLEAN, NO_STEP, OPEN, SEND_OPERATIONS, Flag, Kind
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import last_instant_ns
 from traincope.timeline.alignment import align
-from traincope.timeline.clocks.clocks import RankClock, wall_clocks
+from traincope.timeline.clocks.clocks import RankClock, host_of, wall_clocks
 from traincope.timeline.observation import observation
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import read_traces
@@ -30,7 +30,24 @@ def build_timeline(run: RunRecords) -> Timeline:
     clocks = wall_clocks(run)
     if len({clocks[rank.rank].host for rank in run.ranks if rank.segments}) > 1:
         clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
-    return _timeline(run, clocks, kinds=())
+    return replace(_timeline(run, clocks, kinds=()), witnessed=tuple(_witnessed(run, clocks)))
+
+
+def _witnessed(run: RunRecords, clocks: Mapping[int, RankClock]) -> Iterator[RankTimeline]:
+    """The longest copy of each rank that is longer than the rank's own records."""
+    last_ns = {rank.rank: _last_ns(rank) for rank in run.ranks}
+    longest: dict[int, RankRecords] = {}
+    for copy in (copy for host in run.witnessed for copy in host.ranks if copy.segments):
+        if _last_ns(copy) > last_ns.get(copy.rank, 0):
+            last_ns[copy.rank], longest[copy.rank] = _last_ns(copy), copy
+    by_wall = wall_clocks(replace(run, ranks=tuple(longest.values())))
+    same_host = {clock.host: clock for clock in clocks.values()}
+    for number, copy in sorted(longest.items()):
+        yield _rank_timeline(copy, same_host.get(host_of(copy), by_wall[number]), kinds=())
+
+
+def _last_ns(rank: RankRecords) -> int:
+    return max((last_instant_ns(segment.records) for segment in rank.segments), default=0)
 
 
 def _timeline(run: RunRecords, clocks: Mapping[int, RankClock], *, kinds: tuple[Kind, ...]) -> Timeline:

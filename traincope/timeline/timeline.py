@@ -113,6 +113,10 @@ class Timeline:
     clocks: tuple[RankClock, ...]
     traces: Traces = field(default_factory=Traces)
     """Kernel traces; empty if the run was not opened from a directory."""
+    witnessed: tuple[RankTimeline, ...] = ()
+    """Ranks of which another host's agent knows more than the run directory: only their last seconds. No analysis of
+    time uses them.
+    """
 
     @property
     def requested_steps(self) -> Mapping[int, str]:

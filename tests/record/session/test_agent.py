@@ -9,8 +9,10 @@ import pytest
 
 from tests.live.processes import agents_of, lock_of, until
 from traincope.record.session import agent as starting
-from traincope.record.session.options import Options, resolved_agent
+from traincope.record.session.options import Options, resolved_agent, resolved_witness
+from traincope.record.session.rendezvous import Place
 from traincope.store import read_run
+from traincope.store.layout import AGENT_LOG
 
 NO_CHILD = """
 import os, sys
@@ -95,3 +97,37 @@ def test_the_agents_environment_does_not_record_it(monkeypatch: pytest.MonkeyPat
     assert starting._local_ranks() == ("--ranks", "4")
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     assert starting._local_ranks() == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "expected"),
+    [(False, "", False), (True, "", True), (False, "on", True), (True, "off", False), (True, "odd", True)],
+)
+def test_witness_copies_are_off_unless_they_are_switched_on(
+    given: bool, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINCOPE_WITNESS", variable)
+    assert resolved_witness(Options(witness=given)) is expected
+
+
+def test_the_agent_has_the_key_of_the_job_and_shows_it_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its arguments, nor its environment, nor any file of the run, nor the place's text contains the key."""
+    import traincope
+
+    out, key = tmp_path / "run", "5ec2e7" * 10 + "5ec2"
+    monkeypatch.setenv("TRAINCOPE_WITNESS", "on")
+    with traincope.run(out) as run:
+        run.step()
+        assert run._recorder is not None
+        run._recorder.settle(True)
+        directory = out / "attempt-000/rank-00000"
+        place = Place(rank=0, world_size=1, run_id="a", run=out, attempt=0, directory=directory, key=key)
+        starting.start_agent(place, 1 << 30)
+        log = directory / AGENT_LOG
+        until(lambda: "other agents reach this one at 127.0.0.1" in log.read_text(), "its start with the key")
+        (agent,) = agents_of(out)
+        process = Path(f"/proc/{agent}")
+        assert key.encode() not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        assert key not in repr(place)
+    until(lambda: not agents_of(out), "its end")
+    assert not [path for path in out.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]

@@ -26,6 +26,8 @@ class FaultKind(StrEnum):
     """The ranks made no progress any more."""
     MISMATCH = "mismatch"
     """Ranks issued different collectives at the same count of a group."""
+    LOST_HOST = "lost_host"
+    """A host stopped answering, by the agent of another host."""
     STOPPED = "stopped"
     """The launcher was stopped."""
     NOT_FINITE = "not_finite"

@@ -38,7 +38,8 @@ def take_out(timeline: Timeline, ranks: Sequence[int]) -> str | None:
 
     None if the ranks have several hosts, or if the scheduler's name of the host is not recorded.
     """
-    nodes = {rank.info.node for rank in timeline.run.ranks if rank.rank in ranks}
+    copies = (copy for host in timeline.run.witnessed for copy in host.ranks)
+    nodes = {rank.info.node for rank in (*timeline.run.ranks, *copies) if rank.rank in ranks}
     node = nodes.pop() if len(nodes) == 1 else None
     return None if node is None else TAKE_OUT[node.scheduler].format(node.name)
 

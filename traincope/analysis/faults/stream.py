@@ -10,6 +10,7 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hardware import hardware_faults
 from traincope.analysis.faults.logged_values import logged_faults
+from traincope.analysis.faults.lost_hosts import lost_host_faults
 from traincope.analysis.faults.marks import marks
 from traincope.analysis.faults.slowness import skipped_steps, slow_steps
 from traincope.analysis.ledger.ledger import Ledger
@@ -35,6 +36,7 @@ def fault_stream(
         *slow_steps(timeline, ledger),
         *hardware_faults(timeline),
         *marks(timeline),
+        *lost_host_faults(timeline),
         *map(fault_of, hangs),
     ]
     ordered = [*sorted(happened, key=_when), *sorted(ends, key=lambda end: (end.at_ns, end.follows, end.ranks))]

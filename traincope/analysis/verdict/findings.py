@@ -16,6 +16,8 @@ class FindingKind(StrEnum):
     HANG = "hang"
     MISMATCH = "mismatch"
     """Ranks disagree on the n-th collective of their group."""
+    LOST_HOST = "lost_host"
+    """A host stopped answering the agent of another host."""
     KILLED_RANK = "killed_rank"
     FAILED_RANK = "failed_rank"
     STOPPED_JOB = "stopped_job"
@@ -69,6 +71,7 @@ FAULTY = frozenset(
     {
         FindingKind.HANG,
         FindingKind.MISMATCH,
+        FindingKind.LOST_HOST,
         FindingKind.KILLED_RANK,
         FindingKind.FAILED_RANK,
         FindingKind.STOPPED_JOB,

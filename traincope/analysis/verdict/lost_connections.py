@@ -1,14 +1,35 @@
-"""The finding about a job whose ranks failed only because their communication did: another rank is the cause."""
+"""Findings about what the other ranks lost: a host, or the connection to a rank that is the cause."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import clock_doubt_ns
 from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.lost_hosts import lost_hosts
+from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import numbers
+
+
+def lost_host_findings(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
+    """One finding per lost host. `ranks` are those of the host: none of them is accused.
+
+    `faults`: of the same timeline, with its checkpoints.
+    """
+    for lost in lost_hosts(timeline):
+        name, after_s = lost.host.name, (lost.heard_ns - timeline.start_ns) / 1e9
+        check = f"Check {name} and its network: power, kernel log, link. It is not known which of its ranks failed."
+        yield Finding(
+            kind=FindingKind.LOST_HOST,
+            ranks=lost.ranks,
+            steps=() if lost.step is None else (lost.step,),
+            confidence=lost.confidence,
+            evidence=f"host {name} was lost; last heard of {after_s:.1f} s after the run's first record; its ranks "
+            f"were in {lost.activity}; {lost.evidence}",
+            advice=" ".join([check, *recovery(timeline, faults, host_of=lost.ranks)]),
+        )
 
 
 def lost_connection(timeline: Timeline, first: Fault, failed: Sequence[Fault]) -> Finding:

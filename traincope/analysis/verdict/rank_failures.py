@@ -20,6 +20,7 @@ from traincope.analysis.faults.endings import (
 )
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.lost_hosts import lost_hosts
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.lost_connections import lost_connection
@@ -56,7 +57,8 @@ def rank_failures(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[H
         yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
     elif ends and not any(hang.stopped for hang in hangs):
         yield with_early_exits(_no_end(timeline, ends), timeline, failed=[rank for end in ends for rank in end.ranks])
-    unreported = tuple(rank for rank in timeline.run.missing if first is None or rank not in first.ranks)
+    named = {*(() if first is None else first.ranks), *(rank for host in lost_hosts(timeline) for rank in host.ranks)}
+    unreported = tuple(rank for rank in timeline.run.missing if rank not in named)
     if unreported:
         yield Finding(
             kind=FindingKind.MISSING_RANK,

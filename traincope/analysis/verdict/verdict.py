@@ -17,6 +17,7 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.traced_gpus import traced_gpus
 from traincope.analysis.verdict.verdict_costs import cost_findings
@@ -41,7 +42,11 @@ def verdict(
 
     Imported traces are judged by `gpus` alone.
     """
-    findings = [*hang_findings(timeline, hangs, faults), *rank_failures(timeline, faults, hangs)]
+    findings = [
+        *lost_host_findings(timeline, faults),
+        *hang_findings(timeline, hangs, faults),
+        *rank_failures(timeline, faults, hangs),
+    ]
     if timeline.run.info.imported:
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:

@@ -26,6 +26,7 @@ from traincope.store.reading import find_run
 INTERVAL_VARIABLE = "TRAINCOPE_AGENT_INTERVAL"
 SHARE_VARIABLE = "TRAINCOPE_AGENT_SHARE"
 MAX_SECONDS = 86_400.0
+MAX_KEY_CHARACTERS = 256
 NICE = 10
 """Lower priority than the training."""
 
@@ -61,6 +62,7 @@ class AgentCommand:
         )
         parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
         parser.add_argument("--ranks", type=int, help=argparse.SUPPRESS)
+        parser.add_argument("--key", type=int, help=argparse.SUPPRESS)
 
     def run(self, arguments: argparse.Namespace) -> int:
         run = find_run(arguments.run_directory).resolve()
@@ -89,7 +91,8 @@ def _agent(arguments: argparse.Namespace, node: AgentLocation) -> Agent:
         interval_seconds=arguments.interval,
         share_of_a_core=arguments.share,
     )
-    agent = Agent(options, observers=(*make_observers(node), FreezeGarbage()))
+    key = None if arguments.key is None else _read_key(arguments.key)
+    agent = Agent(options, observers=(*make_observers(node, key=key), FreezeGarbage()))
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         agent.stopping = True
@@ -121,6 +124,12 @@ def _finish(run: Path, attempt: int, *, disk_budget_bytes: int) -> Path | None:
         signal.signal(number, lambda *_: sys.exit(0))
     finish(run, attempt=attempt)
     return ship_tiles(run, attempt=attempt, disk_budget_bytes=disk_budget_bytes)
+
+
+def _read_key(descriptor: int) -> str:
+    """The job's key, from a pipe of the rank that started this agent."""
+    with open(descriptor, "rb") as pipe:
+        return pipe.read(MAX_KEY_CHARACTERS).decode(errors="replace")
 
 
 def _lock(job: str, run: Path) -> int:

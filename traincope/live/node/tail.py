@@ -76,7 +76,7 @@ class SegmentTail:
         if not len(changing):
             return
         rows = self._rows[changing]
-        fresh = _records(descriptor, int(rows[0]), int(rows[-1] - rows[0]) + 1)
+        fresh = records_at(descriptor, int(rows[0]), int(rows[-1] - rows[0]) + 1)
         in_file = rows - rows[0] < len(fresh)
         changed = fresh[(rows - rows[0])[in_file]]
         valid = plausible(changed)
@@ -85,7 +85,7 @@ class SegmentTail:
     def _extend(self, descriptor: int) -> NDArray[np.void]:
         parts = [np.empty(0, dtype=RECORD_DTYPE)]
         first = self.num_read
-        while len(part := begun_records(_records(descriptor, self.num_read, CHUNK_RECORDS))):
+        while len(part := begun_records(records_at(descriptor, self.num_read, CHUNK_RECORDS))):
             parts.append(part)
             self.num_read += len(part)
             if len(part) < CHUNK_RECORDS:
@@ -111,11 +111,11 @@ def num_begun(path: Path) -> int:
     return below
 
 
-def _is_begun(descriptor: int, row: int) -> bool:
-    return bool(_records(descriptor, row, 1)["kind"].any())
-
-
-def _records(descriptor: int, first: int, count: int) -> NDArray[np.void]:
-    """Up to `count` complete events from the file."""
+def records_at(descriptor: int, first: int, count: int) -> NDArray[np.void]:
+    """Read up to `count` complete events from a segment, beginning with event `first`."""
     raw = os.pread(descriptor, count * RECORD_BYTES, HEADER_BYTES + first * RECORD_BYTES)
     return np.frombuffer(raw, dtype=RECORD_DTYPE, count=len(raw) // RECORD_BYTES)
+
+
+def _is_begun(descriptor: int, row: int) -> bool:
+    return bool(records_at(descriptor, row, 1)["kind"].any())

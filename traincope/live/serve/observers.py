@@ -1,9 +1,12 @@
 """Registry of the agent's observers, one line each."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.live.node.anomaly_windows import AnomalyWindows
+from traincope.live.peers.peers import peers_or_none
+from traincope.live.peers.settings import peer_settings
 from traincope.live.serve.exporting import Exporting
 from traincope.live.window import Observer
 from traincope.record.session.identity import this_host
@@ -20,5 +23,10 @@ class AgentLocation:
     """Name of user, job and attempt, unique on the node, for files that several jobs share."""
 
 
-def make_observers(location: AgentLocation) -> tuple[Observer, ...]:
-    return (Exporting(job=location.job, host=this_host().name), AnomalyWindows())
+def make_observers(location: AgentLocation, *, key: str | None = None) -> tuple[Observer, ...]:
+    """`key`: with which the agents of the job's hosts recognize each other, from the rank that started this one."""
+    return (
+        Exporting(job=location.job, host=this_host().name),
+        AnomalyWindows(),
+        peers_or_none(lambda: peer_settings(os.environ, key=key), host=this_host()),
+    )

@@ -33,13 +33,23 @@ def start_agent(place: Place, disk_budget_bytes: int) -> None:
 
 
 def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
-    import subprocess  # here, because most processes that import traincope start no agent
-
     command = [
         *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
         *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
         *("--disk-budget", str(disk_budget_bytes), *_local_ranks()),
     ]
+    key = () if place.key is None else (_pipe_with(place.key),)
+    command += ["--key", str(key[0])] if key else []
+    try:
+        _spawn(command, place, descriptors=(lock, *key))
+    finally:
+        for descriptor in key:
+            os.close(descriptor)  # the agent has it
+
+
+def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...]) -> None:
+    import subprocess  # here, because most processes that import traincope start no agent
+
     with (place.directory / AGENT_LOG).open("ab") as log:
         shell = subprocess.Popen(
             command,
@@ -47,10 +57,18 @@ def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
             stdout=log,
             stderr=log,
             env=_environment(),
-            pass_fds=(lock,),
+            pass_fds=descriptors,
             start_new_session=True,
         )
         shell.wait(SHELL_SECONDS)
+
+
+def _pipe_with(key: str) -> int:
+    """Return the reading end of a pipe that holds the key: it appears in no argument, variable or file."""
+    reading, writing = os.pipe()
+    os.write(writing, key.encode())
+    os.close(writing)
+    return reading
 
 
 def _environment() -> dict[str, str]:

@@ -20,7 +20,8 @@ LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
 BUDGET_VARIABLE = "TRAINCOPE_BUDGET"
 AGENT_VARIABLE = "TRAINCOPE_AGENT"
 MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
-OFF = ("off", "0")
+WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
+ON, OFF = ("on", "1"), ("off", "0")
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
 
@@ -52,6 +53,10 @@ class Options:
     """If true, the first rank of a node starts the node's agent, unless $TRAINCOPE_AGENT is `off`."""
     messages: bool = True
     """If true, the message of an exception that ends the run is recorded, unless $TRAINCOPE_MESSAGES is `off`."""
+    witness: bool = False
+    """If true, each node's agent copies the last seconds of its ranks' records to another host. $TRAINCOPE_WITNESS has
+    precedence. Rank 0 decides for the job.
+    """
 
 
 def resolved_agent(options: Options) -> bool:
@@ -62,6 +67,19 @@ def resolved_agent(options: Options) -> bool:
 def resolved_messages(options: Options) -> bool:
     """Return whether to record messages of exceptions. The environment can only switch it off."""
     return bool(options.messages) and not _is_off(MESSAGES_VARIABLE)
+
+
+def resolved_witness(options: Options) -> bool:
+    """Return whether agents of different hosts keep copies for each other. The environment has precedence."""
+    override = os.environ.get(WITNESS_VARIABLE, "").lower()
+    if override and not is_on(override) and override not in OFF:
+        logger.warning("%s must be on or off, not %r: ignored", WITNESS_VARIABLE, override)
+    return is_on(override) or (bool(options.witness) and override not in OFF)
+
+
+def is_on(value: str) -> bool:
+    """Return whether an environment variable has the value `on`."""
+    return value.lower() in ON
 
 
 def _is_off(variable: str) -> bool:

@@ -47,14 +47,24 @@ class Recorder:
     """
 
     def __init__(
-        self, out: Path | None, *, root: Path, identity: Identity, disk_budget_bytes: int, on_settled: Settled = None
+        self,
+        out: Path | None,
+        *,
+        root: Path,
+        identity: Identity,
+        disk_budget_bytes: int,
+        on_settled: Settled = None,
+        witness: bool = False,
     ) -> None:
-        """`out`: the run directory, or None to create one in `root`. Raises OSError if it cannot be written."""
+        """`out`: the run directory, or None to create one in `root`. `witness`: agents keep copies for each other.
+
+        Raises OSError if the directory cannot be written.
+        """
         self.identity = identity
         self._on_settled = on_settled
         """Called once the rank knows its place, unless that is at the end of the run."""
         self._out = out
-        self._rendezvous = Rendezvous(out=out, root=root, identity=identity)
+        self._rendezvous = Rendezvous(out=out, root=root, identity=identity, witness=witness)
         self.place: Place | None = None
         """The place of the records. None while they are in the provisional directory."""
         self._settling = threading.Lock()

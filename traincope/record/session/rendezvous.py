@@ -8,9 +8,10 @@ connection: on the job's own client the job's threads would queue behind it.
 import hashlib
 import json
 import os
+import secrets
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic_ns
@@ -24,6 +25,8 @@ STORE_TIMEOUT = timedelta(seconds=2)
 EAGER_POLLS = 16
 """Number of polls in quick succession. Later polls come once a second, because rank 0 may not record at all."""
 POLL_INTERVAL_NS = 1_000_000_000
+KEY_BYTES = 32
+"""Size of a job's key, which hexadecimal digits write."""
 
 _runs_begun: Counter[str] = Counter()
 """Rendezvous directory -> runs that this process has begun there. It is equal on ranks that take part in all of them.
@@ -41,6 +44,8 @@ class Place:
     attempt: int
     directory: Path
     """The rank's own directory. The creator of this object has created it."""
+    key: str | None = field(default=None, repr=False)
+    """Key of the job with which the agents of its hosts recognize each other. None: they do not talk to each other."""
 
 
 class Rendezvous:
@@ -49,10 +54,12 @@ class Rendezvous:
     `out` is the run directory if it was given; otherwise runs are in `root` under their id.
     """
 
-    def __init__(self, *, out: Path | None, root: Path, identity: Identity) -> None:
+    def __init__(self, *, out: Path | None, root: Path, identity: Identity, witness: bool = False) -> None:
+        """`witness`: as rank 0, give the job a key. It goes through the store to the ranks, and to no file."""
         self._out = out
         self._root = root
         self._identity = identity
+        self._witness = witness
         base = str(out or root)
         self._key = f"traincope/{hashlib.sha1(base.encode()).hexdigest()[:12]}/{identity.restarts}/{_runs_begun[base]}"
         _runs_begun[base] += 1
@@ -74,12 +81,14 @@ class Rendezvous:
         if rank == 0:
             place = self._choose(world_size)
             if world_size > 1:
+                place = replace(place, key=secrets.token_hex(KEY_BYTES) if self._witness else None)
                 self._publish(place)
             return place
         choice = self._read_choice()
         if choice is None:
             return None
-        return self._claim(rank, world_size, str(choice["id"]), int(choice["attempt"]))
+        place, key = self._claim(rank, world_size, str(choice["id"]), int(choice["attempt"])), choice.get("key")
+        return replace(place, key=key if isinstance(key, str) else None)
 
     def place_from_environment(self) -> Place:
         """Return the place from the environment alone, without the other ranks: the last resort."""
@@ -111,8 +120,9 @@ class Rendezvous:
             return Place(rank=rank, world_size=world_size, run_id=run_id, run=run, attempt=attempt, directory=directory)
 
     def _publish(self, place: Place) -> None:
+        choice = {"id": place.run_id, "attempt": place.attempt, "key": place.key}
         try:
-            self._connection().set(self._key, json.dumps({"id": place.run_id, "attempt": place.attempt}))
+            self._connection().set(self._key, json.dumps(choice))
         except (RuntimeError, NotImplementedError, AttributeError):
             return  # a store that cannot be shared: at the end the other ranks use their environment
 

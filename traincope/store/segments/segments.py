@@ -70,9 +70,8 @@ class SegmentFile:
             self.can_be_truncated = os.access(new_path, os.W_OK)
             os.posix_fallocate(self._descriptor, 0, size)
             self.map = mmap.mmap(self._descriptor, size)
-            header = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
-            text = json.dumps(header).encode()
-            self.map[: len(MAGIC) + 4 + len(text)] = MAGIC + len(text).to_bytes(4, "little") + text
+            header = _header(capacity)
+            self.map[: len(header)] = header
             os.rename(new_path, path)
         except OSError:
             new_path.unlink(missing_ok=True)
@@ -108,6 +107,17 @@ def _close(descriptor: int, mode: int, owner_pid: int) -> None:
 def _permit(descriptor: int, mode: int) -> None:
     with suppress(OSError):  # not every file system has modes
         os.fchmod(descriptor, mode)
+
+
+def segment_content(records: NDArray[np.void]) -> bytes:
+    """Content of a sealed segment file that holds these records."""
+    return _header(len(records)).ljust(HEADER_BYTES, b"\0") + records.tobytes()
+
+
+def _header(capacity: int) -> bytes:
+    fields = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
+    text = json.dumps(fields).encode()
+    return MAGIC + len(text).to_bytes(4, "little") + text
 
 
 def read_segment(path: Path) -> SegmentRecords:

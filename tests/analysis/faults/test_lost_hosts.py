@@ -1,0 +1,130 @@
+"""Lost hosts, from what a witness noted and from what the job shows, in runs made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.timeline.build import Row, clock, collective, group, phase, rank, run, step
+from traincope.analysis import FaultKind, FindingKind, analyze
+from traincope.analysis.confidence import MEDIUM, UNKNOWN
+from traincope.analysis.faults.lost_hosts import lost_hosts
+from traincope.events import OPEN, Phase
+from traincope.store import RankRecords, RunRecords
+from traincope.store.job.witness import Heard
+from traincope.store.reading import WitnessedHost
+from traincope.timeline import build_timeline
+from traincope.topology import ClusterNode, Scheduler
+
+S = 1_000_000_000
+DP = group("dp", 0, 1)
+HEARD_NS = 100 * S
+"""The witness heard host b for the last time."""
+
+
+def steps(*, until_ns: int) -> list[Row]:
+    """Steps of 10 s."""
+    return [step(at, at * 10 * S, (at + 1) * 10 * S) for at in range(until_ns // (10 * S))]
+
+
+def waiting(number: int, *, boot_id: str, until_ns: int = HEARD_NS, ending: str | None = None) -> RankRecords:
+    """A rank that waits in the all_reduce of its open step."""
+    at = until_ns // (10 * S)
+    inside = [
+        step(at, at * 10 * S, OPEN),
+        phase(Phase.BACKWARD, until_ns, OPEN, at=at),
+        collective(until_ns + 1, OPEN, name="all_reduce", at=at),
+    ]
+    rows = [clock(0, 0), *steps(until_ns=until_ns), *inside]
+    return rank(number, *rows, groups=[DP], boot_id=boot_id, ending=ending)
+
+
+A, B = waiting(0, boot_id="a"), waiting(1, boot_id="b")
+
+
+def witnessed(*copies: RankRecords, silent_ns: int = 30 * S, **noted: bool) -> WitnessedHost:
+    heard = Heard(host=B.info.host, witness=A.info.host, heard_wall_ns=HEARD_NS, silent_ns=silent_ns, **noted)
+    return WitnessedHost(heard=heard, ranks=copies)
+
+
+def job(*ranks: RankRecords, lost: WitnessedHost, world_size: int = 2) -> RunRecords:
+    return replace(run(*ranks, world_size=world_size), witnessed=(lost,))
+
+
+def test_a_silent_host_is_lost_and_its_ranks_are_named_with_what_they_were_in() -> None:
+    analysis = analyze(build_timeline(job(A, lost=witnessed(B))))
+    finding = analysis.verdict[0]
+    assert (finding.kind, finding.ranks, finding.steps, finding.confidence) == (
+        *(FindingKind.LOST_HOST, (1,), (10,), MEDIUM),
+    )
+    assert finding.evidence == (
+        "host host-b was lost; last heard of 100.0 s after the run's first record; its ranks were in backward > "
+        "all_reduce on dp, step 10 (rank 1); the agent of host host-a listened to it for 30 s after its last sign of "
+        "life: it did not answer"
+    )
+    assert FindingKind.MISSING_RANK not in {finding.kind for finding in analysis.verdict}
+    (fault,) = [fault for fault in analysis.faults if fault.kind == FaultKind.LOST_HOST]
+    assert (fault.ranks, fault.step, fault.at_ns, fault.confidence) == ((1,), 10, HEARD_NS, MEDIUM)
+    assert [rank.rank for rank in analysis.ledger.ranks] == [0]  # the copy enters no sum
+
+
+def test_ranks_in_the_same_are_named_together() -> None:
+    elsewhere = rank(3, clock(0, 0), step(10, HEARD_NS, OPEN), boot_id="b", ending=None)
+    lost = witnessed(B, waiting(2, boot_id="b"), elsewhere)
+    (host,) = lost_hosts(build_timeline(job(A, lost=lost, world_size=4)))
+    assert host.ranks == (1, 2, 3)
+    assert host.activity == (
+        "backward > all_reduce on dp, step 10 (ranks 1, 2); nothing that a probe covers, step 10 (rank 3)"
+    )
+
+
+def test_a_connection_that_the_hosts_kernel_closed_shows_only_the_end_of_the_agent() -> None:
+    (host,) = lost_hosts(build_timeline(job(A, lost=witnessed(B, closed=True))))
+    assert host.confidence == UNKNOWN
+    assert host.evidence.endswith("its agent ended without taking leave")
+
+
+def test_the_longer_records_of_a_rank_count() -> None:
+    """The run directory is shared, and the host's last records did not reach it."""
+    short = waiting(1, boot_id="b", until_ns=80 * S)
+    of_short = build_timeline(job(A, short, lost=witnessed(B)))
+    assert [rank.open_step for rank in of_short.witnessed] == [10]
+    assert lost_hosts(of_short)[0].step == 10
+    of_long = build_timeline(job(A, B, lost=witnessed(short)))
+    assert of_long.witnessed == ()
+    assert lost_hosts(of_long)[0].step == 10
+
+
+@pytest.mark.parametrize(
+    "alive",
+    [
+        job(A, lost=witnessed(B, farewell=True)),
+        job(A, lost=witnessed(B, silent_ns=4 * S)),
+        job(A, lost=witnessed()),
+        job(rank(0, clock(0, 0), *steps(until_ns=200 * S), boot_id="a", ending=None), lost=witnessed(B)),
+        job(rank(0, clock(0, 0), *steps(until_ns=100 * S), boot_id="a"), lost=witnessed(B)),
+        job(A, lost=witnessed(waiting(1, boot_id="b", ending="RuntimeError"))),
+        job(A, waiting(1, boot_id="b", until_ns=110 * S), lost=witnessed(B)),
+        job(A, replace(B, running=True), lost=witnessed(B)),
+    ],
+    ids=[
+        "it took leave",
+        "the witness did not listen for long",
+        "none of its ranks is known",
+        "the other host completed more steps",
+        "the job ended cleanly",
+        "its rank recorded an end",
+        "its own records are later",
+        "its rank runs",
+    ],
+)
+def test_a_host_is_not_lost_if_the_job_shows_that_it_lived(alive: RunRecords) -> None:
+    assert lost_hosts(build_timeline(alive)) == ()
+
+
+def test_the_advice_takes_the_host_out_of_the_cluster() -> None:
+    node = ClusterNode(scheduler=Scheduler.SLURM, name="node-b")
+    copy = replace(B, info=replace(B.info, node=node))
+    assert analyze(build_timeline(job(A, lost=witnessed(copy)))).verdict[0].advice == (
+        "Check host-b and its network: power, kernel log, link. It is not known which of its ranks failed. "
+        "If the host is the cause, take it out: scontrol update nodename=node-b state=drain reason=traincope"
+    )

@@ -1,0 +1,118 @@
+"""Copies of a rank: what they hold, their bounds, and how they are read back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import traincope
+from tests.live.recorded import rank_of, record
+from traincope.events import OPEN, Kind
+from traincope.live.peers import copying
+from traincope.live.peers.copying import MAX_RECORDS, RankCopier
+from traincope.live.peers.members import Member
+from traincope.live.peers.witnessing import Witness, copy_message
+from traincope.store import read_run
+from traincope.store.job.witness import witness_directory
+from traincope.store.layout import attempt_directory
+from traincope.store.reading import RankRecords
+from traincope.store.segments.segments import HEADER_BYTES
+from traincope.timeline import open_run
+from traincope.topology import Host
+
+A, B = Host(name="a", boot_id="1"), Host(name="b/../b", boot_id="2")
+OF_B = Member(host=B, address="127.0.0.1", port=1)
+
+
+def keep(directory: Path, witness_run: Path, *, rank: int = 0) -> None:
+    """Copy a rank into the run directory of another host, as its agent would."""
+    copy = RankCopier(directory, rank=rank).changed()
+    assert copy is not None
+    witness = Witness(attempt_directory(witness_run, 0), host=A)
+    witness.keep(OF_B, copy_message(copy))
+    witness.note()
+
+
+def kept(run: Path) -> RankRecords:
+    (host,) = read_run(run).witnessed
+    assert (host.heard.host, host.heard.witness) == (B, A)
+    (copy,) = host.ranks
+    return copy
+
+
+def test_a_short_run_is_copied_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch)
+    keep(rank_of(tmp_path / "run"), tmp_path / "run")
+    copy, original = kept(tmp_path / "run"), read_run(tmp_path / "run").ranks[0]
+    assert copy.thread("main").tobytes() == original.thread("main").tobytes()
+    spans = copy.thread("main")[copy.thread("main")["kind"] == Kind.SPAN]
+    assert {copy.name(int(number)) for number in spans["name"]} == {"work"}
+    assert copy.info.coord == original.info.coord
+    assert copy.problems == ()
+    assert open_run(tmp_path / "run").witnessed == ()  # the rank's own records are as long
+
+
+def test_open_records_are_copied_however_old_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "KEPT_NS", 0)
+    with traincope.run(tmp_path / "run", budget=None) as run:
+        run.step()
+        with traincope.span("outer"):
+            for _ in range(50):
+                with traincope.span("inner"):
+                    pass
+            keep(rank_of(tmp_path / "run"), tmp_path / "run")
+    main = kept(tmp_path / "run").thread("main")
+    still_open = [kept(tmp_path / "run").name(int(row["name"])) for row in main if row["end_ns"] == OPEN]
+    assert "outer" in still_open
+    closed = (main["kind"] == Kind.SPAN) & (main["end_ns"] != OPEN)
+    assert int(np.count_nonzero(closed)) <= 1
+
+
+def test_a_copy_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch, steps=20, spans=MAX_RECORDS // 10)
+    original = read_run(tmp_path / "run").ranks[0].thread("main")
+    assert len(original) > MAX_RECORDS
+    keep(rank_of(tmp_path / "run"), tmp_path / "run")
+    copy = kept(tmp_path / "run").thread("main")
+    assert len(copy) == MAX_RECORDS + 1  # the segment's first record is its clock
+    assert copy[1:].tobytes() == original[-MAX_RECORDS:].tobytes()
+    assert copy[0]["kind"] == Kind.CLOCK
+
+
+def test_a_fresh_segment_is_completed_from_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch, steps=9, spans=10, capacity=64)
+    files = sorted(rank_of(tmp_path / "run").glob("main-*.seg"))
+    assert len(files) > 1
+    keep(rank_of(tmp_path / "run"), tmp_path / "run")
+    originals = [segment.records for segment in read_run(tmp_path / "run").ranks[0].segments]
+    assert kept(tmp_path / "run").thread("main").tobytes() == np.concatenate(originals[-2:]).tobytes()
+
+
+def test_an_unchanged_rank_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch)
+    copier = RankCopier(rank_of(tmp_path / "run"), rank=0)
+    copy = copier.changed()
+    assert copy is not None
+    assert copier.changed() == copy  # it did not arrive
+    copier.sent(copy)
+    assert copier.changed() is None
+    copier.forget()
+    assert copier.changed() == copy
+
+
+def test_a_torn_copy_is_read_up_to_the_tear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch)
+    keep(rank_of(tmp_path / "run"), tmp_path / "run")
+    whole = kept(tmp_path / "run").thread("main")
+    directory = witness_directory(attempt_directory(tmp_path / "run", 0), B) / "rank-00000"
+    content = (directory / "main-00000.seg").read_bytes()
+    (directory / "main-00000.seg").write_bytes(content[: HEADER_BYTES + 56 * 3 + 20])
+    torn = kept(tmp_path / "run")
+    assert torn.thread("main").tobytes() == whole[:3].tobytes()
+    assert "cut off in the middle of a record" in torn.problems[0]
+    (directory / "rank.json").write_bytes(b'{"version"')
+    assert read_run(tmp_path / "run").witnessed[0].ranks == ()
+
+
+def test_a_rank_without_records_or_card_is_not_copied(tmp_path: Path) -> None:
+    assert RankCopier(tmp_path, rank=0).changed() is None

@@ -1,0 +1,207 @@
+"""Agents meet over loopback, keep copies for each other, and go on whatever the others do."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.live.peers.test_witnessing import heard
+from tests.live.processes import until
+from tests.live.recorded import rank_of, record
+from traincope.errors import ConfigError
+from traincope.live.peers import channel as channels
+from traincope.live.peers import peers as meeting
+from traincope.live.peers.peers import Peers, peers_or_none
+from traincope.live.peers.settings import PeerSettings, facing_address, peer_settings
+from traincope.live.window import RankState, RankStatus, Window
+from traincope.store import read_run
+from traincope.store.job.manifests import read_rank_info, read_run_info
+from traincope.store.layout import PEER_FILES, attempt_directory
+from traincope.topology import Host
+
+KEY = "0123456789abcdef" * 4
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(meeting, "MEETING_SECONDS", 0.02)
+    monkeypatch.setattr(meeting, "AVOIDED_SECONDS", 0.1)
+    monkeypatch.setattr(meeting, "END_SECONDS", 0.5)
+    monkeypatch.setattr(channels, "MESSAGE_SECONDS", 0.3)
+
+
+def settings(*known: int, key: str = KEY) -> PeerSettings:
+    found = peer_settings(
+        {"TRAINCOPE_PEER_LISTEN": "127.0.0.1:0", "TRAINCOPE_PEERS": " ".join(f"127.0.0.1:{port}" for port in known)},
+        key=key,
+    )
+    assert found is not None
+    return found
+
+
+def window(run: Path, *, last_record_ns: int = 0) -> Window:
+    info = read_rank_info(rank_of(run))
+    rank = RankStatus(
+        rank=0, info=info, state=RankState.ALIVE, last_record_ns=last_record_ns, last_record_wall_ns=0,
+        num_records=0, num_dropped=0,
+    )  # fmt: skip
+    return Window(
+        run=run, attempt=0, info=read_run_info(run), at_ns=0, since_ns=0, until_ns=0, ranks=(rank,), rows=(),
+        warm_up=None, analysis=None, faults=(), earlier=(), last=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def agent(run: Path, name: str, *known: int, key: str = KEY) -> Iterator[int]:
+    """The peers of one agent, and the port at which it listens."""
+    peers = Peers(settings(*known, key=key), host=Host(name=name, boot_id="1"))
+    peers.observe(window(run))
+    try:
+        until(lambda: bool(list(attempt_directory(run, 0).glob(PEER_FILES))), f"the note of {name}")
+        (note,) = list(meeting.read_notes(attempt_directory(run, 0)))
+        yield note.port
+    finally:
+        peers.close()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """One run directory per host."""
+    for name in ("a", "b", "c"):
+        record(tmp_path / name, monkeypatch)
+    return {name: tmp_path / name for name in ("a", "b", "c")}
+
+
+def witnessed(run: Path) -> set[str]:
+    """Hosts of which this run directory has a copy."""
+    return {host.heard.host.name for host in read_run(run).witnessed if host.ranks}
+
+
+def test_two_agents_keep_copies_for_each_other_and_take_leave(runs: dict[str, Path]) -> None:
+    with agent(runs["a"], "a") as port:
+        with agent(runs["b"], "b", port):
+            until(lambda: witnessed(runs["a"]) == {"b"} and witnessed(runs["b"]) == {"a"}, "both copies")
+            copy = read_run(runs["a"]).witnessed[0].ranks[0]
+            assert copy.thread("main").tobytes() == read_run(runs["b"]).ranks[0].thread("main").tobytes()
+        until(lambda: heard(attempt_directory(runs["a"], 0))[0].farewell, "b's farewell")
+    assert not list(attempt_directory(runs["a"], 0).glob(PEER_FILES))
+
+
+def test_the_meeting_host_introduces_the_others_to_each_other(runs: dict[str, Path]) -> None:
+    """Agents b and c know only a. The ring is a, b, c: each has its copy at the next, and c's is at a."""
+    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port), agent(runs["c"], "c", port):
+        until(lambda: "c" in witnessed(runs["a"]) | witnessed(runs["b"]), "c's copy")
+        until(lambda: bool(witnessed(runs["b"]) | witnessed(runs["c"])), "a's copy")
+
+
+def test_an_agent_with_another_key_is_left_alone(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port, key="f" * 64):
+        until(lambda: "does not have the job's key" in caplog.text, "the refusal")
+    assert not witnessed(runs["a"])
+    assert not heard(attempt_directory(runs["a"], 0))
+
+
+def test_a_peer_that_is_replaced_after_its_end_is_found_again(runs: dict[str, Path]) -> None:
+    with agent(runs["a"], "a") as port:
+        with agent(runs["b"], "b", port):
+            until(lambda: witnessed(runs["b"]) == {"a"}, "a's copy at b")
+        with agent(runs["c"], "c", port):
+            until(lambda: witnessed(runs["c"]) == {"a"}, "a's copy at c")
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["silent", "another program"])
+def test_a_redirect_to_a_stranger_gives_it_nothing_and_blocks_nothing(runs: dict[str, Path], answers: bool) -> None:
+    """The address of a peer leads elsewhere: the stranger sees no name, and a real peer is still found."""
+    received, stopping = bytearray(), threading.Event()
+
+    def stranger(server: socket.socket) -> None:
+        server.settimeout(0.05)
+        while not stopping.is_set():
+            try:
+                connection, _ = server.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.settimeout(0.05)
+                try:
+                    received.extend(connection.recv(1 << 16))
+                    if answers:
+                        connection.sendall(channels.MAGIC + bytes(16))
+                        while part := connection.recv(1 << 16):
+                            received.extend(part)
+                    else:
+                        stopping.wait(0.4)
+                except OSError:
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=stranger, args=(server,))
+        thread.start()
+        try:
+            with agent(runs["b"], "b") as port, agent(runs["a"], "a", server.getsockname()[1], port):
+                until(lambda: bool(received) and witnessed(runs["b"]) == {"a"}, "the stranger and the peer")
+        finally:
+            stopping.set()
+            thread.join()
+    assert received.startswith(channels.MAGIC)
+    for name in (b'"kind"', b"greeting", b"boot_id", b"work", b"rank"):
+        assert name not in received
+
+
+def test_a_taken_port_leaves_the_agent_alone(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        given = peer_settings({"TRAINCOPE_PEER_LISTEN": f"127.0.0.1:{port}"}, key=KEY)
+        peers = Peers(given, host=Host(name="a", boot_id="1"))
+        peers.observe(window(runs["a"]))
+        peers.close()
+    assert "there are no witness copies: " in caplog.text
+
+
+def test_without_the_switch_nothing_is_started(runs: dict[str, Path]) -> None:
+    before = threading.active_count()
+    peers = peers_or_none(lambda: peer_settings({}, key=None), host=Host(name="a", boot_id="1"))
+    peers.observe(window(runs["a"]))
+    assert threading.active_count() == before
+    peers.close()
+
+
+def test_without_a_key_the_log_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    peers_or_none(lambda: peer_settings({"TRAINCOPE_WITNESS": "on"}, key=None), host=Host(name="a", boot_id="1"))
+    assert "set TRAINCOPE_PEER_KEY_FILE to a file of mode 600" in caplog.text
+
+
+def test_settings_come_from_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("ab" * 32)
+    path.chmod(0o600)
+    variables = {
+        "TRAINCOPE_WITNESS": "on",
+        "TRAINCOPE_PEER_KEY_FILE": str(path),
+        "TRAINCOPE_PEER_LISTEN": ":30000",
+        "TRAINCOPE_PEERS": "one, two:1 [fd00::1]:2",
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    found = peer_settings(variables, key=KEY)
+    assert found is not None
+    assert (found.key, found.listen_host, found.port, found.port_is_given) == (b"\xab" * 32, None, 30000, True)
+    assert found.known == (("one", 30000), ("two", 1), ("fd00::1", 2), ("127.0.0.1", 30000))
+    assert facing_address(settings(1)) == "127.0.0.1"
+    assert facing_address(PeerSettings(key=b"", listen_host=None, port=1, port_is_given=False, known=())) == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("TRAINCOPE_PEER_LISTEN", "host:port", "give HOST:PORT"),
+        ("TRAINCOPE_PEER_LISTEN", ":70000", "impossible port 70000"),
+        ("TRAINCOPE_PEERS", ":29577", "without a host"),
+    ],
+)
+def test_an_impossible_setting_is_refused(variable: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        peer_settings({variable: value}, key=KEY)

@@ -1,0 +1,173 @@
+"""Last records of a rank: what a witness needs to show what the rank was in.
+
+A copy holds the records of the last 5 seconds before the rank's last record, open records, the clock, and the names and
+groups in them. Its size is bounded: the newest records of each thread.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.events import FORMAT_VERSION, OPEN, Kind
+from traincope.live.node.tail import num_begun, records_at
+from traincope.store.layout import (
+    GROUPS_FILE,
+    NAMES_FILE,
+    RANK_FILE,
+    SEGMENT,
+    segment_path,
+    thread_and_index,
+)
+from traincope.store.lines import read_numbered
+from traincope.store.reading import NAMED_KINDS
+from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
+
+KEPT_NS = 5_000_000_000
+MAIN = "main"
+MAX_RECORDS = 2_048
+"""Newest records of the training thread: 112 KiB. Other threads have a quarter each."""
+MAX_OTHER_THREADS = 3
+MAX_CARD_BYTES = 64 << 10
+MAX_LINES_BYTES = 64 << 10
+"""Bound of all names, and of all groups."""
+GROUPED_KINDS = (Kind.COLLECTIVE, Kind.STALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCopy:
+    """A copy in the form of a rank directory."""
+
+    rank: int
+    files: dict[str, bytes]
+    """File name -> content."""
+
+
+class RankCopier:
+    """Copies of one rank, over time."""
+
+    def __init__(self, directory: Path, *, rank: int) -> None:
+        self._directory, self._rank = directory, rank
+        self._names, self._groups = _Lines(directory / NAMES_FILE), _Lines(directory / GROUPS_FILE)
+        self._sent = b""
+
+    def changed(self) -> RankCopy | None:
+        """The copy as of now; None if it equals the last one that was `sent`, or cannot be read."""
+        try:
+            card = (self._directory / RANK_FILE).read_bytes()
+        except OSError:
+            return None
+        threads = self._threads()
+        if not threads or len(card) > MAX_CARD_BYTES:
+            return None
+        records = np.concatenate(list(threads.values()))
+        names = records["name"][np.isin(records["kind"], NAMED_KINDS)]
+        groups = records["group"][np.isin(records["kind"], GROUPED_KINDS)]
+        segments = {
+            segment_path(Path(), thread=thread, index=0).name: segment_content(kept) for thread, kept in threads.items()
+        }
+        lines = {NAMES_FILE: self._names.of(names), GROUPS_FILE: self._groups.of(groups)}
+        copy = RankCopy(rank=self._rank, files={RANK_FILE: card, **lines, **segments})
+        return None if _digest(copy) == self._sent else copy
+
+    def sent(self, copy: RankCopy) -> None:
+        """Note that the witness has this copy."""
+        self._sent = _digest(copy)
+
+    def forget(self) -> None:
+        """Note that another witness has none of it."""
+        self._sent = b""
+
+    def _threads(self) -> dict[str, NDArray[np.void]]:
+        """Thread -> its last records, the training thread first. Empty threads are left out."""
+        newest: dict[str, int] = {}
+        for path in self._directory.glob(f"*{SEGMENT}"):
+            thread, index = thread_and_index(path)
+            newest[thread] = max(index, newest.get(thread, 0))
+        chosen = sorted(newest, key=lambda thread: (thread != MAIN, thread))[: 1 + MAX_OTHER_THREADS]
+        read = {
+            thread: _newest_records(
+                self._directory, thread, newest[thread], count=MAX_RECORDS if thread == MAIN else MAX_RECORDS // 4
+            )
+            for thread in chosen
+        }
+        since_ns = max((last_instant_ns(records) for records in read.values()), default=0) - KEPT_NS
+        kept = {thread: records[_is_kept(records, since_ns=since_ns)] for thread, records in read.items()}
+        return {thread: records for thread, records in kept.items() if len(records)}
+
+
+class _Lines:
+    """Numbered lines of a side file, read again when it has grown."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._size = path, -1
+        self._values: dict[int, Any] = {}
+
+    def of(self, numbers: NDArray[Any]) -> bytes:
+        """The lines with these numbers, up to a bound."""
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size != self._size:
+            self._values, self._size = read_numbered(self._path, version=FORMAT_VERSION), size
+        return _bounded(
+            json.dumps([number, self._values[number]]).encode() + b"\n"
+            for number in np.unique(numbers).tolist()
+            if number in self._values
+        )
+
+
+def _bounded(lines: Iterable[bytes]) -> bytes:
+    content = b""
+    for line in lines:
+        if len(content) + len(line) > MAX_LINES_BYTES:
+            break
+        content += line
+    return content
+
+
+def _newest_records(directory: Path, thread: str, index: int, *, count: int) -> NDArray[np.void]:
+    """The newest records of a thread, and the first of each read segment: it holds the clock.
+
+    A segment that was just begun is completed from the one before.
+    """
+    parts: list[NDArray[np.void]] = []
+    missing = count
+    for number in (index, index - 1):
+        if number < 0 or missing <= 0:
+            break
+        try:
+            records = _end_of_segment(segment_path(directory, thread=thread, index=number), count=missing)
+        except OSError:
+            break  # it was deleted or compacted
+        parts.insert(0, records)
+        missing -= len(records)
+    records = np.concatenate([np.empty(0, dtype=RECORD_DTYPE), *parts])
+    return records[plausible(records)]
+
+
+def _end_of_segment(path: Path, *, count: int) -> NDArray[np.void]:
+    begun = num_begun(path)
+    first = max(begun - count, 0)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        records = records_at(descriptor, first, begun - first)
+        return np.concatenate([records_at(descriptor, 0, 1), records]) if first else records
+    finally:
+        os.close(descriptor)
+
+
+def _is_kept(records: NDArray[np.void], *, since_ns: int) -> NDArray[np.bool_]:
+    recent = (records["start_ns"] >= since_ns) | (records["end_ns"] >= since_ns)
+    return np.asarray(recent | (records["end_ns"] == OPEN) | (records["kind"] == Kind.CLOCK))
+
+
+def _digest(copy: RankCopy) -> bytes:
+    digest = blake2b(digest_size=16)
+    for name, content in copy.files.items():
+        digest.update(name.encode() + len(content).to_bytes(8, "big") + content)
+    return digest.digest()

@@ -1,0 +1,124 @@
+"""Listener: answers the messages of other agents, each connection on a thread of its own."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from traincope.errors import ServerError
+from traincope.live.peers.channel import Channel, Message
+from traincope.live.peers.members import Member, read_member
+from traincope.live.peers.sealing import Seal
+from traincope.live.peers.settings import LOOPBACK
+from traincope.record.instrumentation.guard import guard
+
+logger = logging.getLogger(__name__)
+
+GREETING = "greeting"
+"""Kind of the first message of a connection; its fields are the sender (`Member`)."""
+MAX_CONNECTIONS = 16
+"""With messages of at most 512 KiB, this bounds the memory."""
+IDLE_SECONDS = 30.0
+"""A connection without a message for this long is closed."""
+
+Handler = Callable[[Member, Message], Mapping[str, Any]]
+"""Answer to a message of an agent: fields of the answer. Raises ServerError to refuse it."""
+
+
+class Listener:
+    """Listening side of the channel."""
+
+    def __init__(
+        self, server: socket.socket, seal: Seal, *, handlers: Mapping[str, Handler], on_close: Callable[[Member], None]
+    ) -> None:
+        """`handlers`: kind of message -> its handler. `on_close`: called when the other side's kernel closed a
+        connection that carried more than a greeting.
+        """
+        self._server, self._seal, self._handlers, self._on_close = server, seal, handlers, on_close
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._stopping = False
+        self._open: set[socket.socket] = set()
+        self._refused_once = False
+
+    def start(self) -> None:
+        threading.Thread(target=guard(self._accept), daemon=True, name="traincope-listener").start()
+
+    def stop(self) -> None:
+        """Close everything. Threads that wait for a message end."""
+        self._stopping = True
+        for connection in (self._server, *tuple(self._open)):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _accept(self) -> None:
+        while not self._stopping:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            if not self._slots.acquire(blocking=False):
+                connection.close()
+                continue
+            self._open.add(connection)
+            threading.Thread(target=guard(self._serve), args=(connection,), daemon=True, name="traincope-peer").start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        member: Member | None = None
+        num_told = 0
+        try:
+            channel = Channel(connection, self._seal, opened_here=False)
+            greeting = channel.receive()
+            member = read_member(greeting.fields)
+            if greeting.kind != GREETING or member is None:
+                raise ServerError(f"{channel.address} did not begin with a greeting")
+            self._answer(channel, member, greeting)
+            while True:
+                self._answer(channel, member, channel.receive(wait_seconds=IDLE_SECONDS))
+                num_told += 1
+        except ConnectionError:
+            if member is not None and num_told and not self._stopping:
+                self._on_close(member)
+        except ServerError as refusal:
+            if not self._refused_once:
+                logger.warning("a connection of another agent was refused: %s", refusal)
+            self._refused_once = True
+        except OSError:
+            pass  # silence: the witness judges it by time
+        finally:
+            self._open.discard(connection)
+            connection.close()
+            self._slots.release()
+
+    def _answer(self, channel: Channel, member: Member, message: Message) -> None:
+        handler = self._handlers.get(message.kind)
+        if handler is None:
+            channel.send(Message(kind="refusal", fields={"why": f"unknown kind {message.kind[:40]}"}))
+            return
+        try:
+            fields = dict(handler(member, message))
+        except ServerError as refusal:
+            channel.send(Message(kind="refusal", fields={"why": str(refusal)}))
+        else:
+            channel.send(Message(kind="answer", fields=fields))
+
+
+def listening_socket(host: str, port: int, *, port_is_given: bool, encrypts: bool) -> socket.socket:
+    """Open the socket to listen at.
+
+    Raises ServerError off loopback without encryption; OSError if the address cannot be used.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    if not encrypts and not str(address[0]).startswith(LOOPBACK.partition(".")[0] + ".") and address[0] != "::1":
+        raise ServerError(
+            f"witness copies to other hosts need encryption (this agent would listen at {address[0]}): "
+            "pip install 'traincope[peers]'"
+        )
+    try:
+        return socket.create_server(address[:2], family=family)
+    except OSError:
+        if port_is_given:
+            raise
+        return socket.create_server((address[0], 0), family=family)

@@ -1,0 +1,246 @@
+"""Peers: the observer that lets this node's agent meet the others, keep copies for them, and copy to one of them.
+
+It runs on threads of its own. Whatever happens on the network, the agent's looks go on, and training knows nothing.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, thread_time
+from typing import Any
+
+from traincope.errors import ConfigError, ServerError
+from traincope.live.peers.channel import Channel, Message, open_channel
+from traincope.live.peers.copying import RankCopier
+from traincope.live.peers.listening import GREETING, Listener, listening_socket
+from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
+from traincope.live.peers.sealing import make_seal
+from traincope.live.peers.settings import Address, PeerSettings, facing_address
+from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, Witness, copy_message
+from traincope.live.window import Window
+from traincope.record.instrumentation.guard import guard
+from traincope.store.layout import attempt_directory, rank_directory
+from traincope.topology import Host
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 1.0
+"""Interval of signs of life, and of copies."""
+SHARE_OF_A_CORE = 0.003
+"""Maximum mean CPU share of copying: copies become rarer before they cost more."""
+MAX_PAUSE_SECONDS = 5.0
+MEETING_SECONDS = 15.0
+"""Interval at which configured addresses are greeted again: their agents may have started later."""
+AVOIDED_SECONDS = 10.0
+"""Time for which a peer that refused or did not answer is left alone."""
+NUM_INTRODUCED = 8
+"""Members in one answer: the next ones of the ring after the asking host."""
+END_SECONDS = 8.0
+"""Longest wait at the end: for the last copies, and until a silent host counts as such."""
+
+
+class Peers:
+    """Observer that serves and copies. `settings`: None keeps this agent to itself."""
+
+    def __init__(self, settings: PeerSettings | None, *, host: Host) -> None:
+        self._settings, self._host = settings, host
+        self._ranks: dict[int, RankCopier] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def observe(self, window: Window) -> None:
+        if self._settings is None:
+            return
+        for status in window.ranks:
+            directory = rank_directory(window.run, attempt=window.attempt, rank=status.rank)
+            if status.rank not in self._ranks:
+                self._ranks = {**self._ranks, status.rank: RankCopier(directory, rank=status.rank)}
+        if self._thread is None:
+            attempt = attempt_directory(window.run, window.attempt)
+            run = guard(_Meeting(self._settings, attempt, host=self._host, ranks=lambda: self._ranks).run)
+            self._thread = threading.Thread(target=run, args=(self._stopping,), daemon=True, name="traincope-peers")
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(END_SECONDS)
+
+
+class _Meeting:
+    """What the thread does."""
+
+    def __init__(
+        self, settings: PeerSettings, attempt: Path, *, host: Host, ranks: Callable[[], Mapping[int, RankCopier]]
+    ) -> None:
+        self._settings, self._attempt, self._host, self._ranks = settings, attempt, host, ranks
+        self._seal = make_seal(settings.key)
+        self._members = Members()
+        self._witness = Witness(attempt, host=host)
+        self._own = Member(host=host, address="", port=0)
+        self._peer: Member | None = None
+        self._channel: Channel | None = None
+        self._avoided: dict[Address, float] = {}
+        """Address -> until when it is left alone."""
+        self._next_meeting = self._next_copy = 0.0
+
+    def run(self, stopping: threading.Event) -> None:
+        try:
+            host = facing_address(self._settings)
+            server = listening_socket(
+                host, self._settings.port, port_is_given=self._settings.port_is_given, encrypts=self._seal.encrypts
+            )
+        except (OSError, ServerError) as error:
+            logger.warning("there are no witness copies: %s", error)
+            return
+        address, port = server.getsockname()[:2]
+        self._own = Member(host=self._host, address=address, port=port)
+        handlers = {
+            GREETING: self._greeted,
+            COPY: self._witness.keep,
+            ALIVE: self._witness.alive,
+            FAREWELL: self._witness.farewell,
+        }
+        listener = Listener(server, self._seal, handlers=handlers, on_close=self._witness.closed)
+        listener.start()
+        logger.info("other agents reach this one at %s port %d", address, port)
+        note = self._write_note()
+        try:
+            while not stopping.wait(INTERVAL_SECONDS):
+                self._turn()
+            self._end()
+        finally:
+            listener.stop()
+            self._leave_peer()
+            if note is not None:
+                with suppress(OSError):
+                    note.unlink()
+
+    def _turn(self) -> None:
+        self._witness.note()
+        if self._channel is None:
+            self._meet()
+            self._choose()
+        elif monotonic() >= self._next_meeting:
+            self._meet()
+        if self._channel is None:
+            return
+        self._tell(Message(kind=ALIVE))
+        if monotonic() >= self._next_copy:
+            began, before = monotonic(), thread_time()
+            self._copy()
+            pause = min((thread_time() - before) / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
+            self._next_copy = began + pause
+
+    def _end(self) -> None:
+        """Send the last copies, take leave, and listen until it is clear which hosts fell silent."""
+        deadline = monotonic() + END_SECONDS - INTERVAL_SECONDS
+        if self._channel is not None:
+            self._copy()
+            self._tell(Message(kind=FAREWELL))
+        pause = threading.Event()
+        while not self._witness.is_settled() and monotonic() < deadline:
+            pause.wait(INTERVAL_SECONDS / 5)
+        self._witness.note()
+
+    def _write_note(self) -> Path | None:
+        try:
+            return write_note(self._attempt, self._own)
+        except OSError as error:
+            logger.warning("agents that share the run directory do not find this one: %s", error)
+            return None
+
+    def _greeted(self, member: Member, _message: Message) -> Mapping[str, Any]:
+        """Answer with this agent, and with the members next to the asking host."""
+        if member.host != self._host:
+            self._members.add(member)
+        near = self._members.after(member.host)[:NUM_INTRODUCED]
+        return {"self": self._own.as_json(), "members": [other.as_json() for other in near]}
+
+    def _meet(self) -> None:
+        """Learn of other agents: from the run directory if it is shared, and from the given addresses."""
+        self._next_meeting = monotonic() + MEETING_SECONDS
+        for member in read_notes(self._attempt):
+            self._members.add(member)
+        for address in self._settings.known:
+            if address != (self._own.address, self._own.port):
+                channel = self._greet(address)
+                if channel is not None:
+                    channel.close()
+
+    def _choose(self) -> None:
+        """Take the next host of the ring that answers."""
+        for member in self._members.after(self._host):
+            channel = self._greet((member.address, member.port))
+            if channel is not None:
+                self._channel, self._peer = channel, member
+                for copier in self._ranks().values():
+                    copier.forget()
+                logger.info("the agent of host %s keeps copies of the last records", member.host.name)
+                return
+
+    def _greet(self, address: Address) -> Channel | None:
+        """Connect and exchange who is known. None if the agent refuses or does not answer."""
+        if monotonic() < self._avoided.get(address, 0.0):
+            return None
+        channel = None
+        try:
+            channel = open_channel(*address, self._seal)
+            answer = channel.ask(Message(kind=GREETING, fields=self._own.as_json()))
+        except (OSError, ServerError) as error:
+            logger.info("no agent was reached at %s port %d: %s", *address, error)
+            self._avoid(address)
+            if channel is not None:
+                channel.close()
+            return None
+        introduced = answer.fields.get("members")
+        for raw in (answer.fields.get("self"), *(introduced if isinstance(introduced, list) else ())):
+            member = read_member(raw)
+            if member is not None and member.host != self._host:
+                self._members.add(member)
+        return channel
+
+    def _avoid(self, address: Address) -> None:
+        now = monotonic()
+        self._avoided = {known: until for known, until in self._avoided.items() if until > now}
+        self._avoided[address] = now + AVOIDED_SECONDS
+
+    def _copy(self) -> None:
+        for copier in tuple(self._ranks().values()):
+            copy = copier.changed()
+            if copy is not None and self._tell(copy_message(copy)):
+                copier.sent(copy)
+
+    def _tell(self, message: Message) -> bool:
+        """Tell the peer; False if it did not take it. A peer that does not answer is replaced."""
+        channel, peer = self._channel, self._peer
+        if channel is None or peer is None:
+            return False
+        try:
+            answer = channel.ask(message)
+        except (OSError, ServerError) as error:
+            logger.info("the agent of host %s no longer answers: %s", peer.host.name, error)
+        else:
+            if answer.kind == "answer":
+                return True
+            logger.info("the agent of host %s refuses: %s", peer.host.name, answer.fields.get("why"))
+        self._avoid((peer.address, peer.port))
+        self._leave_peer()
+        return False
+
+    def _leave_peer(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = self._peer = None
+
+
+def peers_or_none(make_settings: Callable[[], PeerSettings | None], *, host: Host) -> Peers:
+    """The observer. An impossible setting switches it off with one line in the log."""
+    try:
+        settings = make_settings()
+    except ConfigError as error:
+        logger.warning("there are no witness copies: %s", error)
+        settings = None
+    return Peers(settings, host=host)

@@ -1,0 +1,150 @@
+"""Witness: keeps the copies of other hosts' ranks in the run directory, and notes when each host was last heard."""
+
+import logging
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic_ns, time_ns
+from typing import Any
+
+from traincope.errors import ServerError
+from traincope.live.peers.channel import Message
+from traincope.live.peers.copying import RankCopy
+from traincope.live.peers.members import Member
+from traincope.store.job.manifests import MAX_RANKS
+from traincope.store.job.witness import Heard, witness_directory, write_heard
+from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE
+from traincope.topology import Host
+from traincope.whole_files import write_whole
+
+logger = logging.getLogger(__name__)
+
+COPY, ALIVE, FAREWELL = "copy", "alive", "farewell"
+"""Kinds of messages to a witness."""
+MAX_HOSTS = 4
+"""Hosts of which one agent keeps copies. Further ones are refused and ask the next."""
+MAX_RANKS_PER_HOST = 64
+SILENCE_NS = 5_000_000_000
+"""Silence after which a host is reported to have stopped answering. It sends a sign of life every second."""
+SIDE_FILES = frozenset({RANK_FILE, NAMES_FILE, GROUPS_FILE})
+SEGMENT_FILE = re.compile(r"(main|thread-\d{1,3})-00000\.seg")
+
+
+def copy_message(copy: RankCopy) -> Message:
+    """The message that carries a copy."""
+    parts = [[name, len(content)] for name, content in copy.files.items()]
+    return Message(kind=COPY, fields={"rank": copy.rank, "parts": parts}, payload=b"".join(copy.files.values()))
+
+
+def read_copy(message: Message) -> RankCopy:
+    """Raises ServerError for a copy of another form."""
+    rank, parts = message.fields.get("rank"), message.fields.get("parts")
+    if type(rank) is not int or not 0 <= rank < MAX_RANKS or not isinstance(parts, list):
+        raise ServerError("a copy must name its rank and its parts")
+    files, at = {}, 0
+    for part in parts:
+        name, size = part if isinstance(part, list) and len(part) == 2 else (None, None)
+        if not isinstance(name, str) or not _is_of_a_rank(name) or type(size) is not int or size < 0:
+            raise ServerError("a copy has a part of another name or size than those of a rank directory")
+        files[name] = message.payload[at : at + size]
+        at += size
+    if at != len(message.payload):
+        raise ServerError("the parts of a copy do not add up to it")
+    return RankCopy(rank=rank, files=files)
+
+
+def _is_of_a_rank(name: str) -> bool:
+    return name in SIDE_FILES or SEGMENT_FILE.fullmatch(name) is not None
+
+
+class Witness:
+    """Copies that one agent keeps. Any thread may use it."""
+
+    def __init__(self, attempt: Path, *, host: Host) -> None:
+        """`host`: this one."""
+        self._attempt, self._host = attempt, host
+        self._lock = threading.Lock()
+        self._heard: dict[Host, Heard] = {}
+        self._heard_ns: dict[Host, int] = {}
+        self._ranks: dict[Host, set[int]] = {}
+        self._reported: set[Host] = set()
+        self._cannot_write = False
+
+    def keep(self, member: Member, message: Message) -> Mapping[str, Any]:
+        """Keep a copy. Raises ServerError if it is refused."""
+        copy = read_copy(message)
+        with self._lock:
+            self._hear(member.host)
+            ranks = self._ranks[member.host]
+            if copy.rank not in ranks and len(ranks) >= MAX_RANKS_PER_HOST:
+                raise ServerError(f"a witness keeps at most {MAX_RANKS_PER_HOST} ranks of a host")
+            ranks.add(copy.rank)
+            directory = witness_directory(self._attempt, member.host) / f"rank-{copy.rank:05d}"
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                for name, content in copy.files.items():
+                    write_whole(directory / name, content)
+            except OSError as error:
+                self._report_disk(error)
+                raise ServerError("the copy could not be written") from error
+        return {}
+
+    def alive(self, member: Member, _message: Message) -> Mapping[str, Any]:
+        """Note a sign of life."""
+        with self._lock:
+            self._hear(member.host)
+        return {}
+
+    def farewell(self, member: Member, _message: Message) -> Mapping[str, Any]:
+        """Note that the host's agent ends by itself."""
+        with self._lock:
+            self._hear(member.host)
+            self._heard[member.host] = replace(self._heard[member.host], farewell=True)
+        self.note()
+        return {}
+
+    def closed(self, member: Member) -> None:
+        """Note that the host's kernel closed the connection."""
+        with self._lock:
+            heard = self._heard.get(member.host)
+            if heard is not None:
+                self._heard[member.host] = replace(heard, closed=True)
+
+    def note(self) -> None:
+        """Write when each host was last heard. Call it about once per second."""
+        with self._lock:
+            for host, heard in self._heard.items():
+                silent_ns = monotonic_ns() - self._heard_ns[host]
+                self._heard[host] = heard = replace(heard, silent_ns=silent_ns)
+                try:
+                    witness_directory(self._attempt, host).mkdir(parents=True, exist_ok=True)
+                    write_heard(witness_directory(self._attempt, host), heard)
+                except OSError as error:
+                    self._report_disk(error)
+                if silent_ns >= SILENCE_NS and not heard.farewell and host not in self._reported:
+                    self._reported.add(host)
+                    logger.warning("host %s has not been heard for %.0f s", host.name, silent_ns / 1e9)
+
+    def is_settled(self) -> bool:
+        """True once each host took leave, or was silent for so long that it counts as evidence."""
+        with self._lock:
+            return all(
+                heard.farewell or heard.closed or monotonic_ns() - self._heard_ns[host] >= SILENCE_NS
+                for host, heard in self._heard.items()
+            )
+
+    def _hear(self, host: Host) -> None:
+        """Raises ServerError if this host would be one too many."""
+        if host not in self._heard and len(self._heard) >= MAX_HOSTS:
+            raise ServerError(f"this agent already is the witness of {MAX_HOSTS} hosts")
+        self._heard[host] = Heard(host=host, witness=self._host, heard_wall_ns=time_ns(), silent_ns=0)
+        self._heard_ns[host] = monotonic_ns()
+        self._ranks.setdefault(host, set())
+        self._reported.discard(host)
+
+    def _report_disk(self, error: OSError) -> None:
+        if not self._cannot_write:
+            logger.warning("witness copies cannot be written: %s", error)
+        self._cannot_write = True
