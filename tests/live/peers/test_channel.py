@@ -42,7 +42,7 @@ class Received:
 @contextmanager
 def listening(seal: Seal) -> Iterator[tuple[int, Received]]:
     received = Received()
-    server = listening_socket("127.0.0.1", 0, port_is_given=True, encrypts=seal.encrypts)
+    server = listening_socket("127.0.0.1", 0, encrypts=seal.encrypts)
     handlers = {GREETING: lambda *_: {}, "note": received.keep}
     listener = Listener(server, seal, handlers=handlers, on_close=received.close)
     listener.start()
@@ -181,7 +181,7 @@ def test_a_first_message_of_many_bytes_is_refused_before_it_is_read() -> None:
 
 def test_without_encryption_nothing_is_served_off_loopback() -> None:
     with pytest.raises(ServerError, match=r"pip install 'traincope\[peers\]'"):
-        listening_socket("192.0.2.1", 0, port_is_given=True, encrypts=False)
+        listening_socket("192.0.2.1", 0, encrypts=False)
 
 
 SEND_ELSEWHERE = """

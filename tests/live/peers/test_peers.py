@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "MEETING_SECONDS", 0.02)
     monkeypatch.setattr(meeting, "AVOIDED_SECONDS", 0.1)
     monkeypatch.setattr(meeting, "END_SECONDS", 0.5)
+    monkeypatch.setattr(meeting, "PORT_SECONDS", 0.1)
     monkeypatch.setattr(channels, "MESSAGE_SECONDS", 0.3)
 
 
@@ -56,9 +58,12 @@ def window(run: Path, *, last_record_ns: int = 0) -> Window:
 
 
 @contextmanager
-def agent(run: Path, name: str, *known: int, key: str = KEY) -> Iterator[int]:
+def agent(run: Path, name: str, *known: int, key: str = KEY, replaceable_port: int | None = None) -> Iterator[int]:
     """The peers of one agent, and the port at which it listens."""
-    peers = Peers(settings(*known, key=key), host=Host(name=name, boot_id="1"))
+    given = settings(*known, key=key)
+    if replaceable_port is not None:
+        given = replace(given, port=replaceable_port, port_is_given=False)
+    peers = Peers(given, host=Host(name=name, boot_id="1"))
     peers.observe(window(run))
     try:
         until(lambda: bool(list(attempt_directory(run, 0).glob(PEER_FILES))), f"the note of {name}")
@@ -154,12 +159,30 @@ def test_a_redirect_to_a_stranger_gives_it_nothing_and_blocks_nothing(runs: dict
 
 def test_a_taken_port_leaves_the_agent_alone(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        given = peer_settings({"TRAINCOPE_PEER_LISTEN": f"127.0.0.1:{port}"}, key=KEY)
+        given = peer_settings({"TRAINCOPE_PEER_LISTEN": f"127.0.0.1:{server.getsockname()[1]}"}, key=KEY)
         peers = Peers(given, host=Host(name="a", boot_id="1"))
         peers.observe(window(runs["a"]))
+        until(lambda: "there are no witness copies: " in caplog.text, "its surrender")
         peers.close()
-    assert "there are no witness copies: " in caplog.text
+
+
+def test_a_taken_default_port_is_replaced_by_another(runs: dict[str, Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        with agent(runs["a"], "a", replaceable_port=taken) as port:
+            assert port != taken
+
+
+def test_a_port_that_is_released_soon_is_waited_for(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the agent of the attempt before."""
+    monkeypatch.setattr(meeting, "PORT_SECONDS", 60.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        release = threading.Timer(0.1, server.close)
+        release.start()
+        with agent(runs["a"], "a", replaceable_port=taken) as port:
+            assert port == taken
+        release.join()
 
 
 def test_without_the_switch_nothing_is_started(runs: dict[str, Path]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from traincope.events import CLEAN
 from traincope.record.session.identity import identify
+from traincope.record.session.options import Options, resolved_witness
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import EAGER_POLLS, Place, Rendezvous
 from traincope.store import read_run
@@ -29,6 +31,23 @@ def record(out: Path | None, directory: Path) -> str:
         dist.all_reduce(torch.ones(1))
         run.step()
         return str(run.directory)
+
+
+def keys(out: Path, variable: str, port: int | None) -> str | None:
+    """Return the key that this rank passes to an agent. `port`: of a TCP store; None: the pool's store, on disk."""
+    os.environ["TRAINCOPE_WITNESS"] = variable
+    try:
+        rendezvous = Rendezvous(out=out, root=out, identity=identify({}), witness=resolved_witness(Options()))
+        if port is not None:
+            store = dist.TCPStore("127.0.0.1", port, 2, is_master=dist.get_rank() == 0)
+            rendezvous._store = dist.PrefixStore("job", store)
+        place = None
+        while place is None:
+            place = rendezvous.poll()
+        dist.barrier()
+        return place.key
+    finally:
+        os.environ["TRAINCOPE_WITNESS"] = ""
 
 
 def record_with_rank_0_late(out: Path) -> None:
@@ -99,6 +118,23 @@ def test_a_rank_whose_rank_0_does_not_record_keeps_its_records(tmp_path: Path, t
     records = read_run(tmp_path / "run")
     assert [rank.rank for rank in records.ranks] == [1]
     assert records.missing == (0,)
+
+
+def test_the_ranks_of_a_job_share_a_key_only_if_it_is_wanted(tmp_path: Path, two_ranks: Pool) -> None:
+    first, second = two_ranks.run(keys, tmp_path / "a", "on", free_port())
+    assert first is not None
+    assert (len(first), first) == (64, second)
+    assert two_ranks.run(keys, tmp_path / "b", "on", free_port())[0] != first
+    assert two_ranks.run(keys, tmp_path / "c", "", free_port()) == [None, None]
+
+
+def test_a_store_on_disk_gets_no_key(tmp_path: Path, two_ranks: Pool) -> None:
+    assert two_ranks.run(keys, tmp_path / "run", "on", None) == [None, None]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 KILLED_BEFORE_THE_GROUP = """

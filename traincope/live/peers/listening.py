@@ -105,7 +105,7 @@ class Listener:
             channel.send(Message(kind="answer", fields=fields))
 
 
-def listening_socket(host: str, port: int, *, port_is_given: bool, encrypts: bool) -> socket.socket:
+def listening_socket(host: str, port: int, *, encrypts: bool) -> socket.socket:
     """Open the socket to listen at.
 
     Raises ServerError off loopback without encryption; OSError if the address cannot be used.
@@ -116,9 +116,4 @@ def listening_socket(host: str, port: int, *, port_is_given: bool, encrypts: boo
             f"witness copies to other hosts need encryption (this agent would listen at {address[0]}): "
             "pip install 'traincope[peers]'"
         )
-    try:
-        return socket.create_server(address[:2], family=family)
-    except OSError:
-        if port_is_given:
-            raise
-        return socket.create_server((address[0], 0), family=family)
+    return socket.create_server(address[:2], family=family)

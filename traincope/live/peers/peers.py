@@ -3,7 +3,9 @@
 It runs on threads of its own. Whatever happens on the network, the agent's looks go on, and training knows nothing.
 """
 
+import errno
 import logging
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,6 +39,8 @@ AVOIDED_SECONDS = 10.0
 """Time for which a peer that refused or did not answer is left alone."""
 NUM_INTRODUCED = 8
 """Members in one answer: the next ones of the ring after the asking host."""
+PORT_SECONDS = 15.0
+"""Longest wait for a taken port: the agent of the attempt before releases it when it ends."""
 END_SECONDS = 8.0
 """Longest wait at the end: for the last copies, and until a silent host counts as such."""
 
@@ -88,10 +92,7 @@ class _Meeting:
 
     def run(self, stopping: threading.Event) -> None:
         try:
-            host = facing_address(self._settings)
-            server = listening_socket(
-                host, self._settings.port, port_is_given=self._settings.port_is_given, encrypts=self._seal.encrypts
-            )
+            server = self._listen(stopping)
         except (OSError, ServerError) as error:
             logger.warning("there are no witness copies: %s", error)
             return
@@ -117,6 +118,21 @@ class _Meeting:
             if note is not None:
                 with suppress(OSError):
                     note.unlink()
+
+    def _listen(self, stopping: threading.Event) -> socket.socket:
+        """Open the socket to listen at; at another port if a default one stays taken. Raises OSError, ServerError."""
+        host, port, encrypts = facing_address(self._settings), self._settings.port, self._seal.encrypts
+        until = monotonic() + PORT_SECONDS
+        while True:
+            try:
+                return listening_socket(host, port, encrypts=encrypts)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if monotonic() >= until or stopping.wait(INTERVAL_SECONDS):
+                    if self._settings.port_is_given:
+                        raise
+                    return listening_socket(host, 0, encrypts=encrypts)
 
     def _turn(self) -> None:
         self._witness.note()

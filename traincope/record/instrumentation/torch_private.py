@@ -29,6 +29,15 @@ def rendezvous_store(*, timeout: timedelta) -> Any:
     return connection
 
 
+def is_on_disk(store: Any) -> bool:
+    """Return whether the store keeps its values in a file."""
+    from torch._C._distributed_c10d import FileStore
+
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return isinstance(store, FileStore)
+
+
 def sequence_number(group: Any) -> int:
     """Return the number of collectives that the group has issued, 1 or more, or 0 if this torch or backend has none.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from traincope.record.instrumentation.torch_private import rendezvous_store
+from traincope.record.instrumentation.torch_private import is_on_disk, rendezvous_store
 from traincope.record.session.identity import Identity, process_group_rank
 from traincope.store.layout import attempt_directory, rank_directory
 
@@ -80,10 +80,7 @@ class Rendezvous:
         rank, world_size = grouped
         if rank == 0:
             place = self._choose(world_size)
-            if world_size > 1:
-                place = replace(place, key=secrets.token_hex(KEY_BYTES) if self._witness else None)
-                self._publish(place)
-            return place
+            return self._publish(place) if world_size > 1 else place
         choice = self._read_choice()
         if choice is None:
             return None
@@ -119,12 +116,15 @@ class Rendezvous:
                 continue
             return Place(rank=rank, world_size=world_size, run_id=run_id, run=run, attempt=attempt, directory=directory)
 
-    def _publish(self, place: Place) -> None:
-        choice = {"id": place.run_id, "attempt": place.attempt, "key": place.key}
+    def _publish(self, place: Place) -> Place:
+        """Put the choice into the store, and return it with the job's key. A store on disk gets no key."""
         try:
-            self._connection().set(self._key, json.dumps(choice))
+            store = self._connection()
+            key = secrets.token_hex(KEY_BYTES) if self._witness and not is_on_disk(store) else None
+            store.set(self._key, json.dumps({"id": place.run_id, "attempt": place.attempt, "key": key}))
         except (RuntimeError, NotImplementedError, AttributeError):
-            return  # a store that cannot be shared: at the end the other ranks use their environment
+            return place  # a store that cannot be shared: at the end the other ranks use their environment
+        return replace(place, key=key)
 
     def _read_choice(self) -> dict[str, Any] | None:
         now = monotonic_ns()
