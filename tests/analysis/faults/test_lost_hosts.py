@@ -6,8 +6,10 @@ import pytest
 
 from tests.timeline.build import Row, clock, collective, group, phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, analyze
-from traincope.analysis.confidence import MEDIUM, UNKNOWN
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.lost_hosts import lost_hosts
+from traincope.analysis.verdict.findings import Finding
+from traincope.analysis.verdict.verdict import in_order_of_cause
 from traincope.events import OPEN, Phase
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.witness import Heard
@@ -80,7 +82,18 @@ def test_ranks_in_the_same_are_named_together() -> None:
 def test_a_connection_that_the_hosts_kernel_closed_shows_only_the_end_of_the_agent() -> None:
     (host,) = lost_hosts(build_timeline(job(A, lost=witnessed(B, closed=True))))
     assert host.confidence == UNKNOWN
+    assert host.what == "host host-b may be lost"
     assert host.evidence.endswith("its agent ended without taking leave")
+
+
+def test_a_lost_host_explains_a_hang_unless_the_hangs_cause_is_certain() -> None:
+    def finding(kind: FindingKind, confidence: str) -> Finding:
+        return Finding(kind=kind, confidence=confidence, evidence="", advice="")
+
+    lost, perhaps = (finding(FindingKind.LOST_HOST, confidence) for confidence in (MEDIUM, UNKNOWN))
+    unknown, certain = (finding(FindingKind.HANG, confidence) for confidence in (UNKNOWN, HIGH))
+    assert in_order_of_cause([lost, perhaps], [unknown]) == [lost, unknown, perhaps]
+    assert in_order_of_cause([lost, perhaps], [certain, unknown]) == [certain, unknown, lost, perhaps]
 
 
 def test_the_longer_records_of_a_rank_count() -> None:

@@ -20,14 +20,14 @@ set -e
 hostname "$1"
 mount -t tmpfs tmpfs /dev/shm
 mkdir /dev/shm/etc
-printf '127.0.0.1 localhost\\n10.77.0.1 a\\n10.77.0.2 b\\n' > /dev/shm/etc/hosts
+printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n10.77.0.1 a\\n10.77.0.2 b\\n' "$1" > /dev/shm/etc/hosts
 : > /dev/shm/etc/resolv.conf
 for file in hosts resolv.conf; do mount --bind /dev/shm/etc/$file /etc/$file; done
 ip link set lo up
 echo ready
 exec sleep infinity
 """
-"""A host knows the names of both, and no name server: torch looks names up."""
+"""A host knows the names of both, its own on loopback as Debian does, and no name server: torch looks names up."""
 
 
 def why_not() -> str:
@@ -85,6 +85,11 @@ class MadeHost:
         """Take the link down: nothing reaches or leaves the host any more."""
         self.run("ip", "link", "set", LINK, "down")
 
+    def has(self, pid: int) -> bool:
+        """Return whether this process runs on the host."""
+        own = Path(f"/proc/{self.first_pid}/ns/pid").stat().st_ino
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino == own
+
     def kill(self) -> None:
         """Kill all processes of the host at once."""
         os.kill(self.first_pid, signal.SIGKILL)
@@ -109,6 +114,7 @@ def two_hosts() -> Iterator[tuple[MadeHost, MadeHost]]:
             for host in (first, second):
                 host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
                 host.run("ip", "link", "set", LINK, "up")
+                host.run("ip", "route", "add", "default", "dev", LINK)
             for host in (first, second):
                 host.wait_for_link()
             yield first, second

@@ -16,6 +16,7 @@ from traincope.store import read_run
 from traincope.store.job.witness import witness_directory
 from traincope.store.layout import attempt_directory
 from traincope.store.reading import RankRecords
+from traincope.store.redaction import redact
 from traincope.store.segments.segments import HEADER_BYTES
 from traincope.timeline import open_run
 from traincope.topology import Host
@@ -112,6 +113,14 @@ def test_a_torn_copy_is_read_up_to_the_tear(tmp_path: Path, monkeypatch: pytest.
     assert "cut off in the middle of a record" in torn.problems[0]
     (directory / "rank.json").write_bytes(b'{"version"')
     assert read_run(tmp_path / "run").witnessed[0].ranks == ()
+
+
+def test_a_redacted_copy_of_the_run_has_no_witness_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch)
+    keep(rank_of(tmp_path / "run"), tmp_path / "run")
+    redact(tmp_path / "run", tmp_path / "shared")
+    assert read_run(tmp_path / "shared").witnessed == ()
+    assert not list(tmp_path.glob("shared/**/witness"))
 
 
 def test_a_rank_without_records_or_card_is_not_copied(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Two hosts, made of namespaces, train together with torchrun and gloo. One is lost, with its run directory."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.live.peers.hosts import LINK, MadeHost, two_hosts, why_not
-from tests.live.processes import until
+from tests.live.processes import agents_of, until
 from traincope.store import read_run
 from traincope.store.layout import AGENT_LOG
 from traincope.timeline.building import build_timeline
@@ -50,7 +52,7 @@ class Job:
             host.name: host.start(
                 [
                     *(Path(sys.executable).parent / "torchrun", "--nnodes", len(hosts), "--node-rank", number),
-                    *("--nproc-per-node", ranks, "--master-addr", hosts[0].address, "--master-port", 29500),
+                    *("--nproc-per-node", ranks, "--master-addr", hosts[0].name, "--master-port", 29500),
                     *("-m", "tests.live.peers.training", local / "run", PAUSED_STEP, self.resume),
                 ],
                 log=self.logs[host.name],
@@ -132,8 +134,8 @@ def test_a_killed_agent_is_no_lost_host_and_harms_nothing(tmp_path: Path, killed
     """The job goes on to its end."""
     with two_hosts() as hosts, started(tmp_path, hosts, STEPS="600") as job:
         job.until(lambda: waits_in(job.runs["a"], (1,)), "the copies of b's rank at a")
-        host = hosts["ab".index(killed)]
-        host.run("sh", "-c", "kill -9 $(grep -al -- --lock /proc/[0-9]*/cmdline | cut -d/ -f3)")
+        (agent,) = [pid for pid in agents_of(tmp_path / "local/run") if hosts["ab".index(killed)].has(pid)]
+        os.kill(agent, signal.SIGKILL)
         job.resume.touch()
         assert [process.wait(timeout=250) for process in job.processes.values()] == [0, 0], job.all_logs()
         document = report(job.runs["a"])

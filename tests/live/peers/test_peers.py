@@ -213,8 +213,21 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     assert found is not None
     assert (found.key, found.listen_host, found.port, found.port_is_given) == (b"\xab" * 32, None, 30000, True)
     assert found.known == (("one", 30000), ("two", 1), ("fd00::1", 2), ("127.0.0.1", 30000))
+    assert peer_settings({**variables, "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, key=KEY) == found
     assert facing_address(settings(1)) == "127.0.0.1"
     assert facing_address(PeerSettings(key=b"", listen_host=None, port=1, port_is_given=False, known=())) == "127.0.0.1"
+
+
+def test_a_job_on_one_host_has_no_peers() -> None:
+    variables = {"TRAINCOPE_WITNESS": "on", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    assert peer_settings(variables, key=KEY) is None
+    assert peer_settings({**variables, "TRAINCOPE_PEERS": "other"}, key=KEY) is not None
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", "name.invalid"])
+def test_a_meeting_host_on_loopback_keeps_the_agent_on_loopback(host: str) -> None:
+    found = PeerSettings(key=b"", listen_host=None, port=1, port_is_given=False, known=((host, 1),))
+    assert facing_address(found) == "127.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,10 @@ class LostHost:
     """`medium`: silence is one kind of evidence. `unknown` if the host's kernel still closed the connection."""
 
     @property
+    def what(self) -> str:
+        return f"host {self.host.name} {'may be' if self.confidence == UNKNOWN else 'was'} lost"
+
+    @property
     def evidence(self) -> str:
         answer = "its agent ended without taking leave" if self.confidence == UNKNOWN else "it did not answer"
         return (
@@ -75,7 +79,7 @@ def lost_host_faults(timeline: Timeline) -> Iterator[Fault]:
             at_ns=host.heard_ns,
             ranks=host.ranks,
             step=host.step,
-            what=f"host {host.host.name} was lost; its ranks were in {host.activity}",
+            what=f"{host.what}; its ranks were in {host.activity}",
             evidence=host.evidence,
             confidence=host.confidence,
         )

@@ -26,7 +26,7 @@ def lost_host_findings(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[
             ranks=lost.ranks,
             steps=() if lost.step is None else (lost.step,),
             confidence=lost.confidence,
-            evidence=f"host {name} was lost; last heard of {after_s:.1f} s after the run's first record; its ranks "
+            evidence=f"{lost.what}; last heard of {after_s:.1f} s after the run's first record; its ranks "
             f"were in {lost.activity}; {lost.evidence}",
             advice=" ".join([check, *recovery(timeline, faults, host_of=lost.ranks)]),
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from traincope.analysis.attribution.terms import COMPUTE
 from traincope.analysis.communication.axis_operations import AxisOperation
-from traincope.analysis.confidence import MEDIUM, UNKNOWN
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -42,11 +42,8 @@ def verdict(
 
     Imported traces are judged by `gpus` alone.
     """
-    findings = [
-        *lost_host_findings(timeline, faults),
-        *hang_findings(timeline, hangs, faults),
-        *rank_failures(timeline, faults, hangs),
-    ]
+    lost, hung = lost_host_findings(timeline, faults), hang_findings(timeline, hangs, faults)
+    findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs)]
     if timeline.run.info.imported:
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:
@@ -56,6 +53,13 @@ def verdict(
     findings += _memory_growth([use for use in memory if use.leak])
     real_faults = [fault for fault in faults if fault.is_fault]
     return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
+
+
+def in_order_of_cause(lost: Sequence[Finding], hung: Sequence[Finding]) -> list[Finding]:
+    """Order findings about lost hosts and hangs: a lost host explains a hang, unless the hang's cause is certain."""
+    certain = any(finding.confidence == HIGH for finding in hung[:1])
+    causes = [finding for finding in lost if finding.confidence != UNKNOWN and not certain]
+    return [*causes, *hung, *(finding for finding in lost if finding not in causes)]
 
 
 def _memory_growth(leaks: Sequence[MemoryUse]) -> list[Finding]:

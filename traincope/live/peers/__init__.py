@@ -1,7 +1,7 @@
 """Channel between the agents of a job, and the witness copies that agents keep for each other.
 
 Agents of different hosts greet each other with the job's key, and each copies the last seconds of its ranks' records to
-one other host. `peers` runs it, `settings`, `members` and `meeting` find the others, `sealing` and `channel` carry
+one other host. `peers` runs it, `settings` and `members` show where the others are, `sealing` and `channel` carry
 messages, `listening` answers them, `copying` reads a rank's last records, `witnessing` keeps those of other hosts.
 
 Everything runs on threads of its own. A peer that does not answer delays neither the agent nor a training.

@@ -9,12 +9,12 @@ import json
 import secrets
 import socket
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from time import monotonic
 from typing import Any
 
 from traincope.errors import ServerError
 from traincope.live.peers.sealing import Seal
+from traincope.live.peers.settings import is_loopback
 from traincope.store.lines import parse
 
 MAGIC = b"traincope-peers-1\n"
@@ -44,7 +44,7 @@ class Channel:
         """Exchange challenges. Raises ServerError if the other side is no agent or must not be talked to; OSError."""
         self._connection, self._seal = connection, seal
         self.address = str(connection.getpeername()[0])
-        if not seal.encrypts and not ip_address(self.address).is_loopback:
+        if not seal.encrypts and not is_loopback(self.address):
             raise ServerError(
                 f"{self.address} is another host, and nothing is sent there without encryption: "
                 "pip install 'traincope[peers]'"

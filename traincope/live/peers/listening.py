@@ -11,7 +11,7 @@ from traincope.errors import ServerError
 from traincope.live.peers.channel import Channel, Message
 from traincope.live.peers.members import Member, read_member
 from traincope.live.peers.sealing import Seal
-from traincope.live.peers.settings import LOOPBACK
+from traincope.live.peers.settings import is_loopback
 from traincope.record.instrumentation.guard import guard
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def listening_socket(host: str, port: int, *, encrypts: bool) -> socket.socket:
     Raises ServerError off loopback without encryption; OSError if the address cannot be used.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    if not encrypts and not str(address[0]).startswith(LOOPBACK.partition(".")[0] + ".") and address[0] != "::1":
+    if not encrypts and not is_loopback(str(address[0])):
         raise ServerError(
             f"witness copies to other hosts need encryption (this agent would listen at {address[0]}): "
             "pip install 'traincope[peers]'"

@@ -63,7 +63,7 @@ class Peers:
                 self._ranks = {**self._ranks, status.rank: RankCopier(directory, rank=status.rank)}
         if self._thread is None:
             attempt = attempt_directory(window.run, window.attempt)
-            run = guard(_Meeting(self._settings, attempt, host=self._host, ranks=lambda: self._ranks).run)
+            run = guard(_Exchange(self._settings, attempt, host=self._host, ranks=lambda: self._ranks).run)
             self._thread = threading.Thread(target=run, args=(self._stopping,), daemon=True, name="traincope-peers")
             self._thread.start()
 
@@ -73,8 +73,8 @@ class Peers:
             self._thread.join(END_SECONDS)
 
 
-class _Meeting:
-    """What the thread does."""
+class _Exchange:
+    """Exchange of one agent with the others, on the thread of `Peers`."""
 
     def __init__(
         self, settings: PeerSettings, attempt: Path, *, host: Host, ranks: Callable[[], Mapping[int, RankCopier]]

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from traincope.errors import ConfigError
@@ -17,7 +18,9 @@ KEY_FILE_VARIABLE = "TRAINCOPE_PEER_KEY_FILE"
 MEETING_VARIABLE = "MASTER_ADDR"
 """The host of rank 0, as torch's rendezvous knows it. Its agent introduces the others to each other."""
 DEFAULT_PORT = 29_577
-LOOPBACK = "127.0.0.1"
+LOOPBACK, LOCALHOST = "127.0.0.1", "localhost"
+ANYWHERE = ("192.0.2.1", 9)
+"""An address of TEST-NET-1 (RFC 5737): only the default route leads there, and nothing is sent."""
 Address = tuple[str, int]
 
 
@@ -42,9 +45,11 @@ class PeerSettings:
 def peer_settings(environment: Mapping[str, str], *, key: str | None) -> PeerSettings | None:
     """Settings of this agent; None if it must keep to itself. `key`: of the job, from the rank that started the agent.
 
-    Raises ConfigError if a setting is impossible, or if there is no key.
+    A job on one host needs no witness. Raises ConfigError if a setting is impossible, or if there is no key.
     """
     if key is None and not is_on(environment.get(WITNESS_VARIABLE, "")):
+        return None
+    if _is_on_one_host(environment):
         return None
     host, port = _address(environment.get(LISTEN_VARIABLE, ""), variable=LISTEN_VARIABLE)
     meeting = environment.get(MEETING_VARIABLE) or None
@@ -60,16 +65,43 @@ def peer_settings(environment: Mapping[str, str], *, key: str | None) -> PeerSet
 
 
 def facing_address(settings: PeerSettings) -> str:
-    """The address at which to listen. Looks up names. Raises OSError."""
+    """The address at which to listen: the one from which this host reaches the others. Looks up names.
+
+    Debian gives a host's own name an address on loopback. On the meeting host the default route then decides.
+    """
     if settings.listen_host is not None:
         return settings.listen_host
-    target = next(iter(settings.known), None)
-    if target is None:
-        return LOOPBACK
-    family, kind, _, _, address = socket.getaddrinfo(*target, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)  # sends nothing: it only chooses the route
-        return str(probe.getsockname()[0])
+    for host, port in settings.known:
+        address = _source_address(host, port)
+        if address is not None and is_loopback(address) and not is_loopback(host) and host != LOCALHOST:
+            address = _source_address(*ANYWHERE)
+        if address is not None and not is_loopback(address):
+            return address
+    return LOOPBACK
+
+
+def is_loopback(address: str) -> bool:
+    """True for an address on loopback; False for others, and for names."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _source_address(host: str, port: int) -> str | None:
+    """The address from which this host would connect there; None without a route."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing: it only chooses the route
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _is_on_one_host(environment: Mapping[str, str]) -> bool:
+    sizes = [environment.get(name, "") for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
+    return sizes[0] == sizes[1] != "" and not environment.get(PEERS_VARIABLE)
 
 
 def _key(environment: Mapping[str, str], key: str | None) -> bytes:
