@@ -20,6 +20,7 @@
           looks.jsonl              what the agent saw of the process while the job stood still (`job/looks.py`)
           flight.json              torch's flight recorder, as it was then (`job/flight.py`)
           agent.log                the log of the agent, in the directory of the rank that started it
+        peer-HOST.json             where a running agent listens for those of other hosts (`traincope.live.peers`)
         witness/HOST/              last records of another host's ranks, and when it was last heard (`job/witness.py`)
       tiles/                       tiles of the finished run for the viewer, by the last agent (`traincope.tiles`)
 

@@ -1,6 +1,6 @@
 """Peers: the observer that lets this node's agent meet the others, keep copies for them, and copy to one of them.
 
-It runs on threads of its own. Whatever happens on the network, the agent's looks go on, and training knows nothing.
+It runs on threads of its own. Neither the agent's looks nor the training wait for the network.
 """
 
 import errno
