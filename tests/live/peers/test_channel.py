@@ -170,6 +170,20 @@ def test_messages_above_the_limit_are_neither_sent_nor_received() -> None:
     assert not received.messages
 
 
+def test_a_message_that_is_cut_off_leaves_nothing() -> None:
+    """Its host is lost while it sends."""
+    seal = Encryption(KEY)
+    with listening(seal) as (port, received):
+        channel = open_channel("127.0.0.1", port, seal)
+        channel.ask(HELLO)
+        assert channel.ask(Message(kind="note")).fields == {"count": 1}
+        sealed = seal.seal(b'{"kind": "note"}\n' + bytes(1000), position=channel._position(True, 2))
+        channel._send_all(len(sealed).to_bytes(4, "big") + sealed[:500])
+        channel.close()
+        received.has_closed.wait()
+    assert len(received.messages) == 1
+
+
 def test_a_first_message_of_many_bytes_is_refused_before_it_is_read() -> None:
     with listening(Encryption(KEY)) as (port, _):
         channel = open_channel("127.0.0.1", port, Encryption(KEY))

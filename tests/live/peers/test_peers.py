@@ -15,8 +15,13 @@ from tests.live.recorded import rank_of, record
 from traincope.errors import ConfigError
 from traincope.live.peers import channel as channels
 from traincope.live.peers import peers as meeting
+from traincope.live.peers.channel import Message, open_channel
+from traincope.live.peers.listening import GREETING
+from traincope.live.peers.members import Member
 from traincope.live.peers.peers import Peers, peers_or_none
+from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import PeerSettings, facing_address, peer_settings
+from traincope.live.peers.witnessing import ALIVE
 from traincope.live.window import RankState, RankStatus, Window
 from traincope.store import read_run
 from traincope.store.job.manifests import read_rank_info, read_run_info
@@ -101,6 +106,19 @@ def test_the_meeting_host_introduces_the_others_to_each_other(runs: dict[str, Pa
     with agent(runs["a"], "a") as port, agent(runs["b"], "b", port), agent(runs["c"], "c", port):
         until(lambda: "c" in witnessed(runs["a"]) | witnessed(runs["b"]), "c's copy")
         until(lambda: bool(witnessed(runs["b"]) | witnessed(runs["c"])), "a's copy")
+
+
+def test_a_killed_agent_is_noted_by_its_closed_connection(runs: dict[str, Path]) -> None:
+    """Its kernel closes the connection, so its host was alive."""
+    killed = Member(host=Host(name="b", boot_id="1"), address="", port=0)
+    attempt = attempt_directory(runs["a"], 0)
+    with agent(runs["a"], "a") as port:
+        channel = open_channel("127.0.0.1", port, make_seal(bytes.fromhex(KEY)))
+        channel.ask(Message(kind=GREETING, fields=killed.as_json()))
+        assert channel.ask(Message(kind=ALIVE)).kind == "answer"
+        channel.close()
+        until(lambda: [(note.host.name, note.closed) for note in heard(attempt)] == [("b", True)], "its note")
+    assert not heard(attempt)[0].farewell
 
 
 def test_an_agent_with_another_key_is_left_alone(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
