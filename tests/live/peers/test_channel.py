@@ -54,7 +54,7 @@ def listening(seal: Seal) -> Iterator[tuple[int, Received]]:
 
 @contextmanager
 def answering(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A server that is no agent."""
+    """A server of another program."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -180,7 +180,7 @@ def test_a_taken_port_leaves_the_agent_alone(runs: dict[str, Path], caplog: pyte
         given = peer_settings({"TRAINCOPE_PEER_LISTEN": f"127.0.0.1:{server.getsockname()[1]}"}, key=KEY)
         peers = Peers(given, host=Host(name="a", boot_id="1"))
         peers.observe(window(runs["a"]))
-        until(lambda: "there are no witness copies: " in caplog.text, "its surrender")
+        until(lambda: "witness copies are off: " in caplog.text, "its surrender")
         peers.close()
 
 
@@ -192,7 +192,7 @@ def test_a_taken_default_port_is_replaced_by_another(runs: dict[str, Path]) -> N
 
 
 def test_a_port_that_is_released_soon_is_waited_for(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by the agent of the attempt before."""
+    """The agent of the attempt before holds it until it ends."""
     monkeypatch.setattr(meeting, "PORT_SECONDS", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]

@@ -31,7 +31,7 @@ def test_a_wrong_key_is_refused(kind: type[Seal]) -> None:
 
 
 def test_a_message_in_another_place_is_refused(kind: type[Seal]) -> None:
-    """As a repeated or a reordered one would be."""
+    """A repeated or a reordered message is in another place."""
     with pytest.raises(ServerError):
         make(kind).open(make(kind).seal(TEXT, position=b"1"), position=b"2")
 

@@ -1,4 +1,4 @@
-"""What a witness keeps, refuses and notes."""
+"""A witness keeps copies within bounds, refuses others, and notes silence."""
 
 import json
 from pathlib import Path

@@ -41,7 +41,7 @@ class LostHost:
     step: int | None
     """Step of its ranks at their last record; None outside of steps, or if they were in different ones."""
     activity: str
-    """What its ranks were in."""
+    """The innermost intervals that its ranks were in."""
     confidence: str
     """`medium`: silence is one kind of evidence. `unknown` if the host's kernel still closed the connection."""
 
@@ -122,7 +122,7 @@ def _lived_on(timeline: Timeline, ranks: tuple[RankTimeline, ...], heard: Heard)
 
 
 def _activity(ranks: tuple[RankTimeline, ...]) -> str:
-    """What the ranks were in, those in the same together: "all_reduce on dp, step 41 (ranks 2, 3)"."""
+    """Name the intervals that the ranks were in, equal ones once: "all_reduce on dp, step 41 (ranks 2, 3)"."""
     groups: dict[str, list[int]] = {}
     for rank in ranks:
         groups.setdefault(_where(rank), []).append(rank.rank)

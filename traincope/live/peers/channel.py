@@ -41,7 +41,10 @@ class Channel:
     """One side of a connection. Not for several threads at once."""
 
     def __init__(self, connection: socket.socket, seal: Seal, *, opened_here: bool) -> None:
-        """Exchange challenges. Raises ServerError if the other side is no agent or must not be talked to; OSError."""
+        """Exchange challenges.
+
+        Raises ServerError if the other side is another program, or another host while nothing is encrypted; OSError.
+        """
         self._connection, self._seal = connection, seal
         self.address = str(connection.getpeername()[0])
         if not seal.encrypts and not is_loopback(self.address):

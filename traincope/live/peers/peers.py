@@ -94,7 +94,7 @@ class _Exchange:
         try:
             server = self._listen(stopping)
         except (OSError, ServerError) as error:
-            logger.warning("there are no witness copies: %s", error)
+            logger.warning("witness copies are off: %s", error)
             return
         address, port = server.getsockname()[:2]
         self._own = Member(host=self._host, address=address, port=port)
@@ -257,6 +257,6 @@ def peers_or_none(make_settings: Callable[[], PeerSettings | None], *, host: Hos
     try:
         settings = make_settings()
     except ConfigError as error:
-        logger.warning("there are no witness copies: %s", error)
+        logger.warning("witness copies are off: %s", error)
         settings = None
     return Peers(settings, host=host)

@@ -35,7 +35,7 @@ class PeerSettings:
     port_is_given: bool
     """False: any other port does as well if this one is taken."""
     known: tuple[Address, ...]
-    """Where other agents may listen, the meeting host last."""
+    """Addresses at which other agents may listen, the meeting host's last."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= MAX_PORT:
@@ -45,7 +45,7 @@ class PeerSettings:
 def peer_settings(environment: Mapping[str, str], *, key: str | None) -> PeerSettings | None:
     """Settings of this agent; None if it must keep to itself. `key`: of the job, from the rank that started the agent.
 
-    A job on one host needs no witness. Raises ConfigError if a setting is impossible, or if there is no key.
+    A job on one host needs no witness. Raises ConfigError if a setting is impossible, or without a key.
     """
     if key is None and not is_on(environment.get(WITNESS_VARIABLE, "")):
         return None

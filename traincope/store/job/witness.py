@@ -22,7 +22,7 @@ from traincope.whole_files import write_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What a witness knows about the life of another host."""
+    """Signs of life of one host, as its witness heard them."""
 
     host: Host
     witness: Host
