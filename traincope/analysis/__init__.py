@@ -31,9 +31,9 @@ from traincope.analysis.efficiency.experts import ExpertLoads, LayerLoad
 from traincope.analysis.efficiency.goodput import Goodput
 from traincope.analysis.efficiency.samples import Samples, gpu_samples, logged_samples, memory_samples
 from traincope.analysis.efficiency.utilization import Utilization, waterfall_of
+from traincope.analysis.faults.anomalies.memory import MemoryUse
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.memory import MemoryUse
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.kernels import ClassTime, Kernels
 from traincope.analysis.ledger.coverage import (

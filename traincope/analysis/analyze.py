@@ -16,11 +16,11 @@ from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.analysis.efficiency.utilization import Utilization, utilization
+from traincope.analysis.faults.anomalies.memory import MemoryUse, memory
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
-from traincope.analysis.faults.memory import MemoryUse, memory
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels

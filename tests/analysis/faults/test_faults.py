@@ -8,7 +8,7 @@ import pytest
 
 from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step, timeline
 from traincope.analysis import Fault, FaultKind, analyze
-from traincope.analysis.faults.logged_values import spikes
+from traincope.analysis.faults.anomalies.logged_values import spikes
 from traincope.analysis.faults.stacks import interrupted_thread
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import Attempt, LauncherNote, RankRecords

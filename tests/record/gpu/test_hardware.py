@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.faults import FaultKind
-from traincope.analysis.faults.hardware import hardware_faults
 from traincope.events import CLEAN, Kind
 from traincope.record.gpu.hardware import NO_DRIVER, NO_GPU, gpu_in_use
 from traincope.record.gpu.xids import meaning

@@ -1,6 +1,5 @@
 """The stream of faults and marks: what happened to a run, by time.
 
-`endings` decides how each rank ended and which rank ended first. `logged_values`, `slowness`, `hardware` and `marks`
-each find one kind; `stream` orders them all. `memory`
-finds growth. Losses of time are in `verdict`.
+`endings` decides how each rank ended and which rank ended first, `hangs` who stood still, `lost_hosts` which host
+stopped answering. `anomalies` are found in the records. `stream` orders them all. Losses of time are in `verdict`.
 """

@@ -14,8 +14,8 @@ from pathlib import PurePath
 from textwrap import shorten
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.anomalies.memory import host_share
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.memory import host_share
 from traincope.analysis.faults.stacks import Place, fatal_error, interrupted_thread, place_of, training_thread
 from traincope.events import CLEAN
 from traincope.store import LauncherNote, RankRecords

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.confidence import HIGH
+from traincope.analysis.faults.anomalies.hardware import HARDWARE_EVENTS
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hardware import HARDWARE_EVENTS
 from traincope.events import (
     CHECKPOINT_FAILED,
     CHECKPOINT_SAVED,

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.efficiency.goodput import all_attempts, restart_gap_ns
+from traincope.analysis.faults.anomalies.hardware import hardware_faults
+from traincope.analysis.faults.anomalies.logged_values import logged_faults
+from traincope.analysis.faults.anomalies.slowness import skipped_steps, slow_steps
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.hardware import hardware_faults
-from traincope.analysis.faults.logged_values import logged_faults
 from traincope.analysis.faults.lost_hosts import lost_host_faults
 from traincope.analysis.faults.marks import marks
-from traincope.analysis.faults.slowness import skipped_steps, slow_steps
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.events import CLEAN
 from traincope.store import Attempt, LauncherNote

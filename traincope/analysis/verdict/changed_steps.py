@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from traincope.analysis.confidence import MEDIUM
-from traincope.analysis.faults.step_changes import StepChange, step_changes
+from traincope.analysis.faults.anomalies.step_changes import StepChange, step_changes
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.verdict.findings import Finding, FindingKind, percent, with_gain
 from traincope.timeline import Timeline

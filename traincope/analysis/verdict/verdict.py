@@ -6,9 +6,9 @@ from traincope.analysis.attribution.terms import COMPUTE
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
+from traincope.analysis.faults.anomalies.memory import MemoryUse
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
-from traincope.analysis.faults.memory import MemoryUse
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.pipeline.bubble import Bubble

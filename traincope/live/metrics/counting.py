@@ -7,8 +7,8 @@ import numpy as np
 
 from traincope.analysis import Analysis
 from traincope.analysis.efficiency.work import ON
+from traincope.analysis.faults.anomalies.hardware import xids
 from traincope.analysis.faults.faults import FaultKind
-from traincope.analysis.faults.hardware import xids
 from traincope.live.metrics.series import SeriesKey, series_key
 from traincope.live.window import Window
 from traincope.metrics import catalogue

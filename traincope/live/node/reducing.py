@@ -9,9 +9,8 @@ from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.events import END_OF_TIME_NS
-from traincope.live.node.changed_steps import ChangedSteps
 from traincope.live.node.rank import RankTail
-from traincope.live.node.slow_steps import SlowSteps
+from traincope.live.node.step_times import ChangedSteps, SlowSteps
 from traincope.live.window import RankState, RankStatus
 from traincope.metrics.values import step_rows
 from traincope.store import Attempt, RunRecords

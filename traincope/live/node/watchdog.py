@@ -30,7 +30,7 @@ from traincope.analysis.faults.hangs.patience import (
 )
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
-from traincope.live.node.termination_log import write_termination_message
+from traincope.live.termination_log import write_termination_message
 from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.job.looks import append_look
 from traincope.store.layout import LOOKS_FILE

@@ -12,8 +12,8 @@ from traincope.figures.run.goodput import goodput_bars
 from traincope.figures.steps.loss_curves import logged_curves
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
-from traincope.viewer.hangs import hang_section
 from traincope.viewer.numbers import number
+from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 MAX_ROWS = 200

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from traincope.live.node.termination_log import MAX_BYTES, write_termination_message
+from traincope.live.termination_log import MAX_BYTES, write_termination_message
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 

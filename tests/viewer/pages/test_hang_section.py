@@ -6,7 +6,7 @@ from tests.analysis.faults.hangs.test_stops import LAST_NS, analysis, light, stu
 from tests.analysis.faults.hangs.test_stops import WAITING as IN_COMMUNICATION
 from traincope.analysis import Analysis
 from traincope.report import to_document
-from traincope.viewer.hangs import hang_section
+from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.view import View
 
 

@@ -1,10 +1,22 @@
-"""A step time that rises for good is found in the steps of a running job, once."""
+"""Slow steps, compared with the median of earlier ones, and a step time that rises for good."""
 
 import numpy as np
 
-from traincope.live.node.changed_steps import ChangedSteps, Rise
+from traincope.live.node.step_times import NUM_REMEMBERED, ChangedSteps, Rise, SlowSteps
 
 MS = 1_000_000
+
+
+def test_a_slow_step_is_found_by_comparison_with_earlier_steps() -> None:
+    slow = SlowSteps([100] * 15)
+    assert slow.judge([1000]) == [None]  # 15 steps are too few to judge by
+    assert slow.judge([150, 151, 100]) == [None, 1.51, None]
+
+
+def test_the_median_follows_the_latest_steps() -> None:
+    slow = SlowSteps([100] * NUM_REMEMBERED)
+    assert slow.judge([300] * NUM_REMEMBERED) == [3.0] * NUM_REMEMBERED
+    assert slow.judge([300]) == [None]
 
 
 def lengths(*medians_ms: int, count: int = 40) -> list[tuple[int, int]]:

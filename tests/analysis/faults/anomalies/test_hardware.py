@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.timeline.build import Row, rank, step, timeline
+from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hardware import hardware_faults
 from traincope.analysis.faults.marks import marks
 from traincope.events import Kind
 from traincope.store import RankRecords

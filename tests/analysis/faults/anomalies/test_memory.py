@@ -5,7 +5,7 @@ import pytest
 
 from tests.timeline.build import Row, phase, rank, step, timeline
 from traincope.analysis import analyze
-from traincope.analysis.faults.memory import MemoryUse, is_leak, memory, slope
+from traincope.analysis.faults.anomalies.memory import MemoryUse, is_leak, memory, slope
 from traincope.events import Kind, Phase
 from traincope.store import RankRecords
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.faults.slowness import SCALE, longest_steps
+from traincope.analysis.faults.anomalies.slowness import SCALE, longest_steps
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Floats, Ints
 from traincope.timeline import Timeline

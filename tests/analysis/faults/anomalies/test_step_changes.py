@@ -7,7 +7,7 @@ from tests.analysis.lockstep import lockstep
 from tests.timeline.build import timeline
 from tests.truth.windows.thinning import in_window, thin
 from traincope.analysis import Finding, FindingKind, analyze
-from traincope.analysis.faults.step_changes import PhaseGrowth, change_point, step_changes
+from traincope.analysis.faults.anomalies.step_changes import PhaseGrowth, change_point, step_changes
 from traincope.events import BLOCK_STEPS, Phase
 from traincope.timeline import Timeline
 
