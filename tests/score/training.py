@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader
 
 WIDTH, BATCH = 32, 8
 STEP_SECONDS = 0.02
+SAVED_STEPS = 30
+"""A checkpoint of each rank after so many steps."""
 
 Backward = Callable[[torch.Tensor], None]
 """Forward and backward of one batch."""
@@ -26,11 +28,13 @@ def main(layout: str, steps: int, directory: Path) -> None:
     torch.manual_seed(0)
     model, train = LAYOUTS[layout]()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    for batch in DataLoader(torch.randn(BATCH * steps, WIDTH), batch_size=BATCH, num_workers=1):
+    for step, batch in enumerate(DataLoader(torch.randn(BATCH * steps, WIDTH), batch_size=BATCH, num_workers=1), 1):
         time.sleep(STEP_SECONDS)
         train(batch)
         optimizer.step()
         optimizer.zero_grad()
+        if step % SAVED_STEPS == 0:
+            torch.save(torch.zeros(1), directory / f"step-{dist.get_rank()}.pt")
     torch.save(torch.zeros(1), directory / f"model-{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

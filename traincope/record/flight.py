@@ -1,8 +1,8 @@
 """torch's flight recorder on request: the latest collectives of all groups, also in steps without detail.
 
 A thread waits for a message on a UNIX socket, in a system call without Python's lock, and then writes what torch holds.
-The node's agent asks while the job stands still. The thread needs the lock for its answer: a rank that hangs in C with
-the lock held gives none.
+The node's agent asks while the job stands still. A run that ends by an exception writes it too. The thread needs the
+lock for its answer: a rank that hangs in C with the lock held gives none.
 """
 
 import json
@@ -72,6 +72,11 @@ class FlightRecorder:
         """Close the socket in a forked child: the address would outlive the parent's run."""
         self._socket.close()
 
+    def write(self) -> None:
+        """Write the file, as on request."""
+        if os.getpid() == self._pid:
+            guard(self._write)(self._recorder.directory)
+
     def _serve(self) -> None:
         write = guard(self._write)
         while True:
@@ -88,6 +93,12 @@ class FlightRecorder:
         new = directory / f"{FLIGHT_FILE}.new"
         new.write_bytes(head.encode().removesuffix(b"}") + b', "trace": ' + self._dump() + b"}")
         new.replace(directory / FLIGHT_FILE)
+
+
+def write_last() -> None:
+    """Write the flight recorder of a run that ends by an error: its last collectives may differ from the others'."""
+    for hook in tuple(_installed):
+        hook.write()
 
 
 def _is_allowed(ancillary: list[tuple[int, int, bytes]]) -> bool:

@@ -13,6 +13,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from traincope.record.compute.logged_values import Scalars
+from traincope.record.flight import write_last
 from traincope.record.hooks import make_hooks
 from traincope.record.instrumentation import guard as guarding
 from traincope.record.instrumentation.guard import guard, meter, trial_ns
@@ -185,6 +186,8 @@ class Run:
             return
         _active = _recording = None
         self._not_at_exit()
+        if error is not None:
+            write_last()
         if self._probes is not None:
             self._probes.remove()
         ending = ending_of(kind, error, messages=resolved_messages(self._options))

@@ -11,7 +11,7 @@ from traincope.analysis import Fault, FaultKind, analyze
 from traincope.analysis.faults.anomalies.logged_values import spikes
 from traincope.analysis.faults.stacks import interrupted_thread
 from traincope.events import OPEN, Flag, Kind, Phase
-from traincope.store import Attempt, LauncherNote, RankRecords
+from traincope.store import Attempt, LauncherNote, Look, RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
 from traincope.timeline import Timeline, build_timeline
 
@@ -156,6 +156,33 @@ def test_sigterm_to_every_rank_stops_the_job_without_a_culprit() -> None:
     assert (job.kind, job.ranks, job.what) == (FaultKind.STOPPED, (), "every rank got SIGTERM")
     assert [fault.follows for fault in ranks] == [True, True]
     assert analyze(stopped).verdict[0].kind == "stopped_job"
+
+
+@pytest.mark.parametrize(
+    ("other_ms", "noted_ms", "culprits"),
+    [
+        pytest.param(250, 245, (1,), id="the launcher noticed the end of rank 1, and answered"),
+        pytest.param(201, 245, (), id="both got it at once"),
+        pytest.param(250, 290, (), id="rank 0 got it before the end of rank 1 was noticed"),
+        pytest.param(250, 0, (), id="torchrun's whole seconds prove nothing"),
+    ],
+)
+def test_sigterm_to_one_rank_that_its_launcher_answers_names_that_rank(
+    other_ms: int, noted_ms: int, culprits: tuple[int, ...]
+) -> None:
+    """Rank 1 got SIGTERM at 200 ms. `other_ms`: the same of rank 0. `noted_ms`: the noted end of rank 1."""
+
+    def signalled(number: int, at_ms: int) -> RankRecords:
+        records = ended(number, last_ns=150 * MS, signals={"SIGTERM": HANGING})
+        return replace(records, looks=(Look(at_ns=at_ms * MS, stack=HANGING),))
+
+    notes = [note(number, -15, first=number == 1) for number in (1, 0)]
+    known = noted(
+        *(signalled(number, at_ms) for number, at_ms in ((0, other_ms), (1, 200))),
+        notes=tuple(replace(each, at_wall_ns=(noted_ms + 100 * (each.rank == 0)) * MS) for each in notes),
+    )
+    assert analyze(known).verdict[0].ranks == culprits
+    assert analyze(known).verdict[0].kind == ("killed_rank" if culprits else "stopped_job")
 
 
 def test_a_signal_to_the_launcher_stops_the_job() -> None:

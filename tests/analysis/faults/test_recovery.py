@@ -72,7 +72,7 @@ def test_a_checkpoint_is_complete_when_all_ranks_that_save_have_saved() -> None:
 
 
 def test_a_later_checkpoint_does_not_count() -> None:
-    """What is saved after a mismatch holds its result."""
+    """A checkpoint saved after a mismatch holds its result."""
     assert restart([stall("save", 1), stall("save", 3)], before_ns=2 * STEP_NS) == "the checkpoint of step 1"
 
 

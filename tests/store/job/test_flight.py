@@ -94,6 +94,28 @@ def test_real_ranks_write_their_collectives_when_asked(two_ranks: Pool, tmp_path
         assert sequence == count >= 3
 
 
+def fail_on_rank_1(out: str) -> tuple[bool, int]:
+    """Rank 1 raises after three collectives. Returns whether its run left the file, and how many entries it has."""
+    group = dist.new_group()
+    try:
+        with traincope.run(out, level=0) as run:
+            run.step()
+            for _ in range(3):
+                dist.all_reduce(torch.ones(8), group=group)
+            if dist.get_rank() == 1:
+                raise ValueError("on rank 1")
+    except ValueError:
+        pass
+    dist.barrier()
+    flight = read_flight(rank_of(Path(out), dist.get_rank()) / FLIGHT_FILE)
+    return flight is not None, sum(entry.group == group.group_name for entry in flight.entries) if flight else 0
+
+
+def test_a_run_that_ends_by_an_exception_leaves_its_collectives(two_ranks: Pool, tmp_path: Path) -> None:
+    """Where sizes differ, a peer aborts inside of gloo, and the job ends before an agent asks."""
+    assert two_ranks.run(fail_on_rank_1, str(tmp_path / "run")) == [(False, 0), (True, 3)]
+
+
 def end_and_leave_nothing(out: str) -> tuple[list[str], bool]:
     """Returns the threads of ours after the run, and whether the address is free again."""
     with traincope.run(out) as run:

@@ -4,7 +4,8 @@ Evidence, the strongest first: what the rank itself wrote (the exception that le
 dumped, the exit code that the launcher noted, a process that no longer exists. Records that stop are not evidence: a
 rank that waits writes none. The end of such a rank is unknown. The first of the other ranks is called the first only if
 the unknown rank cannot have ended before it. A launcher ends the survivors with SIGTERM, so a rank with SIGTERM is
-named as the first only if the launcher notes it. If every rank got SIGTERM, the job was stopped from outside.
+named as the first only if the launcher notes it. If every rank got SIGTERM, the job was stopped from outside, unless
+the first was clearly earlier and the others of its host got the signal when its launcher noticed its end.
 """
 
 import signal
@@ -44,6 +45,11 @@ MAX_MESSAGE_CHARACTERS = 200
 """Longer messages are cut where they are part of a sentence."""
 NO_RECORD = "it left no record"
 NOTED = "noted by the launcher"
+SECOND_NS = 1_000_000_000
+TERMINATED_APART_NS = 15_000_000
+"""Least time between a signal to one rank and those to the others that are the launcher's answer to its end."""
+FILE_TIME_ERROR_NS = 10_000_000
+"""Files have the time of the kernel's last tick."""
 MAX_WALL_CLOCK_ERROR_NS = 1_000_000_000
 """Assumed largest difference of hosts' wall clocks that nothing else ties together. Any cluster keeps them closer, but
 no record proves it."""
@@ -296,7 +302,7 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
     signalled = [end for end in ends if is_external_signal(end)]
-    if not signalled or len(signalled) < len(timeline.ranks):
+    if not signalled or len(signalled) < len(timeline.ranks) or _answered_by_launcher(timeline):
         return None
     name = signalled[0].what.partition(" ")[0]
     return Fault(
@@ -305,6 +311,37 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
         what=f"every rank got {name}",
         evidence="no rank had ended before: a scheduler, a time limit or a user stopped it",
     )
+
+
+def _answered_by_launcher(timeline: Timeline) -> bool:
+    """True if one rank got SIGTERM before the others of its host, and they got it when its end was noticed: by the
+    launcher. A stop from outside reaches all ranks at once.
+    """
+    first = next((note for note in timeline.run.launcher if _is_first_of_ranks(note, timeline)), None)
+    ranks = {rank.rank: rank for rank in timeline.run.ranks}
+    if first is None or first.rank not in ranks:
+        return False
+    own_ns = _terminated_wall_ns(timeline, ranks[first.rank])
+    boot_id = ranks[first.rank].info.host.boot_id
+    others = [rank for rank in ranks.values() if rank.rank != first.rank and rank.info.host.boot_id == boot_id]
+    times_ns = [at_ns for rank in others if (at_ns := _terminated_wall_ns(timeline, rank)) is not None]
+    if own_ns is None or not others or len(times_ns) < len(others):
+        return False
+    return min(times_ns) - own_ns >= TERMINATED_APART_NS and min(times_ns) >= first.at_wall_ns - FILE_TIME_ERROR_NS
+
+
+def _is_first_of_ranks(note: LauncherNote, timeline: Timeline) -> bool:
+    """False for a time in whole seconds too: torchrun's own are cut, and so they are too early."""
+    terminated = note.rank is not None and note.first and note.exit_code == -signal.SIGTERM
+    return terminated and note.attempt == timeline.run.last_attempt and note.at_wall_ns % SECOND_NS != 0
+
+
+def _terminated_wall_ns(timeline: Timeline, rank: RankRecords) -> int | None:
+    """Wall time at which the rank wrote its stacks for SIGTERM."""
+    stacks = rank.info.signals.get(signal.SIGTERM.name)
+    offsets_ns = [clock.wall_offset_ns for clock in timeline.clocks if clock.rank == rank.rank]
+    at_ns = next((look.at_ns for look in rank.looks if not look.by_agent and look.stack == stacks), None)
+    return None if at_ns is None or not offsets_ns else at_ns + offsets_ns[0]
 
 
 def _failed_before(end: Fault, noted_ns: int) -> bool:

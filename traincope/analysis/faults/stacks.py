@@ -12,7 +12,13 @@ FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 LIBRARY = re.compile(r"/(?:lib/)?python3(?:\.\d+)?/(?!site-packages|dist-packages)|^<frozen ")
 """Path of Python's own modules."""
-PACKAGES = ("/torch/", "/traincope/record/", "/traincope/startup/")
+PACKAGES = (
+    "/torch/",
+    "/traincope/record/",
+    "/traincope/startup/",
+    "/traincope/faults/moments.py",
+    "/traincope/faults/calls.py",
+)
 COMMUNICATION = (
     "/torch/distributed/",
     "/torch/_ops.py",
@@ -21,6 +27,7 @@ COMMUNICATION = (
     "/traincope/record/instrumentation/",
 )
 BACKWARD = ("/torch/autograd/",)
+TEARDOWN = "destroy_process_group"
 DEBUGGERS = ("/pdb.py", "/bdb.py", "/debugpy/", "/pydevd")
 
 
@@ -49,8 +56,15 @@ class Frame:
 
     @property
     def is_training(self) -> bool:
-        """True for code that belongs to neither Python, torch nor the recorder."""
+        """True for code that belongs to neither Python, torch nor the recorder. An injected fault belongs to the
+        training, and what calls it does not.
+        """
         return LIBRARY.search(self.path) is None and not any(part in self.path for part in PACKAGES)
+
+    @property
+    def is_teardown(self) -> bool:
+        """True for torch's end of its process groups."""
+        return self.function == TEARDOWN and COMMUNICATION[0] in self.path
 
     @property
     def is_debugger(self) -> bool:

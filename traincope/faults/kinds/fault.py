@@ -51,18 +51,24 @@ def once(action: Action) -> Arm:
     return _armed(action, everywhere=False)
 
 
+def prepared(action: Action) -> Arm:
+    """Act once on the injection's rank, in its step and phase. What it prepares writes the truth when it happens."""
+    return _armed(action, everywhere=False, tells=False)
+
+
 def once_everywhere(action: Action) -> Arm:
     """Act once on every rank, in the injection's step and phase."""
     return _armed(action, everywhere=True)
 
 
-def _armed(action: Action, *, everywhere: bool) -> Arm:
+def _armed(action: Action, *, everywhere: bool, tells: bool = True) -> Arm:
     def arm(injector: Injector) -> None:
         injection = injector.injection
 
         def act(step: int) -> None:
             if step == injection.step:
-                injector.tell(step)
+                if tells:
+                    injector.tell(step)
                 action(injector)
 
         if everywhere or injector.rank == injection.rank:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from traincope.faults.kinds.fault import Fault, Injector, no_rank, once
+from traincope.faults.kinds.fault import Fault, Injector, no_rank, once, prepared
 from traincope.faults.kinds.stuck import FOR_EVER
 
 CLOCK_JUMP_SECONDS = 3_600.0
@@ -40,30 +40,32 @@ def _signal_worker(number: signal.Signals) -> Callable[[Injector], None]:
     return act
 
 
-def _stand_in(owner: Any, name: str) -> None:
+def _stand_in(injector: Injector, owner: Any, name: str) -> None:
     """Let a function stand still at its next call, for ever."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def standing(*_args: Any, **_kwargs: Any) -> None:
+        injector.tell(injector.injection.step)
         time.sleep(FOR_EVER)
 
     setattr(owner, name, standing)
 
 
-def _stop_checkpoints(_injector: Injector) -> None:
+def _stop_checkpoints(injector: Injector) -> None:
+    """Stand still inside of torch's functions, as a writer to a dead disk does."""
     import torch
-    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint import state_dict_saver
 
-    _stand_in(torch, "save")
-    _stand_in(checkpoint, "save")
+    _stand_in(injector, torch.serialization, "_save")
+    _stand_in(injector, state_dict_saver, "_save_state_dict")
 
 
-def _stop_teardown(_injector: Injector) -> None:
-    """Stand still in `destroy_process_group`, after it has shut the backends down."""
+def _stop_teardown(injector: Injector) -> None:
+    """Stand still inside of `destroy_process_group`, which calls this function last."""
     from torch.distributed import distributed_c10d
 
-    _stand_in(distributed_c10d, "_update_default_pg")
+    _stand_in(injector, distributed_c10d, "_update_default_pg")
 
 
 def _kill_agent(_injector: Injector) -> None:
@@ -80,7 +82,7 @@ SURROUNDINGS = (
     Fault(
         name="worker_stuck", what="one of the rank's data workers is stopped", arm=once(_signal_worker(signal.SIGSTOP))
     ),
-    Fault(name="checkpoint_stuck", what="the rank's next checkpoint never ends", arm=once(_stop_checkpoints)),
-    Fault(name="teardown_stuck", what="the rank stands still in destroy_process_group", arm=once(_stop_teardown)),
+    Fault(name="checkpoint_stuck", what="the rank's next checkpoint never ends", arm=prepared(_stop_checkpoints)),
+    Fault(name="teardown_stuck", what="the rank stands still in destroy_process_group", arm=prepared(_stop_teardown)),
     Fault(name="agent_killed", what="the node's agent is killed", arm=once(_kill_agent), culprits=no_rank),
 )

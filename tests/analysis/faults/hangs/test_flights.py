@@ -20,7 +20,7 @@ from tests.analysis.faults.hangs.test_stops import (
 from tests.timeline.build import Row, clock, group, phase, rank
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.events import Phase
+from traincope.events import Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.job.flight import Flight, FlightEntry
 
@@ -79,7 +79,7 @@ def waits(size: int = 2, *, joined: int = 1) -> Flight:
 
 
 def test_the_rank_that_did_not_join_is_named_with_high_confidence() -> None:
-    """By stacks alone the confidence would be medium, and the collective unknown."""
+    """With stacks alone the confidence would be medium, and the collective unknown."""
     hang = only(light(0, IN_BACKWARD, of=waits()), light(1, FAULTY, of=flight(2, (), complete=0)))
     assert (hang.kind, hang.culprits, hang.victims) == (HangKind.STUCK, (1,), (0,))
     assert (hang.confidence, hang.axis, hang.collective, hang.step) == (HIGH, "dp", "all_reduce", NUM_STEPS)
@@ -112,6 +112,25 @@ def test_another_collective_is_a_mismatch_with_its_step(size: int) -> None:
     assert hang.evidence.startswith("collective 11 on dp: ")
 
 
+def test_a_size_on_which_a_peer_aborted_is_found_by_what_the_survivors_left() -> None:
+    """Between two windows, rank 1 issues twice the elements. Rank 2 aborts inside gloo and leaves nothing; the others
+    lose their connection, and write their flight recorder and then the exception.
+    """
+    odd = flight(4, (("0", "all_reduce", 128),), complete=0)
+    written_ns = LAST_NS + 5 * MS
+
+    def survivor(number: int) -> RankRecords:
+        of = replace(odd if number == 1 else waits(4), at_ns=written_ns)
+        made = light(number, "", of=of, size=4, clocks=[Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)])
+        return replace(made, looks=(), info=replace(made.info, ending="RuntimeError"))
+
+    aborted = light(2, "", of=None, size=4)
+    fatal = {"fatal": f"Fatal Python error: Aborted\n\n{IN_BACKWARD}"}
+    aborted = replace(aborted, looks=(), info=replace(aborted.info, signals=fatal))
+    hang = only(survivor(0), survivor(1), aborted, survivor(3))
+    assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), NUM_STEPS, HIGH)
+
+
 def test_a_skipped_collective_is_found_in_an_earlier_step() -> None:
     """From step 2 on, rank 1 is one collective behind: its last one waits for a partner that comes no more."""
     behind = flight(3, HABIT[:1], complete=0, others={2: HABIT[:1]})
@@ -136,15 +155,75 @@ def test_a_wall_clock_that_is_set_back_during_the_run_moves_no_collective_to_ano
     assert (hang.kind, hang.culprits, hang.step) == (HangKind.MISMATCH, (1,), 3)
 
 
+def test_readings_of_both_clocks_that_a_busy_host_tore_apart_move_no_collective_to_another_step() -> None:
+    """Rank 1 lost its processor between the two readings, four times: its wall times seem 40 ms too late. Its
+    collectives would belong to the steps before, until the end.
+    """
+    clocks = [clock(at, at) for at in range(6)]
+    torn = [clock(at * STEP_NS + 50 * MS, at * STEP_NS + 90 * MS) for at in range(1, NUM_STEPS)]
+    backward = [phase(Phase.BACKWARD, at * STEP_NS, at * STEP_NS + 2 * MS, at=at) for at in range(NUM_STEPS)]
+    stuck = light(1, FAULTY, of=flight(2, (), complete=0), clocks=[*clocks, *torn, *backward])
+    hang = only(light(0, IN_BACKWARD, of=waits()), stuck)
+    assert (hang.kind, hang.culprits, hang.step) == (HangKind.STUCK, (1,), NUM_STEPS)
+
+
+IN_OWN_LINE = """Current thread 0x00007f1 (most recent call first):
+  File "/home/me/train.py", line 9 in load
+"""
+
+
+@pytest.mark.parametrize(("seconds", "culprits"), [(4, ()), (6, (1,))])
+def test_at_level_0_a_rank_that_owes_its_flight_recorder_holds_the_lock(
+    seconds: int, culprits: tuple[int, ...]
+) -> None:
+    """No probe sees waits there, so its line may be `work.wait()`. But that waits without the lock, and answers."""
+    silent = light(1, IN_OWN_LINE, of=None)
+    later = replace(silent.looks[0], at_ns=SEEN_NS + seconds * 1_000 * MS, stack="")
+    probes = {"collectives": "off", "flight_recorder": "on"}
+    silent = replace(silent, looks=(*silent.looks, later), info=replace(silent.info, probes=probes))
+    assert only(light(0, WAITING, of=waits()), silent).culprits == culprits
+
+
+@pytest.mark.parametrize(("steps_of_1", "culprits"), [(NUM_STEPS, (1,)), (NUM_STEPS + 1, ())])
+def test_a_rank_that_left_in_the_step_in_which_the_others_wait_is_named(
+    steps_of_1: int, culprits: tuple[int, ...]
+) -> None:
+    """Its collectives there are not recorded. If it completed the step, it may have joined."""
+    left = rank(1, *steps(at=steps_of_1, detailed=False)[:-1], groups=[group("dp", 0, 1, key="0")])
+    left = replace(left, info=replace(left.info, with_process=True))
+    hang = only(light(0, WAITING, of=waits()), left)
+    assert (hang.culprits, hang.suspects) == (culprits, () if culprits else (1,))
+    assert hang.kind is (HangKind.LEFT if culprits else HangKind.UNKNOWN)
+
+
+def test_of_two_ranks_that_wait_inside_of_autograd_the_one_that_left_its_habit_is_named() -> None:
+    """DDP waits there without a record. Rank 1 issued its last gradients on another group."""
+    odd = flight(2, (("7", "all_reduce", 64),), complete=0)
+    hang = only(light(0, IN_BACKWARD, of=waits()), light(1, IN_BACKWARD, of=odd))
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0,), MEDIUM)
+
+
 def test_an_answer_from_before_the_last_progress_is_not_used() -> None:
     old = replace(waits(), at_ns=STOP_NS - STEP_NS)
     hang = only(light(0, WAITING, of=old), light(1, WAITING, of=old))
     assert (hang.kind, hang.confidence) == (HangKind.UNKNOWN, UNKNOWN)
 
 
-def test_a_collective_that_all_joined_names_no_rank() -> None:
-    hang: Hang = only(light(0, WAITING, of=waits()), light(1, WAITING, of=waits()))
-    assert hang.culprits == ()
+@pytest.mark.parametrize("stacks", [(WAITING, WAITING), (IN_BACKWARD, IN_BACKWARD), (IN_BACKWARD, WAITING)])
+def test_a_collective_that_all_joined_and_that_does_not_complete_names_no_rank(stacks: tuple[str, str]) -> None:
+    """The network is cut. DDP waits inside of autograd."""
+    hang: Hang = only(*(light(number, stack, of=waits()) for number, stack in enumerate(stacks)))
+    assert (hang.kind, hang.culprits, hang.suspects, hang.victims) == (HangKind.NONE_COMPLETES, (), (), (0, 1))
+    assert (hang.confidence, hang.collective) == (MEDIUM, "all_reduce")
+
+
+@pytest.mark.parametrize("state", ["T", "D"])
+def test_a_collective_that_a_stopped_process_joined_is_not_called_one_of_the_network(state: str) -> None:
+    """Its threads stand still too, so it is to blame although it joined."""
+    stopped = light(1, IN_BACKWARD, of=waits())
+    stopped = replace(stopped, looks=(replace(stopped.looks[0], state=state),))
+    hang = only(light(0, IN_BACKWARD, of=waits()), stopped)
+    assert hang.kind is not HangKind.NONE_COMPLETES
 
 
 def test_of_eight_ranks_only_the_first_has_another_size() -> None:

@@ -154,6 +154,17 @@ def test_a_step_border_that_members_see_apart_is_no_mismatch() -> None:
     assert hangs(training(0, groups=dp(2)), shifted) == ()
 
 
+def test_borders_that_members_see_apart_in_two_steps_are_no_mismatch() -> None:
+    """The counts of rank 1 are ahead up to steps 1 and 2, and equal from step 3 on."""
+    records = training(1, groups=dp(2))
+    (segment,) = records.segments
+    moved = segment.records.copy()
+    for at, sequence in ((2, 4), (3, 6)):
+        moved["step"][(moved["kind"] == Kind.COLLECTIVE) & (moved["sequence"] == sequence)] = at - 1
+    early = replace(records, segments=(replace(segment, records=moved),))
+    assert hangs(training(0, groups=dp(2)), early) == ()
+
+
 def test_a_border_that_members_always_see_apart_is_no_mismatch() -> None:
     records = training(1, groups=dp(2))
     (segment,) = records.segments

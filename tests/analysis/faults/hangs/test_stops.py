@@ -166,9 +166,17 @@ def test_a_stopped_process_is_called_stopped() -> None:
 
 
 @pytest.mark.parametrize("culprit", [stuck(1, state="t"), stuck(1, stack=DEBUGGING)])
-def test_a_rank_in_a_debugger_is_no_hang_however_long_it_takes(culprit: RankRecords) -> None:
-    seen = [replace(each, looks=(replace(each.looks[0], at_ns=LAST_NS + 3_600 * S),)) for each in (victim(0), culprit)]
-    assert hangs(*seen) == ()
+@pytest.mark.parametrize("hours", [0, 8])
+def test_a_rank_in_a_debugger_is_no_hang(culprit: RankRecords, hours: int) -> None:
+    """A person may take any time, also where no record shows who waits."""
+    later = hours * 3_600 * S
+
+    def seen_later(records: RankRecords) -> RankRecords:
+        return replace(records, looks=tuple(replace(look, at_ns=look.at_ns + later) for look in records.looks))
+
+    assert hangs(seen_later(victim(0)), seen_later(culprit)) == ()
+    between = replace(light(1, ""), looks=culprit.looks)
+    assert hangs(seen_later(light(0, WAITING)), seen_later(between)) == ()
 
 
 def test_without_evidence_of_life_the_culprit_is_unknown() -> None:
@@ -426,7 +434,7 @@ WITH_A_THREAD = f"{WAITING}\n{LOCKED}"
 def test_without_the_recorder_kernel_and_threads_show_that_a_rank_waits_for_no_other(
     stack: str, channel: str, culprits: tuple[int, ...]
 ) -> None:
-    """As in a job that was started without traincope. A line of the training may be `work.wait()`."""
+    """The job was started without traincope. A line of the training may be `work.wait()`."""
     ranks = [light(0, WAITING), light(1, stack)]
     seen = [replace(each, info=replace(each.info, probes={})) for each in ranks]
     seen[1] = replace(seen[1], looks=(replace(seen[1].looks[0], wait_channel=channel),))
@@ -446,6 +454,29 @@ def test_a_wait_for_a_dead_rank_is_no_hang() -> None:
     result = analysis(victim(0), replace(stuck(1), looks=()), notes=[killed])
     assert result.hangs == ()
     assert (result.verdict[0].kind, result.verdict[0].ranks) == (FindingKind.KILLED_RANK, (1,))
+
+
+def test_ranks_that_wait_for_a_dead_rank_accuse_no_living_one() -> None:
+    """Rank 1 ended without a word, by `os._exit(0)`. Rank 2 has not failed yet, in communication that no record
+    covers.
+    """
+    three = group("dp", 0, 1, 2)
+    gone = replace(stuck(1, three), looks=(), running=False)
+    result = analysis(victim(0, three), gone, stuck(2, three, stack=WAITING))
+    assert result.hangs == ()
+    assert (result.verdict[0].kind, result.verdict[0].ranks) == (FindingKind.KILLED_RANK, (1,))
+
+
+def test_a_kill_of_all_ranks_hides_no_hang() -> None:
+    """A scheduler killed the job, and noted nothing."""
+    hang = only(*(replace(each, running=False) for each in (victim(0), stuck(1))))
+    assert (hang.kind, hang.culprits, hang.until_ns) == (HangKind.STUCK, (1,), SEEN_NS)
+
+
+def test_a_rank_that_was_killed_after_it_stood_still_did_not_cause_the_stop() -> None:
+    """The reader comes while a scheduler kills the ranks one by one."""
+    hang = only(replace(victim(0), running=False), victim(1))
+    assert (hang.kind, hang.culprits) == (HangKind.NONE_COMPLETES, ())
 
 
 def test_the_kill_that_ends_a_hang_is_not_its_cause() -> None:

@@ -77,7 +77,7 @@ class RankCalls:
 
     rank: RankTimeline
     calls: tuple[Call, ...]
-    """By start."""
+    """The calls in order of their start."""
     waiting: frozenset[Identity]
     """Calls in whose wait the training thread was when its records end."""
     by_flight: bool = False
@@ -106,7 +106,7 @@ class RankCalls:
 
     @cached_property
     def departs(self) -> bool | None:
-        """Whether the last step issues other collectives than the steps before it did, as far as it came. None if these
+        """True if the last step, as far as it came, issues other collectives than the steps before it. None if these
         differ among themselves, or are too few.
         """
         by_step: dict[int, list[tuple[Channel, str]]] = {}
@@ -125,7 +125,7 @@ class RankCalls:
         return frozenset({call.window for call in self.calls} | by_step)
 
     def joined(self, call: Call) -> bool | None:
-        """Whether the rank issued its part of another rank's call; None if its records do not show it."""
+        """True if the rank issued its part of another rank's call; None if its records do not show it."""
         if (call.window == FLIGHT_WINDOW) is not self.by_flight:
             return None  # their counts do not compare
         if self.latest.get(call.channel, (-1, -1)) >= (call.window, call.sequence):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call, RankCalls
+from traincope.analysis.faults.hangs.standing import INTERVALS
 from traincope.events import NO_STEP, OPEN, Kind
 from traincope.store.job.flight import Flight
 from traincope.timeline import Channel, RankTimeline, Timeline
@@ -18,6 +19,10 @@ ITEM_BYTES = {
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
 }
 """torch's name of a type -> bytes; 1 for all others."""
+NEIGHBOURS = 8
+"""Records of both clocks, on either side, that an offset is compared with. They are a second apart."""
+SET_NS = 1_000_000_000
+"""A larger difference between neighbours means that the wall clock was set."""
 WORLD = "0"
 """torch's name of the group of all ranks."""
 
@@ -52,9 +57,10 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
 
 
 def _is_fresh(flight: Flight, rank: RankTimeline, clocks: Mapping[int, RankClock]) -> bool:
+    """True if the rank began nothing after it. A run that ends by an exception still notes that after it."""
     clock = clocks.get(rank.rank)
     at_ns = flight.at_ns if clock is None else int(clock.on_axis(np.array([flight.at_ns]))[0])
-    return at_ns >= int(rank.main["start_ns"].max(initial=0))
+    return at_ns >= int(rank.of_kind(*INTERVALS)["start_ns"].max(initial=0))
 
 
 def _groups(timeline: Timeline, flights: Mapping[int, Flight]) -> dict[str, Group]:
@@ -130,10 +136,23 @@ def _on_axis(rank: RankTimeline, walls_ns: NDArray[np.int64]) -> NDArray[np.int6
     clocks = rank.of_kind(Kind.CLOCK)
     if not len(clocks):
         return walls_ns
-    offsets_ns: NDArray[np.int64] = clocks["start_ns"] - clocks["value"]
+    offsets_ns = _exact(clocks["start_ns"] - clocks["value"])
     lowest_from_here = np.minimum.accumulate(clocks["value"][::-1])[::-1]
     at = np.maximum(np.searchsorted(lowest_from_here, walls_ns, side="right") - 1, 0)
     return walls_ns + offsets_ns[at]
+
+
+def _exact(offsets_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The largest of the neighbouring offsets that the wall clock was not set between.
+
+    A record reads the wall clock last. A thread that loses its processor in between reads it too late, by up to 0.1 s
+    on a busy host, and never too early.
+    """
+    exact = offsets_ns.copy()
+    for shift in range(-NEIGHBOURS, NEIGHBOURS + 1):
+        near = offsets_ns[np.clip(np.arange(len(offsets_ns)) + shift, 0, len(offsets_ns) - 1)]
+        exact = np.where(np.abs(near - offsets_ns) < SET_NS, np.maximum(exact, near), exact)
+    return exact
 
 
 def _steps(rank: RankTimeline, times_ns: NDArray[np.int64]) -> list[int]:

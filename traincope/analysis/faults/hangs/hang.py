@@ -43,7 +43,7 @@ class Hang:
     stack: tuple[str, ...] = ()
     """Frames of the first culprit, the innermost first; empty if no signal wrote them."""
     doing: str | None = None
-    """What the first culprit did instead."""
+    """Activity of the first culprit instead of joining."""
     since_ns: int
     until_ns: int | None
     """Latest instant at which it was certainly going on; None: the run went on."""

@@ -52,8 +52,9 @@ def _found(
 
 
 def _known(found: Sequence[Hang]) -> tuple[bool, bool, bool]:
-    """How much is known: whether there are culprits, suspects, any hang at all."""
-    return any(hang.culprits for hang in found), any(hang.suspects for hang in found), bool(found)
+    """How much is known: whether there are culprits or certainly none, suspects, any hang at all."""
+    decided = any(hang.culprits or hang.kind is HangKind.NONE_COMPLETES for hang in found)
+    return decided, any(hang.suspects for hang in found), bool(found)
 
 
 def _may_have_stopped(timeline: Timeline) -> bool:

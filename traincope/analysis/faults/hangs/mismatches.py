@@ -23,6 +23,8 @@ from traincope.timeline.collectives.comparing import highest, lowest
 SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"})
 """Operations with the same number of bytes on all members. An all-to-all, a gather or a scatter may differ."""
 SAME_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
+MIN_SHIFTED_STEPS = 2
+"""Fewest complete steps, from the first unequal one on, that show a lasting difference."""
 MAX_WINDOWS = 8
 """Number of windows per group that are searched, the earliest first."""
 
@@ -135,10 +137,10 @@ def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> 
 
 
 def _first_shift(within: Mapping[int, Sequence[Call]]) -> int | None:
-    """The first step up to which members issued different numbers, if the difference stays in the step after it.
+    """The first step up to which members issued different numbers, if the difference stays in all steps after it.
 
-    A difference in one step alone is a border that members see apart: the next step evens it out. A difference from
-    the first step on is such a border too. None if records are missing: their steps are not known.
+    A difference that a later step evens out is a border that members see apart, or a step that is not known exactly. A
+    difference from the first step on is such a border too. None if records are missing: their steps are not known.
     """
     if any(len(calls) != calls[-1].sequence - calls[0].sequence + 1 for calls in within.values() if calls):
         return None
@@ -147,7 +149,8 @@ def _first_shift(within: Mapping[int, Sequence[Call]]) -> int | None:
     differ = [len({sum(call.step <= step for call in calls) for calls in within.values()}) > 1 for step in steps]
     if differ[:1] == [True]:
         return None
-    return next((step for step, now, then in zip(steps, differ, differ[1:], strict=False) if now and then), None)
+    last_equal = max((at for at, unequal in enumerate(differ) if not unequal), default=-1)
+    return steps[last_equal + 1] if len(steps) - last_equal > MIN_SHIFTED_STEPS else None
 
 
 def _counts_alike(on_channel: Mapping[int, Sequence[Call]], window: int) -> bool:
@@ -189,7 +192,7 @@ def _by_form(
 
 
 def _as_before(call: Call, own: Sequence[Call]) -> bool | None:
-    """Whether the call has the form of the rank's calls at this place of its earlier steps; None if these differ."""
+    """True if the call has the form of the rank's calls at this place of its earlier steps; None if these differ."""
     forms = {form_of(earlier) for earlier in own if earlier.step < call.step and earlier.place == call.place}
     return form_of(call) in forms if len(forms) == 1 else None
 

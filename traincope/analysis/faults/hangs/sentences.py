@@ -11,7 +11,7 @@ from traincope.units import duration, numbers
 
 
 def stood(ranks: Sequence[int], standings: Mapping[int, Standing], *, lasted_ns: int) -> str:
-    """Where the culprits stood, e.g. "rank 1 stood at train.py:41 for 34 s"."""
+    """Describe where the culprits stood, e.g. "rank 1 stood at train.py:41 for 34 s"."""
     sites = {standings[rank].site for rank in ranks if rank in standings}
     subject, time = numbers(ranks, "rank"), lasting(lasted_ns)
     if len(sites) == 1 and (site := sites.pop()) is not None:
@@ -27,7 +27,7 @@ def lasting(ns: int) -> str:
 
 
 def waited(edges: Sequence[Edge], victims: Sequence[int]) -> str:
-    """Who waited and in what, e.g. "rank 0 waited for it in all_reduce on dp"."""
+    """Describe who waited and in what, e.g. "rank 0 waited for it in all_reduce on dp"."""
     direct = sorted({edge.rank for edge in edges})
     pronoun = "it" if len({edge.other for edge in edges}) == 1 else "them"
     parts = [f"{numbers(direct, 'rank')} waited for {pronoun} in {place_of_call(edges[0].call)}"]

@@ -1,4 +1,4 @@
-"""Where each rank stood when its records end: in which calls it waited, at which line, and until when that is known."""
+"""Last state of each rank: the calls in which it waited, its line, and until when they are known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,8 +35,10 @@ SLEEPS = frozenset({"hrtimer_nanosleep", "do_nanosleep", "common_nsleep", "do_wa
 TRACED = "t"
 """State letter of a process that a debugger stopped."""
 
-WAITS, ON = "waits", "on"
-"""The probe whose frame is in every wait, and its state."""
+WAITS, FLIGHTS, ON = "waits", "flight_recorder", "on"
+"""The probe whose frame is in every wait, the one that writes torch's flight recorder when asked, and their state."""
+ANSWER_NS = 5_000_000_000
+"""A process that runs writes its flight recorder within this, also on a busy host."""
 UNSEEN_WAITS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 """Phases in which DDP waits inside C++, which leaves no record until the wait is over."""
 
@@ -65,8 +67,12 @@ class Standing:
     """First look of the node's agent after its last progress."""
     sees_waits: bool
     """The recorder is on the stack of every wait, also in steps without detail."""
-    sleeps_alone: bool = False
+    sleeps_alone: bool
     """Kernel or stacks show that it waits for no other rank, without the recorder's help."""
+    exited: bool
+    """Its run ended cleanly together with its process."""
+    holds_lock: bool
+    """Its C code holds Python's lock: it wrote its stacks, and no flight recorder. torch waits without the lock."""
 
     @property
     def step(self) -> int | None:
@@ -86,7 +92,8 @@ class Standing:
         """True if it certainly did not wait for another rank. Without the recorder's frame in every wait, a line of the
         training may be a wait itself, e.g. `work.wait()`.
         """
-        return self.stopped or (self.place is Place.OUTSIDE and (self.sees_waits or self.sleeps_alone))
+        certain = self.sees_waits or self.sleeps_alone or self.holds_lock
+        return self.stopped or (self.place is Place.OUTSIDE and certain)
 
     @property
     def is_decided(self) -> bool:
@@ -94,9 +101,19 @@ class Standing:
         return self.sees_waits or self.is_outside or self.place in (Place.COMMUNICATION, Place.BACKWARD)
 
     @property
-    def debugged(self) -> bool:
-        """True if a person stopped it with a debugger."""
+    def is_debugged(self) -> bool:
+        """True if a person stopped it, who may take any time."""
         return self.state == TRACED or any(frame.is_debugger for frame in self.frames)
+
+    @property
+    def tears_down(self) -> bool:
+        """True if it stood in the end of its process groups."""
+        return any(frame.is_teardown for frame in self.frames)
+
+    @property
+    def may_wait(self) -> bool:
+        """True if it stood where it waits for a collective, and its process runs."""
+        return self.state not in STOPPED and self.place in (Place.COMMUNICATION, Place.BACKWARD)
 
     @property
     def site(self) -> str | None:
@@ -118,12 +135,16 @@ def standing(timeline: Timeline, calls: Mapping[int, RankCalls]) -> dict[int, St
     looks = {rank.rank: rank.looks for rank in timeline.run.ranks}
     clocks = {clock.rank: clock for clock in timeline.clocks}
     probes = {rank.rank: rank.info.probes for rank in timeline.run.ranks}
+    exited = {rank.rank for rank in timeline.run.ranks if rank.info.with_process and rank.info.ending == CLEAN}
     on_device = not waits_on_the_host(timeline.run.info.versions)
+    answered = any(each.by_flight for each in calls.values())
     return {
         number: _standing(
             each,
             _on_axis(looks[number], clocks.get(number)),
             sees_waits=probes[number].get(WAITS) == ON,
+            exited=number in exited,
+            owes_flight=answered and not each.by_flight and probes[number].get(FLIGHTS) == ON,
             on_device=on_device,
             imported=timeline.run.info.imported,
         )
@@ -139,9 +160,18 @@ def _on_axis(looks: Sequence[Look], clock: RankClock | None) -> Sequence[Look]:
 
 
 def _standing(
-    calls: RankCalls, looks: Sequence[Look], *, sees_waits: bool, on_device: bool, imported: bool
+    calls: RankCalls,
+    looks: Sequence[Look],
+    *,
+    sees_waits: bool,
+    exited: bool,
+    owes_flight: bool,
+    on_device: bool,
+    imported: bool,
 ) -> Standing:
-    """`on_device`: waits stop a stream, not the thread. `imported`: only the calls are known."""
+    """`owes_flight`: others wrote their flight recorder when asked. `on_device`: waits stop a stream, not the thread.
+    `imported`: only the calls are known.
+    """
     rank, progress_ns = calls.rank, _progress_ns(calls)
     looks = [look for look in looks if look.at_ns >= progress_ns]
     frames = training_thread(next((look.stack for look in reversed(looks) if look.stack), ""))
@@ -175,7 +205,14 @@ def _standing(
         noticed_ns=next((look.at_ns for look in looks if look.by_agent), None),
         sees_waits=sees_waits,
         sleeps_alone=alone,
+        exited=exited,
+        holds_lock=owes_flight and _time_since_stack_ns(looks) >= ANSWER_NS,
     )
+
+
+def _time_since_stack_ns(looks: Sequence[Look]) -> int:
+    """Time from the stacks to the last look at the same process."""
+    return max((looks[-1].at_ns - look.at_ns for look in looks if look.stack), default=0)
 
 
 def _sleeps_alone(looks: Sequence[Look]) -> bool:

@@ -6,24 +6,23 @@ from dataclasses import dataclass, replace
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import is_external_signal
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.calls import Call, Identity
+from traincope.analysis.faults.hangs.calls import Call
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.hangs.patience import UNLEARNED_NS, UNSEEN_NS, Patience, patience
+from traincope.analysis.faults.hangs.patience import PAUSES, UNLEARNED_NS, UNSEEN_NS, Patience, patience
 from traincope.analysis.faults.hangs.sentences import in_cycle, lasting, place_of_call, stood, waited
 from traincope.analysis.faults.hangs.standing import Standing
 from traincope.analysis.faults.hangs.waiting import Edge, Source, edges_of, sources
-from traincope.analysis.faults.stacks import Place
-from traincope.events import END_OF_TIME_NS
+from traincope.analysis.faults.stacks import TEARDOWN, Place
+from traincope.events import END_OF_TIME_NS, NO_STEP
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
-TEARDOWN = "destroy_process_group"
 OWN_ENDS = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT, FaultKind.KILLED, FaultKind.SIGNAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What all judgements of one run share."""
+    """Data that all judgements of one run share."""
 
     standings: Mapping[int, Standing]
     dead: frozenset[int]
@@ -41,32 +40,56 @@ class _Run:
 
     def patience_with(self, each: Standing) -> int:
         """The same for this rank, in what it does."""
-        return END_OF_TIME_NS if each.debugged else self.patience.of(each.phase)
+        return END_OF_TIME_NS if each.is_debugged else self.patience.of(each.phase)
 
 
 def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[Fault]) -> Iterator[Hang]:
     """All stops that lasted longer than the run's own steps explain. `ends`: of the same timeline."""
+    learned = patience(timeline)
     run = _Run(
         standings=standings,
-        dead=frozenset(rank for end in ends if ended_by_itself(end) for rank in end.ranks),
-        patience=patience(timeline),
+        dead=_dead(standings, ends, learned.training_ns),
+        patience=learned,
         dropped=frozenset(rank.rank for rank in timeline.run.ranks if rank.dropped),
         missing=timeline.run.missing,
     )
     edges = edges_of(standings)
-    found = [hang for source in sources(edges) if (hang := _of_source(run, source)) is not None]
     if edges:
-        yield from _merged(found)
+        yield from _merged(list(_of_sources(run, sources(edges))))
     elif any(each.left for each in standings.values()):
         yield from _left_behind(run)
     else:
         yield from _without_waits(run)
 
 
+def _dead(standings: Mapping[int, Standing], ends: Sequence[Fault], needed_ns: int) -> frozenset[int]:
+    """Ranks that ended by themselves. One that was killed after it had stood still for long did not cause the stop."""
+    return frozenset(
+        rank
+        for end in ends
+        if ended_by_itself(end)
+        for rank in end.ranks
+        if end.kind is not FaultKind.KILLED or not _stood_before(standings.get(rank), needed_ns)
+    )
+
+
+def _stood_before(each: Standing | None, needed_ns: int) -> bool:
+    return each is not None and each.until_ns is not None and each.until_ns - each.progress_ns >= needed_ns
+
+
 def ended_by_itself(end: Fault) -> bool:
     """True for an end that neither a stop of the job from outside nor an earlier end explains."""
     interrupted = "KeyboardInterrupt" in end.what or "(signal 15)" in end.what
     return end.kind in OWN_ENDS and not end.follows and not is_external_signal(end) and not interrupted
+
+
+def _of_sources(run: _Run, all_sources: Sequence[Source]) -> Iterator[Hang]:
+    """One hang per source. Ranks that wait for a dead rank accuse no other rank: its end explains their wait."""
+    explained = {edge.rank for source in all_sources if run.dead & set(source.ranks) for edge in source.edges}
+    for source in all_sources:
+        hang = _of_source(run, source)
+        if hang is not None and not (hang.kind is HangKind.UNKNOWN and explained & set(hang.victims)):
+            yield hang
 
 
 def _of_source(run: _Run, source: Source) -> Hang | None:
@@ -121,16 +144,23 @@ def _stuck(run: _Run, source: Source, culprit: Standing) -> Hang | None:
 
 
 def _why_unknown(run: _Run, source: Source, culprit: Standing, *, known: bool) -> str | None:
-    """What is missing to name the rank; None if nothing is."""
+    """Evidence that is missing to name the rank; None if none is missing."""
     if not known:
         return "no evidence shows whether its process lived"
     if culprit.place is Place.COMMUNICATION:
         return f"it stood in communication that no record covers{f', at {culprit.site}' if culprit.site else ''}"
     if culprit.rank in run.dropped:
         return "it dropped records, perhaps those of the collective"
-    if not any(edge.absent for edge in source.edges) and not culprit.is_outside:
+    if not any(edge.absent for edge in source.edges) and not culprit.is_outside and not _left_before(source, culprit):
         return "the records do not show whether it joined"
     return None
+
+
+def _left_before(source: Source, culprit: Standing) -> bool:
+    """True if the rank's process ended before it completed the step in which the others waited for it."""
+    last = max((step.number for step in culprit.calls.rank.steps), default=NO_STEP)
+    waited_in = [edge.call.known_step for edge in source.edges]
+    return culprit.exited and all(step is not None and step > last for step in waited_in)
 
 
 def _deadlock(run: _Run, source: Source) -> Hang | None:
@@ -139,19 +169,21 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     if until_ns is None or until_ns - since_ns < run.patience_ns:
         return None
     hang = _hang(run, HangKind.DEADLOCK, source, since_ns=since_ns, until_ns=until_ns)
-    if not all(edge.absent and edge.waited for edge in inside) or run.dropped & set(source.ranks):
-        return _unknown(hang, source.ranks, "the records do not show all of their waits")
-    seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
     text = f"{in_cycle(source.ranks, inside)}; all{lasting(until_ns - since_ns)}"
     departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
     odd = tuple(rank for rank, departed in departs.items() if departed)
-    if odd and len(odd) < len(departs) and None not in departs.values():
+    is_habit = bool(odd) and len(odd) < len(departs) and None not in departs.values()
+    waited = all(edge.waited or (is_habit and run.standings[edge.rank].may_wait) for edge in inside)
+    if not waited or not all(edge.absent for edge in inside) or run.dropped & set(source.ranks):
+        return _unknown(hang, source.ranks, "the records do not show all of their waits")
+    if is_habit:
         return _departed(run, hang, odd, text)
+    seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
     return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text)
 
 
 def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str) -> Hang:
-    """Of the ranks that wait for each other, some issued what they never did before: the others are their victims."""
+    """Name the ranks of a cycle that issued what they never issued before: the others are their victims."""
     culprit = run.standings[odd[0]]
     habit = f"{numbers(odd, 'rank')} issued other collectives than in earlier steps"
     return replace(
@@ -176,7 +208,7 @@ def _complete(run: _Run, source: Source, each: Standing) -> Hang | None:
 
 def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victims: Sequence[int]) -> Hang:
     inside = [run.standings.get(rank) for rank in call.members]
-    certain = all(each is not None and each.certain and call.identity in _identities(each) for each in inside)
+    certain = all(each is not None and _did_not_get(each, call) for each in inside)
     text = f"all members joined {place_of_call(call)}, and it did not complete{lasting(until_ns - since_ns)}"
     return Hang(
         kind=HangKind.NONE_COMPLETES if certain else HangKind.UNKNOWN,
@@ -193,8 +225,12 @@ def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victi
     )
 
 
-def _identities(each: Standing) -> set[Identity]:
-    return {call.identity for call in each.waits}
+def _did_not_get(each: Standing, call: Call) -> bool:
+    """True if the rank issued its part of the call, and did not get the result. torch's flight recorder shows that of a
+    thread that waits in C++ too.
+    """
+    shown = each.certain or (each.calls.by_flight and each.may_wait)
+    return shown and any(own.identity == call.identity for own in each.waits)
 
 
 def _no_records(run: _Run, source: Source, rank: int) -> Hang | None:
@@ -272,22 +308,22 @@ def _left_behind(run: _Run) -> Iterator[Hang]:
         return
     since_ns = max(each.calls.rank.last_ns if each.left else each.progress_ns for each in run.standings.values())
     lasted_ns, ranks = min(known) - since_ns, tuple(each.rank for each in rest)
-    in_teardown = all(any(frame.function == TEARDOWN for frame in each.frames) for each in rest)
-    if lasted_ns < max([0 if in_teardown else UNLEARNED_NS, *map(run.patience_with, rest)]):
+    is_known = all(each.tears_down or each.phase in PAUSES for each in rest)
+    if lasted_ns < max([0 if is_known else UNLEARNED_NS, *map(run.patience_with, rest)]):
         return
-    where = f" in {TEARDOWN}" if in_teardown else ""
-    hang = _silent(rest, since_ns=since_ns, until_ns=min(known))
+    first, hang = rest[0], _silent(rest, since_ns=since_ns, until_ns=min(known))
+    where = f" in {TEARDOWN}" if first.tears_down else ""
     ended = f"{stood(ranks, run.standings, lasted_ns=lasted_ns)}{where}; all other ranks have ended"
-    if not in_teardown:
+    if not is_known:
         yield replace(hang, suspects=ranks, evidence=ended)
         return
     yield replace(
         hang,
         kind=HangKind.STUCK,
         culprits=ranks,
-        call_site=rest[0].site,
-        stack=tuple(map(str, rest[0].frames)),
-        doing=f"in {TEARDOWN}",
+        call_site=first.site,
+        stack=tuple(map(str, first.frames)),
+        doing=where.strip() or first.doing,
         confidence=MEDIUM,
         evidence=ended,
     )
@@ -296,7 +332,7 @@ def _left_behind(run: _Run) -> Iterator[Hang]:
 def _without_waits(run: _Run) -> Iterator[Hang]:
     """A stop in which no rank is known to wait for a missing one: the collectives are complete or not recorded."""
     standings = [each for each in run.standings.values() if not each.left]
-    if len(standings) < 2 or len(standings) < len(run.standings) or run.dead:
+    if run.dead or len(standings) < 2:
         return
     since_ns = max(each.progress_ns for each in standings)
     known = [each.until_ns for each in standings]
@@ -308,7 +344,8 @@ def _without_waits(run: _Run) -> Iterator[Hang]:
     own_ns = UNLEARNED_NS if all(each.is_outside for each in standings) else 0
     if lasted_ns < max([own_ns, *map(run.patience_with, standings)]):
         return
-    complete = next((call for each in standings if each.certain for call in each.waits), None)
+    shown = [each for each in standings if each.certain or each.calls.by_flight]
+    complete = next((call for each in shown for call in each.waits), None)
     if complete is not None:
         yield _joined_by_all(run, complete, since_ns=since_ns, until_ns=until_ns, victims=())
     elif all(each.frames or each.stopped for each in standings):

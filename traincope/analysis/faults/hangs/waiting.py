@@ -1,4 +1,4 @@
-"""Who waited for whom: a graph of ranks, its ends and its cycles.
+"""Graph of which rank waited for which, its ends and its cycles.
 
 An edge leads from a rank to each member that did not join the collective in which it waits. A rank at the end of the
 edges waits for no other: it is the culprit. Ranks that wait for each other in a cycle are a deadlock.
