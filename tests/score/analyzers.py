@@ -19,7 +19,7 @@ from traincope.timeline import build_timeline
 
 FAILS = "fails"
 FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, SystemExit)
-"""What torch's analyzer raises for dumps that it cannot analyse."""
+"""Error of torch's analyzer for dumps that it cannot analyse."""
 OPTIONS = argparse.Namespace(
     verbose=False, just_print_entries=False, allow_incomplete_ranks=True, mismatch_cap=10, prefix="rank_"
 )
@@ -27,7 +27,7 @@ OPTIONS = argparse.Namespace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What each analyzer makes of the same dumps."""
+    """Answers of both analyzers to the same dumps."""
 
     as_written: str
     """torch's, of the dumps as torch writes them."""

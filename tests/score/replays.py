@@ -251,7 +251,7 @@ def _records(job: Job, pause: Pause, number: int, num_steps: int) -> RankRecords
 
 
 def _seen(records: RankRecords, job: Job, pause: Pause, *, now_ns: int) -> RankRecords:
-    """What a look shows: the process lives, and where it stands."""
+    """Add a look: the process lives, and stands in this stack."""
     is_paused = records.rank in pause.paused
     stack = pause.stack if is_paused else (WAITING if job.detailed else IN_BACKWARD)
     state = "t" if is_paused and pause.kind.traced else "S"

@@ -112,7 +112,7 @@ def fail_on_rank_1(out: str) -> tuple[bool, int]:
 
 
 def test_a_run_that_ends_by_an_exception_leaves_its_collectives(two_ranks: Pool, tmp_path: Path) -> None:
-    """Where sizes differ, a peer aborts inside of gloo, and the job ends before an agent asks."""
+    """A peer aborts inside of gloo where sizes differ, and the job ends before an agent asks."""
     assert two_ranks.run(fail_on_rank_1, str(tmp_path / "run")) == [(False, 0), (True, 3)]
 
 

@@ -77,9 +77,9 @@ def _settled(ends: Sequence[Fault], rank: int, *, since_ns: int, count: int) -> 
 
     The end of one does not say which it is. So one counts only at a time when none is under way.
     """
-    own = [end for end in ends if rank in end.ranks]
-    failed = any(end.kind == FaultKind.CHECKPOINT_FAILED and end.at_ns >= since_ns for end in own)
-    return len(own) >= count and not failed
+    rank_ends = [end for end in ends if rank in end.ranks]
+    failed = any(end.kind == FaultKind.CHECKPOINT_FAILED and end.at_ns >= since_ns for end in rank_ends)
+    return len(rank_ends) >= count and not failed
 
 
 def _is_of_checkpoint(fault: Fault) -> bool:

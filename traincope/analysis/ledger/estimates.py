@@ -113,11 +113,11 @@ def represented_by(windows: Ints, blocks: Ints) -> Ints:
     drawn = windows[windows > 0] if len(windows) > 1 else windows
     at = np.searchsorted(drawn, blocks)
     earlier, later = drawn[np.maximum(at - 1, 0)], drawn[np.minimum(at, len(drawn) - 1)]
-    own = np.where(np.abs(blocks - earlier) <= np.abs(later - blocks), earlier, later)
+    nearest = np.where(np.abs(blocks - earlier) <= np.abs(later - blocks), earlier, later)
     for window in drawn.tolist():
         stratum = _stratum(window, drawn, last=int(blocks.max(initial=0)))
-        own[slice(*np.searchsorted(blocks, (stratum.start, stratum.stop)))] = window
-    return np.where(np.isin(blocks, np.setdiff1d(windows, drawn)), blocks, own)
+        nearest[slice(*np.searchsorted(blocks, (stratum.start, stratum.stop)))] = window
+    return np.where(np.isin(blocks, np.setdiff1d(windows, drawn)), blocks, nearest)
 
 
 def _stratum(window: int, windows: Ints, *, last: int) -> range:

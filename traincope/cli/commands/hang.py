@@ -43,8 +43,8 @@ class HangCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         timeline, lacks = _open(arguments.evidence, stacks=arguments.stacks)
-        found = hangs(timeline, Context(timeline).instances, endings(timeline))
-        answer = hang_document(found, tuple(hang_findings(timeline, found, tuple(marks(timeline)))), lacks=lacks)
+        judged = hangs(timeline, Context(timeline).instances, endings(timeline))
+        answer = hang_document(judged, tuple(hang_findings(timeline, judged, tuple(marks(timeline)))), lacks=lacks)
         print_answer(answer, render_hangs, format=arguments.format)
         return 0
 

@@ -108,13 +108,13 @@ def _signal_ranks(attempt: Path, number: signal.Signals) -> None:
 
 def _running_ranks(attempt: Path) -> list[Process]:
     """Processes that are certainly ranks of the attempt and run on this host."""
-    found = []
+    ranks = []
     for directory in attempt.glob("rank-*"):
         with suppress(RunDirectoryError):
             process = read_rank_info(directory).process
             if process is not None and process.is_running():
-                found.append(process)
-    return found
+                ranks.append(process)
+    return ranks
 
 
 def _checked(text: str) -> str:

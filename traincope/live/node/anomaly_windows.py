@@ -58,22 +58,22 @@ class AnomalyWindows:
 
     def _chosen(self, window: Window, requests: Sequence[WindowRequest]) -> Fault | None:
         """The fault that opens a window, rare causes first; None if there is none or the bounds forbid it."""
-        own = [request for request in requests if request.cause not in PERSONS]
+        automatic = [request for request in requests if request.cause not in PERSONS]
         allowed = FREE_WINDOWS + self._num_drawn_steps // (DRAWN_PER_WINDOW * BLOCK_STEPS)
-        if window.last or len(own) >= allowed or not self._has_light_steps:
+        if window.last or len(automatic) >= allowed or not self._has_light_steps:
             return None
         candidates = [
             fault
             for fault in window.faults
             if fault.kind in CAUSES
             and not (fault.step is not None and _covered(fault.step, requests))
-            and _is_due(CAUSES[fault.kind], own)
+            and _is_due(CAUSES[fault.kind], automatic)
         ]
         return min(candidates, key=lambda fault: (CAUSES[fault.kind] not in ONCE, fault.at_ns), default=None)
 
 
-def _is_due(cause: Cause, own: Sequence[WindowRequest]) -> bool:
-    same = [request for request in own if request.cause is cause]
+def _is_due(cause: Cause, automatic: Sequence[WindowRequest]) -> bool:
+    same = [request for request in automatic if request.cause is cause]
     if cause in ONCE:
         return not same
     return not same or time.time_ns() - max(request.at_wall_ns for request in same) >= REST_NS

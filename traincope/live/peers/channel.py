@@ -52,13 +52,13 @@ class Channel:
                 f"{self.address} is another host, and nothing is sent there without encryption: "
                 "pip install 'traincope[peers]'"
             )
-        own = secrets.token_bytes(CHALLENGE_BYTES)
-        self._send_all(MAGIC + own)
+        challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        self._send_all(MAGIC + challenge)
         greeting = self._receive_exactly(len(MAGIC) + CHALLENGE_BYTES, deadline=monotonic() + MESSAGE_SECONDS)
         if not greeting.startswith(MAGIC):
             raise ServerError(f"{self.address} answers, but it is not an agent of traincope")
         other = greeting[len(MAGIC) :]
-        self._challenges = own + other if opened_here else other + own
+        self._challenges = challenge + other if opened_here else other + challenge
         self._opened_here = opened_here
         self._num_sent = self._num_received = 0
 

@@ -41,8 +41,8 @@ class OtherThreads:
 
     def may_be_in_a_collective(self) -> bool:
         """Look at every other thread. Returns whether one may be inside a collective, or about to enter one."""
-        own = threading.get_ident()
-        looks = [self._may_be(ident, frame) for ident, frame in _innermost_frames().items() if ident != own]
+        this_thread = threading.get_ident()
+        looks = [self._may_be(ident, frame) for ident, frame in _innermost_frames().items() if ident != this_thread]
         return any(looks)
 
     def _may_be(self, ident: int, frame: FrameType) -> bool:

@@ -31,11 +31,11 @@ def append_notice(run: Path, notice: HangNotice) -> None:
 
 def read_notices(run: Path) -> tuple[HangNotice, ...]:
     """Read the notices of all attempts, in order. Unreadable lines are left out."""
-    found = []
+    notices = []
     for path in sorted(run.glob(f"attempt-*/{HANGS_FILE}")):
         lines = path.read_text(errors="replace").split("\n")[:-1]
-        found += [notice for line in lines if (notice := _notice(parse(line))) is not None]
-    return tuple(found)
+        notices += [notice for line in lines if (notice := _notice(parse(line))) is not None]
+    return tuple(notices)
 
 
 def _notice(raw: object) -> HangNotice | None:

@@ -76,8 +76,8 @@ def all_looks(
     `records`: of the rank's training thread.
     """
     now = look_at(process) if running else None
-    found = [*read_looks(directory), *_signalled(directory, records), *([] if now is None else [now])]
-    return tuple(sorted(found, key=lambda look: look.at_ns))
+    looks = [*read_looks(directory), *_signalled(directory, records), *([] if now is None else [now])]
+    return tuple(sorted(looks, key=lambda look: look.at_ns))
 
 
 def _look(raw: Any) -> Look | None:

@@ -107,8 +107,8 @@ class Process:
             words = Path(f"/proc/{self.pid}/environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             return None
-        found = {name: value for name, sign, value in (word.partition("=") for word in words) if sign}
-        return found or None
+        values = {name: value for name, sign, value in (word.partition("=") for word in words) if sign}
+        return values or None
 
     def started_wall_seconds(self) -> float:
         """Wall time of its start. Raises OSError."""

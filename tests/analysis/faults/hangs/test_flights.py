@@ -113,7 +113,7 @@ def test_another_collective_is_a_mismatch_with_its_step(size: int) -> None:
 
 
 def test_a_size_on_which_a_peer_aborted_is_found_by_what_the_survivors_left() -> None:
-    """Between two windows, rank 1 issues twice the elements. Rank 2 aborts inside gloo and leaves nothing; the others
+    """Rank 1 issues twice the elements, between two windows. Rank 2 aborts inside gloo and leaves nothing; the others
     lose their connection, and write their flight recorder and then the exception.
     """
     odd = flight(4, (("0", "all_reduce", 128),), complete=0)

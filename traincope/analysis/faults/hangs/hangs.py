@@ -31,13 +31,13 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     if not timeline.ranks:
         return ()
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
-    found = _found(timeline, latest, ends, tuple(mismatches(timeline, instances, latest)))
-    if latest and not (found and all(hang.culprits and hang.collective for hang in found)):
+    result = _found(timeline, latest, ends, tuple(mismatches(timeline, instances, latest)))
+    if latest and not (result and all(hang.culprits and hang.collective for hang in result)):
         flights = flight_calls(timeline, latest)
         if flights is not None:
             again = _found(timeline, flights, ends, tuple(latest_mismatches(flights)))
-            found = max(again, found, key=_known)
-    return found if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, found))
+            result = max(again, result, key=_known)
+    return result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
 
 
 def _found(
@@ -47,14 +47,14 @@ def _found(
     standings = standing(timeline, latest)
     stopped = tuple(stops(timeline, standings, ends)) if latest else ()
     first = min(unequal, key=lambda mismatch: mismatch.first.start_ns, default=None)
-    found = stopped if first is None else tuple(_explained(first, stopped, standings))
-    return tuple(replace(hang, noticed_ns=_noticed_ns(hang, standings)) for hang in found)
+    result = stopped if first is None else tuple(_explained(first, stopped, standings))
+    return tuple(replace(hang, noticed_ns=_noticed_ns(hang, standings)) for hang in result)
 
 
-def _known(found: Sequence[Hang]) -> tuple[bool, bool, bool]:
+def _known(result: Sequence[Hang]) -> tuple[bool, bool, bool]:
     """How much is known: whether there are culprits or certainly none, suspects, any hang at all."""
-    decided = any(hang.culprits or hang.kind is HangKind.NONE_COMPLETES for hang in found)
-    return decided, any(hang.suspects for hang in found), bool(found)
+    decided = any(hang.culprits or hang.kind is HangKind.NONE_COMPLETES for hang in result)
+    return decided, any(hang.suspects for hang in result), bool(result)
 
 
 def _may_have_stopped(timeline: Timeline) -> bool:
@@ -65,9 +65,9 @@ def _may_have_stopped(timeline: Timeline) -> bool:
     return endings != {CLEAN} and (endings != {None} or any(rank.looks for rank in timeline.run.ranks))
 
 
-def run_end_ns(timeline: Timeline, found: Sequence[Hang]) -> int:
+def run_end_ns(timeline: Timeline, result: Sequence[Hang]) -> int:
     """End of the run: its last record, or the latest certain instant of a hang after it."""
-    return max([timeline.end_ns, *(hang.until_ns for hang in found if hang.until_ns is not None)])
+    return max([timeline.end_ns, *(hang.until_ns for hang in result if hang.until_ns is not None)])
 
 
 def _noticed_ns(hang: Hang, standings: Mapping[int, Standing]) -> int | None:

@@ -72,10 +72,10 @@ def mismatches(timeline: Timeline, instances: Instances, latest: Mapping[int, Ra
     done = set()
     for channel, windows in _suspicious(instances).items():
         for window in windows:
-            found = _mismatch(calls_until(timeline, window), channel, window)
-            if found is not None:
+            mismatch = _mismatch(calls_until(timeline, window), channel, window)
+            if mismatch is not None:
                 done.add(channel)
-                yield found
+                yield mismatch
                 break
     yield from latest_mismatches(latest, without=done)
 
@@ -90,9 +90,9 @@ def latest_mismatches(latest: Mapping[int, RankCalls], *, without: Collection[Ch
 def _latest_mismatch(latest: Mapping[int, RankCalls], channel: Channel) -> Iterator[Mismatch]:
     windows = sorted({call.window for calls in latest.values() for call in calls.calls if call.channel == channel})
     for window in windows:
-        found = _mismatch(latest, channel, window)
-        if found is not None:
-            yield found
+        mismatch = _mismatch(latest, channel, window)
+        if mismatch is not None:
+            yield mismatch
             return
 
 
