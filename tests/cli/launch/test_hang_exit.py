@@ -15,7 +15,7 @@ from tests.live.processes import until
 from tests.live.recorded import rank_of, record
 from tests.score import training
 from tests.viewer.library.reading import shelf
-from tests.viewer.test_hangs import texts
+from tests.viewer.pages.test_hang_section import texts
 from traincope.cli.launch import hang_exit
 from traincope.cli.launch.hang_exit import HangExit
 from traincope.cli.main import make_parser
