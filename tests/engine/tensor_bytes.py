@@ -46,7 +46,8 @@ class TensorBytes(TorchDispatchMode):
 
     def _current_bytes(self) -> int:
         """Current bytes of each tensor: FSDP empties what it gathered and fills it again."""
-        storages = [reference() for reference in self._counted.values()]
+        counted = list(self._counted.values())  # gloo's threads may free a storage at any line
+        storages = [reference() for reference in counted]
         return sum(storage.nbytes() for storage in storages if storage is not None)
 
     def _register(self, storage: torch.UntypedStorage, *, counts: bool) -> None:
