@@ -107,7 +107,7 @@ class KernelWindows:
             return
         traced.save(str(self._recorder.directory / window_file(step)))
         self._standstill_seconds = (monotonic_ns() - began_ns) / 1e9
-        self._recorder.event("kernel window", {"step": step, "stood_still_seconds": round(self._standstill_seconds, 3)})
+        self._recorder.event("kernel window", {"step": step, "stood_still_seconds": round(self._standstill_seconds, 6)})
 
     def _closing_before(self, original: Any) -> Any:
         close = guard(self._close)
