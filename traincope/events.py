@@ -72,8 +72,11 @@ CHECKPOINT_FAILED = "checkpoint failed"
 DETAIL_LEVEL = 1
 """The lowest level of recording with detail."""
 
-BLOCK_STEPS = 8
-"""Steps of a block. A window is a block, or several, in detail; its first step only leads in, so more waste less."""
+BLOCK_STEPS = 7
+"""Steps of a block. A window is a block, or several, in detail; its first step only leads in, so more waste less.
+
+A prime: in blocks of 8, work in every 8th or 16th step would fall on first steps only, and would never be sampled.
+"""
 
 NO_STEP = -1
 """`step` of a record outside every step."""

@@ -163,7 +163,7 @@ def test_an_expensive_recorder_records_detail_in_windows_and_says_nothing(
     detailed = steps["step"][steps["flags"] & Flag.DETAILED > 0]
     spans_in = np.unique(records["step"][records["kind"] == Kind.SPAN])
     assert caplog.messages == []
-    assert 8 <= len(detailed) < 200
+    assert BLOCK_STEPS <= len(detailed) < 200
     assert set(detailed.tolist()) <= set(spans_in.tolist())
     leading_in = sorted(set(spans_in.tolist()) - set(detailed.tolist()))
     assert all(step % BLOCK_STEPS == 0 and step - 1 not in detailed for step in leading_in)

@@ -11,8 +11,8 @@ without evaluation. A transfer on the path delays the step even if its ranks com
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +22,10 @@ from traincope.analysis.attribution.releases import Releases
 from traincope.analysis.attribution.stalls import StallSplit
 from traincope.analysis.attribution.terms import EVALUATION, HOST_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
 from traincope.analysis.attribution.thread_slices import ThreadSlices
-from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.ledger.estimates import Estimate, SampledSteps, estimated_shares
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.pipeline.replicas import RESOLUTION_RATIO
-from traincope.arrays import Ints
+from traincope.arrays import Bools, Ints
 from traincope.timeline import Timeline, error_between_ns
 from traincope.timeline.intervals.painting import ABSENT
 
@@ -68,7 +69,27 @@ class StepPath:
     @property
     def wall_ns(self) -> int:
         """From start to end, without evaluation."""
-        return sum(segment.length_ns for segment in self.segments if segment.term != EVALUATION)
+        return sum(self.terms().values())
+
+    def terms(self) -> dict[str, int]:
+        """Return term -> ns, without evaluation."""
+        sums: dict[str, int] = defaultdict(int)
+        for segment in self.segments:
+            if segment.term != EVALUATION:
+                sums[segment.term] += segment.length_ns
+        return sums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPath:
+    """Critical path of all steps of a run that windows show in part."""
+
+    steps: int
+    """Steps that all ranks completed, with and without detail."""
+    wall_ns: int
+    """Sum of their times without evaluation. A light step's evaluation is that of its last rank."""
+    estimates: Mapping[str, Estimate]
+    """Term on the path -> its share of `wall_ns`, the largest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +97,8 @@ class CriticalPath:
     """Critical paths of the counted steps that all ranks completed, or of at most MAX_STEPS evenly spread ones."""
 
     steps: tuple[StepPath, ...] = ()
+    run: RunPath | None = None
+    """The same for all steps; None if all steps have detail."""
     clock_error_ns: int | None
     """Largest error between the times of two ranks: the path's error where it changes ranks."""
     reason: str | None = None
@@ -94,6 +117,14 @@ class CriticalPath:
         """The step of median length; of an even number, the shorter of the two in the middle. There must be a step."""
         ordered = sorted(self.steps, key=lambda step: step.wall_ns)
         return ordered[(len(ordered) - 1) // 2]
+
+    def terms(self) -> dict[str, int]:
+        """Sum the path over all its steps: term -> ns, the largest first. The sum is `wall_ns`."""
+        sums: dict[str, int] = defaultdict(int)
+        for step in self.steps:
+            for term, ns in step.terms().items():
+                sums[term] += ns
+        return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
     def shares(self) -> dict[tuple[int, str], int]:
         """Sum the path over all steps: (rank, term) -> ns, the largest first. The sum is `wall_ns`."""
@@ -137,14 +168,48 @@ def track(slices: ThreadSlices, split: StallSplit, released: Releases) -> Track:
 
 def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track]) -> CriticalPath | None:
     """Find the critical path of the counted steps; None without such steps. `tracks` are those of all ranks."""
-    windows = step_windows(timeline, ledger)
+    windows = step_windows(timeline, ledger, lambda rank: rank.counted)
     if not windows:
         return None
     every = -(-len(windows) // MAX_STEPS)
     error_ns = error_between_ns(timeline.clocks)
     reason = clocks_too_coarse(error_ns, min(window.end_ns - window.start_ns for window in windows))
-    paths = (_step_path(window, tracks) for window in windows[::-every][::-1]) if reason is None else ()
-    return CriticalPath(steps=tuple(paths), clock_error_ns=error_ns, reason=reason)
+    chosen = windows[::-every][::-1] if reason is None else ()
+    path = CriticalPath(
+        steps=tuple(_step_path(window, tracks) for window in chosen), clock_error_ns=error_ns, reason=reason
+    )
+    return path if ledger.run is None or not path.steps else replace(path, run=_run_path(timeline, ledger, path))
+
+
+def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath:
+    """Estimate the path of all steps: of light steps only the length is known.
+
+    The largest term takes what the others leave, so the shares sum to 1.
+    """
+    windows = step_windows(timeline, ledger, lambda rank: rank.timed)
+    known = {step.number: step for step in path.steps}
+    evaluation = {rank.rank: _evaluation_ns(timeline, rank) for rank in ledger.ranks}
+    terms = tuple(path.terms())
+    parts = {term: np.zeros(len(windows)) for term in terms}
+    for at, window in enumerate(windows):
+        if (step := known.get(window.number)) is None:
+            parts[terms[0]][at] = window.end_ns - window.start_ns - evaluation[window.last][window.number]
+        else:
+            for term, ns in step.terms().items():
+                parts[term][at] = ns
+    steps = SampledSteps(
+        numbers=np.array([window.number for window in windows], dtype=np.int64),
+        wall_ns=int(sum(parts.values(), np.zeros(len(windows))).sum()),
+        sampled=np.array([window.number in known for window in windows]),
+        by_phase={(terms[0], term): ns for term, ns in parts.items()},
+    )
+    return RunPath(steps=len(windows), wall_ns=steps.wall_ns, estimates=estimated_shares(steps, terms))
+
+
+def _evaluation_ns(timeline: Timeline, ledger: RankLedger) -> dict[int, int]:
+    """Step number -> time of the evaluation in it."""
+    steps = next(rank.steps for rank in timeline.ranks if rank.rank == ledger.rank)
+    return {step.number: step.length_ns - wall_ns for step, wall_ns in zip(steps, ledger.wall_ns.tolist(), strict=True)}
 
 
 class Window(NamedTuple):
@@ -157,10 +222,10 @@ class Window(NamedTuple):
     """The rank that ended it last; the lowest of equal ranks."""
 
 
-def step_windows(timeline: Timeline, ledger: Ledger) -> tuple[Window, ...]:
-    """List the counted steps that all ranks with steps completed, in order, without empty ones."""
-    counted = [set(rank.numbers[rank.counted].tolist()) for rank in ledger.ranks if len(rank.numbers)]
-    common = sorted(set.intersection(*counted)) if counted else []
+def step_windows(timeline: Timeline, ledger: Ledger, chosen: Callable[[RankLedger], Bools]) -> tuple[Window, ...]:
+    """List the chosen steps that all ranks with steps completed, in order, without empty ones."""
+    numbers = [set(rank.numbers[chosen(rank)].tolist()) for rank in ledger.ranks if len(rank.numbers)]
+    common = sorted(set.intersection(*numbers)) if numbers else []
     steps = {rank.rank: {step.number: step for step in rank.steps} for rank in timeline.ranks if rank.steps}
     windows = []
     for number in common:

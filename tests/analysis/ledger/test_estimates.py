@@ -101,7 +101,8 @@ def test_an_estimate_says_how_many_steps_it_stands_on() -> None:
 
 def test_intervals_contain_the_full_run_in_90_of_100_draws() -> None:
     rows = {row.term: row for row in coverages(recorded(), draws=100, halvings=2)}
-    for term in ("backward", "exposed_transfer[dp]", "exposed_wait[dp]", "exposed_communication[dp]"):
+    terms = "backward", "exposed_transfer[dp]", "exposed_wait[dp]", "exposed_communication[dp]"
+    for term in (*terms, "path: forward", "path: backward", "path: exposed_transfer[dp]"):
         assert rows[term].stated == 100
         assert rows[term].contained >= 90, rows[term]
         assert rows[term].mean_width < rows[term].truth_ratio

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import traincope
 from tests.distributed.ranks.pool import Pool
-from traincope.events import Kind
+from traincope.events import BLOCK_STEPS, Kind
 from traincope.record.session import recorder
 from traincope.timeline import match_instances
 
@@ -92,7 +92,7 @@ def test_counts_begin_anew_in_every_window(two_ranks: Pool, tmp_path: Path) -> N
         counted = records[np.isin(records["name"], [rank.names.index("all_reduce")])]
         steps = [*range(33), *range(72, 99)]
         assert counted["step"].tolist() == steps
-        assert counted["window"].tolist() == [step // 8 * 8 for step in steps]
+        assert counted["window"].tolist() == [step // BLOCK_STEPS * BLOCK_STEPS for step in steps]
         keys = list(zip(records["window"].tolist(), records["sequence"].tolist(), strict=True))
         assert len(keys) == len(set(keys))
         assert {rank.groups[int(record["group"])].key for record in records} == {rank.groups[0].key}

@@ -21,6 +21,7 @@ from tests.live.windows import window as hand_made
 from tests.store.job.test_requests import as_if_it_ran
 from traincope.analysis import Fault, FaultKind
 from traincope.cli.commands.agent import INTERVAL_VARIABLE, SHARE_VARIABLE
+from traincope.events import BLOCK_STEPS
 from traincope.live.node.anomaly_windows import DRAWN_PER_WINDOW, FREE_WINDOWS, AnomalyWindows
 from traincope.live.window import Window
 from traincope.record.session import sampling
@@ -108,11 +109,11 @@ def causes(run: Path) -> list[Cause]:
     return [request.cause for request in read_requests(run)]
 
 
-def earlier(*, first_step: int = 8_000, at_wall_ns: int = 0) -> WindowRequest:
+def earlier(*, first_step: int = 7_000, at_wall_ns: int = 0) -> WindowRequest:
     return WindowRequest(
         attempt=0,
         first_step=first_step,
-        num_steps=7,
+        num_steps=6,
         kernels=False,
         cause=Cause.SLOW_STEP,
         at_step=1,
@@ -150,14 +151,14 @@ def test_all_windows_of_anomalies_are_a_bounded_share_of_the_drawn_ones(run: Pat
     for _ in range(FREE_WINDOWS):
         append_request(run, earlier())
     observer = AnomalyWindows()
-    observer.observe(look(run, fault(), detailed=8 * DRAWN_PER_WINDOW - 1))
+    observer.observe(look(run, fault(), detailed=BLOCK_STEPS * DRAWN_PER_WINDOW - 1))
     assert len(causes(run)) == FREE_WINDOWS
     observer.observe(look(run, fault(step=10), detailed=1))
     assert len(causes(run)) == FREE_WINDOWS + 1
 
 
 def test_a_step_inside_a_requested_window_opens_no_other(run: Path) -> None:
-    append_request(run, earlier(first_step=8))
+    append_request(run, earlier(first_step=7))
     AnomalyWindows().observe(look(run, fault(step=9)))
     assert len(causes(run)) == 1
 

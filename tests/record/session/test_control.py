@@ -13,7 +13,7 @@ from traincope.store import read_run
 from traincope.store.job.requests import Cause, WindowRequest, append_request
 from traincope.store.layout import LEVEL_FILE, REQUESTS_FILE
 
-STEPS = 8 * BLOCK_STEPS
+STEPS = 10 * BLOCK_STEPS
 
 
 def request(first_block: int, *, attempt: int = 0, kernels: bool = False) -> WindowRequest:
@@ -48,8 +48,8 @@ def test_requests_of_another_attempt_are_ignored(tmp_path: Path) -> None:
     files = Control()
     files.look(place(tmp_path, attempt=1))
     assert files.requests == (request(4, attempt=1),)
-    assert files.requests_at(24) == ()
-    assert files.requests_at(32) == (request(4, attempt=1),)
+    assert files.requests_at(3 * BLOCK_STEPS) == ()
+    assert files.requests_at(4 * BLOCK_STEPS) == (request(4, attempt=1),)
 
 
 def test_a_removed_file_requests_nothing(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_a_removed_file_requests_nothing(tmp_path: Path) -> None:
 def test_kernels_are_ahead_until_the_trace_of_the_last_step_is_written() -> None:
     files = Control()
     files.requests = (request(3, kernels=True),)
-    assert [step for step in range(100) if files.traces(step)] == list(range(25, 32))
-    assert [step for step in range(100) if files.traces_from(step)] == list(range(33))
+    assert [step for step in range(100) if files.traces(step)] == list(range(3 * BLOCK_STEPS + 1, 4 * BLOCK_STEPS))
+    assert [step for step in range(100) if files.traces_from(step)] == list(range(4 * BLOCK_STEPS + 1))
 
 
 def record(run: Path, patch: pytest.MonkeyPatch, *, drawn: set[int], requested: set[int]) -> traincope.Run:
@@ -91,10 +91,13 @@ def steps_with(run: Path, flag: Flag) -> list[int]:
 def test_a_step_that_has_detail_only_because_of_a_request_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks 0 and 4 are drawn, 3 and 4 requested. Step 32 would lead in without the request for block 3."""
+    """Blocks 0 and 4 are drawn, 3 and 4 requested. Without the request for 3, the first step of 4 would lead in."""
     record(tmp_path / "run", monkeypatch, drawn={0, 4}, requested={3, 4})
-    assert steps_with(tmp_path / "run", Flag.DETAILED) == [*range(8), *range(25, 40)]
-    assert steps_with(tmp_path / "run", Flag.REQUESTED) == list(range(25, 33))
+    assert steps_with(tmp_path / "run", Flag.DETAILED) == [
+        *range(BLOCK_STEPS),
+        *range(3 * BLOCK_STEPS + 1, 5 * BLOCK_STEPS),
+    ]
+    assert steps_with(tmp_path / "run", Flag.REQUESTED) == list(range(3 * BLOCK_STEPS + 1, 4 * BLOCK_STEPS + 1))
 
 
 def test_the_cost_of_requested_steps_does_not_decide_the_sampling(
@@ -115,7 +118,7 @@ def test_each_request_for_a_block_leaves_its_mark(tmp_path: Path, monkeypatch: p
         for _ in range(STEPS):
             run.step()
     (rank,) = read_run(tmp_path / "run").ranks
-    about = {"why": "traincope profile", "first_step": 25, "steps": 7}
+    about = {"why": "traincope profile", "first_step": 3 * BLOCK_STEPS + 1, "steps": BLOCK_STEPS - 1}
     assert list(rank.details.values()).count(about) == 2
 
 

@@ -1,10 +1,13 @@
 """Sampling: nested windows, drawn by the run's id, as many as the measured cost of detail allows."""
 
+from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincope.events import BLOCK_STEPS
 from traincope.record.session.sampling import MAX_HALVINGS, MIN_JUDGED_STEPS, Sampling, is_window, needed_halvings
 
 WALL_NS = 10_000_000
@@ -31,6 +34,16 @@ def test_windows_do_not_keep_a_distance_that_could_align_with_checkpoints() -> N
     distances = {after - before for before, after in pairwise(chosen)}
     assert len(distances) > 20
     assert len({block % 16 for block in chosen}) == 16
+
+
+@pytest.mark.parametrize("period", [2, 4, 8, 10, 16, 50, 64, 100])
+def test_work_in_every_nth_step_is_sampled_like_any_other(period: int) -> None:
+    """The first step of a window is not sampled."""
+    starts = (block * BLOCK_STEPS for block in windows(2, seed="run"))
+    sampled = [start + place for start in starts for place in range(1, BLOCK_STEPS)]
+    times = Counter(step % period for step in sampled)
+    assert len(times) == period
+    assert min(times.values()) > len(sampled) / period / 2
 
 
 def test_runs_have_windows_of_their_own() -> None:
@@ -60,7 +73,7 @@ def sampled(costs_ns: list[int], *, budget: float | None = 0.005) -> Sampling:
     sampling = Sampling(budget)
     for own_ns in costs_ns:
         sampling.add(own_ns=own_ns, wall_ns=WALL_NS, detailed=True)
-    sampling.is_window(len(costs_ns) // 8, seed="run")
+    sampling.is_window(len(costs_ns) // BLOCK_STEPS, seed="run")
     return sampling
 
 

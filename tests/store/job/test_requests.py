@@ -8,6 +8,7 @@ import pytest
 
 from tests.live.recorded import dead_process, rank_of, record
 from traincope.errors import RunDirectoryError, UsageError
+from traincope.events import BLOCK_STEPS
 from traincope.store.job import requesting
 from traincope.store.job.manifests import RankInfo
 from traincope.store.job.process import Process
@@ -25,15 +26,15 @@ from traincope.topology import Host, RankCoord
 
 MS = 1_000_000
 REQUEST = WindowRequest(
-    attempt=1, first_step=64, num_steps=20, kernels=True, cause=Cause.SLOW_STEP, at_step=40, at_wall_ns=7
+    attempt=1, first_step=63, num_steps=18, kernels=True, cause=Cause.SLOW_STEP, at_step=40, at_wall_ns=7
 )
 
 
 def test_a_window_ends_with_a_block_and_its_first_step_is_not_counted() -> None:
-    """Step 64 leads in, 65 to 84 were requested, and 85 to 87 fill the block."""
-    assert [step for step in range(100) if REQUEST.covers(step)] == list(range(64, 88))
-    assert [step for step in range(100) if REQUEST.traces(step)] == list(range(65, 85))
-    assert (replace(REQUEST, num_steps=23).end_step, replace(REQUEST, num_steps=24).end_step) == (88, 96)
+    """Step 63 leads in, 64 to 81 were requested, and 82 and 83 fill the block."""
+    assert [step for step in range(100) if REQUEST.covers(step)] == list(range(63, 84))
+    assert [step for step in range(100) if REQUEST.traces(step)] == list(range(64, 82))
+    assert (replace(REQUEST, num_steps=20).end_step, replace(REQUEST, num_steps=21).end_step) == (84, 91)
     assert REQUEST.reason == "a slow step (step 40)"
 
 
@@ -49,8 +50,8 @@ def test_requests_are_read_back_by_attempt(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"first_step": 65},
-        {"first_step": -8},
+        {"first_step": 64},
+        {"first_step": -7},
         {"num_steps": 0},
         {"num_steps": 1_001},
         {"num_steps": True},
@@ -68,7 +69,7 @@ def test_lines_that_are_not_requests_are_left_out(tmp_path: Path, change: dict[s
 
 
 def test_of_a_large_file_only_the_newest_requests_are_read(tmp_path: Path) -> None:
-    requests = [replace(REQUEST, first_step=8 * number) for number in range(1_000)]
+    requests = [replace(REQUEST, first_step=BLOCK_STEPS * number) for number in range(1_000)]
     for request in requests:
         append_request(tmp_path, request)
     latest = read_latest_requests(tmp_path / REQUESTS_FILE, attempt=1)
@@ -108,7 +109,7 @@ def test_the_first_step_leaves_the_slowest_rank_time_to_look() -> None:
 def test_ranks_of_other_hosts_get_a_minute_and_the_steps_that_are_not_visible_yet() -> None:
     """1 + 60 + 0.12 s are 1,223 steps of 50 ms. 2.4 s ago it was in step 100. 100 + 40 + 1,223 + 1 = 1,364."""
     rank = rank_at(100, step_ms=60, shortest_ms=50, silent_ms=2_400)
-    assert first_step_for(JobProgress(attempt=0, ranks=(rank,), all_local=False)) == 1_368
+    assert first_step_for(JobProgress(attempt=0, ranks=(rank,), all_local=False)) == 1_365
 
 
 def as_if_it_ran(run: Path, **changes: object) -> None:
@@ -125,7 +126,7 @@ def test_a_person_has_one_window_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     as_if_it_ran(tmp_path)
     request_window(tmp_path, num_steps=7, cause=Cause.SLOW_STEP, at_step=3)
     request = request_window(tmp_path, num_steps=20, cause=Cause.PROFILE)
-    assert request.first_step % 8 == 0
+    assert request.first_step % BLOCK_STEPS == 0
     assert request.first_step > 20
     with pytest.raises(UsageError, match=f"by traincope profile: steps {request.first_step + 1} to"):
         request_window(tmp_path, num_steps=20, cause=Cause.VIEWER)

@@ -45,15 +45,23 @@ class Coverage:
 
 def coverages(full: Timeline, *, draws: int = DRAWS, halvings: int = HALVINGS) -> Iterator[Coverage]:
     """Thin the run `draws` times, and compare each term's interval with its share in the full run."""
-    ledger = traincope.analyze(full).ledger
+    analysis = traincope.analyze(full)
+    ledger, path = analysis.ledger, analysis.critical_path
+    assert path is not None
     shares = {term: share for term in ledger.order if (share := ledger.share(term)) is not None}
     shares |= {name: sum(shares[term] for term in terms) for name, terms in sums_of_terms(ledger.order).items()}
+    shares |= {f"path: {term}": ns / path.wall_ns for term, ns in path.terms().items()}
     stated: Mapping[str, list[Estimate]] = defaultdict(list)
     for draw in range(draws):
-        run = traincope.analyze(thin(full, run_id=f"draw {draw}", halvings=halvings)).ledger.run
+        thinned = traincope.analyze(thin(full, run_id=f"draw {draw}", halvings=halvings))
+        run, thin_path = thinned.ledger.run, thinned.critical_path
         assert run is not None
+        assert thin_path is not None
+        assert thin_path.run is not None
+        assert thin_path.run.wall_ns == path.wall_ns
+        of_path = {f"path: {term}": estimate for term, estimate in thin_path.run.estimates.items()}
         assert sum(ns or 0 for ns in run.terms.values()) == run.wall_ns == ledger.wall_ns
-        for term, estimate in (run.estimates | run.sums).items():
+        for term, estimate in (run.estimates | run.sums | of_path).items():
             if estimate.low is not None:
                 stated[term].append(estimate)
     for term, share in shares.items():

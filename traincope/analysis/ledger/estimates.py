@@ -6,7 +6,7 @@ per window. The error is that of leaving out each window in turn. The parts of a
 """
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -163,22 +163,24 @@ def run_ledger(
     Sampling Techniques, 1977, section 2.6). On each side it is the longer of Student's and Hall's (1992, "On the
     removal of skewness by transformation"), because waits are skewed.
     """
-    windows = np.unique(steps.window[steps.sampled])
-    whole, *replicates = _totals(steps)
-    shares = _Shares(
-        steps=steps, whole=whole, replicates=np.array(replicates), why_unknown=_why_no_interval(steps, windows)
-    )
-    ns = _rounded(dict(zip(steps.terms, whole.tolist(), strict=True)), total=steps.wall_ns)
+    shares = _shares(steps)
+    ns = _rounded(dict(zip(steps.terms, shares.whole.tolist(), strict=True)), total=steps.wall_ns)
     return RunLedger(
         steps=len(steps.numbers),
         sampled_steps=int(steps.sampled.sum()),
-        blocks=len(windows),
+        blocks=len(shares.replicates),
         rank_steps=rank_steps,
         wall_ns=steps.wall_ns,
         terms={term: None if term in unseen else ns.get(term, 0) for term in order},
         estimates={term: shares.of((term,)) for term in order if term not in unseen},
         sums={name: shares.of(terms) for name, terms in sums.items()},
     )
+
+
+def estimated_shares(steps: SampledSteps, terms: Iterable[str]) -> dict[str, Estimate]:
+    """Estimate the share of each term in the wall time of all steps, like `run_ledger`."""
+    shares = _shares(steps)
+    return {term: shares.of((term,)) for term in terms}
 
 
 def _rounded(ns: Mapping[str, float], *, total: int) -> dict[str, int]:
@@ -215,6 +217,13 @@ class _Shares:
         if low is not None and not any((ns < 0).any() for (_, term), ns in steps.by_phase.items() if term in known):
             low = max(low, 0.0)
         return Estimate(estimate=share, low=low, high=high, steps=int(steps.sampled.sum()), reason=why)
+
+
+def _shares(steps: SampledSteps) -> _Shares:
+    whole, *replicates = _totals(steps)
+    windows = np.unique(steps.window[steps.sampled])
+    why_unknown = _why_no_interval(steps, windows)
+    return _Shares(steps=steps, whole=whole, replicates=np.array(replicates), why_unknown=why_unknown)
 
 
 def _why_no_interval(steps: SampledSteps, windows: Ints) -> str | None:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from statistics import median
 
 MAX_HALVINGS = 10
-"""At least one window in 8,192 steps."""
+"""At least one window in 7,168 steps."""
 JUDGED_STEPS = 32
 """Number of latest steps, with and without detail, whose medians decide: one-off costs never do."""
 MIN_JUDGED_STEPS = 5

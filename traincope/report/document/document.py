@@ -8,7 +8,6 @@ from traincope.analysis import (
     Analysis,
     Bubble,
     DeviceStall,
-    Estimate,
     ExpertLoads,
     Fault,
     Ledger,
@@ -23,7 +22,7 @@ from traincope.analysis import (
 )
 from traincope.report import schema
 from traincope.report.document.costs import cost_of, with_price
-from traincope.report.document.parts import critical_path, finding_of, gpu, kernels, timetable_rows
+from traincope.report.document.parts import critical_path, estimates, finding_of, gpu, kernels, timetable_rows
 from traincope.report.document.recording_losses import count_losses
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
@@ -106,11 +105,7 @@ def _ledger(ledger: Ledger, cost: schema.Cost, on_device: Sequence[DeviceStall] 
 
 
 def _run_ledger(run: RunLedger) -> schema.RunLedger:
-    return schema.convert(run, schema.RunLedger, estimates=_estimates(run.estimates), sums=_estimates(run.sums))
-
-
-def _estimates(estimates: Mapping[str, Estimate]) -> dict[str, schema.Estimate]:
-    return {name: schema.convert(estimate, schema.Estimate) for name, estimate in estimates.items()}
+    return schema.convert(run, schema.RunLedger, estimates=estimates(run.estimates), sums=estimates(run.sums))
 
 
 def _device_stall(stall: DeviceStall, wall_ns: int) -> schema.DeviceStall:

@@ -1,8 +1,9 @@
 """Single parts of the document: findings, the critical path, a pipeline's timetable, kernel traces."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
-from traincope.analysis import ClassTime, CriticalPath, Finding, GpuPartition, Kernels, StepPath, rank_hours
+from traincope.analysis import ClassTime, CriticalPath, Estimate, Finding, GpuPartition, Kernels, StepPath, rank_hours
 from traincope.analysis.kernels.kernel_classes import VERSION
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from traincope.plan.pipeline.schedule import Timetable
@@ -32,25 +33,30 @@ def finding_of(finding: Finding, *, wall_ns: int) -> schema.Finding:
 
 def critical_path(path: CriticalPath) -> schema.CriticalPath:
     """The critical path, summed by term and by rank, and the segments of the step of median length."""
-    shares = path.shares()
-    terms: dict[str, int] = defaultdict(int)
     ranks: dict[int, dict[str, int]] = defaultdict(dict)
-    for (rank, term), ns in shares.items():
-        terms[term] += ns
+    for (rank, term), ns in path.shares().items():
         ranks[rank][term] = ns
     shown = path.median_step if path.steps else None
     return schema.convert(
         path,
         schema.CriticalPath,
         steps=len(path.steps),
-        terms=dict(sorted(terms.items(), key=lambda item: (-item[1], item[0]))),
+        terms=path.terms(),
         ranks=[
             schema.RankPath(rank=rank, ns=sum(rank_terms.values()), terms=rank_terms)
             for rank, rank_terms in sorted(ranks.items(), key=lambda item: (-sum(item[1].values()), item[0]))
         ],
+        run=None
+        if path.run is None
+        else schema.convert(path.run, schema.RunPath, estimates=estimates(path.run.estimates)),
         step=None if shown is None else shown.number,
         segments=None if shown is None or len(shown.segments) > MAX_SEGMENTS else _segments(shown),
     )
+
+
+def estimates(of: Mapping[str, Estimate]) -> dict[str, schema.Estimate]:
+    """Estimates by term, with the reason where the sampling error is unknown."""
+    return {name: schema.convert(estimate, schema.Estimate) for name, estimate in of.items()}
 
 
 def _segments(step: StepPath) -> list[schema.Segment]:

@@ -22,7 +22,7 @@ from traincope.report.schema.job import (
     Run,
     Sampling,
 )
-from traincope.report.schema.path import CriticalPath, Prediction, RankPath, Segment
+from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment
 from traincope.report.schema.steps import (
     ActionTime,
     AmbiguousWait,
@@ -93,6 +93,7 @@ __all__ = [
     "RequestedWindow",
     "Run",
     "RunLedger",
+    "RunPath",
     "Sampling",
     "Segment",
     "Stage",

@@ -77,9 +77,9 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
     if document["critical_path"] is not None:
         yield critical_path(document["critical_path"])
     if document["bubble"] is not None:
-        yield pipeline(document["bubble"], clocks=document["clock"])
+        yield pipeline(document["bubble"], ledger=ledger, clocks=document["clock"])
     if document["comm"]:
-        yield communication(document["comm"], rank_steps=ledger["rank_steps"], clocks=document["clock"])
+        yield communication(document["comm"], ledger=ledger, clocks=document["clock"])
     yield ranks(ledger, document["stragglers"])
 
 

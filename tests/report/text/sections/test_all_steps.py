@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from tests.analysis.ledger.test_estimates import recorded
+from tests.analysis.ledger.test_estimates import STEPS, recorded
 from tests.truth.windows.thinning import thin
 from traincope.analysis import Analysis, analyze
 from traincope.events import BLOCK_STEPS
@@ -54,10 +54,38 @@ def test_the_mean_step_is_that_of_all_steps(thinned: Analysis) -> None:
     run = thinned.ledger.run
     assert run is not None
     mean = f"{run.wall_ns / run.rank_steps / 1e6:.1f} ms"
-    assert f"WHERE THE TIME WENT  mean step {mean} over 2 ranks and 319 steps" in report(thinned)
+    assert f"WHERE THE TIME WENT  mean step {mean} over 2 ranks and {STEPS - 1} steps" in report(thinned)
     console = Console(file=io.StringIO(), width=100, record=True)
     render_first_screen(thinned, console)
     assert f"mean step {mean} " in console.export_text()
+
+
+def test_the_critical_path_states_the_interval_of_all_steps(thinned: Analysis) -> None:
+    path, ledger = thinned.critical_path, thinned.ledger.run
+    assert path is not None
+    assert path.run is not None
+    assert ledger is not None
+    assert (path.run.steps, len(path.steps)) == (STEPS - 1, ledger.sampled_steps)
+    forward = path.run.estimates["forward"]
+    interval = f"{percent(forward.low)} to {percent(forward.high)} %"
+    text = report(thinned)
+    assert f"over {len(path.steps)} sampled steps" in text
+    assert re.search(rf"    forward +[\d.]+ % +[\d.]+ +{interval} +\d: [\d.]+ %", text)
+    assert f"all steps: 95 % interval of the term's share of the paths of all {STEPS - 1} steps" in text
+    of_json = to_document(thinned)["critical_path"]
+    assert of_json is not None
+    assert of_json["run"] is not None
+    assert of_json["run"]["estimates"]["forward"]["low"] == forward.low
+    assert f"<td>{interval}" in to_html(thinned)
+
+
+def test_sections_of_sampled_steps_state_their_number(thinned: Analysis) -> None:
+    run = thinned.ledger.run
+    assert run is not None
+    text = re.sub(r"\s+", " ", report(thinned))
+    source = f"from {run.sampled_steps} of {run.steps} steps"
+    assert f"COMMUNICATION means per rank and step, {source}; times in ms" in text
+    assert f"RANKS means per step, {source}" in text
 
 
 def test_an_unknown_sampling_error_has_its_reason() -> None:

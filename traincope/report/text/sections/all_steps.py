@@ -46,6 +46,12 @@ def all_steps(ledger: Ledger) -> AllSteps:
     )
 
 
+def sampled(ledger: Ledger) -> str:
+    """What a section's numbers stand on if windows show only some steps, e.g. ", from 151 of 639 steps"."""
+    run = ledger["run"]
+    return "" if run is None else f", from {run['sampled_steps']:,} of {count(run['steps'], 'step')}"
+
+
 def interval(estimate: Estimate) -> str:
     """The 95 % interval of a term's share."""
     low, high = estimate["low"], estimate["high"]

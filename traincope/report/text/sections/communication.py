@@ -5,19 +5,21 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from traincope.report.schema import Contention, MessageImbalance, Operation, RankClock
+from traincope.report.schema import Contention, Ledger, MessageImbalance, Operation, RankClock
 from traincope.report.text.layout.forms import across_hosts
 from traincope.report.text.layout.lines import indented, table, text
+from traincope.report.text.sections.all_steps import sampled
 from traincope.units import gigabytes_per_second, milliseconds, numbers, size
 
 MIN_SHARE = 0.05
 """Share of an operation's transfer time above which contention is printed. JSON has every axis."""
 
 
-def communication(operations: list[Operation], *, rank_steps: int, clocks: list[RankClock]) -> Iterator[RenderableType]:
+def communication(operations: list[Operation], *, ledger: Ledger, clocks: list[RankClock]) -> Iterator[RenderableType]:
     """One row per axis and operation. All numbers but the bandwidth are means per rank and step."""
-    head = Text("COMMUNICATION", style="bold")
-    yield head.append("  means per rank and step; times in ms, bus bandwidth in GB/s", style="not bold dim")
+    head, rank_steps = Text("COMMUNICATION", style="bold"), ledger["rank_steps"]
+    scope = f"  means per rank and step{sampled(ledger)}; times in ms, bus bandwidth in GB/s"
+    yield head.append(scope, style="not bold dim")
     rows = table("axis, operation", "count", "bytes", "transfer", "wait", "exposed", "GB/s")
     for operation in operations:
         rows.add_row(text(f"    {operation['axis']} {operation['op']}"), *_cells(operation, rank_steps=rank_steps))

@@ -5,17 +5,18 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from traincope.report.schema import Bubble, RankClock
+from traincope.report.schema import Bubble, Ledger, RankClock
 from traincope.report.text.layout.forms import across_hosts
 from traincope.report.text.layout.lines import indented, table, text
+from traincope.report.text.sections.all_steps import sampled
 from traincope.report.text.timetable import Drawing, recorded
 from traincope.units import count, share
 
 
-def pipeline(bubble: Bubble, *, clocks: list[RankClock]) -> Iterator[RenderableType]:
+def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: list[RankClock]) -> Iterator[RenderableType]:
     """One row per stage with shares of its step time; below, a drawing of the step of median length."""
     head = Text("PIPELINE BUBBLE", style="bold")
-    yield head.append_text(text(f"  {against_theory(bubble)}", style="not bold dim"))
+    yield head.append_text(text(f"  {against_theory(bubble)}{sampled(ledger)}", style="not bold dim"))
     rows = table("stage", "schedule", "imbalance", "jitter", "bubble")
     for stage in bubble["stages"]:
         parts = (stage["schedule_ns"], stage["imbalance_ns"], stage["jitter_ns"])

@@ -9,6 +9,7 @@ from traincope.analysis.attribution.terms import COMPUTE
 from traincope.palette import SEVERE
 from traincope.report.schema import Ledger, RankLedger, Stragglers
 from traincope.report.text.layout.lines import table
+from traincope.report.text.sections.all_steps import sampled
 from traincope.units import count, milliseconds, share
 
 MAX_ROWS = 16
@@ -20,7 +21,7 @@ def ranks(ledger: Ledger, stragglers: Stragglers | None) -> Iterator[RenderableT
     caused = {rank["rank"]: rank["straggler_wait_ns"] for rank in stragglers["ranks"]} if stragglers else {}
     named = [straggler["rank"] for straggler in stragglers["named"]] if stragglers else []
     chosen = _worst(ledger["ranks"], caused=caused)
-    yield _head(shown=len(chosen), total=len(ledger["ranks"]))
+    yield _head(shown=len(chosen), total=len(ledger["ranks"]), source=sampled(ledger))
     rows = table("rank", "step ms", "compute", "exposed", "bubble", "straggler wait ms", "")
     for rank in chosen:
         slow = rank["rank"] in named
@@ -36,10 +37,10 @@ def _worst(rows: list[RankLedger], *, caused: dict[int, int]) -> list[RankLedger
     return sorted(sorted(rows, key=weight)[:MAX_ROWS], key=lambda row: row["rank"])
 
 
-def _head(*, shown: int, total: int) -> Text:
+def _head(*, shown: int, total: int, source: str) -> Text:
     head = Text("RANKS", style="bold")
     scope = "" if shown == total else f"{shown} of {count(total, 'rank')}, those with the most straggler wait; "
-    return head.append(f"  {scope}means per step", style="not bold dim")
+    return head.append(f"  {scope}means per step{source}", style="not bold dim")
 
 
 def _cells(row: RankLedger, *, caused: dict[int, int]) -> Iterator[str]:
