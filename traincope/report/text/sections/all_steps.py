@@ -47,7 +47,7 @@ def all_steps(ledger: Ledger) -> AllSteps:
 
 
 def sampled(ledger: Ledger) -> str:
-    """What a section's numbers stand on if windows show only some steps, e.g. ", from 151 of 639 steps"."""
+    """The number of sampled steps behind a section, e.g. ", from 151 of 639 steps"; empty if all have detail."""
     run = ledger["run"]
     return "" if run is None else f", from {run['sampled_steps']:,} of {count(run['steps'], 'step')}"
 
