@@ -91,6 +91,15 @@ LIVENESS = (
         minute=6,
     ),
     Case(
+        alert="LostHost",
+        series=fault("lost_host", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "kind": "lost_host", "severity": "critical"},
+        summary="a host of r was lost",
+        description="Ranks of r wait for a host that no longer answers the agent of h.",
+    ),
+    Case(alert="LostHost", series=fault("hang", "_x4 1x100"), minute=6),
+    Case(
         alert="RankStale",
         series={**SILENT, **TALKING, **ALIVE, **FAST_STEPS},
         minute=4,

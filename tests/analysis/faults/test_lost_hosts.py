@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.analysis.faults.hangs.test_stops import FAULTY, WAITING, looked
 from tests.timeline.build import Row, clock, collective, group, phase, rank, run, step
-from traincope.analysis import FaultKind, FindingKind, analyze
+from traincope.analysis import FaultKind, FindingKind, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.lost_hosts import lost_hosts
 from traincope.analysis.verdict.findings import Finding
@@ -34,7 +35,7 @@ def waiting(number: int, *, boot_id: str, until_ns: int = HEARD_NS, ending: str 
     inside = [
         step(at, at * 10 * S, OPEN),
         phase(Phase.BACKWARD, until_ns, OPEN, at=at),
-        collective(until_ns + 1, OPEN, name="all_reduce", at=at),
+        collective(until_ns + 1, OPEN, name="all_reduce", sequence=at, at=at),
     ]
     rows = [clock(0, 0), *steps(until_ns=until_ns), *inside]
     return rank(number, *rows, groups=[DP], boot_id=boot_id, ending=ending)
@@ -67,6 +68,35 @@ def test_a_silent_host_is_lost_and_its_ranks_are_named_with_what_they_were_in() 
     (fault,) = [fault for fault in analysis.faults if fault.kind == FaultKind.LOST_HOST]
     assert (fault.ranks, fault.step, fault.at_ns, fault.confidence) == ((1,), 10, HEARD_NS, MEDIUM)
     assert [rank.rank for rank in analysis.ledger.ranks] == [0]  # the copy enters no sum
+
+
+def test_a_stop_for_ranks_of_a_lost_host_names_the_host() -> None:
+    """Rank 1 left no records of its own, or older ones. Without the witness the culprit would be unknown."""
+    seen = looked(A, WAITING, at_ns=HEARD_NS + 600 * S)
+    older = waiting(1, boot_id="b", until_ns=80 * S)
+    for ranks in ([seen], [seen, older]):
+        recorded = job(*ranks, lost=witnessed(B))
+        analysis = analyze(build_timeline(recorded))
+        (hang,) = analysis.hangs
+        assert (hang.kind, hang.culprits, hang.suspects, hang.victims) == (HangKind.LOST_HOST, (), (1,), (0,))
+        assert (hang.host, hang.axis, hang.collective, hang.step) == ("host-b", "dp", "all_reduce", 10)
+        assert hang.confidence == MEDIUM
+        assert hang.evidence.startswith("host host-b was lost; last heard of 100.0 s after the run's first record; ")
+        assert hang.evidence.endswith("; rank 0 waited for it in all_reduce on dp for 10 min 0 s")
+        first, *others = analysis.verdict
+        assert (first.kind, first.ranks, first.evidence) == (FindingKind.LOST_HOST, (1,), hang.evidence)
+        assert not {FindingKind.LOST_HOST, FindingKind.HANG, FindingKind.MISSING_RANK} & {each.kind for each in others}
+        assert [fault.ranks for fault in analysis.faults if fault.kind is FaultKind.LOST_HOST] == [(1,)]
+        without = analyze(build_timeline(replace(recorded, witnessed=()))).hangs
+        assert not any(hang.culprits or hang.host for hang in without)
+
+
+def test_a_certain_culprit_on_another_host_stays() -> None:
+    """Rank 1 of host b waits as well: rank 0 did not join."""
+    stood = rank(0, clock(0, 0), *steps(until_ns=HEARD_NS), step(10, HEARD_NS, OPEN), groups=[DP], boot_id="a")
+    other = looked(replace(stood, info=replace(stood.info, ending=None)), FAULTY, at_ns=HEARD_NS + 600 * S)
+    (hang,) = analyze(build_timeline(job(other, looked(B, WAITING, at_ns=HEARD_NS + 600 * S), lost=witnessed(B)))).hangs
+    assert (hang.kind, hang.culprits, hang.host) == (HangKind.STUCK, (0,), "host-a")
 
 
 def test_ranks_in_the_same_are_named_together() -> None:

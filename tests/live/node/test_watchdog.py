@@ -270,7 +270,32 @@ def test_the_fault_of_a_hang_has_its_culprits(caplog: pytest.LogCaptureFixture, 
     assert caplog.messages == ["hang: ranks 0, 1 made no progress. Look.", "hang: rank 1 stood at train.py:9. Look."]
 
 
+def test_the_fault_of_a_lost_host_has_the_ranks_of_the_host(stopped: RankTail) -> None:
+    """First no record shows the ranks of the other host, then its silence is long enough."""
+    hang = {
+        "kind": "unknown",
+        "culprits": [],
+        "suspects": [2],
+        "since": 5,
+        "step": 3,
+        "evidence": "it left no records",
+        "confidence": "unknown",
+        "lasted_ns": 6 * S,
+    }
+    lost = {**hang, "kind": "lost_host", "suspects": [2, 3], "evidence": "host b was lost", "confidence": "medium"}
+    dog, answers = watchdog(stopped), [hang, lost, lost]
+    dog._ask_analysis = lambda: {"hangs": [answers.pop(0)], "verdict": [{"advice": "Check b."}]}  # type: ignore[method-assign]
+    stopped.read(now_ns=0)
+    found = [dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S) for at_s in (6, 12, 24)]
+    assert [[(fault.kind, fault.ranks) for fault in faults] for faults in found] == [
+        [(FaultKind.HANG, ())],
+        [(FaultKind.LOST_HOST, (2, 3))],
+        [],
+    ]
+
+
 ANNOUNCED = (
+    ({"kind": "lost_host", "culprits": [], "suspects": [2], "lasted_ns": 6 * S}, True),
     ({"culprits": [1], "lasted_ns": 6 * S}, True),
     ({"culprits": [1], "lasted_ns": None}, False),  # a mismatch in a run that goes on
     ({"culprits": [], "lasted_ns": 59 * S}, False),

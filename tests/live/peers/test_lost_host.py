@@ -116,6 +116,7 @@ def test_the_report_of_the_other_host_names_a_lost_host_and_what_its_ranks_were_
         shutil.rmtree(job.runs["b"])
         job.resume.touch()  # rank 0 goes on, and waits for a rank that is gone
         until(lambda: "host b has not been heard" in job.agent_log("a"), "a's witness")
+        until(lambda: "hang: host b was lost" in job.agent_log("a"), "a's watchdog")
         document = report(job.runs["a"])
     first, fault = document["verdict"][0], [fault for fault in document["faults"] if fault["kind"] == "lost_host"]
     assert (first["kind"], first["ranks"], first["steps"]) == ("lost_host", list(of_b), [PAUSED_STEP])
@@ -124,6 +125,8 @@ def test_the_report_of_the_other_host_names_a_lost_host_and_what_its_ranks_were_
     named = "rank 1" if ranks == 1 else "ranks 2, 3"
     assert f"its ranks were in backward > all_reduce on dp, step {PAUSED_STEP} ({named})" in first["evidence"]
     assert [entry["ranks"] for entry in fault] == [list(of_b)]
+    (hang,) = document["hangs"]
+    assert (hang["kind"], hang["host"], hang["culprits"], hang["suspects"]) == ("lost_host", "b", [], list(of_b))
     others = [finding for finding in document["verdict"][1:] if set(finding["ranks"]) & set(of_b)]
     assert {finding["confidence"] for finding in others} <= {"unknown"}  # no rank of the lost host is accused
 

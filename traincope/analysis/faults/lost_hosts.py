@@ -6,12 +6,13 @@ against it: a rank of another host that completed steps later, and records of th
 the host's kernel closed the connection, only the agent is known to have ended.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import last_activity
 from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.events import CLEAN
 from traincope.store.job.witness import Heard
 from traincope.timeline import RankTimeline, Timeline
@@ -49,6 +50,14 @@ class LostHost:
     def what(self) -> str:
         return f"host {self.host.name} {'may be' if self.confidence == UNKNOWN else 'was'} lost"
 
+    def sentence(self, *, start_ns: int) -> str:
+        """All that is known. `start_ns`: the run's first record."""
+        after_s = (self.heard_ns - start_ns) / 1e9
+        return (
+            f"{self.what}; last heard of {after_s:.1f} s after the run's first record; its ranks were in "
+            f"{self.activity}; {self.evidence}"
+        )
+
     @property
     def evidence(self) -> str:
         answer = "its agent ended without taking leave" if self.confidence == UNKNOWN else "it did not answer"
@@ -71,9 +80,15 @@ def lost_hosts(timeline: Timeline) -> tuple[LostHost, ...]:
     return tuple(sorted(lost, key=lambda host: host.heard_ns))
 
 
-def lost_host_faults(timeline: Timeline) -> Iterator[Fault]:
-    """One fault per lost host."""
-    for host in lost_hosts(timeline):
+def unexplained(hosts: Iterable[LostHost], hangs: Sequence[Hang]) -> Iterator[LostHost]:
+    """The lost hosts that are no cause of these hangs."""
+    named = {hang.fault_ranks for hang in hangs if hang.kind is HangKind.LOST_HOST}
+    return (host for host in hosts if host.ranks not in named)
+
+
+def lost_host_faults(timeline: Timeline, hangs: Sequence[Hang] = ()) -> Iterator[Fault]:
+    """One fault per lost host, except those that the hangs name."""
+    for host in unexplained(lost_hosts(timeline), hangs):
         yield Fault(
             kind=FaultKind.LOST_HOST,
             at_ns=host.heard_ns,

@@ -10,7 +10,7 @@ from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
 from traincope.analysis.faults.anomalies.slowness import skipped_steps, slow_steps
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import lost_host_faults
 from traincope.analysis.faults.marks import marks
 from traincope.analysis.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ def fault_stream(
         *slow_steps(timeline, ledger),
         *hardware_faults(timeline),
         *marks(timeline),
-        *lost_host_faults(timeline),
+        *lost_host_faults(timeline, hangs),
         *map(fault_of, hangs),
     ]
     ordered = [*sorted(happened, key=_when), *sorted(ends, key=lambda end: (end.at_ns, end.follows, end.ranks))]
@@ -44,11 +44,11 @@ def fault_stream(
 
 
 def fault_of(hang: Hang) -> Fault:
-    """The hang as one entry. `ranks` are the culprits; the job as a whole if they are unknown."""
+    """The hang as one entry. `ranks` are the culprits or a lost host's; the job as a whole if they are unknown."""
     return Fault(
-        kind=FaultKind.MISMATCH if hang.kind == HangKind.MISMATCH else FaultKind.HANG,
+        kind=hang.fault_kind,
         at_ns=hang.since_ns,
-        ranks=hang.culprits,
+        ranks=hang.fault_ranks,
         step=hang.step,
         what=hang.evidence,
         confidence=hang.confidence,

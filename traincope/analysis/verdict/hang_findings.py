@@ -6,6 +6,7 @@ from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.analysis.verdict.lost_connections import check_host
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
@@ -14,13 +15,13 @@ MAX_PROCESSES = 4
 
 
 def hang_findings(timeline: Timeline, hangs: Sequence[Hang], faults: Sequence[Fault] = ()) -> Iterator[Finding]:
-    """One finding per hang. `ranks` are the culprits; with confidence `unknown` they are the suspects.
+    """One finding per hang. `ranks` are the culprits; without any they are the suspects, or a lost host's ranks.
 
     `faults`: of the same timeline, with its checkpoints.
     """
     for hang in hangs:
         yield Finding(
-            kind=FindingKind.MISMATCH if hang.kind == HangKind.MISMATCH else FindingKind.HANG,
+            kind=FindingKind(hang.fault_kind),
             ranks=hang.culprits or hang.suspects,
             steps=() if hang.step is None else (hang.step,),
             confidence=hang.confidence,
@@ -32,11 +33,14 @@ def hang_findings(timeline: Timeline, hangs: Sequence[Hang], faults: Sequence[Fa
 def _recovery(timeline: Timeline, hang: Hang, faults: Sequence[Fault]) -> list[str]:
     """A mismatch spoils what is saved after it. The host may be the cause if no line of the training is."""
     without_line = hang.kind == HangKind.STUCK and hang.call_site is None
-    return recovery(timeline, faults, before_ns=hang.since_ns, host_of=hang.culprits if without_line else ())
+    lost = hang.kind == HangKind.LOST_HOST
+    return recovery(timeline, faults, before_ns=hang.since_ns, host_of=hang.fault_ranks if without_line or lost else ())
 
 
 def _advice(timeline: Timeline, hang: Hang) -> str:
     named = numbers(hang.culprits, "rank")
+    if hang.kind == HangKind.LOST_HOST and hang.host is not None:
+        return check_host(hang.host)
     if hang.kind == HangKind.NONE_COMPLETES:
         return "Check the network and the GPUs of these hosts (cables, driver, XID errors): no rank is the culprit."
     if hang.kind == HangKind.DEADLOCK:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import clock_doubt_ns
 from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.lost_hosts import lost_hosts
+from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.lost_hosts import lost_hosts, unexplained
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.events import CLEAN, NO_STEP
@@ -13,23 +14,25 @@ from traincope.timeline import RankTimeline, Timeline
 from traincope.units import numbers
 
 
-def lost_host_findings(timeline: Timeline, faults: Sequence[Fault]) -> Iterator[Finding]:
-    """One finding per lost host. `ranks` are those of the host: none of them is accused.
+def lost_host_findings(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[Hang]) -> Iterator[Finding]:
+    """One finding per lost host that no hang names. `ranks` are those of the host: none of them is accused.
 
-    `faults`: of the same timeline, with its checkpoints.
+    `faults` and `hangs`: of the same timeline, with its checkpoints.
     """
-    for lost in lost_hosts(timeline):
-        name, after_s = lost.host.name, (lost.heard_ns - timeline.start_ns) / 1e9
-        check = f"Check {name} and its network: power, kernel log, link. It is not known which of its ranks failed."
+    for lost in unexplained(lost_hosts(timeline), hangs):
         yield Finding(
             kind=FindingKind.LOST_HOST,
             ranks=lost.ranks,
             steps=() if lost.step is None else (lost.step,),
             confidence=lost.confidence,
-            evidence=f"{lost.what}; last heard of {after_s:.1f} s after the run's first record; its ranks "
-            f"were in {lost.activity}; {lost.evidence}",
-            advice=" ".join([check, *recovery(timeline, faults, host_of=lost.ranks)]),
+            evidence=lost.sentence(start_ns=timeline.start_ns),
+            advice=" ".join([check_host(lost.host.name), *recovery(timeline, faults, host_of=lost.ranks)]),
         )
+
+
+def check_host(name: str) -> str:
+    """Advice on a lost host."""
+    return f"Check {name} and its network: power, kernel log, link. It is not known which of its ranks failed."
 
 
 def lost_connection(timeline: Timeline, first: Fault, failed: Sequence[Fault]) -> Finding:

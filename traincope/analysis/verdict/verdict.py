@@ -42,7 +42,7 @@ def verdict(
 
     Imported traces are judged by `gpus` alone.
     """
-    lost, hung = lost_host_findings(timeline, faults), hang_findings(timeline, hangs, faults)
+    lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
     findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs)]
     if timeline.run.info.imported:
         return ordered([*findings, *traced_gpus(gpus)])

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import HangKind
+from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
 from traincope.analysis.faults.hangs.patience import (
     FLOOR_NS,
     UNSEEN_NS,
@@ -120,7 +120,7 @@ class Watchdog:
     def _judge(self, stop: "_Stop") -> tuple[Fault, ...]:
         answer = self._ask_analysis()
         hangs, findings = answer.get("hangs", []), answer.get("verdict", [])
-        named = any(hang["culprits"] for hang in hangs)
+        named = any(map(_is_named, hangs))
         self._announce(stop, [pair for pair in zip(hangs, findings, strict=True) if _is_settled(pair[0])])
         if stop.reported and (stop.named or not named):
             return ()
@@ -170,15 +170,21 @@ class _Stop:
 def _is_settled(hang: Mapping[str, Any]) -> bool:
     """True for a stop whose culprits are known, or that has lasted for long without."""
     lasted_ns = hang["lasted_ns"]
-    return lasted_ns is not None and (bool(hang["culprits"]) or lasted_ns >= UNSEEN_NS)
+    return lasted_ns is not None and (_is_named(hang) or lasted_ns >= UNSEEN_NS)
+
+
+def _is_named(hang: Mapping[str, Any]) -> bool:
+    """True if the culprits or the lost host are known."""
+    return bool(hang["culprits"]) or hang["kind"] == HangKind.LOST_HOST
 
 
 def _fault(hang: Mapping[str, Any]) -> Fault:
     """The entry of the stream that `analysis.faults.stream` makes of the same hang."""
+    lost = hang["kind"] == HangKind.LOST_HOST
     return Fault(
-        kind=FaultKind.MISMATCH if hang["kind"] == HangKind.MISMATCH else FaultKind.HANG,
+        kind=FAULT_KINDS.get(hang["kind"], FaultKind.HANG),
         at_ns=hang["since"],
-        ranks=tuple(hang["culprits"]),
+        ranks=tuple(hang["suspects"] if lost else hang["culprits"]),
         step=hang["step"],
         what=hang["evidence"],
         confidence=hang["confidence"],

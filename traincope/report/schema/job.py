@@ -80,7 +80,9 @@ class Hang(TypedDict):
     culprits: list[int]
     """Ranks that caused it; empty if the evidence does not show them."""
     suspects: list[int]
-    """Ranks among which the culprits are, if these are not known."""
+    """Ranks among which the culprits are, if these are not known; the ranks of a lost host."""
+    host: str | None
+    """Name of the culprits' host, or of the lost host; null if they are on several, or unknown."""
     victims: list[int]
     """Ranks that waited for the culprits, directly or through others."""
     group: str | None

@@ -47,6 +47,17 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         board="traincope-faults",
     )
     yield Alert(
+        name="LostHost",
+        expression=rules.new_by(FAULTS, by=("run", "host", "kind"), kind=f'="{FaultKind.LOST_HOST}"'),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="a host of {{ $labels.run }} was lost",
+        description=(
+            "Ranks of {{ $labels.run }} wait for a host that no longer answers the agent of {{ $labels.host }}."
+        ),
+        board="traincope-faults",
+    )
+    yield Alert(
         name="RankStale",
         expression=f"max by (run, host, rank) ({age}) > on (run) group_left {patience}"
         f" and on (run) {youngest} < {limits.hang_seconds:g}",

@@ -40,7 +40,9 @@ def test_a_rank_that_becomes_slow_between_windows_is_named_by_its_phases() -> No
     assert change.step == CHANGE
     assert change.before_ns == pytest.approx(66 * MS, rel=0.02)
     assert change.after_ns == pytest.approx(115 * MS, rel=0.02)
-    assert change.lost_ratio == pytest.approx(49 * 183 / (66 * 136 + 115 * 183), rel=0.03)
+    before_steps, after_steps = CHANGE - 1, STEPS - CHANGE
+    lost = 49 * after_steps / (66 * before_steps + 115 * after_steps)
+    assert change.lost_ratio == pytest.approx(lost, rel=0.03)
     before, after = change.windows
     assert before is not None
     assert after is not None

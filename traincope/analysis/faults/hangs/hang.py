@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from traincope.analysis.faults.faults import FaultKind
+
 
 class HangKind(StrEnum):
     """Kind of a hang; the value is its name in JSON."""
@@ -17,8 +19,14 @@ class HangKind(StrEnum):
     """The culprits wait for each other, in different collectives."""
     NONE_COMPLETES = "none_completes"
     """All members joined a collective, and it does not complete. No rank is the culprit."""
+    LOST_HOST = "lost_host"
+    """The ranks that did not join are on a host that stopped answering. None of them is accused."""
     UNKNOWN = "unknown"
     """The evidence does not show the culprit."""
+
+
+FAULT_KINDS = {HangKind.MISMATCH: FaultKind.MISMATCH, HangKind.LOST_HOST: FaultKind.LOST_HOST}
+"""Kind of a hang -> kind of its entry in the stream of faults, if that is not `hang`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +37,9 @@ class Hang:
     culprits: tuple[int, ...] = ()
     """Ranks that caused it; empty if the evidence does not show them."""
     suspects: tuple[int, ...] = ()
-    """Ranks among which the culprits are, if these are not known."""
+    """Ranks among which the culprits are, if these are not known; the ranks of a lost host."""
+    host: str | None = None
+    """Name of the culprits' host, or of the lost host; None if they are on several, or unknown."""
     victims: tuple[int, ...] = ()
     """Ranks that waited for the culprits, directly or through others."""
     group: str | None = None
@@ -51,6 +61,15 @@ class Hang:
     """First look of the node's agent at it."""
     confidence: str
     evidence: str
+
+    @property
+    def fault_kind(self) -> FaultKind:
+        return FAULT_KINDS.get(self.kind, FaultKind.HANG)
+
+    @property
+    def fault_ranks(self) -> tuple[int, ...]:
+        """The ranks that its entry in the stream of faults names: the culprits, or those of the lost host."""
+        return self.suspects if self.kind is HangKind.LOST_HOST else self.culprits
 
     @property
     def stopped(self) -> bool:

@@ -8,6 +8,7 @@ from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.calls import RankCalls, latest_calls
 from traincope.analysis.faults.hangs.flights import flight_calls
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
 from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.standing import Standing, standing
@@ -37,7 +38,16 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
         if flights is not None:
             again = _found(timeline, flights, ends, tuple(latest_mismatches(flights)))
             result = max(again, result, key=_known)
-    return result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
+    result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
+    certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
+    lost = () if certain else tuple(stops_for_lost_hosts(timeline, ends))
+    return lost or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
+
+
+def _host_of(timeline: Timeline, ranks: Sequence[int]) -> str | None:
+    """Name of the host of all these ranks; None if there is none."""
+    names = {rank.info.host.name for rank in timeline.run.ranks if rank.rank in ranks}
+    return names.pop() if len(names) == 1 else None
 
 
 def _found(
