@@ -38,6 +38,9 @@ COLD_ROUNDS = 5
 COLD_CALLS = 60
 COLD_WIDTH = 768
 """Width of square matrices of 2.25 MiB each."""
+LAYERS, BATCH = 5, 256
+"""A training whose step takes some 50 ms on one core."""
+TRAINING_ROUNDS, TRAINING_STEPS = 31, 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ def main() -> None:
             _wait(directory),
             *_cold_collective(directory),
             _light_step(directory),
+            _light_training(directory),
         ]
         rows = [*hooks, _record_function(), _opentelemetry_span()]
         dist.destroy_process_group()
@@ -178,6 +182,28 @@ def _light_step(directory: str) -> Row:
         with traincope.run(Path(directory) / f"light-{round_number}", level=0):
             hooked.append([step() for _ in range(COLD_CALLS)])
     return _cold_row("step between windows, cold", bare, hooked, budget_us=50.0)
+
+
+def _light_training(directory: str) -> Row:
+    """A whole step of some 50 ms between windows, bare and at level 0 in turn, from outside."""
+    model = nn.Sequential(*(nn.Linear(COLD_WIDTH, COLD_WIDTH) for _ in range(LAYERS)))
+    optimizer, batch = torch.optim.SGD(model.parameters(), lr=1e-6), torch.ones(BATCH, COLD_WIDTH)
+
+    def step() -> int:
+        start = time.thread_time_ns()
+        model(batch).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return time.thread_time_ns() - start
+
+    costs = []
+    for round_number in range(TRAINING_ROUNDS):
+        bare = [step() for _ in range(TRAINING_STEPS)]
+        with traincope.run(Path(directory) / f"training-{round_number}", level=0, agent=False):
+            step()
+            hooked = [step() for _ in range(TRAINING_STEPS)]
+        costs.append((statistics.median(hooked) - statistics.median(bare)) / 1e3)
+    return _row("step of a training between windows, from outside", costs, budget_us=50.0)
 
 
 class _Idle(torch.optim.SGD):

@@ -91,6 +91,11 @@ def interrupted_thread(text: str) -> tuple[Frame, ...]:
     return next(current, training_thread(text))
 
 
+def is_outside_of_python(text: str) -> bool:
+    """True if the signal met a thread that runs no Python, e.g. one of gloo."""
+    return not any(head.group().startswith("Current") for head in HEAD.finditer(text))
+
+
 def fatal_error(text: str) -> str | None:
     """Name of a fatal signal by its first line, e.g. "Segmentation fault"."""
     match = FATAL.search(text)

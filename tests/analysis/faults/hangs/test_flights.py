@@ -13,6 +13,7 @@ from tests.analysis.faults.hangs.test_stops import (
     SEEN_NS,
     STOP_NS,
     WAITING,
+    analysis,
     looked,
     only,
     steps,
@@ -26,6 +27,8 @@ from traincope.store.job.flight import Flight, FlightEntry
 
 MS = 1_000_000
 STEP_NS = 100 * MS
+OTHER_THREAD = WAITING.replace("Current thread", "Thread")
+"""Stacks that a thread without Python wrote: the training waits in all_reduce."""
 Issued = tuple[str, str, int]
 """Group, operation, elements."""
 HABIT: Sequence[Issued] = (("0", "all_reduce", 64), ("0", "all_reduce", 8))
@@ -129,6 +132,46 @@ def test_a_size_on_which_a_peer_aborted_is_found_by_what_the_survivors_left() ->
     aborted = replace(aborted, looks=(), info=replace(aborted.info, signals=fatal))
     hang = only(survivor(0), survivor(1), aborted, survivor(3))
     assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), NUM_STEPS, HIGH)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_rank_that_aborted_is_named_if_all_others_did_what_they_always_do(size: int) -> None:
+    """Rank 1 expects half of the elements, and aborts inside gloo when it receives what the others always send."""
+    hang = only(*(ended(number, size, aborted=number == 1) for number in range(size)))
+    assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), NUM_STEPS, MEDIUM)
+    assert hang.evidence.endswith("the others did the same as in their earlier steps, and rank 1 aborted inside gloo")
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        f"Fatal Python error: Aborted\n\n{WAITING}",  # its own thread aborted
+        f"Fatal Python error: Segmentation fault\n\n{OTHER_THREAD}",
+        "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n" + FAULTY.splitlines()[-1],
+    ],
+)
+def test_a_rank_that_failed_otherwise_did_not_issue_another_collective(stack: str) -> None:
+    ranks = [ended(number, 2, aborted=number == 1) for number in range(2)]
+    failed = replace(ranks[1], info=replace(ranks[1].info, signals={"fatal": stack}))
+    assert not any(hang.kind is HangKind.MISMATCH for hang in analysis(ranks[0], failed).hangs)
+
+
+def test_a_rank_that_aborted_is_not_named_without_the_flight_recorders_of_all_others() -> None:
+    ranks = [ended(number, 4, aborted=number == 1) for number in range(4)]
+    silent = replace(ranks[3], flight=None)
+    assert not any(hang.culprits for hang in analysis(*ranks[:3], silent).hangs)
+
+
+def ended(number: int, size: int, *, aborted: bool) -> RankRecords:
+    """A rank that aborted inside gloo, or that lost its connection and wrote its flight recorder before."""
+    if aborted:
+        made = light(number, "", of=None, size=size)
+        fatal = {"fatal": f"Fatal Python error: Aborted\n\n{OTHER_THREAD}"}
+        return replace(made, looks=(), info=replace(made.info, signals=fatal))
+    written_ns = LAST_NS + 5 * MS
+    clocks = [Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)]
+    made = light(number, "", of=replace(waits(size), at_ns=written_ns), size=size, clocks=clocks)
+    return replace(made, looks=(), info=replace(made.info, ending="RuntimeError"))
 
 
 def test_a_skipped_collective_is_found_in_an_earlier_step() -> None:

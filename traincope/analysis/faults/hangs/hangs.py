@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.hangs.aborts import aborted_mismatches
 from traincope.analysis.faults.hangs.calls import RankCalls, latest_calls
 from traincope.analysis.faults.hangs.flights import flight_calls
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
@@ -36,7 +37,8 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     if latest and not (result and all(hang.culprits and hang.collective for hang in result)):
         flights = flight_calls(timeline, latest)
         if flights is not None:
-            again = _found(timeline, flights, ends, tuple(latest_mismatches(flights)))
+            unequal = tuple(latest_mismatches(flights)) or tuple(aborted_mismatches(timeline, flights))
+            again = _found(timeline, flights, ends, unequal)
             result = max(again, result, key=_known)
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
     certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
@@ -106,7 +108,7 @@ def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[i
         step=None if step == NO_STEP else step,
         call_site=culprit.site if culprit is not None and waits_there else None,
         stack=tuple(map(str, culprit.frames)) if culprit is not None and waits_there else (),
-        doing=f"in {mismatch.calls[culprits[0]].operation}" if culprits else None,
+        doing=f"in {mismatch.calls[culprits[0]].operation}" if {*culprits[:1]} & {*mismatch.calls} else None,
         since_ns=max(each.start_ns for each in mismatch.calls.values()),
         until_ns=until_ns,
         confidence=_confidence(mismatch),
@@ -117,7 +119,8 @@ def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[i
 def _confidence(mismatch: Mismatch) -> str:
     if not mismatch.culprits:
         return UNKNOWN
-    return HIGH if not mismatch.shifted and len(mismatch.calls) >= MIN_MAJORITY else MEDIUM
+    seen = {*mismatch.culprits} <= {*mismatch.calls}
+    return HIGH if seen and not mismatch.shifted and len(mismatch.calls) >= MIN_MAJORITY else MEDIUM
 
 
 def _at_most_medium(hang: Hang) -> Hang:

@@ -176,10 +176,10 @@ def _by_form(
         culprits = tuple(sorted(rank for rank, form in forms.items() if form != common))
         reason = f"{votes} of {len(forms)} ranks agree"
         return Mismatch(calls=calls, culprits=culprits, shifted=False, reference=reason)
-    as_before = {rank: _as_before(call, on_channel[rank]) for rank, call in calls.items()}
-    changed = tuple(sorted(rank for rank, same in as_before.items() if same is False))
-    if changed and len(changed) < len(calls) and None not in as_before.values():
-        kept = sorted(rank for rank, same in as_before.items() if same)
+    unchanged = {rank: as_before(call, on_channel[rank]) for rank, call in calls.items()}
+    changed = tuple(sorted(rank for rank, same in unchanged.items() if same is False))
+    if changed and len(changed) < len(calls) and None not in unchanged.values():
+        kept = sorted(rank for rank, same in unchanged.items() if same)
         if len({forms[rank] for rank in kept}) == 1:
             reason = "the others did the same as in their earlier steps"
             return Mismatch(calls=calls, culprits=changed, shifted=False, reference=reason)
@@ -191,7 +191,7 @@ def _by_form(
     return Mismatch(calls=calls, culprits=(), shifted=False, reference="no majority and no earlier step decides")
 
 
-def _as_before(call: Call, own: Sequence[Call]) -> bool | None:
+def as_before(call: Call, own: Sequence[Call]) -> bool | None:
     """True if the call has the form of the rank's calls at this place of its earlier steps; None if these differ."""
     forms = {form_of(earlier) for earlier in own if earlier.step < call.step and earlier.place == call.place}
     return form_of(call) in forms if len(forms) == 1 else None
