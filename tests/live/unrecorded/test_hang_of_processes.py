@@ -113,6 +113,15 @@ def test_dumps_of_the_job_name_the_collective_too(hung: tuple[int, Path]) -> Non
     assert shown["lacks"] == []
 
 
+def test_the_c_frames_of_the_culprit_are_shown_on_request(hung: tuple[int, Path]) -> None:
+    launcher, _ = hung
+    (stack,) = answer(str(launcher), "--native")["native_stacks"]
+    assert (stack["rank"], stack["problem"]) == (1, None)
+    assert stack["pid"] in children_of_all()[launcher]
+    line = next(at for at, frame in enumerate(stack["frames"]) if frame.endswith(f"(hanging.py:{LINE})"))
+    assert any("nanosleep" in frame for frame in stack["frames"][:line])
+
+
 def test_without_py_spy_the_dumps_still_answer(hung: tuple[int, Path]) -> None:
     launcher, _ = hung
     shown = answer(str(launcher), without_py_spy=True)

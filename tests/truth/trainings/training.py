@@ -2,7 +2,8 @@
 
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -19,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 import traincope
 from tests.truth.machines.links import SlowLinks
 from tests.truth.trainings.workloads import LAYERS, Workload
+from traincope.record.session import sampling
 
 WIDTH = 8
 ONE_BUCKET_A_LAYER = 4 * WIDTH * WIDTH / 2**20
@@ -93,9 +95,21 @@ class SlowToSave:
         return int, ()
 
 
-def train(directory: str, workload: Workload, steps: int) -> int:
+@contextmanager
+def every_second_window() -> Iterator[None]:
+    """Record every second block of steps in detail, whatever it costs."""
+    usual = sampling.is_window
+    sampling.is_window = lambda block, **_: block % 2 == 0
+    try:
+        yield
+    finally:
+        sampling.is_window = usual
+
+
+def train(directory: str, workload: Workload, steps: int, sampled: bool = False) -> int:
     """Runs on every rank of a pool. The first step is warm-up. Returns the result of `torchs_own_ns`."""
-    with traincope.run(directory, budget=None) as run:
+    budget = sampling.DEFAULT_BUDGET if sampled else None
+    with every_second_window() if sampled else nullcontext(), traincope.run(directory, budget=budget) as run:
         mesh = init_device_mesh("cpu", _shape(workload), mesh_dim_names=workload.axes)
         with SlowLinks(_seconds(workload, mesh)):
             _Training(workload, mesh).steps(steps, after_each=run.step)

@@ -45,11 +45,13 @@ class Place(Enum):
 class Frame:
     path: str
     line: int
+    """0 for a frame of C."""
     function: str
 
     @property
     def site(self) -> str:
-        return f"{PurePath(self.path).name}:{self.line}"
+        name = PurePath(self.path).name
+        return f"{name}:{self.line}" if self.line else name
 
     def __str__(self) -> str:
         return f"{self.function} ({self.site})"

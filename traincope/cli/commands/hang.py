@@ -1,22 +1,30 @@
 """`traincope hang`: which ranks stand still, who waits for whom, and where to look."""
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from traincope.analysis.context import Context
 from traincope.analysis.faults.endings import endings
+from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs
 from traincope.analysis.faults.marks import marks
+from traincope.analysis.faults.stacks import training_thread
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
 from traincope.errors import UsageError
 from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.unrecorded.job import look_at_job
+from traincope.live.unrecorded.stacks import PROGRAM, find_py_spy, read_stacks
 from traincope.report import hang_document, render_hangs
+from traincope.report.schema import NativeStack
 from traincope.store import RunRecords
 from traincope.store.layout import rank_directory
 from traincope.timeline import Timeline, build_timeline, open_run
+
+MAX_NATIVE = 8
+"""Number of ranks whose C frames are shown."""
 
 
 class HangCommand:
@@ -41,10 +49,22 @@ class HangCommand:
             "hang",
         )
 
+        parser.add_argument(
+            "--native",
+            action="store_true",
+            help="also show the C frames of the named ranks that run on this host, by py-spy (pip install "
+            "'traincope[stacks]'), which stops each of them for some milliseconds",
+        )
+
     def run(self, arguments: argparse.Namespace) -> int:
         timeline, lacks = _open(arguments.evidence, stacks=arguments.stacks)
         judged = hangs(timeline, Context(timeline).instances, endings(timeline))
-        answer = hang_document(judged, tuple(hang_findings(timeline, judged, tuple(marks(timeline)))), lacks=lacks)
+        answer = hang_document(
+            judged,
+            tuple(hang_findings(timeline, judged, tuple(marks(timeline)))),
+            lacks=lacks,
+            native_stacks=tuple(_native_stacks(timeline.run, judged)) if arguments.native else (),
+        )
         print_answer(answer, render_hangs, format=arguments.format)
         return 0
 
@@ -72,6 +92,24 @@ def _recorded(paths: list[Path], *, stacks: bool) -> Timeline:
         _ask_for_stacks(timeline.run)
         timeline = open_run(paths[0])
     return timeline
+
+
+def _native_stacks(run: RunRecords, judged: Sequence[Hang]) -> Iterator[NativeStack]:
+    """Stacks of the culprits or suspects, without any of all ranks; of those that run on this host.
+
+    Raises UsageError if none of them does, or without py-spy.
+    """
+    py_spy = find_py_spy()
+    if py_spy is None:
+        raise UsageError(f"--native needs {PROGRAM}: pip install 'traincope[stacks]'")
+    named = {rank for hang in judged for rank in hang.culprits or hang.suspects}
+    here = [rank for rank in run.ranks if rank.running and (not named or rank.rank in named)]
+    if not here:
+        raise UsageError(f"no rank of {run.path} that is named runs on this host; leave out --native")
+    for rank in here[:MAX_NATIVE]:
+        stacks = read_stacks(rank.info.pid, py_spy=py_spy, native=True)
+        frames = [str(frame) for frame in training_thread(stacks.text)]
+        yield NativeStack(rank=rank.rank, pid=rank.info.pid, frames=frames, problem=stacks.problem or None)
 
 
 def _ask_for_stacks(run: RunRecords) -> None:

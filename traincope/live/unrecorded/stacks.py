@@ -1,4 +1,7 @@
-"""Stacks of another process's Python threads, by py-spy, which neither stops the process nor runs code in it."""
+"""Stacks of another process's threads, by py-spy, which runs no code in it.
+
+Python's frames are read while the process runs on. C frames too need it to stop, for some milliseconds.
+"""
 
 import json
 import os
@@ -33,8 +36,9 @@ def find_py_spy() -> str | None:
     return shutil.which(PROGRAM, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
 
-def read_stacks(pid: int, *, py_spy: str) -> Stacks:
-    command = [py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+def read_stacks(pid: int, *, py_spy: str, native: bool = False) -> Stacks:
+    """Read the stacks of a process. `native`: with C frames; the process is stopped while it is read."""
+    command = [py_spy, "dump", "--native" if native else "--nonblocking", "--json", "--pid", str(pid)]
     problem = ""
     for _ in range(TRIES):
         try:

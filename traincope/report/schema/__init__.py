@@ -5,7 +5,7 @@
 
 from traincope.report.schema.convert import convert
 from traincope.report.schema.diff import ComparedRun, Diff, Difference, TermChange
-from traincope.report.schema.document import SCHEMA_VERSION, Document, HangAnswer
+from traincope.report.schema.document import SCHEMA_VERSION, Document, HangAnswer, NativeStack
 from traincope.report.schema.job import (
     Attempt,
     Fault,
@@ -81,6 +81,7 @@ __all__ = [
     "MeasuredOverhead",
     "MemoryUse",
     "MessageImbalance",
+    "NativeStack",
     "OpenRecord",
     "Operation",
     "Prediction",

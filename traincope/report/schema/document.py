@@ -39,6 +39,15 @@ class Document(TypedDict):
     recorder: Recorder
 
 
+class NativeStack(TypedDict):
+    rank: int
+    pid: int
+    frames: list[str]
+    """Frames of the main thread, Python's and C's, the innermost first; empty if it could not be read."""
+    problem: str | None
+    """Reason for empty frames."""
+
+
 class HangAnswer(TypedDict):
     """The object that `traincope hang --format json` prints."""
 
@@ -48,3 +57,5 @@ class HangAnswer(TypedDict):
     """One finding per hang, in the same order."""
     lacks: list[str]
     """One sentence for each unanswered question about a job started without traincope, and what to do about it."""
+    native_stacks: list[NativeStack]
+    """Stacks of the named ranks that run on this host; empty without --native."""

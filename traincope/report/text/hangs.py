@@ -16,7 +16,11 @@ NOTHING = "No rank hangs, and no collective mismatches, as far as the records sh
 
 
 def hang_document(
-    hangs: tuple[Hang, ...], findings: tuple[Finding, ...], *, lacks: tuple[str, ...] = ()
+    hangs: tuple[Hang, ...],
+    findings: tuple[Finding, ...],
+    *,
+    lacks: tuple[str, ...] = (),
+    native_stacks: tuple[schema.NativeStack, ...] = (),
 ) -> schema.HangAnswer:
     """Return the object that `traincope hang --format json` prints.
 
@@ -27,6 +31,7 @@ def hang_document(
         hangs=[schema.convert(hang, schema.Hang) for hang in hangs],
         verdict=[finding_of(finding, wall_ns=0) for finding in findings],
         lacks=list(lacks),
+        native_stacks=list(native_stacks),
     )
 
 
@@ -43,6 +48,12 @@ def render_hangs(answer: schema.HangAnswer, console: Console) -> None:
             head = f"STACK  of {numbers(hang['culprits'][:1], 'rank')}, innermost first"
             console.print(Text(head, style="bold"))
             console.print(Trimmed(indented(text(frame) for frame in hang["stack"][:MAX_FRAMES])), end="")
+    for stack in answer["native_stacks"]:
+        console.print()
+        head = f"NATIVE STACK  of rank {stack['rank']} (process {stack['pid']}), innermost first"
+        console.print(Text(head, style="bold"))
+        lines = stack["frames"][:MAX_FRAMES] or [stack["problem"] or "no frame could be read"]
+        console.print(Trimmed(indented(text(line) for line in lines)), end="")
     if answer["lacks"]:
         console.print()
         console.print(Text("NOT KNOWN", style="bold"))
