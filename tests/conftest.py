@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests import leftovers
 from tests.distributed.ranks.pool import Pool
 from tests.seeds import VARIABLE
 
@@ -62,6 +63,15 @@ def _nothing_stays_compiled() -> Iterator[None]:
     if dynamo is not None and dynamo.counters["stats"]["unique_graphs"]:
         sys.modules["torch._dynamo"].reset()
         dynamo.counters.clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_stays() -> Iterator[None]:
+    """A process that outlives its test would slow all others, and stay after them."""
+    os.environ[leftovers.VARIABLE] = str(os.getpid())
+    yield
+    left = leftovers.end_all(os.environ.pop(leftovers.VARIABLE))
+    assert not left, f"tests left processes: {left}"
 
 
 @pytest.fixture(scope="session")

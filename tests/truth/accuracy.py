@@ -21,6 +21,7 @@ COMMANDS = (
     ("published formulas, MFU to bubbles", "as printed, or what each allows", "tests.truth.formulas.published"),
     ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.formulas.flops"),
     ("the ledger of known trainings", "1 % of a step, 3 % where the machine's noise is more", "tests.truth workloads"),
+    ("three of them, in windows", "1 % of a step, 3 % where the machine's noise is more", "tests.truth sampled"),
     ("the bubble of known pipelines", "1 point of a step", "tests.truth.pipelines.bubble"),
     ("what a change would make of a step", "3 % of a step", "tests.truth what-if"),
     ("differences between two trainings", "3 % of a step", "tests.truth diff"),

@@ -38,6 +38,14 @@ def torchrun(dumps: Path, *, stop: int) -> "subprocess.Popen[bytes]":
     )
 
 
+def kill(launcher: "subprocess.Popen[bytes]") -> None:
+    """Kill the launcher and its ranks, which are in sessions of their own."""
+    ranks = children_of_all().get(launcher.pid, ())
+    for pid in (launcher.pid, *ranks):
+        os.kill(pid, signal.SIGKILL)
+    launcher.wait()
+
+
 def answer(*words: str, before: tuple[str, ...] = (), without_py_spy: bool = False) -> dict[str, Any]:
     program = [sys.executable, "-m", "traincope.cli.main"]
     if without_py_spy:  # an interpreter in another directory, with the same packages
@@ -72,8 +80,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]
         until(lambda: len(list(dumps.iterdir())) == 2 or process.poll() is not None, "the dumps")
         yield process.pid, dumps
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill(process)
 
 
 def test_the_launchers_processes_are_found_by_any_of_them(hung: tuple[int, Path]) -> None:
@@ -149,8 +156,7 @@ def test_a_healthy_job_has_no_hang_and_goes_on(tmp_path: Path) -> None:
         assert shown["lacks"][0].endswith("went on between 6 looks at 2 processes: no hang, a slow rank, or a loop")
         assert process.poll() is None
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill(process)
 
 
 def test_processes_without_a_rank_are_numbered_and_a_recorded_job_is_pointed_to(tmp_path: Path) -> None:
