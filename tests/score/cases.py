@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from tests.score.training import SAVED_STEPS
 from traincope.analysis import FindingKind, HangKind
 
 LAYOUTS = ("ddp", "fsdp", "tp", "plain", "pipeline")
 SIZES = (2, 4, 2, 4, 8)
 """World sizes in turn. A case of 8 ranks takes as long as three of 2."""
 RECORDINGS = {"windows": {}, "full": {"TRAINCOPE_BUDGET": "none"}, "level 0": {"TRAINCOPE_LEVEL": "0"}}
+STUCK_CHECKPOINT = "checkpoint_stuck"
+"""It is drawn after the first checkpoint: the first may take 10 minutes, which no score has time for."""
 LINK_CUT = "link_cut"
 """The loopback device of the job's own network namespace goes down. It needs root, and no injector."""
 STUCK = frozenset({HangKind.STUCK.value})
@@ -24,7 +27,7 @@ KINDS = {
     "gil": STUCK,
     "sigstop": STUCK,
     "worker_stuck": STUCK,
-    "checkpoint_stuck": STUCK,
+    STUCK_CHECKPOINT: STUCK,
     "teardown_stuck": STUCK,
     "deadlock": frozenset({HangKind.DEADLOCK.value}),
     "missing_collective": MISMATCH,
@@ -79,11 +82,16 @@ class Case:
         return KINDS[self.fault]
 
     @property
+    def wait_seconds(self) -> float:
+        """Longest wait for a live verdict. A checkpoint may take 30 s before it counts as stuck."""
+        return 45.0 if self.fault == STUCK_CHECKPOINT else 25.0
+
+    @property
     def is_beyond_evidence(self) -> bool:
         """True if no source shows who waits: gloo's flight recorder lacks messages between two ranks, and they are
         recorded only in windows.
         """
-        waits = self.fault in HANGING - {"checkpoint_stuck", "teardown_stuck"}
+        waits = self.fault in HANGING - {STUCK_CHECKPOINT, "teardown_stuck"}
         return self.layout == "pipeline" and self.recording != "full" and waits
 
 
@@ -127,5 +135,5 @@ def _drawn(rng: random.Random, fault: str, stratum: Stratum) -> Case:
         size=stratum.size,
         recording=stratum.recording,
         rank=rng.randrange(stratum.size),
-        step=rng.randrange(12, 100),
+        step=rng.randrange(SAVED_STEPS + 1 if fault == STUCK_CHECKPOINT else 12, 100),
     )

@@ -12,7 +12,7 @@ from tests.score.cases import HANGING, LINK_CUT, RECORDINGS, Case
 from traincope import analyze, open_run
 from traincope.analysis import FindingKind, HangKind
 from traincope.analysis.confidence import UNKNOWN
-from traincope.analysis.faults.hangs.patience import patience
+from traincope.analysis.faults.hangs.patience import open_phase, patience
 from traincope.errors import TraincopeError
 from traincope.faults import read_truths
 from traincope.store.layout import INJECTED_FILE
@@ -26,8 +26,6 @@ NAMING = frozenset(
 CLEARING = frozenset({FindingKind.STOPPED_JOB.value, HangKind.NONE_COMPLETES.value})
 """Kinds that say that no rank is to blame."""
 RIGHT, WRONG, NOT_KNOWN = "right", "WRONG", "unknown"
-WAIT_SECONDS = 25.0
-"""Longest wait for a live verdict that names a rank."""
 START_SECONDS = 300.0
 END_SECONDS = 60.0
 CUT_END_SECONDS = 5.0
@@ -85,8 +83,8 @@ class Outcome:
         return self.directory / "run"
 
 
-def judge(case: Case, directory: Path, *, wait_seconds: float = WAIT_SECONDS) -> Outcome:
-    """Train, and read the verdict while the job stands still, for so long, and after its end."""
+def judge(case: Case, directory: Path, *, wait_seconds: float | None = None) -> Outcome:
+    """Train, and read the verdict while the job stands still and after its end. `wait_seconds`: None: the case's."""
     run, live = directory / "run", None
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -101,7 +99,7 @@ def judge(case: Case, directory: Path, *, wait_seconds: float = WAIT_SECONDS) ->
         if began is not None and case.fault == LINK_CUT:
             _cut(process.pid)
         if began is not None and case.fault in HANGING:
-            live = _live(process, run, case, until=began + wait_seconds, began=began)
+            live = _live(process, run, case, until=began + (wait_seconds or case.wait_seconds), began=began)
             process.send_signal(signal.SIGTERM)
         live = _await_end(process, run, case) or live
     finally:
@@ -194,7 +192,8 @@ def verdict(run: Path) -> Verdict:
 
 def verdict_of(timeline: Timeline) -> Verdict:
     analysis = analyze(timeline)
-    timeout_seconds = patience(timeline).training_ns / 1e9
+    learned, phases = patience(timeline), [open_phase(rank.main) for rank in timeline.ranks]
+    timeout_seconds = max([learned.training_ns, *map(learned.of, phases)]) / 1e9
     first = next(iter(analysis.verdict), None)
     if first is None or first.kind not in NAMING:
         return Verdict(text="" if first is None else first.evidence, timeout_seconds=timeout_seconds)

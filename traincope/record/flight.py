@@ -3,10 +3,14 @@
 A thread waits for a message on a UNIX socket, in a system call without Python's lock, and then writes what torch holds.
 The node's agent asks while the job stands still. A run that ends by an exception writes it too. The thread needs the
 lock for its answer: a rank that hangs in C with the lock held gives none.
+
+The thread also writes it once another rank of its launcher dies: a rank that aborts leaves none, and the launcher will
+end the others within a fraction of a second, while they wait for it.
 """
 
 import json
 import os
+import select
 import socket
 import struct
 import threading
@@ -24,6 +28,10 @@ JOIN_SECONDS = 1.0
 CREDENTIALS = struct.Struct("3i")
 """Process, user and group of a sender, as the kernel vouches for them (unix(7))."""
 ROOT = 0
+SEARCH_SECONDS = (0.0, 10.0, 20.0, 40.0)
+"""Pauses before each search for the launcher's other ranks. They may start later than this one."""
+MAX_SIBLINGS = 64
+JOB_VARIABLES = ("RANK", "MASTER_PORT")
 
 _installed: "set[FlightRecorder]" = set()
 
@@ -78,14 +86,20 @@ class FlightRecorder:
             guard(self._write)(self._recorder.directory)
 
     def _serve(self) -> None:
-        write = guard(self._write)
-        while True:
-            message, ancillary, *_ = self._socket.recvmsg(1, socket.CMSG_SPACE(CREDENTIALS.size))
-            if not _is_allowed(ancillary):
-                continue
-            if message == STOP:
-                return
-            write(self._recorder.directory)
+        write, siblings = guard(self._write), _Siblings()
+        try:
+            while True:
+                if siblings.one_died_before(self._socket):
+                    write(self._recorder.directory)
+                    continue
+                message, ancillary, *_ = self._socket.recvmsg(1, socket.CMSG_SPACE(CREDENTIALS.size))
+                if not _is_allowed(ancillary):
+                    continue
+                if message == STOP:
+                    return
+                write(self._recorder.directory)
+        finally:
+            siblings.close()
 
     def _write(self, directory: Path) -> None:
         """Replace the file as a whole. torch's text is not parsed: new objects might start a garbage collection."""
@@ -93,6 +107,51 @@ class FlightRecorder:
         new = directory / f"{FLIGHT_FILE}.new"
         new.write_bytes(head.encode().removesuffix(b"}") + b', "trace": ' + self._dump() + b"}")
         new.replace(directory / FLIGHT_FILE)
+
+
+class _Siblings:
+    """The other ranks of this rank's launcher, until the first of them dies."""
+
+    def __init__(self) -> None:
+        has_launcher = hasattr(os, "pidfd_open") and all(name in os.environ for name in JOB_VARIABLES)
+        self._searches = list(SEARCH_SECONDS) if has_launcher else []
+        self._known: dict[int, int] = {}
+        """Process -> descriptor that becomes readable when it ends (pidfd_open(2))."""
+
+    def one_died_before(self, server: socket.socket) -> bool:
+        """Wait for a message or for the first death. Returns whether it was a death."""
+        while True:
+            waiting = select.poll()
+            for descriptor in (server.fileno(), *self._known.values()):
+                waiting.register(descriptor, select.POLLIN)
+            ready = waiting.poll(self._searches[0] * 1e3 if self._searches else None)
+            if ready:
+                died = server.fileno() not in {descriptor for descriptor, _ in ready}
+                if died:
+                    self.close()
+                return died
+            self._searches.pop(0)
+            guard(self._search)()
+
+    def close(self) -> None:
+        self._searches.clear()
+        while self._known:
+            os.close(self._known.popitem()[1])
+
+    def _search(self) -> None:
+        launcher, own = os.getppid(), _job(os.getpid())
+        for path in Path(f"/proc/{launcher}/task").glob("*/children"):
+            for pid in map(int, path.read_text().split()):
+                is_new = pid != os.getpid() and pid not in self._known and len(self._known) < MAX_SIBLINGS
+                if is_new and own and _job(pid) == own:
+                    self._known[pid] = os.pidfd_open(pid)
+
+
+def _job(pid: int) -> str:
+    """The port of the job whose rank a process was started as; empty if it is none, or may not be read."""
+    process = Process.of(pid)
+    environment = (None if process is None else process.environment()) or {}
+    return environment["MASTER_PORT"] if all(environment.get(name) for name in JOB_VARIABLES) else ""
 
 
 def write_last() -> None:

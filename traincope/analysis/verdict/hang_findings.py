@@ -48,9 +48,8 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
     if hang.kind == HangKind.LEFT:
         return f"Give every rank the same number of steps: {named} finished before the others."
     if hang.kind == HangKind.MISMATCH and hang.culprits:
-        return (
-            f"Find the branch that only {named} takes in step {hang.step}: every rank must issue the same collectives."
-        )
+        where = "" if hang.step is None else f" in step {hang.step}"
+        return f"Find the branch that only {named} takes{where}: every rank must issue the same collectives."
     if hang.call_site is not None:
         return f"Look at {hang.call_site}{_processes(timeline, hang.culprits)}."
     ranks = hang.culprits or hang.suspects

@@ -8,9 +8,10 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
-from traincope.events import Phase
+from traincope.events import Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import graph_task_reader
@@ -23,6 +24,7 @@ GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "
 
 FORWARD, BACKWARD, RECOMPUTE = int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)
 OPTIMIZER, EVALUATION = int(Phase.OPTIMIZER), int(Phase.EVALUATION)
+PHASE = int(Kind.PHASE)
 """Plain numbers: looking up an enum's member costs as much as writing a field."""
 
 AroundModule = Callable[..., Any]
@@ -240,16 +242,26 @@ class Phases:
             self._patches.replace(owner, "zero_grad", self._zeroing(owner.zero_grad))
 
     def _zeroing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Record the call at its end: no rank waits in it for another."""
         from torch.compiler import is_compiling
 
-        phased, recorder = self._as_optimizer_phase(original, "zero_grad"), self._recorder
-        steps, gradients_zeroed = recorder.steps, guard(recorder.steps.gradients_zeroed)
+        recorder = self._recorder
+        number, threads, steps = recorder.names.intern("zero_grad"), recorder.threads, recorder.steps
+
+        def end_zeroing(owner: Any, start_ns: int) -> None:
+            threads.writer.write(PHASE, start_ns, monotonic_ns(), OPTIMIZER, number)
+            if steps.awaits_zeroing:
+                steps.gradients_zeroed(owner)
+
+        finish = guard(end_zeroing, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def zero_grad(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            result = phased(owner, *args, **kwargs)
-            if not is_compiling() and recorder.active and steps.awaits_zeroing:
-                gradients_zeroed(owner)
+            if is_compiling() or not recorder.active:
+                return original(owner, *args, **kwargs)
+            start_ns = monotonic_ns()
+            result = original(owner, *args, **kwargs)
+            finish(owner, start_ns)
             return result
 
         return zero_grad

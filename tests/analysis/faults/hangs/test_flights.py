@@ -17,6 +17,7 @@ from tests.analysis.faults.hangs.test_stops import (
     looked,
     only,
     steps,
+    waiting,
 )
 from tests.timeline.build import Row, clock, group, phase, rank
 from traincope.analysis import Hang, HangKind
@@ -94,6 +95,14 @@ def test_a_rank_that_gave_no_answer_is_named_by_the_waits_of_the_others_and_its_
     hang = only(*ranks, light(2, FAULTY, of=waits(3), size=3))
     assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.STUCK, (1,), MEDIUM)
     assert hang.collective == "all_reduce"
+
+
+def test_a_rank_whose_own_last_collective_did_not_end_is_not_named() -> None:
+    """Rank 2 has no answer. Its records show an all-reduce without an end: it joined, and failed after that."""
+    rows = [*steps(), *waiting()]
+    failed = looked(rank(2, *rows, groups=[group("dp", 0, 1, 2, key="0")], ending=None), FAULTY)
+    hangs = analysis(*(light(number, WAITING, of=waits(3), size=3) for number in (0, 1)), failed).hangs
+    assert not any(hang.culprits for hang in hangs)
 
 
 def test_two_groups_in_opposite_order_are_a_deadlock() -> None:

@@ -12,6 +12,7 @@ from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
 from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
 from traincope.analysis.faults.hangs.sentences import sides
+from traincope.analysis.faults.hangs.skips import skipped_between_windows
 from traincope.analysis.faults.hangs.standing import Standing, standing
 from traincope.analysis.faults.hangs.stops import stops
 from traincope.events import CLEAN, NO_STEP
@@ -33,7 +34,8 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     if not timeline.ranks:
         return ()
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
-    result = _found(timeline, latest, ends, tuple(mismatches(timeline, instances, latest)))
+    unequal = (*mismatches(timeline, instances, latest), *skipped_between_windows(timeline, instances))
+    result = _found(timeline, latest, ends, unequal)
     if latest and not (result and all(hang.culprits and hang.collective for hang in result)):
         flights = flight_calls(timeline, latest)
         if flights is not None:
@@ -90,7 +92,7 @@ def _noticed_ns(hang: Hang, standings: Mapping[int, Standing]) -> int | None:
 def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[int, Standing]) -> Iterator[Hang]:
     """The first mismatch. Later mismatches and stops follow from it."""
     call, culprits = mismatch.first, mismatch.culprits
-    step = min(each.step for each in mismatch.calls.values())
+    step = NO_STEP if mismatch.between else min(each.step for each in mismatch.calls.values())
     suspects = () if culprits else tuple(sorted(mismatch.calls))
     until_ns = max((hang.until_ns for hang in stopped if hang.until_ns is not None), default=None)
     involved = {rank for hang in stopped for rank in (*hang.victims, *hang.culprits, *hang.suspects)}

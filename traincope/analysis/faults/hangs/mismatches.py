@@ -53,6 +53,8 @@ class Mismatch:
     """The forms are equal, and the steps differ."""
     reference: str
     """The reason for the culprits, or why there are none."""
+    between: tuple[int, int] | None = None
+    """It happened somewhere between these two steps; `calls` are the last ones before. None: `calls` disagree."""
 
     @property
     def first(self) -> Call:

@@ -55,6 +55,9 @@ def in_cycle(ranks: Sequence[int], edges: Sequence[Edge]) -> str:
 def sides(mismatch: Mismatch) -> str:
     """Both sides, e.g. "rank 0 issued all_reduce in step 10, rank 1 issued all_gather in step 11"."""
     calls = mismatch.calls
+    if mismatch.between is not None:
+        earliest, latest = mismatch.between
+        return f"on {mismatch.first.group.axis}, between steps {earliest} and {latest}"
     by_side: dict[str, list[int]] = {}
     for rank, call in sorted(calls.items()):
         step = "" if call.step == NO_STEP else f" in step {call.step}"

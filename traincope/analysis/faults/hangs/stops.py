@@ -151,7 +151,12 @@ def _why_unknown(run: _Run, source: Source, culprit: Standing, *, known: bool) -
         return f"it stood in communication that no record covers{f', at {culprit.site}' if culprit.site else ''}"
     if culprit.rank in run.dropped:
         return "it dropped records, perhaps those of the collective"
-    if not any(edge.absent for edge in source.edges) and not culprit.is_outside and not _left_before(source, culprit):
+    if any(edge.absent for edge in source.edges):
+        return None
+    channels = {edge.call.channel for edge in source.edges}
+    if any(call.channel in channels for call in culprit.calls.outstanding):
+        return "its own last collective on the group did not end either"
+    if not culprit.is_outside and not _left_before(source, culprit):
         return "the records do not show whether it joined"
     return None
 

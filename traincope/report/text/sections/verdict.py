@@ -48,6 +48,8 @@ def _facts(finding: Finding, cost: Cost | None) -> Iterator[str]:
 
 ENDINGS = (
     FindingKind.HANG,
+    FindingKind.MISMATCH,
+    FindingKind.LOST_HOST,
     FindingKind.KILLED_RANK,
     FindingKind.FAILED_RANK,
     FindingKind.STOPPED_JOB,

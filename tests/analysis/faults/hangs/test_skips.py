@@ -1,0 +1,73 @@
+"""Collectives left out between two windows, by torch's counts, in runs made by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.timeline.build import Row, collective, group, rank, run, step
+from traincope.analysis import Hang, HangKind, analyze
+from traincope.events import Flag
+from traincope.store import RankRecords
+from traincope.timeline import build_timeline
+
+MS = 1_000_000
+STEP_NS = 100 * MS
+WINDOWS, LENGTH = (0, 28, 56), 7
+STEPS = 63
+EVERY = 2
+"""Collectives per step."""
+
+
+def training(
+    number: int, *, size: int = 2, issued: Sequence[int] = (), early: int = 0, ending: str | None = "clean"
+) -> RankRecords:
+    """A rank that issues two all-reduces per step, and `early` more before the first step.
+
+    `issued`: how many more or fewer than usual it has issued so far, at each window.
+    """
+    rows: list[Row] = []
+    for at in range(STEPS):
+        window = next((first for first in WINDOWS if first <= at < first + LENGTH), None)
+        rows.append(step(at, at * STEP_NS, (at + 1) * STEP_NS, flags=0 if window is None else Flag.DETAILED))
+        for place in range(EVERY) if window is not None else ():
+            begin = at * STEP_NS + (10 + 20 * place) * MS
+            row = collective(begin, begin + 9 * MS, name="all_reduce", sequence=(at - window) * EVERY + place, at=at)
+            moved = dict(zip(WINDOWS, issued or (0, 0, 0), strict=True))[window]
+            count = 1 + early + at * EVERY + moved if (at, place) == (window, 0) else 0
+            rows.append(replace(row, window=window, tag=count))
+    return rank(number, *rows, groups=[group("dp", *range(size))], ending=ending)
+
+
+def hangs(*ranks: RankRecords) -> tuple[Hang, ...]:
+    return analyze(build_timeline(run(*ranks))).hangs
+
+
+@pytest.mark.parametrize(("issued", "named"), [(-1, "41"), (1, "43")])
+def test_of_two_ranks_the_one_that_departs_from_the_habit_is_named(issued: int, named: str) -> None:
+    """Between steps 6 and 28, 21 steps without detail issue 42. The counts began at different numbers."""
+    (hang,) = hangs(training(0, early=5), training(1, issued=(0, issued, issued)))
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0,), "medium")
+    assert hang.step is None
+    assert hang.evidence == (f"on dp, between steps 6 and 28; rank 0 issued 42 collectives, and rank 1 {named}")
+
+
+def test_of_more_ranks_the_majority_decides() -> None:
+    odd = training(2, size=3, issued=(0, 0, -2))
+    (hang,) = hangs(*(training(number, size=3, ending="RuntimeError") for number in (0, 1)), odd)
+    assert hang.culprits == (2,)
+    assert hang.evidence == "on dp, between steps 34 and 56; ranks 0, 1 issued 42 collectives, and rank 2 40"
+
+
+def test_a_difference_that_a_later_window_evens_out_is_a_border_that_ranks_see_apart() -> None:
+    assert hangs(training(0), training(1, issued=(0, -1, 0))) == ()
+
+
+def test_the_last_window_alone_shows_nothing_if_all_ranks_ended_well() -> None:
+    assert hangs(training(0), training(1, issued=(0, 0, -1))) == ()
+    (hang,) = hangs(training(0, ending="RuntimeError"), training(1, issued=(0, 0, -1)))
+    assert hang.culprits == (1,)
+
+
+def test_ranks_that_both_depart_from_the_habit_are_not_named() -> None:
+    assert not any(hang.culprits for hang in hangs(training(0, issued=(0, 1, 1)), training(1, issued=(0, -1, -1))))
