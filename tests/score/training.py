@@ -91,7 +91,7 @@ def pipeline() -> tuple[nn.Module, Backward]:
     model = layers(1)
     stage = PipelineStage(model, rank, size, torch.device("cpu"))
     schedule = Schedule1F1B(
-        stage, n_microbatches=BATCH // 2, loss_fn=lambda output, target: (output - target).square().mean()
+        stage, n_microbatches=max(BATCH // 2, size), loss_fn=lambda output, target: (output - target).square().mean()
     )
 
     def train(batch: torch.Tensor) -> None:

@@ -25,6 +25,8 @@ SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "redu
 SAME_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
 MIN_SHIFTED_STEPS = 2
 """Fewest complete steps, from the first unequal one on, that show a lasting difference."""
+HABIT_STEPS = 8
+"""Number of latest steps that show a habit. A training's first steps may differ, as DDP's do."""
 MAX_WINDOWS = 8
 """Number of windows per group that are searched, the earliest first."""
 
@@ -194,8 +196,9 @@ def _by_form(
 
 
 def as_before(call: Call, own: Sequence[Call]) -> bool | None:
-    """True if the call has the form of the rank's calls at this place of its earlier steps; None if these differ."""
-    forms = {form_of(earlier) for earlier in own if earlier.step < call.step and earlier.place == call.place}
+    """True if the call has the form of the rank's calls at this place of its latest steps; None if these differ."""
+    earlier = [each for each in own if each.step < call.step and each.place == call.place][-HABIT_STEPS:]
+    forms = {form_of(each) for each in earlier}
     return form_of(call) in forms if len(forms) == 1 else None
 
 

@@ -20,8 +20,8 @@ from traincope.units import numbers
 MAX_NAMED = 4
 MIN_WINDOWS = 2
 """Number of windows that show the difference, unless a rank ended badly: at one border, ranks may be at odds."""
-HABIT_STEPS = 3
-"""Number of a window's last steps that show a habit. The first ones of a training may issue more."""
+MOST = 0.75
+"""Share of steps with the same number of collectives that is a habit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +72,35 @@ def _skip(timeline: Timeline, instances: Instances, code: int, windows: Windows)
     if not lasting or (clean and len(differing) < MIN_WINDOWS):
         return
     before, after = order[-len(differing) - 1], differing[0]
-    issued = {rank: seen.first - windows[before][rank].end for rank, seen in windows[after].items()}
+    calls = calls_until(timeline, before)
+    known = {rank: _known(calls[rank], instances.channels[code], before) for rank in windows[after]}
+    since = max(call.step for call in known.values())
+    issued = {rank: seen.first - _begun(windows[before][rank], before) for rank, seen in windows[after].items()}
     usual = _majority(issued)
     if usual is None:
-        usual = _habit(instances, code, before, after)
+        usual = _habit(instances, code, (before, after), steps=after - since - (not before))
     culprits = tuple(rank for rank, number in sorted(issued.items()) if number != usual)
     if 0 < len(culprits) < len(issued):
-        calls = calls_until(timeline, before)
-        last = {rank: _last(calls[rank], instances.channels[code], before) for rank in issued}
         others = numbers(sorted(issued.keys() - {*culprits}), "rank")
         odd = ", ".join(f"rank {rank} {issued[rank]:,}" for rank in culprits[:MAX_NAMED])
         yield Mismatch(
-            calls=last,
+            calls=known,
             culprits=culprits,
             shifted=True,
-            between=(max(call.step for call in last.values()), after),
+            between=(since, after),
             reference=f"{others} issued {usual:,} collectives, and {odd}",
         )
+
+
+def _begun(seen: _Seen, window: int) -> int:
+    """The count from which on the ranks are compared: a training's first steps may issue more than the later ones."""
+    return seen.first if window else seen.end
+
+
+def _known(calls: RankCalls, channel: Channel, window: int) -> Call:
+    """The call at that count."""
+    inside = [call for call in calls.calls if (call.channel, call.window) == (channel, window)]
+    return inside[0 if window else -1]
 
 
 def _since(windows: Windows, before: int, after: int) -> set[int]:
@@ -101,17 +113,10 @@ def _majority(issued: Mapping[int, int]) -> int | None:
     return number if votes > len(issued) / 2 else None
 
 
-def _habit(instances: Instances, code: int, before: int, after: int) -> int | None:
-    """Number of collectives in the steps between, if the steps around them all have the same number; otherwise None."""
+def _habit(instances: Instances, code: int, around: tuple[int, int], *, steps: int) -> int | None:
+    """Number of collectives in so many steps, by most of the steps of the windows around them; None without such."""
     parts = instances.parts
-    on_channel = (parts.channel == code) & (parts.step > parts.window)
-    last = int(parts.step[on_channel & (parts.window == before)].max(initial=before))
-    around = (parts.window == after) | ((parts.window == before) & (parts.step > last - HABIT_STEPS))
-    chosen = on_channel & around
+    chosen = (parts.channel == code) & (parts.step > parts.window) & np.isin(parts.window, around)
     _, each = np.unique(np.stack([parts.rank[chosen], parts.step[chosen]]), axis=1, return_counts=True)
-    return int(each[0]) * (after - last - 1) if len({*each.tolist()}) == 1 else None
-
-
-def _last(calls: RankCalls, channel: Channel, window: int) -> Call:
-    """The last collective before the steps in which one is missing."""
-    return [call for call in calls.calls if (call.channel, call.window) == (channel, window)][-1]
+    ((usual, votes), *_) = Counter(each.tolist()).most_common(1) or [(0, 0)]
+    return usual * steps if votes > MOST * len(each) else None

@@ -213,7 +213,10 @@ def _complete(run: _Run, source: Source, each: Standing) -> Hang | None:
 
 def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victims: Sequence[int]) -> Hang:
     inside = [run.standings.get(rank) for rank in call.members]
-    certain = all(each is not None and _did_not_get(each, call) for each in inside)
+    lacks = [each is not None and _did_not_get(each, call) for each in inside]
+    certain = any(lacks) and all(
+        lacking or (each is not None and _completed(each, call)) for each, lacking in zip(inside, lacks, strict=True)
+    )
     text = f"all members joined {place_of_call(call)}, and it did not complete{lasting(until_ns - since_ns)}"
     return Hang(
         kind=HangKind.NONE_COMPLETES if certain else HangKind.UNKNOWN,
@@ -236,6 +239,11 @@ def _did_not_get(each: Standing, call: Call) -> bool:
     """
     shown = each.certain or (each.calls.by_flight and each.may_wait)
     return shown and any(own.identity == call.identity for own in each.waits)
+
+
+def _completed(each: Standing, call: Call) -> bool:
+    """True if the rank got its result of the call. A broken link may keep it from some members only."""
+    return any(own.identity == call.identity and not own.unfinished for own in each.calls.calls)
 
 
 def _no_records(run: _Run, source: Source, rank: int) -> Hang | None:
@@ -294,6 +302,8 @@ def _merged(found: Sequence[Hang]) -> Iterator[Hang]:
 
 def _joined_hang(hangs: Sequence[Hang]) -> Hang:
     first = hangs[0]
+    if all(hang.kind is HangKind.NONE_COMPLETES for hang in hangs):
+        return first
     ranks = tuple(sorted({rank for hang in hangs for rank in (*hang.culprits, *hang.suspects)}))
     victims = tuple(sorted({rank for hang in hangs for rank in hang.victims} - set(ranks)))
     text = "; ".join(hang.evidence for hang in hangs)
