@@ -4,6 +4,8 @@ A thread waits for a message on a UNIX socket, in a system call without Python's
 The node's agent asks while the job stands still. A run that ends by an exception writes it too. The thread needs the
 lock for its answer: a rank that hangs in C with the lock held gives none.
 
+At the end of the run, torch's count of each group is recorded.
+
 The thread also writes it once another rank of its launcher dies: a rank that aborts leaves none, and the launcher will
 end the others within a fraction of a second, while they wait for it.
 """
@@ -17,6 +19,7 @@ import threading
 import time
 from pathlib import Path
 
+from traincope.events import ISSUED_COLLECTIVES
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import flight_recorder, group_ranks
 from traincope.record.session.recorder import Recorder
@@ -69,6 +72,7 @@ class FlightRecorder:
         _installed.discard(self)
         if self._thread is None or os.getpid() != self._pid:
             return
+        guard(self._note_counts)()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
             asking.setblocking(False)
             asking.sendto(STOP, self._address)
@@ -84,6 +88,15 @@ class FlightRecorder:
         """Write the file, as on request."""
         if os.getpid() == self._pid:
             guard(self._write)(self._recorder.directory)
+
+    def _note_counts(self) -> None:
+        """Record how many collectives the rank issued on each group: one that left one out ends before the others."""
+        entries = json.loads(self._dump()).get("entries", ())
+        counts = {
+            str(entry["process_group"][0]): int(entry["collective_seq_id"]) for entry in entries if not entry["is_p2p"]
+        }
+        if counts:
+            self._recorder.event(ISSUED_COLLECTIVES, {ISSUED_COLLECTIVES: counts})
 
     def _serve(self) -> None:
         write, siblings = guard(self._write), _Siblings()

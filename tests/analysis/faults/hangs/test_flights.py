@@ -22,7 +22,7 @@ from tests.analysis.faults.hangs.test_stops import (
 from tests.timeline.build import Row, clock, group, phase, rank
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.events import Kind, Phase
+from traincope.events import ISSUED_COLLECTIVES, Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.job.flight import Flight, FlightEntry
 
@@ -113,6 +113,25 @@ def test_two_groups_in_opposite_order_are_a_deadlock() -> None:
     assert "rank 0 waited for rank 1 in barrier on group 7" in hang.evidence
 
 
+def test_a_link_that_breaks_in_a_collective_names_no_rank_although_one_got_its_result() -> None:
+    """Rank 2 completed the last collective of the others, and waits in the next."""
+    ahead = flight(3, HABIT, complete=1)
+    ranks = [light(number, WAITING, of=ahead if number == 2 else waits(3), size=3) for number in range(3)]
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits, hang.victims) == (HangKind.NONE_COMPLETES, (), (0, 1, 2))
+    assert "all members joined all_reduce on dp, and it did not complete" in hang.evidence
+
+
+def test_the_first_steps_of_a_training_are_not_its_habit() -> None:
+    """Of two ranks, as DDP builds its buckets anew after its first step."""
+    first = {0: (("0", "all_reduce", 4096),)}
+    odd = flight(2, (("0", "broadcast", 1),), complete=0, others=first)
+    usual = flight(2, HABIT[:1], complete=0, others=first)
+    made = [light(number, WAITING, of=of) for number, of in enumerate((usual, odd))]
+    hang = only(*made)
+    assert (hang.kind, hang.culprits) == (HangKind.MISMATCH, (1,))
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_another_collective_is_a_mismatch_with_its_step(size: int) -> None:
     odd = flight(size, (("0", "broadcast", 1),), complete=0)
@@ -144,11 +163,45 @@ def test_a_size_on_which_a_peer_aborted_is_found_by_what_the_survivors_left() ->
 
 
 @pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(("issued", "named"), [(10, True), (11, False)])
+def test_a_rank_that_ended_with_fewer_collectives_left_one_out(size: int, issued: int, named: bool) -> None:
+    """It completed the step in which the others wait for a collective, their 11th, and ended well."""
+    made = left(1, size, counts={"0": issued})
+    result = analysis(*(made if number == 1 else ended(number, size, aborted=False) for number in range(size)))
+    assert [hang.culprits for hang in result.hangs if hang.kind is HangKind.MISMATCH] == ([(1,)] if named else [])
+    if named:
+        others = "rank 0" if size == 2 else "ranks 0, 2, 3"
+        assert (
+            result.hangs[0].evidence == f"on dp, between steps 0 and 5; {others} issued 11 collectives, and rank 1 10"
+        )
+
+
+def test_a_rank_that_ended_a_step_early_left_none_out() -> None:
+    early = left(1, 2, counts={"0": 10}, num_steps=NUM_STEPS)
+    assert not any(hang.kind is HangKind.MISMATCH for hang in analysis(ended(0, 2, aborted=False), early).hangs)
+
+
+def left(number: int, size: int, *, counts: dict[str, int], num_steps: int = NUM_STEPS + 1) -> RankRecords:
+    """A rank that ended well, with torch's counts at its end."""
+    rows = steps(at=num_steps, detailed=False)[:-1]
+    made = rank(number, *rows, groups=[group("dp", *range(size), key="0")])
+    return replace(made, details={0: {ISSUED_COLLECTIVES: counts}})
+
+
+@pytest.mark.parametrize("size", [2, 4])
 def test_a_rank_that_aborted_is_named_if_all_others_did_what_they_always_do(size: int) -> None:
     """Rank 1 expects half of the elements, and aborts inside gloo when it receives what the others always send."""
     hang = only(*(ended(number, size, aborted=number == 1) for number in range(size)))
     assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), NUM_STEPS, MEDIUM)
-    assert hang.evidence.endswith("the others did the same as in their earlier steps, and rank 1 aborted inside gloo")
+    assert hang.evidence.endswith("rank 1 aborted inside gloo, and all others did the same as in earlier steps")
+
+
+def test_of_two_ranks_the_one_whose_message_was_too_long_for_the_other_is_named() -> None:
+    """Rank 1 issues twice the elements. Rank 0 aborts, and cannot show what it expected."""
+    odd = replace(flight(2, (("0", "all_reduce", 128),), complete=0), at_ns=LAST_NS + 5 * MS)
+    hang = only(ended(0, 2, aborted=True), replace(ended(1, 2, aborted=False), flight=Recorded(odd)))
+    assert (hang.kind, hang.culprits, hang.step, hang.confidence) == (HangKind.MISMATCH, (1,), NUM_STEPS, MEDIUM)
+    assert hang.evidence.endswith("rank 0 aborted inside gloo, and rank 1 did other than in earlier steps")
 
 
 @pytest.mark.parametrize(

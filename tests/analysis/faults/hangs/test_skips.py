@@ -20,17 +20,24 @@ EVERY = 2
 
 
 def training(
-    number: int, *, size: int = 2, issued: Sequence[int] = (), early: int = 0, ending: str | None = "clean"
+    number: int,
+    *,
+    size: int = 2,
+    issued: Sequence[int] = (),
+    left_out: int | None = None,
+    early: int = 0,
+    ending: str | None = "clean",
 ) -> RankRecords:
     """A rank that issues two all-reduces per step, and `early` more before the first step.
 
-    `issued`: how many more or fewer than usual it has issued so far, at each window.
+    `issued`: how many more or fewer than usual it has issued so far, at each window. `left_out`: the step with detail
+    whose last one it leaves out.
     """
     rows: list[Row] = []
     for at in range(STEPS):
         window = next((first for first in WINDOWS if first <= at < first + LENGTH), None)
         rows.append(step(at, at * STEP_NS, (at + 1) * STEP_NS, flags=0 if window is None else Flag.DETAILED))
-        for place in range(EVERY) if window is not None else ():
+        for place in range(EVERY - (at == left_out)) if window is not None else ():
             begin = at * STEP_NS + (10 + 20 * place) * MS
             row = collective(begin, begin + 9 * MS, name="all_reduce", sequence=(at - window) * EVERY + place, at=at)
             moved = dict(zip(WINDOWS, issued or (0, 0, 0), strict=True))[window]
@@ -57,6 +64,12 @@ def test_of_more_ranks_the_majority_decides() -> None:
     (hang,) = hangs(*(training(number, size=3, ending="RuntimeError") for number in (0, 1)), odd)
     assert hang.culprits == (2,)
     assert hang.evidence == "on dp, between steps 28 and 56; ranks 0, 1 issued 56 collectives, and rank 2 54"
+
+
+def test_one_that_is_left_out_at_the_end_of_a_window_shows_in_the_next() -> None:
+    (hang,) = hangs(training(0), training(1, left_out=34, issued=(0, 0, -1), ending="RuntimeError"))
+    assert hang.culprits == (1,)
+    assert hang.evidence == "on dp, between steps 28 and 56; rank 0 issued 56 collectives, and rank 1 55"
 
 
 def test_a_difference_that_a_later_window_evens_out_is_a_border_that_ranks_see_apart() -> None:

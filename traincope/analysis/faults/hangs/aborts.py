@@ -1,17 +1,17 @@
 """Mismatches that abort a rank inside gloo: the receiver of a message that is longer than it expects.
 
-That rank leaves no flight recorder. If it received what the others always send, its own collective was another one:
-then all other members of the group issued what they issued in their earlier steps. If a rank among them departed from
-its habit, that one is named by its flight recorder (`mismatches.py`).
+That rank leaves no flight recorder, and the others do. If one of them departed from its habit, its message was too
+long. If all issued what they issued in their earlier steps, the collective of the rank that aborted was another one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from traincope.analysis.faults.hangs.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.mismatches import Mismatch, as_before, form_of
 from traincope.analysis.faults.stacks import Place, fatal_error, is_outside_of_python, place_of, training_thread
 from traincope.timeline import Timeline
 from traincope.timeline.evidence import waits_on_the_host
+from traincope.units import numbers
 
 ABORTED = "Aborted"
 """Name of SIGABRT in what `faulthandler` writes."""
@@ -25,12 +25,18 @@ def aborted_mismatches(timeline: Timeline, flights: Mapping[int, RankCalls]) -> 
     (rank,) = aborted
     for group in {call.channel: call.group for each in flights.values() for call in each.calls[-1:]}.values():
         others = [flights.get(member) for member in group.ranks if member != rank]
-        if rank in group.ranks and others and (calls := _as_ever(others)):
+        calls = _last_calls(others) if rank in group.ranks else {}
+        usual = {number: as_before(call, own) for number, (call, own) in calls.items()}
+        if not calls or None in usual.values():
+            continue
+        odd = tuple(number for number, same in usual.items() if not same)
+        if odd or len({form_of(call) for call, _ in calls.values()}) == 1:
+            did = f"{numbers(odd, 'rank')} did other than" if odd else "all others did the same as"
             yield Mismatch(
-                calls=calls,
-                culprits=(rank,),
+                calls={number: call for number, (call, _) in calls.items()},
+                culprits=odd or (rank,),
                 shifted=False,
-                reference=f"the others did the same as in their earlier steps, and rank {rank} aborted inside gloo",
+                reference=f"rank {rank} aborted inside gloo, and {did} in earlier steps",
             )
             return
 
@@ -42,14 +48,12 @@ def _aborted_inside(stacks: str) -> bool:
     return place_of(training_thread(stacks)) in (Place.COMMUNICATION, Place.BACKWARD)
 
 
-def _as_ever(members: list[RankCalls | None]) -> dict[int, Call]:
-    """Rank -> its last call; empty unless all are by flight recorders, of one count and form, and none is unusual."""
-    calls: dict[int, Call] = {}
+def _last_calls(members: Sequence[RankCalls | None]) -> dict[int, tuple[Call, list[Call]]]:
+    """Rank -> its last call, and all its calls on the group. Empty unless all are by flight recorders, of one count."""
+    calls: dict[int, tuple[Call, list[Call]]] = {}
     for each in members:
         if each is None or not each.by_flight or not each.calls:
             return {}
         last = each.calls[-1]
-        if as_before(last, [call for call in each.calls if call.channel == last.channel]) is not True:
-            return {}
-        calls[each.rank.rank] = last
-    return calls if len({(call.identity, form_of(call)) for call in calls.values()}) == 1 else {}
+        calls[each.rank.rank] = last, [call for call in each.calls if call.channel == last.channel]
+    return calls if len({last.identity for last, _ in calls.values()}) == 1 else {}

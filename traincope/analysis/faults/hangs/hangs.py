@@ -12,7 +12,7 @@ from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
 from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
 from traincope.analysis.faults.hangs.sentences import sides
-from traincope.analysis.faults.hangs.skips import skipped_between_windows
+from traincope.analysis.faults.hangs.skips import skipped_before_the_end, skipped_between_windows
 from traincope.analysis.faults.hangs.standing import Standing, standing
 from traincope.analysis.faults.hangs.stops import stops
 from traincope.events import CLEAN, NO_STEP
@@ -39,7 +39,11 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     if latest and not (result and all(hang.culprits and hang.collective for hang in result)):
         flights = flight_calls(timeline, latest)
         if flights is not None:
-            unequal = tuple(latest_mismatches(flights)) or tuple(aborted_mismatches(timeline, flights))
+            unequal = (
+                tuple(latest_mismatches(flights))
+                or tuple(aborted_mismatches(timeline, flights))
+                or tuple(skipped_before_the_end(timeline, flights))
+            )
             again = _found(timeline, flights, ends, unequal)
             result = max(again, result, key=_known)
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))

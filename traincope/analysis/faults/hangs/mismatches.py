@@ -25,7 +25,7 @@ SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "redu
 SAME_ROOT = frozenset({"broadcast", "reduce", "gather", "scatter"})
 MIN_SHIFTED_STEPS = 2
 """Fewest complete steps, from the first unequal one on, that show a lasting difference."""
-HABIT_STEPS = 8
+HABIT_STEPS = 4
 """Number of latest steps that show a habit. A training's first steps may differ, as DDP's do."""
 MAX_WINDOWS = 8
 """Number of windows per group that are searched, the earliest first."""

@@ -1,4 +1,4 @@
-"""Collectives that a rank left out between two windows, by torch's own counts at the begin of each window.
+"""Collectives that a rank left out, by torch's own counts at the begin of each window and at the end of the run.
 
 All members of a group issue the same collectives, so from window to window torch's counts on the group grow alike. A
 difference that stays in all later windows is a collective too few or too many. The majority is right. In a group of
@@ -13,10 +13,12 @@ import numpy as np
 
 from traincope.analysis.faults.hangs.calls import Call, RankCalls, calls_until
 from traincope.analysis.faults.hangs.mismatches import Mismatch
-from traincope.events import CLEAN
+from traincope.events import CLEAN, ISSUED_COLLECTIVES, NO_STEP
 from traincope.timeline import Channel, Instances, Timeline
 from traincope.units import numbers
 
+FIRST_STEPS = 3
+"""First steps of a flight recorder, which may issue more, or of which it may have dropped some."""
 MAX_NAMED = 4
 MIN_WINDOWS = 2
 """Number of windows that show the difference, unless a rank ended badly: at one border, ranks may be at odds."""
@@ -33,6 +35,8 @@ class _Seen:
     """The count after the last one."""
 
 
+Issued = Mapping[int, Mapping[str, int]]
+"""Rank that ended its run -> torch's name of a group -> its last count on it."""
 Windows = Mapping[int, Mapping[int, _Seen]]
 """Window -> rank -> what is known, for windows that all members have."""
 
@@ -42,6 +46,48 @@ def skipped_between_windows(timeline: Timeline, instances: Instances) -> Iterato
     if instances.num_shifted:
         for code, windows in _windows(instances).items():
             yield from _skip(timeline, instances, code, windows)
+
+
+def skipped_before_the_end(timeline: Timeline, flights: Mapping[int, RankCalls]) -> Iterator[Mismatch]:
+    """Ranks that completed a step and ended well, with fewer collectives than the others, which wait in that step."""
+    issued = dict(_issued(timeline))
+    last = {
+        rank: each.calls[-1] for rank, each in flights.items() if rank not in issued and each.by_flight and each.calls
+    }
+    if not issued or len({call.identity for call in last.values()}) != 1:
+        return
+    call = next(iter(last.values()))
+    counts = {rank: counts.get(call.channel.group) for rank, counts in issued.items()}
+    complete = {rank.rank: max((step.number for step in rank.steps), default=NO_STEP) for rank in timeline.ranks}
+    step = min(each.step for each in last.values())
+    fewer = [rank for rank, number in counts.items() if number is not None and number < call.sequence]
+    all_known = {*last, *issued} == {*call.group.ranks}
+    steady = len(last) > 1 or all(_is_steady(flights[rank]) for rank in last)
+    if all_known and steady and len(fewer) == len(counts) and NO_STEP < step <= min(complete[rank] for rank in fewer):
+        odd = ", ".join(f"rank {rank} {counts[rank]:,}" for rank in fewer[:MAX_NAMED])
+        yield Mismatch(
+            calls=last,
+            culprits=tuple(fewer),
+            shifted=True,
+            between=(0, step),
+            reference=f"{numbers(sorted(last), 'rank')} issued {call.sequence:,} collectives, and {odd}",
+        )
+
+
+def _issued(timeline: Timeline) -> Iterator[tuple[int, dict[str, int]]]:
+    """The ranks that ended well, with their counts at the end."""
+    ended = {rank.rank for rank in timeline.ranks if rank.ending == CLEAN}
+    for rank in timeline.run.ranks:
+        for details in rank.details.values() if rank.rank in ended else ():
+            if isinstance(details.get(ISSUED_COLLECTIVES), dict):
+                yield rank.rank, {str(name): int(number) for name, number in details[ISSUED_COLLECTIVES].items()}
+
+
+def _is_steady(calls: RankCalls) -> bool:
+    """True if the rank issued the same number in each of its latest steps."""
+    by_step = Counter(call.step for call in calls.calls if call.channel == calls.calls[-1].channel)
+    latest = [by_step[step] for step in sorted(by_step)][FIRST_STEPS:-1]
+    return len({*latest}) == 1
 
 
 def _windows(instances: Instances) -> dict[int, Windows]:
