@@ -8,8 +8,9 @@ import torch.distributed as dist
 
 import traincope
 from tests.distributed.ranks.pool import Pool
+from traincope.events import ISSUED_COLLECTIVES
 from traincope.record.communication.pending import MAX_PENDING
-from traincope.store import read_run
+from traincope.store import RankRecords, read_run
 
 
 def begin_many(directory: str, number: int) -> None:
@@ -35,3 +36,27 @@ def test_forgotten_collectives_are_counted_once_each(
     two_ranks.run(begin_many, str(tmp_path / "run"), number)
     first = read_run(tmp_path / "run").ranks[0]
     assert first.info.recorder["collectives_forgotten"] == forgotten
+
+
+def left_one_out(directory: str) -> None:
+    """Rank 1 issues the last of 5 after its run."""
+    group, late = dist.new_group(), dist.get_rank()
+    with traincope.run(directory, level=0):
+        works = [dist.all_reduce(torch.ones(1), async_op=True, group=group) for _ in range(5 - late)]
+    works += [dist.all_reduce(torch.ones(1), async_op=True, group=group) for _ in range(late)]
+    for work in works:
+        assert work is not None
+        work.wait()
+
+
+def test_each_rank_notes_at_its_end_how_many_it_issued(two_ranks: Pool, tmp_path: Path) -> None:
+    two_ranks.run(left_one_out, str(tmp_path / "run"))
+    first, second = (noted(rank) for rank in read_run(tmp_path / "run").ranks)
+    assert first.keys() >= second.keys()
+    (name,) = (name for name in second if first[name] != second[name])
+    assert (first[name], second[name]) == (5, 4)
+
+
+def noted(rank: RankRecords) -> dict[str, int]:
+    (counts,) = (details[ISSUED_COLLECTIVES] for details in rank.details.values() if ISSUED_COLLECTIVES in details)
+    return dict(counts)
