@@ -26,7 +26,7 @@ def end_all(value: str) -> list[str]:
 
 
 def _started(value: str) -> Iterator[tuple[int, str]]:
-    """Process and command of each; what ends meanwhile, or belongs to another user, is left out."""
+    """Process and command of each; what has just ended, or belongs to another user, is left out."""
     wanted = f"{VARIABLE}={value}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

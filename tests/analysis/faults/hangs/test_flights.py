@@ -123,7 +123,7 @@ def test_a_link_that_breaks_in_a_collective_names_no_rank_although_one_got_its_r
 
 
 def test_the_first_steps_of_a_training_are_not_its_habit() -> None:
-    """Of two ranks, as DDP builds its buckets anew after its first step."""
+    """DDP builds its buckets anew after its first step. There are two ranks."""
     first = {0: (("0", "all_reduce", 4096),)}
     odd = flight(2, (("0", "broadcast", 1),), complete=0, others=first)
     usual = flight(2, HABIT[:1], complete=0, others=first)

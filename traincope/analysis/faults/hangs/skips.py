@@ -150,7 +150,7 @@ def _known(calls: RankCalls, channel: Channel, window: int) -> Call:
 
 
 def _since(windows: Windows, before: int, after: int) -> set[int]:
-    """How far the counts of the members have come."""
+    """Growth of the members' counts."""
     return {seen.first - windows[before][rank].first for rank, seen in windows[after].items()}
 
 
