@@ -12,7 +12,7 @@ from tests.score.cases import HANGING, LINK_CUT, RECORDINGS, Case
 from traincope import analyze, open_run
 from traincope.analysis import FindingKind, HangKind
 from traincope.analysis.confidence import UNKNOWN
-from traincope.analysis.faults.hangs.patience import open_phase, patience
+from traincope.analysis.faults.hangs.evidence.patience import open_phase, patience
 from traincope.errors import TraincopeError
 from traincope.faults import read_truths
 from traincope.store.layout import INJECTED_FILE

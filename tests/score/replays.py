@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step
 from traincope.analysis.faults.endings import endings
+from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE, UNLEARNED_NS
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs
-from traincope.analysis.faults.hangs.patience import FLOOR_NS, MULTIPLE, UNLEARNED_NS
 from traincope.events import OPEN, Flag, Phase
 from traincope.live.node.rank import RankTail
 from traincope.live.node.watchdog import Watchdog

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.score.replays import KINDS, PAUSES_PER_DAY, Job, Pause, judged, replay
-from traincope.analysis.faults.hangs.patience import FLOOR_NS, UNLEARNED_NS
+from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, UNLEARNED_NS
 
 S = 1_000_000_000
 DAYS = 30

@@ -54,7 +54,7 @@ from traincope.analysis.stragglers.own_work import OwnWork, own_work
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.verdict.findings import Finding, FindingKind
-from traincope.analysis.verdict.loss_breakdown import LossKind, LossPart, Scope, loss_breakdown
+from traincope.analysis.verdict.losses.loss_breakdown import LossKind, LossPart, Scope, loss_breakdown
 from traincope.analysis.what_if.what_if import Change, Prediction, parse_changes, what_if
 
 __all__ = [

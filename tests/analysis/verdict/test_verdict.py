@@ -10,7 +10,7 @@ from traincope.analysis import Finding, FindingKind, analyze
 from traincope.analysis.attribution.terms import PHASE_TERMS
 from traincope.analysis.stragglers.stragglers import OWN_WORK
 from traincope.analysis.verdict.findings import ordered
-from traincope.analysis.verdict.verdict_costs import CAUSES
+from traincope.analysis.verdict.losses.verdict_costs import CAUSES
 from traincope.events import OPEN, Flag, Phase
 from traincope.plan.pipeline.orders import Shape, orders
 from traincope.store import RankRecords

@@ -19,7 +19,7 @@ from tests.live.processes import agents_of, start_rank, until
 from tests.live.recorded import rank_of
 from tests.score import training
 from traincope.analysis.faults.faults import FaultKind
-from traincope.analysis.faults.hangs.patience import FLOOR_NS, MULTIPLE
+from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
 from traincope.events import Phase
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail

@@ -17,10 +17,10 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.traced_gpus import traced_gpus
-from traincope.analysis.verdict.verdict_costs import cost_findings
 from traincope.timeline import Timeline
 
 

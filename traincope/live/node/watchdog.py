@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
-from traincope.analysis.faults.hangs.patience import (
+from traincope.analysis.faults.hangs.evidence.patience import (
     FLOOR_NS,
     UNSEEN_NS,
     Patience,
@@ -28,6 +27,7 @@ from traincope.analysis.faults.hangs.patience import (
     open_phase,
     pauses,
 )
+from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.live.termination_log import write_termination_message

@@ -6,7 +6,7 @@ long. If all issued what they issued in their earlier steps, the collective of t
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from traincope.analysis.faults.hangs.calls import Call, RankCalls
+from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.mismatches import Mismatch, as_before, form_of
 from traincope.analysis.faults.stacks import Place, fatal_error, is_outside_of_python, place_of, training_thread
 from traincope.timeline import Timeline

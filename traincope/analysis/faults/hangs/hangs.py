@@ -6,14 +6,14 @@ from dataclasses import replace
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.aborts import aborted_mismatches
-from traincope.analysis.faults.hangs.calls import RankCalls, latest_calls
-from traincope.analysis.faults.hangs.flights import flight_calls
+from traincope.analysis.faults.hangs.evidence.calls import RankCalls, latest_calls
+from traincope.analysis.faults.hangs.evidence.flights import flight_calls
+from traincope.analysis.faults.hangs.evidence.standing import Standing, standing
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
 from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.skips import skipped_before_the_end, skipped_between_windows
-from traincope.analysis.faults.hangs.standing import Standing, standing
 from traincope.analysis.faults.hangs.stops import stops
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Instances, Timeline

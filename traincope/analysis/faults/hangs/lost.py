@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from traincope.analysis.confidence import UNKNOWN
 from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.hangs.calls import latest_calls
+from traincope.analysis.faults.hangs.evidence.calls import latest_calls
+from traincope.analysis.faults.hangs.evidence.standing import standing
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.sentences import lasting
-from traincope.analysis.faults.hangs.standing import standing
 from traincope.analysis.faults.hangs.stops import stops
 from traincope.analysis.faults.lost_hosts import LostHost, lost_hosts
 from traincope.timeline import Timeline

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traincope.analysis.faults.hangs.calls import Call, RankCalls, calls_until
+from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls, calls_until
 from traincope.events import NO_STEP, Kind, Phase
 from traincope.timeline import Channel, Instances, RankTimeline, Timeline
 from traincope.timeline.collectives.comparing import highest, lowest

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call
+from traincope.analysis.faults.hangs.evidence.calls import FLIGHT_WINDOW, Call
+from traincope.analysis.faults.hangs.evidence.standing import Standing
+from traincope.analysis.faults.hangs.evidence.waiting import Edge
 from traincope.analysis.faults.hangs.mismatches import Mismatch, form_of
-from traincope.analysis.faults.hangs.standing import Standing
-from traincope.analysis.faults.hangs.waiting import Edge
 from traincope.events import NO_STEP
 from traincope.units import duration, numbers
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.faults.hangs.calls import Call, RankCalls, calls_until
+from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls, calls_until
 from traincope.analysis.faults.hangs.mismatches import Mismatch
 from traincope.events import CLEAN, ISSUED_COLLECTIVES, NO_STEP
 from traincope.timeline import Channel, Instances, Timeline

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import is_external_signal
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.calls import Call
+from traincope.analysis.faults.hangs.evidence.calls import Call
+from traincope.analysis.faults.hangs.evidence.patience import PAUSES, UNLEARNED_NS, UNSEEN_NS, Patience, patience
+from traincope.analysis.faults.hangs.evidence.standing import Standing
+from traincope.analysis.faults.hangs.evidence.waiting import Edge, Source, edges_of, sources
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.hangs.patience import PAUSES, UNLEARNED_NS, UNSEEN_NS, Patience, patience
 from traincope.analysis.faults.hangs.sentences import in_cycle, lasting, place_of_call, stood, waited
-from traincope.analysis.faults.hangs.standing import Standing
-from traincope.analysis.faults.hangs.waiting import Edge, Source, edges_of, sources
 from traincope.analysis.faults.stacks import TEARDOWN, Place
 from traincope.events import END_OF_TIME_NS, NO_STEP
 from traincope.timeline import Timeline

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traincope.analysis.faults.hangs.calls import Call, RankCalls
-from traincope.analysis.faults.hangs.patience import open_phase
+from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls
+from traincope.analysis.faults.hangs.evidence.patience import open_phase
 from traincope.analysis.faults.stacks import Frame, Place, call_site, other_threads, place_of, training_thread
 from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
 from traincope.store import Look

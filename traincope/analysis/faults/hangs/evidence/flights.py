@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.faults.hangs.calls import FLIGHT_WINDOW, Call, RankCalls
-from traincope.analysis.faults.hangs.standing import INTERVALS
+from traincope.analysis.faults.hangs.evidence.calls import FLIGHT_WINDOW, Call, RankCalls
+from traincope.analysis.faults.hangs.evidence.standing import INTERVALS
 from traincope.events import NO_STEP, OPEN, Kind
 from traincope.store.job.flight import Flight
 from traincope.timeline import Channel, RankTimeline, Timeline

@@ -11,10 +11,10 @@ from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
-from traincope.analysis.verdict.exposed_communication import exposed_findings
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
-from traincope.analysis.verdict.hot_experts import HotAxis, hot_axes
-from traincope.analysis.verdict.pipeline_idle import Cause, find_cause, idle_findings
+from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
+from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
+from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
 
 LARGE_EVALUATION = 0.1
 """Share of a run from which evaluation is a finding. It is not a loss: the user asked for it."""

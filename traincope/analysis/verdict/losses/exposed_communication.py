@@ -9,7 +9,7 @@ from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
-from traincope.analysis.verdict.hot_experts import HotAxis
+from traincope.analysis.verdict.losses.hot_experts import HotAxis
 from traincope.topology import PIPELINE_AXIS
 
 MIN_SPEED = 10_000_000

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from traincope.analysis.faults.hangs.calls import Call
-from traincope.analysis.faults.hangs.standing import Standing
+from traincope.analysis.faults.hangs.evidence.calls import Call
+from traincope.analysis.faults.hangs.evidence.standing import Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
