@@ -19,10 +19,10 @@ from tests.analysis.faults.hangs.test_stops import (
     steps,
     waiting,
 )
-from tests.timeline.build import Row, clock, group, phase, rank
+from tests.timeline.build import Row, clock, collective, group, phase, rank, step
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.events import ISSUED_COLLECTIVES, Kind, Phase
+from traincope.events import ISSUED_COLLECTIVES, OPEN, Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.job.flight import Flight, FlightEntry
 
@@ -103,6 +103,20 @@ def test_a_rank_whose_own_last_collective_did_not_end_is_not_named() -> None:
     failed = looked(rank(2, *rows, groups=[group("dp", 0, 1, 2, key="0")], ending=None), FAULTY)
     hangs = analysis(*(light(number, WAITING, of=waits(3), size=3) for number in (0, 1)), failed).hangs
     assert not any(hang.culprits for hang in hangs)
+
+
+def test_the_last_recorded_collective_of_an_earlier_step_shows_no_wait() -> None:
+    """Detail ended before the ranks lost their connection to one that was killed. Rank 0 recorded a window more."""
+
+    def failed(number: int, *, more: bool = False, ending: str | None = "RuntimeError") -> RankRecords:
+        last_ns = STOP_NS + 100 * MS
+        rows = [*steps()[:-1], step(NUM_STEPS, STOP_NS, last_ns), step(NUM_STEPS + 1, last_ns, OPEN)]
+        call = collective(STOP_NS + 50 * MS, STOP_NS + 60 * MS, name="all_reduce", at=NUM_STEPS)
+        late = Row(kind=Kind.EVENT, start_ns=STOP_NS + 60_000 * MS, end_ns=STOP_NS + 60_000 * MS)
+        rows += [*([replace(call, window=NUM_STEPS)] if more else []), *([late] if ending else [])]
+        return rank(number, *rows, groups=[group("dp", 0, 1, 2, key="0")], ending=ending)
+
+    assert analysis(failed(0, more=True), failed(1), failed(2, more=True, ending=None)).hangs == ()
 
 
 def test_two_groups_in_opposite_order_are_a_deadlock() -> None:

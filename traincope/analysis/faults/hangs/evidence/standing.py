@@ -8,9 +8,9 @@ import numpy as np
 from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.evidence.patience import open_phase
 from traincope.analysis.faults.stacks import Frame, Place, call_site, other_threads, place_of, training_thread
-from traincope.events import CLEAN, OPEN, Flag, Kind, Phase
+from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind, Phase
 from traincope.store import Look
-from traincope.timeline import Timeline
+from traincope.timeline import RankTimeline, Timeline
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.evidence import FROM_ALL_TO_ALL, waits_on_the_host
 
@@ -189,7 +189,9 @@ def _standing(
     # Where DDP waits, its failed collective has an ordinary end. It did not complete if a member did not join it.
     unseen = raised or place in (Place.COMMUNICATION, Place.BACKWARD) or phase in UNSEEN_WAITS or on_device or imported
     possible = unseen and place is not Place.OUTSIDE and rank.ending != CLEAN
-    last = [call for call in calls.calls[-1:] if raised and call.operation in FROM_ALL_TO_ALL]
+    last = [
+        call for call in calls.calls[-1:] if raised and call.operation in FROM_ALL_TO_ALL and _is_current(call, rank)
+    ]
     waits = certain or list(dict.fromkeys([*calls.outstanding, *last]) if possible else [])
     return Standing(
         rank=rank.rank,
@@ -208,6 +210,11 @@ def _standing(
         exited=exited,
         holds_lock=owes_flight and _time_since_stack_ns(looks) >= ANSWER_NS,
     )
+
+
+def _is_current(call: Call, rank: RankTimeline) -> bool:
+    """False for a call of an earlier step. Between two windows the last recorded call may be many steps old."""
+    return rank.open_step is None or call.step in (NO_STEP, rank.open_step)
 
 
 def _time_since_stack_ns(looks: Sequence[Look]) -> int:
