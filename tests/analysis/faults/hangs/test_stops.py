@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step
+from tests.timeline.build import Row, collective, group, message, phase, rank, run, stall, step
 from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.events import OPEN, Flag, Kind, Phase
@@ -318,6 +318,26 @@ def test_in_a_circle_of_waits_the_rank_that_left_its_habit_is_named() -> None:
     hang = only(looked(rank(0, *steps(), *waiting(), groups=groups, ending=None), WAITING), other)
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0,), MEDIUM)
     assert hang.evidence.endswith("rank 1 issued other collectives than in earlier steps")
+
+
+def test_a_stage_that_waits_for_its_usual_message_is_part_of_a_deadlock() -> None:
+    """Rank 0 sends to rank 1 in every step. In the last one it enters a barrier before."""
+    groups = [group("pp", 0, 1)]
+
+    def stage(number: int, name: str, last: Row) -> RankRecords:
+        sent = [
+            message(name, at * 100 * MS + 50 * MS, at * 100 * MS + 60 * MS, peer=1 - number, sequence=at, at=at)
+            for at in range(NUM_STEPS)
+        ]
+        plain = [row for row in steps() if row.kind is Kind.STEP]
+        rows = [*plain, *sent, last, stall(last, last.start_ns, OPEN)]
+        return looked(rank(number, *rows, groups=groups, ending=None), WAITING)
+
+    barrier = collective(LAST_NS, OPEN, name="barrier", at=NUM_STEPS)
+    recv = message("recv", LAST_NS, OPEN, peer=0, sequence=NUM_STEPS, at=NUM_STEPS)
+    hang = only(stage(0, "send", barrier), stage(1, "recv", recv))
+    assert (hang.kind, hang.culprits, hang.victims) == (HangKind.DEADLOCK, (0, 1), ())
+    assert hang.evidence.startswith("rank 0 waited for rank 1 in barrier on pp; rank 1 waited for rank 0 in recv on pp")
 
 
 def test_a_rank_that_left_its_loop_early_is_named() -> None:
