@@ -125,6 +125,7 @@ class _Tail:
 
     def __init__(self, records: RankRecords, last_ns: int) -> None:
         self.rank, self.info, self.directory, self.last_record_ns = records.rank, records.info, Path("replay"), last_ns
+        self.last_progress_ns = last_ns
         self._records = records
 
     def main(self) -> NDArray[np.void]:

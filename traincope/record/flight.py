@@ -160,11 +160,18 @@ class _Siblings:
                     self._known[pid] = os.pidfd_open(pid)
 
 
-def _job(pid: int) -> str:
-    """The port of the job whose rank a process was started as; empty if it is none, or may not be read."""
-    process = Process.of(pid)
-    environment = (None if process is None else process.environment()) or {}
-    return environment["MASTER_PORT"] if all(environment.get(name) for name in JOB_VARIABLES) else ""
+def _job(pid: int) -> bytes:
+    """The port of the job whose rank a process was started as; empty if it is none, or may not be read.
+
+    It makes few objects: many might start a garbage collection on this thread.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = b"\0" + file.read()
+    except OSError:
+        return b""
+    _, is_rank, _ = environment.partition(b"\0RANK=")
+    return environment.partition(b"\0MASTER_PORT=")[2].partition(b"\0")[0] if is_rank else b""
 
 
 def write_last() -> None:

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from tests.live.recorded import rank_of
 from tests.score import training
 from traincope.analysis.faults.faults import FaultKind
 from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
-from traincope.events import Phase
+from traincope.events import Kind, Phase
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail
 from traincope.live.node.watchdog import Watchdog
@@ -29,6 +30,7 @@ from traincope.store.job.looks import read_looks
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import AGENT_LOG, LOOKS_FILE, METRICS_FILES
 from traincope.store.rows import Row
+from traincope.store.segments.segments import RECORD_DTYPE
 
 S = 1_000_000_000
 STEP_NS = 10_000_000
@@ -77,6 +79,19 @@ def test_it_looks_when_the_job_stands_still_for_longer_than_its_steps_explain(st
     assert len(read_looks(stopped.directory)) == 1
     dog.look([stopped], now_ns=last_ns + 2 * patience_ns)
     assert len(read_looks(stopped.directory)) == 2
+
+
+def test_a_collection_of_garbage_on_another_thread_is_no_progress(stopped: RankTail) -> None:
+    stopped.read(now_ns=0)
+    stood_ns = stopped.last_record_ns
+    collected = np.zeros(2, dtype=RECORD_DTYPE)
+    collected["kind"], collected["phase"] = (Kind.CLOCK, Kind.PHASE), (0, Phase.GC)
+    collected["start_ns"] = collected["end_ns"] = stood_ns + 4 * S
+    stopped._count_records(collected)
+    assert (stopped.last_record_ns, stopped.last_progress_ns) == (stood_ns + 4 * S, stood_ns)
+    dog = watchdog(stopped)
+    dog.look([stopped], now_ns=stood_ns + 6 * S)
+    assert dog._stop is not None
 
 
 def test_before_it_has_learned_it_waits_ten_minutes(stopped: RankTail) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
-from traincope.events import NO_STEP, OPEN, Flag, Kind
+from traincope.events import NO_STEP, OPEN, Flag, Kind, Phase
 from traincope.live.node.earlier_events import needed_compacted_records
 from traincope.live.node.tail import SegmentTail, num_begun
 from traincope.live.window import RankState, RankStatus
@@ -48,6 +48,8 @@ class RankTail:
         self._running: bool | None = None
         self._began_wall_ns: int | None = None
         self.num_records = self.num_dropped = self.last_record_ns = 0
+        self.last_progress_ns = 0
+        """The last record of the training's work. Garbage may be collected on any thread while the job stands still."""
         self._finished: set[tuple[str, int]] = set()
         """Segments that were read to their end and released."""
         before = needed_compacted_records(directory)
@@ -215,6 +217,8 @@ class RankTail:
         self.num_records += len(new)
         self.num_dropped += int(new["value"][new["kind"] == Kind.DROPPED].sum())
         self.last_record_ns = max(self.last_record_ns, last_instant_ns(new))
+        idle = (new["kind"] == Kind.CLOCK) | ((new["kind"] == Kind.PHASE) & (new["phase"] == Phase.GC))
+        self.last_progress_ns = max(self.last_progress_ns, last_instant_ns(new[~idle]))
 
     def _read_words(self) -> None:
         """Read names, groups and details again if their files have grown."""

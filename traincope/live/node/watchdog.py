@@ -89,7 +89,7 @@ class Watchdog:
 
     def look(self, tails: Sequence[RankTail], *, now_ns: int) -> tuple[Fault, ...]:
         """Look at the job. Returns the hang that is newly known, with its culprits if the evidence shows them."""
-        last_ns = max((tail.last_record_ns for tail in tails), default=0)
+        last_ns = max((tail.last_progress_ns for tail in tails), default=0)
         silent_ns = now_ns - last_ns
         patience_ns = max((self._patience.of(open_phase(tail.main())) for tail in tails), default=0)
         if not last_ns or over(tail.status() for tail in tails) or silent_ns < patience_ns:
