@@ -63,9 +63,6 @@ RECORDER_LEVEL = "recorder level"
 REQUESTED_WINDOW = "requested window"
 """Name of the event at the begin of a requested window; details: `why`, `first_step`, `steps`."""
 
-ISSUED_COLLECTIVES = "issued collectives"
-"""Name of the event at the end of a run that records torch's count of each group, by the group's name."""
-
 CHECKPOINT_SAVED = "checkpoint saved"
 """Name of the event at the end of an asynchronous save."""
 

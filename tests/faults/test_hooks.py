@@ -87,6 +87,7 @@ def test_a_hook_that_fails_to_install_is_absent_and_torch_is_restored(
 def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
     """Every hook that begins such a record raises at every call."""
     begin, begin_phase, begin_collective = ThreadWriter.begin, ThreadWriter.begin_phase, ThreadWriter.begin_collective
+    write = ThreadWriter.write
 
     def begin_or_fail(writer: ThreadWriter, what: int, during: int = 0, *fields: int) -> Any:
         if (what, during) == (kind, phase):
@@ -103,6 +104,14 @@ def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
             raise MemoryError("broken")
         return begin_collective(writer, what, fields)
 
+    def write_or_fail(
+        writer: ThreadWriter, what: int, start_ns: int, end_ns: int, during: int = 0, *fields: int, **named: int
+    ) -> Any:
+        if (what, during) == (kind, phase):
+            raise MemoryError("broken")
+        return write(writer, what, start_ns, end_ns, during, *fields, **named)
+
+    ThreadWriter.write = write_or_fail  # type: ignore[method-assign, assignment]
     ThreadWriter.begin = begin_or_fail  # type: ignore[method-assign, assignment]
     ThreadWriter.begin_phase = begin_phase_or_fail  # type: ignore[method-assign]
     ThreadWriter.begin_collective = begin_collective_or_fail  # type: ignore[method-assign]

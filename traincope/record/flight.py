@@ -19,7 +19,6 @@ import threading
 import time
 from pathlib import Path
 
-from traincope.events import ISSUED_COLLECTIVES
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import flight_recorder, group_ranks
 from traincope.record.session.recorder import Recorder
@@ -95,8 +94,7 @@ class FlightRecorder:
         counts = {
             str(entry["process_group"][0]): int(entry["collective_seq_id"]) for entry in entries if not entry["is_p2p"]
         }
-        if counts:
-            self._recorder.event(ISSUED_COLLECTIVES, {ISSUED_COLLECTIVES: counts})
+        self._recorder.issued_collectives = counts
 
     def _serve(self) -> None:
         write, siblings = guard(self._write), _Siblings()

@@ -181,6 +181,9 @@ def _rank(manifest: dict[str, Any], hashed: Hash) -> dict[str, Any]:
         "coords": _axes(manifest.get("coords"), hashed),
         "device": {name: value for name, value in _items(manifest.get("device")) if name != "uuid"},
         "ending": manifest.get("ending"),
+        "issued_collectives": {
+            hashed(str(name)): count for name, count in _items(manifest.get("issued_collectives")) if type(count) is int
+        },
         "probes": {name: MESSAGE.sub(r"\1", str(state)) for name, state in _items(manifest.get("probes"))},
         "recorder": {name: count for name, count in _items(manifest.get("recorder")) if type(count) is int},
     }

@@ -8,9 +8,8 @@ import torch.distributed as dist
 
 import traincope
 from tests.distributed.ranks.pool import Pool
-from traincope.events import ISSUED_COLLECTIVES
 from traincope.record.communication.pending import MAX_PENDING
-from traincope.store import RankRecords, read_run
+from traincope.store import read_run
 
 
 def begin_many(directory: str, number: int) -> None:
@@ -51,12 +50,7 @@ def left_one_out(directory: str) -> None:
 
 def test_each_rank_notes_at_its_end_how_many_it_issued(two_ranks: Pool, tmp_path: Path) -> None:
     two_ranks.run(left_one_out, str(tmp_path / "run"))
-    first, second = (noted(rank) for rank in read_run(tmp_path / "run").ranks)
+    first, second = (rank.info.issued_collectives for rank in read_run(tmp_path / "run").ranks)
     assert first.keys() >= second.keys()
     (name,) = (name for name in second if first[name] != second[name])
     assert (first[name], second[name]) == (5, 4)
-
-
-def noted(rank: RankRecords) -> dict[str, int]:
-    (counts,) = (details[ISSUED_COLLECTIVES] for details in rank.details.values() if ISSUED_COLLECTIVES in details)
-    return dict(counts)

@@ -55,16 +55,16 @@ def matched(directory: Path) -> list[tuple[int, bool, set[str], set[int]]]:
 def test_ranks_that_notice_a_level_in_different_steps_start_at_the_same_window(two_ranks: Pool, tmp_path: Path) -> None:
     two_ranks.run(raised_in, (3, 6), 11, str(tmp_path / "run"))
     assert matched(tmp_path / "run") == [
-        (2, True, {operation}, {step}) for step in (8, 9, 10) for operation in ("all_reduce", "barrier")
+        (2, True, {operation}, {step}) for step in range(BLOCK_STEPS, 11) for operation in ("all_reduce", "barrier")
     ]
 
 
 def test_ranks_on_both_sides_of_a_windows_begin_match_from_the_next_window_on(two_ranks: Pool, tmp_path: Path) -> None:
-    """Rank 0 begins at 8. Rank 1 notices at 9 and begins at 16."""
+    """Rank 0 begins at 7. Rank 1 notices at 9 and begins at 14."""
     two_ranks.run(raised_in, (6, 9), 18, str(tmp_path / "run"))
     assert matched(tmp_path / "run") == [
-        (1 + (step >= 16), step >= 16, {operation}, {step})
-        for step in range(8, 18)
+        (1 + (step >= 14), step >= 14, {operation}, {step})
+        for step in range(7, 18)
         for operation in ("all_reduce", "barrier")
     ]
 
@@ -85,12 +85,12 @@ def lowered_and_raised(directory: str) -> None:
 
 
 def test_counts_begin_anew_in_every_window(two_ranks: Pool, tmp_path: Path) -> None:
-    """33 steps at level 1, 33 at level 0, and then from step 72 on, the begin of a window."""
+    """33 steps at level 1, 33 at level 0, and then from step 70 on, the begin of a window."""
     two_ranks.run(lowered_and_raised, str(tmp_path / "run"))
     for rank in traincope.open_run(tmp_path / "run").ranks:
         records = rank.of_kind(Kind.COLLECTIVE)
         counted = records[np.isin(records["name"], [rank.names.index("all_reduce")])]
-        steps = [*range(33), *range(72, 99)]
+        steps = [*range(33), *range(70, 99)]
         assert counted["step"].tolist() == steps
         assert counted["window"].tolist() == [step // BLOCK_STEPS * BLOCK_STEPS for step in steps]
         keys = list(zip(records["window"].tolist(), records["sequence"].tolist(), strict=True))

@@ -16,7 +16,6 @@ from traincope.events import (
     CHECKPOINT_FAILED,
     CHECKPOINT_SAVED,
     EXCEPTION,
-    ISSUED_COLLECTIVES,
     NO_STEP,
     OPEN,
     RECORDER_LEVEL,
@@ -38,8 +37,8 @@ KINDS = {
     REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
 }
 """Events of the recorder by name."""
-SHOWN_ELSEWHERE = frozenset({EXCEPTION, ISSUED_COLLECTIVES, *HARDWARE_EVENTS})
-"""Events that appear as the end of their rank, in a hang, or as faults of its GPU."""
+SHOWN_ELSEWHERE = frozenset({EXCEPTION, *HARDWARE_EVENTS})
+"""Events that appear as the end of their rank or as faults of its GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,8 @@ class Recorder:
 
         A wait for one is not recorded.
         """
+        self.issued_collectives: dict[str, int] = {}
+        """torch's name of a group -> its count of collectives on it, at the end of the run."""
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
@@ -259,6 +261,7 @@ class Recorder:
                 "level": self.level,
                 "budget": self.budget,
                 "probes": self.probes,
+                "issued_collectives": self.issued_collectives,
                 **ending,
             },
             last=bool(ending),

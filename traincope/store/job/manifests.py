@@ -68,6 +68,8 @@ class RankInfo:
     """Largest share of a step that the recorder may take on average; None: no limit, or unknown."""
     device: dict[str, Any] = field(default_factory=dict)
     """`name` and `count` of the accelerator, or of the processor and its cores."""
+    issued_collectives: dict[str, int] = field(default_factory=dict)
+    """torch's name of a group -> its count of collectives on it, at the end of the run; empty before."""
     signals: dict[str, str] = field(default_factory=dict)
     """Signal that arrived -> the stacks at that time."""
 
@@ -127,6 +129,7 @@ def read_rank_info(directory: Path) -> RankInfo:
             level=raw["level"] if type(raw.get("level")) is int else None,
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
+            issued_collectives={str(k): int(v) for k, v in raw.get("issued_collectives", {}).items()},
             signals=_read_signals(directory),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -22,7 +22,7 @@ from tests.analysis.faults.hangs.test_stops import (
 from tests.timeline.build import Row, clock, collective, group, phase, rank, step
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.events import ISSUED_COLLECTIVES, OPEN, Kind, Phase
+from traincope.events import OPEN, Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.job.flight import Flight, FlightEntry
 
@@ -199,7 +199,7 @@ def left(number: int, size: int, *, counts: dict[str, int], num_steps: int = NUM
     """A rank that ended well, with torch's counts at its end."""
     rows = steps(at=num_steps, detailed=False)[:-1]
     made = rank(number, *rows, groups=[group("dp", *range(size), key="0")])
-    return replace(made, details={0: {ISSUED_COLLECTIVES: counts}})
+    return replace(made, info=replace(made.info, issued_collectives=counts))
 
 
 @pytest.mark.parametrize("size", [2, 4])

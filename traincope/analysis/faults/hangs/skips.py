@@ -13,7 +13,7 @@ import numpy as np
 
 from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls, calls_until
 from traincope.analysis.faults.hangs.mismatches import Mismatch
-from traincope.events import CLEAN, ISSUED_COLLECTIVES, NO_STEP
+from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Channel, Instances, Timeline
 from traincope.units import numbers
 
@@ -78,9 +78,8 @@ def _issued(timeline: Timeline) -> Iterator[tuple[int, dict[str, int]]]:
     """The ranks that ended well, with their counts at the end."""
     ended = {rank.rank for rank in timeline.ranks if rank.ending == CLEAN}
     for rank in timeline.run.ranks:
-        for details in rank.details.values() if rank.rank in ended else ():
-            if isinstance(details.get(ISSUED_COLLECTIVES), dict):
-                yield rank.rank, {str(name): int(number) for name, number in details[ISSUED_COLLECTIVES].items()}
+        if rank.rank in ended and rank.info.issued_collectives:
+            yield rank.rank, rank.info.issued_collectives
 
 
 def _is_steady(calls: RankCalls) -> bool:
