@@ -31,7 +31,7 @@ def outcomes(grafana: Grafana, **options: object) -> Counter[str]:
 def test_a_first_push_creates_all_and_a_second_push_writes_nothing(fake: FakeGrafana, grafana: Grafana) -> None:
     assert outcomes(grafana, prometheus="http://127.0.0.1:9090") == {"created": 36}
     assert fake.folders == {"traincope": "traincope", "traincope-runbook": "traincope runbooks"}
-    assert Counter(fake.placed.values()) == {"traincope": 8, "traincope-runbook": 24}
+    assert Counter(fake.placed.values()) == {"traincope": 8, "traincope-runbook": 25}
     assert fake.placed["traincope-overview"] == "traincope"
     assert fake.datasources["traincope-prometheus"]["url"] == "http://127.0.0.1:9090"
     fake.writes.clear()
@@ -44,7 +44,7 @@ def test_only_changed_dashboards_are_updated(fake: FakeGrafana, grafana: Grafana
     viewer = Look(viewer="https://view.example")
     # The eight dashboards contain the viewer's address, and so does the data source, for its exemplars.
     changed = outcomes(grafana, look=viewer, prometheus="http://127.0.0.1:9090")
-    assert changed == {"unchanged": 2 + 24, "updated": 8 + 1}
+    assert changed == {"unchanged": 2 + 25, "updated": 8 + 1}
     (link,) = fake.datasources["traincope-prometheus"]["jsonData"]["exemplarTraceIdDestinations"]
     assert link["url"] == "https://view.example/timeline?step=${__value.raw}"
     assert fake.dashboards["traincope-overview"]["version"] == 2

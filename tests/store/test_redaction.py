@@ -66,7 +66,7 @@ def record(path: Path) -> None:
     for stray in (rank / "notes.seg", rank / f"{PLANTS[15]}-00000.seg", rank / "signal-notes.txt", path / "notes"):
         stray.write_text(PLANTS[15])
     (path / "level").write_text(PLANTS[16])
-    asked = {"attempt": 0, "first_step": 8, "num_steps": 7, "cause": "spike", "at_step": 3, "at_wall_ns": 1}
+    asked = {"attempt": 0, "first_step": 7, "num_steps": 6, "cause": "spike", "at_step": 3, "at_wall_ns": 1}
     (path / "requests.jsonl").write_text(
         f"{json.dumps(asked | {PLANTS[15]: PLANTS[15]})}\n{json.dumps(asked | {'cause': PLANTS[15]})}\n"
     )
