@@ -47,6 +47,8 @@ class FlightRecorder:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._pid = 0
+        self._writing = threading.Lock()
+        """A rank's death ends runs of others by an exception, and both write the file."""
 
     def install(self, recorder: Recorder) -> None:
         """Raises OSError on systems without such sockets, AttributeError if this torch has no flight recorder."""
@@ -92,7 +94,9 @@ class FlightRecorder:
         """Record how many collectives the rank issued on each group: one that left one out ends before the others."""
         entries = json.loads(self._dump()).get("entries", ())
         counts = {
-            str(entry["process_group"][0]): int(entry["collective_seq_id"]) for entry in entries if not entry["is_p2p"]
+            str(entry["process_group"][0]): int(entry["collective_seq_id"])
+            for entry in entries
+            if not entry.get("is_p2p")
         }
         self._recorder.issued_collectives = counts
 
@@ -116,8 +120,9 @@ class FlightRecorder:
         """Replace the file as a whole. torch's text is not parsed: new objects might start a garbage collection."""
         head = json.dumps({"at_ns": time.monotonic_ns(), "groups": group_ranks()})
         new = directory / f"{FLIGHT_FILE}.new"
-        new.write_bytes(head.encode().removesuffix(b"}") + b', "trace": ' + self._dump() + b"}")
-        new.replace(directory / FLIGHT_FILE)
+        with self._writing:
+            new.write_bytes(head.encode().removesuffix(b"}") + b', "trace": ' + self._dump() + b"}")
+            new.replace(directory / FLIGHT_FILE)
 
 
 class _Siblings:
