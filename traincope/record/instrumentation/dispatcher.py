@@ -106,10 +106,10 @@ class Interposed:
         deque(map(self._library.impl, free, repeat(KEY), free.values(), repeat(True)), maxlen=0)
         return True
 
-    @staticmethod
-    def hidden(operators: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `operators` that another kernel hides: ours is not called any more."""
-        return tuple(operator for operator in operators if not _is_ours(live_kernel(operator, KEY)))
+    def hidden(self, operators: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `operators` that another kernel hides: ours is registered and not called any more."""
+        registered = self.operators
+        return tuple(name for name in operators if name in registered and not _is_ours(live_kernel(name, KEY)))
 
     def remove(self) -> None:
         """Remove our kernels for good. Others, registered before or after ours, stay and work."""
