@@ -35,8 +35,6 @@ class _Seen:
     """The count after the last one."""
 
 
-Issued = Mapping[int, Mapping[str, int]]
-"""Rank that ended its run -> torch's name of a group -> its last count on it."""
 Windows = Mapping[int, Mapping[int, _Seen]]
 """Window -> rank -> what is known, for windows that all members have."""
 

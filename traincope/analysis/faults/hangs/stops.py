@@ -177,10 +177,9 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     text = f"{in_cycle(source.ranks, inside)}; all{lasting(until_ns - since_ns)}"
     departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
     odd = tuple(rank for rank, departed in departs.items() if departed)
-    collective = not any(
-        edge.call.channel.direct for edge in inside
-    )  # each stage of a pipeline has messages of its own
-    is_habit = collective and bool(odd) and len(odd) < len(departs) and None not in departs.values()
+    # Each stage of a pipeline has messages of its own.
+    alike = not any(edge.call.channel.direct for edge in inside)
+    is_habit = alike and bool(odd) and len(odd) < len(departs) and None not in departs.values()
     waited = all(edge.waited or (is_habit and run.standings[edge.rank].may_wait) for edge in inside)
     if not waited or not all(edge.absent for edge in inside) or run.dropped & set(source.ranks):
         return _unknown(hang, source.ranks, "the records do not show all of their waits")
