@@ -4,10 +4,10 @@ A thread waits for a message on a UNIX socket, in a system call without Python's
 The node's agent asks while the job stands still. A run that ends by an exception writes it too. The thread needs the
 lock for its answer: a rank that hangs in C with the lock held gives none.
 
-At the end of the run, torch's count of each group is recorded.
-
 The thread also writes it once another rank of its launcher dies: a rank that aborts leaves none, and the launcher will
 end the others within a fraction of a second, while they wait for it.
+
+At the end of the run, torch's count of each group is recorded.
 """
 
 import json
