@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.ingest.writing import LAYOUTS, MARK, Event, complete, kineto
 from traincope.errors import DataError
 from traincope.ingest import stream
 from traincope.ingest.kineto import read_kineto
-from traincope.store.traces import Lane, Trace
+from traincope.store.traces import Lane, Trace, TraceCollective, TraceGroup
 
 Layout = Callable[..., str]
 
@@ -70,6 +71,118 @@ def test_launches_and_correlations_are_read(tmp_path: Path) -> None:
     assert [trace.launches[code] if code >= 0 else None for code in trace.launch.tolist()] == [
         *(None, None, '"grid": [4, 1, 1], "block": [128, 1, 1]', None),
     ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sequence_numbers_threads_and_bytes_are_read(layout: Layout, tmp_path: Path) -> None:
+    backward = {"Sequence number": 1080, "Fwd thread id": 1}
+    events = [
+        complete("aten::relu", "1", "1", cat="cpu_op", **{"Sequence number": 46651}),
+        complete("ReluBackward0", "2", "1", cat="cpu_op", **backward),
+        complete("aten::add", "3", "1", cat="cpu_op"),
+        complete("Memcpy HtoD", "4", "1", cat="gpu_memcpy", bytes=147456, correlation=4),
+        complete("Memset (Device)", "5", "1", cat="gpu_memset", bytes=8),
+        complete("Memcpy DtoD", "6", "1", cat="gpu_memcpy", kind="DtoD"),
+        complete("gemm", "7", "1", **backward, bytes=3),
+    ]
+    trace = read_kineto(written(tmp_path, layout(events)))
+    assert trace.sequence.tolist() == [46651, 1080, -1, -1, -1, -1, -1]
+    assert trace.forward_thread.tolist() == [0, 1, 0, 0, 0, 0, 0]
+    assert trace.num_bytes.tolist() == [-1, -1, -1, 147456, 8, -1, -1]
+
+
+def test_of_python_calls_garbage_collection_and_compilation_are_kept(tmp_path: Path) -> None:
+    calls = [
+        "<built-in function collect>",
+        "torch/_dynamo/convert_frame.py(1633): _compile",
+        "/venv/lib/torch/_dynamo/convert_frame.py(712): _compile",
+        "torch/_dynamo/convert_frame.py(1700): _compile_inner",
+        "torch/cuda/__init__.py(107): _is_compiled",
+        "train.py(3): collect",
+    ]
+    events = [complete(name, "1", "2", cat="python_function") for name in calls]
+    trace = read_kineto(written(tmp_path, kineto(events)))
+    assert [trace.names[name] for name in trace.name.tolist()] == calls[:3]
+    assert trace.info.num_read == len(calls)
+
+
+ALLREDUCE = {
+    "Collective name": "allreduce",
+    "In msg nelems": 2049000,
+    "Out msg nelems": 2049000,
+    "Group size": 2,
+    "dtype": "Float",
+    "In split size": "[]",
+    "Out split size": "[]",
+    "Process Group Name": "0",
+    "Process Group Description": "default_pg",
+    "Process Group Ranks": "[0, 1]",
+}
+"""Arguments in a public trace of DDP on A100s."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_collectives_of_kernels_and_operators_are_read(layout: Layout, tmp_path: Path) -> None:
+    uneven = {**ALLREDUCE, "Collective name": "all_to_allv", "In split size": "[3, 5]", "Seq": 17}
+    many = {**ALLREDUCE, "Process Group Ranks": "[0, 1, 2, ..., 127]", "Group size": 128, "Process Group Name": "tp"}
+    events = [
+        complete("record_param_comms", "1", "1", cat="cpu_op", **ALLREDUCE),
+        complete("ncclDevKernel_AllReduce", "2", "1", correlation=3, **ALLREDUCE),
+        complete("ncclDevKernel_SendRecv", "3", "1", **uneven),
+        complete("ncclDevKernel_AllReduce", "4", "1", **many),
+        complete("gemm", "5", "1"),
+    ]
+    job = {
+        "distributedInfo": {"pg_config": [{"pg_name": "tp", "pg_desc": "mesh_tp", "pg_size": 3, "ranks": [0, 2, 4]}]}
+    }
+    trace = read_kineto(written(tmp_path, layout(events, head=job)))
+    assert (len(trace.collectives), trace.collective[4]) == (3, -1)
+    first, again, second, third = (trace.collectives[code] for code in trace.collective.tolist()[:4])
+    assert first is again
+    assert first == TraceCollective(
+        name="allreduce",
+        group="0",
+        description="default_pg",
+        ranks=(0, 1),
+        group_size=2,
+        dtype="Float",
+        in_elements=2049000,
+        out_elements=2049000,
+    )
+    assert second == replace(first, name="all_to_allv", in_split=(3, 5), sequence=17)
+    assert third == replace(first, group="tp", ranks=(), group_size=128)
+    assert trace.info.groups == (TraceGroup(name="tp", description="mesh_tp", size=3, ranks=(0, 2, 4)),)
+    assert trace.ranks_of(third) == (0, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("dims", "types", "expected"),
+    [
+        (
+            [[6, 4], [], []],
+            ["unsigned char", "Scalar", "Scalar"],
+            TraceCollective(in_elements=24, dtype="unsigned char"),
+        ),
+        ([[[6, 4], [2]], [], []], ["TensorList", "", "Scalar"], TraceCollective(in_elements=26)),
+    ],
+)
+def test_without_metadata_of_a_collective_its_recorded_shapes_remain(
+    dims: object, types: list[str], expected: TraceCollective, tmp_path: Path
+) -> None:
+    arguments = {"Input Dims": dims, "Input type": types}
+    events = [complete("record_param_comms", "1", "1", cat="cpu_op", **arguments)]
+    trace = read_kineto(written(tmp_path, kineto(events)))
+    assert [trace.collectives[code] for code in trace.collective.tolist()] == [expected]
+
+
+def test_a_collective_without_any_arguments_is_unknown(tmp_path: Path) -> None:
+    arguments = {"Input Dims": [[], [], []], "Input type": ["Scalar", "", ""]}
+    events = [
+        complete("record_param_comms", "1", "1", cat="cpu_op", **arguments),
+        complete("record_param_comms", "2", "1", cat="cpu_op"),
+    ]
+    trace = read_kineto(written(tmp_path, kineto(events)))
+    assert (trace.collective.tolist(), trace.collectives) == ([-1, -1], ())
 
 
 def test_job_and_devices_are_read_before_and_after_the_events(tmp_path: Path) -> None:

@@ -1,26 +1,37 @@
 """Traces are read back unchanged; a damaged file is refused with a sentence, never a traceback."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.timeline.traces import kernel, launch, operator, trace
+from tests.timeline.traces import Row, copy, kernel, launch, operator, trace
 from traincope.errors import RunDirectoryError, VersionError
-from traincope.store.traces import Trace, read_trace, write_trace
+from traincope.store.traces import UNKNOWN, Trace, TraceCollective, TraceGroup, read_trace, write_trace
 
 START_NS = 1_700_000_000_000_000_000
 
+COLLECTIVE = TraceCollective(
+    name="all_to_all", group="3", ranks=(0, 5), group_size=2, in_elements=24, in_split=(8, 16), sequence=77
+)
+
+
+def reduce(start_ns: int) -> Row:
+    return replace(kernel("nccl", start_ns, start_ns + 50), collective=COLLECTIVE)
+
+
 TRACE = trace(
-    operator("aten::mm", START_NS, START_NS + 50, flops=1e9, dtype="bfloat16"),
+    replace(operator("aten::mm", START_NS, START_NS + 50, flops=1e9, dtype="bfloat16"), sequence=12, forward_thread=1),
     launch(START_NS + 10, 3),
     kernel('gemm "x" <1>', START_NS + 40, START_NS + 90, launch="[4, 1, 1] [128, 1, 1]", of=3),
-    kernel("nccl", START_NS + 41, START_NS + 91),
+    reduce(START_NS + 41),
+    replace(copy(START_NS + 42, START_NS + 43), num_bytes=4096),
     rank=5,
     step=17,
     lost="it ends before its events do; 7 characters after the last whole event are lost",
+    groups=(TraceGroup(name="3", description="tp", size=2, ranks=(0, 5)), TraceGroup(name="4")),
 )
 
 
@@ -51,14 +62,42 @@ def test_a_trace_without_events_is_valid(tmp_path: Path) -> None:
     assert len(read_trace(tmp_path / "trace-000.npz")) == 0
 
 
+def test_a_trace_that_an_older_traincope_stored_opens_with_unknown_columns(tmp_path: Path) -> None:
+    file = tmp_path / "trace-000.npz"
+    write_trace(file, TRACE)
+    columns = dict(np.load(file))
+    header = json.loads(columns["header"].tobytes())
+    del header["groups"], header["collective"]
+    for later in ("sequence", "forward_thread", "num_bytes", "collective"):
+        del columns[later]
+    np.savez_compressed(file, **columns | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)})
+    older = read_trace(file)
+    assert older.start_ns.tolist() == TRACE.start_ns.tolist()
+    assert (older.info.groups, older.collectives) == ((), ())
+    assert older.forward_thread.tolist() == [0] * len(TRACE)
+    for column in (older.sequence, older.num_bytes, older.collective):
+        assert column.tolist() == [UNKNOWN] * len(TRACE)
+
+
+def test_the_ranks_of_a_collective_are_its_own_or_those_of_its_group() -> None:
+    assert TRACE.ranks_of(COLLECTIVE) == (0, 5)
+    assert TRACE.ranks_of(TraceCollective(group="3")) == (0, 5)
+    assert TRACE.ranks_of(TraceCollective(group="9")) == ()
+
+
 def test_anything_with_numpy_can_read_it(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace-000.npz", TRACE)
     columns = np.load(tmp_path / "trace-000.npz")
     header = json.loads(columns["header"].tobytes())
     assert header["version"] == 1
-    assert np.cumsum(columns["gap_ns"]).tolist() == [START_NS, START_NS + 10, START_NS + 40, START_NS + 41]
+    assert np.cumsum(columns["gap_ns"]).tolist() == [
+        START_NS,
+        START_NS + 10,
+        START_NS + 40,
+        *(START_NS + 41, START_NS + 42),
+    ]
     assert [header["name"][code] for code in columns["name"]] == [
-        *("aten::mm", "cudaLaunchKernel", 'gemm "x" <1>', "nccl"),
+        *("aten::mm", "cudaLaunchKernel", 'gemm "x" <1>', "nccl", "Memcpy HtoD"),
     ]
 
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from traincope.store.traces import Lane, Trace, TraceInfo
+from traincope.store.traces import UNKNOWN, Lane, Trace, TraceCollective, TraceGroup, TraceInfo
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,10 @@ class Row:
     correlation: int = 0
     flops: float = np.nan
     dtype: str | None = None
+    sequence: int = UNKNOWN
+    forward_thread: int = 0
+    num_bytes: int = UNKNOWN
+    collective: TraceCollective | None = None
 
 
 def kernel(
@@ -72,17 +79,24 @@ def operator(
     )
 
 
-def trace(*rows: Row, rank: int = 0, step: int | None = None, lost: str | None = None) -> Trace:
+def trace(
+    *rows: Row,
+    rank: int = 0,
+    step: int | None = None,
+    lost: str | None = None,
+    groups: tuple[TraceGroup, ...] = (),
+) -> Trace:
     """Build a trace from rows, sorted by start."""
     ordered = sorted(rows, key=lambda row: row.start_ns)
     lanes = [(row.process, row.thread) for row in ordered]
     return Trace(
-        info=TraceInfo(source="hand-made.json", rank=rank, step=step, num_read=len(rows), lost=lost),
+        info=TraceInfo(source="hand-made.json", rank=rank, step=step, num_read=len(rows), lost=lost, groups=groups),
         names=_distinct([row.name for row in ordered]),
         categories=_distinct([row.category for row in ordered]),
         lanes=tuple(Lane(process=process, thread=thread) for process, thread in dict.fromkeys(lanes)),
         launches=_distinct([row.launch for row in ordered if row.launch is not None]),
         dtypes=_distinct([row.dtype for row in ordered if row.dtype is not None]),
+        collectives=_distinct([row.collective for row in ordered if row.collective is not None]),
         start_ns=np.array([row.start_ns for row in ordered], dtype=np.int64),
         duration_ns=np.array([row.end_ns - row.start_ns for row in ordered], dtype=np.int64),
         name=_codes([row.name for row in ordered]),
@@ -92,10 +106,14 @@ def trace(*rows: Row, rank: int = 0, step: int | None = None, lost: str | None =
         correlation=np.array([row.correlation for row in ordered], dtype=np.int64),
         flops=np.array([row.flops for row in ordered], dtype=np.float64),
         dtype=_codes([row.dtype for row in ordered]),
+        sequence=np.array([row.sequence for row in ordered], dtype=np.int64),
+        forward_thread=np.array([row.forward_thread for row in ordered], dtype=np.int64),
+        num_bytes=np.array([row.num_bytes for row in ordered], dtype=np.int64),
+        collective=_codes([row.collective for row in ordered]),
     )
 
 
-def _distinct(values: Sequence[str]) -> tuple[str, ...]:
+def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(values))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.errors import DataError
+from traincope.ingest.collectives import groups
 from traincope.ingest.columns import Columns
 from traincope.ingest.events import GAP, decode, find
 from traincope.ingest.stream import Stream
@@ -112,6 +113,7 @@ def _info(path: Path, metadata: dict[str, Any], *, step: int | None, num_read: i
         devices={str(device["id"]): str(device["name"]) for device in known if "id" in device and "name" in device},
         num_read=num_read,
         lost=lost,
+        groups=groups(job),
     )
 
 

@@ -7,18 +7,19 @@ it:
     json.loads(columns["header"].tobytes())["version"]
 
 Parquet would need a dependency for a table that is read as a whole. Rows are in order of start. The file stores the
-difference to the previous start, which is small and compresses well. `name`, `category`, `lane` and `launch` are
-positions in the lists of the same name in the header.
+difference to the previous start, which is small and compresses well. `name`, `category`, `lane`, `launch`, `dtype` and
+`collective` are positions in the lists of the same name in the header. A column that an older traincope did not write
+is unknown for each event.
 """
 
 import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +32,20 @@ from traincope.whole_files import written_aside
 VERSION = 1
 """Version of this file's layout. A new field with a default keeps the version."""
 UNKNOWN = -1
-"""`launch` of an event without one, `dtype` of an event whose FLOPs are unknown."""
+"""A position, sequence number or number of bytes that an event does not have."""
 
 KERNEL = "kernel"
 MEMORY = ("gpu_memcpy", "gpu_memset")
 HOST_OPERATOR = "cpu_op"
+PYTHON_FUNCTION = "python_function"
 
-CODES = ("name", "category", "lane", "launch", "dtype")
-"""Columns of positions in lists of strings."""
-NUMBERS = ("duration_ns", "correlation", "flops")
-_DTYPES = {"start_ns": np.int64, "duration_ns": np.int64, "correlation": np.int64, "flops": np.float64}
+CODES = ("name", "category", "lane", "launch", "dtype", "collective")
+"""Columns of positions in lists."""
+NUMBERS = ("duration_ns", "correlation", "flops", "sequence", "forward_thread", "num_bytes")
+_LATER = {"sequence": UNKNOWN, "forward_thread": 0, "num_bytes": UNKNOWN, "collective": UNKNOWN}
+"""Columns that the first traincope did not write, and their value for an event that does not state it."""
+
+Row = TypeVar("Row", "TraceGroup", "TraceCollective")
 
 DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, MemoryError, RuntimeError),
@@ -55,6 +60,39 @@ class Lane:
 
     process: str
     thread: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceGroup:
+    """A process group of the traced process."""
+
+    name: str
+    description: str | None = None
+    size: int | None = None
+    ranks: tuple[int, ...] = ()
+    """Global ranks; empty if the trace does not state them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCollective:
+    """Metadata of a collective, as torch attaches it to the operator and to its kernels; None if not stated."""
+
+    name: str | None = None
+    group: str | None = None
+    """Name of the process group."""
+    description: str | None = None
+    """Description of the process group."""
+    ranks: tuple[int, ...] = ()
+    """Global ranks of the group; empty if not stated. torch abbreviates more than 30: use `Trace.ranks_of`."""
+    group_size: int | None = None
+    dtype: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    in_split: tuple[int, ...] = ()
+    """Elements sent to each member; empty for equal parts, and for more than 30 members."""
+    out_split: tuple[int, ...] = ()
+    sequence: int | None = None
+    """The group's count of collectives; older torch does not state it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +111,8 @@ class TraceInfo:
     """Events in the file, including those outside `Trace`: flows, marks, Python calls."""
     lost: str | None = None
     """Parts of the file that could not be read."""
+    groups: tuple[TraceGroup, ...] = ()
+    """Process groups; empty if the trace does not list them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +122,13 @@ class Trace:
     info: TraceInfo
     names: tuple[str, ...]
     categories: tuple[str, ...]
-    """Kineto's categories: kernel, gpu_memcpy, gpu_memset, cpu_op, cuda_runtime, ..."""
+    """Kineto's categories: kernel, gpu_memcpy, gpu_memset, cpu_op, cuda_runtime, ... Of python_function only garbage
+    collection and compilation are kept."""
     lanes: tuple[Lane, ...]
     launches: tuple[str, ...]
     """Grids and blocks of kernels."""
     dtypes: tuple[str, ...]
+    collectives: tuple[TraceCollective, ...]
     start_ns: Ints
     """Wall time since the epoch, as far as the trace states it."""
     duration_ns: Ints
@@ -100,6 +142,14 @@ class Trace:
     """FLOPs of a matrix product on the host with recorded shapes; NaN if unknown."""
     dtype: Codes
     """Data type of that product's factors."""
+    sequence: Ints
+    """Autograd's sequence number of an operator; UNKNOWN if it has none."""
+    forward_thread: Ints
+    """Thread of the forward operator that a backward operator belongs to; 0 if not stated."""
+    num_bytes: Ints
+    """Bytes of a copy; UNKNOWN if not stated."""
+    collective: Codes
+    """Collective of a communication kernel, or of the operator record_param_comms; UNKNOWN if it has no metadata."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -113,12 +163,28 @@ class Trace:
         chosen = np.array([category in categories for category in self.categories] or [False])
         return chosen[self.category]
 
+    def ranks_of(self, collective: TraceCollective) -> tuple[int, ...]:
+        """Global ranks of the collective's group; empty if the trace does not state them."""
+        listed = (group.ranks for group in self.info.groups if group.name == collective.group)
+        return collective.ranks or next(listed, ())
+
+
+def column_dtype(name: str) -> type[np.generic]:
+    """Type of a column's values."""
+    return np.float64 if name == "flops" else np.int32 if name in CODES else np.int64
+
 
 def write_trace(path: Path, trace: Trace) -> None:
     """Write a trace; the file gets its name only when it is complete. Raises OSError if it cannot be written."""
     lanes = [[lane.process, lane.thread] for lane in trace.lanes]
     strings = {"name": trace.names, "category": trace.categories, "launch": trace.launches, "dtype": trace.dtypes}
-    header = {"version": VERSION, **asdict(trace.info), **strings, "lane": lanes}
+    tables = {"groups": map(astuple, trace.info.groups), "collective": map(astuple, trace.collectives), "lane": lanes}
+    header = {
+        "version": VERSION,
+        **asdict(trace.info),
+        **strings,
+        **{name: list(rows) for name, rows in tables.items()},
+    }
     columns = {name: getattr(trace, name) for name in (*CODES, *NUMBERS)}
     columns["gap_ns"] = np.diff(trace.start_ns, prepend=0)
     with written_aside(path) as new_path, new_path.open("xb") as file:
@@ -143,12 +209,15 @@ def read_trace(path: Path) -> Trace:
 
 def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:
     columns["start_ns"] = np.cumsum(columns.pop("gap_ns"))
-    columns = {name: columns[name].astype(_DTYPES.get(name, np.int32)) for name in (*CODES, *NUMBERS, "start_ns")}
+    later = {name: np.full(columns["start_ns"].shape, value) for name, value in _LATER.items()}
+    columns = {name: (later | columns)[name].astype(column_dtype(name)) for name in (*CODES, *NUMBERS, "start_ns")}
     if len({column.shape for column in columns.values()}) != 1 or columns["start_ns"].ndim != 1:
         raise ValueError("columns of different lengths")
+    header = {"collective": [], "groups": [], **header}
     for name in CODES:
         if len(columns[name]) and not UNKNOWN <= columns[name].min() <= columns[name].max() < len(header[name]):
             raise ValueError(f"a {name} outside its list")
+    header["groups"] = _rows(TraceGroup, header["groups"])
     return Trace(
         info=TraceInfo(**{entry.name: header[entry.name] for entry in fields(TraceInfo)}),
         names=tuple(map(str, header["name"])),
@@ -156,5 +225,13 @@ def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:
         lanes=tuple(Lane(process=str(process), thread=str(thread)) for process, thread in header["lane"]),
         launches=tuple(map(str, header["launch"])),
         dtypes=tuple(map(str, header["dtype"])),
+        collectives=_rows(TraceCollective, header["collective"]),
         **columns,
     )
+
+
+def _rows(kind: type[Row], rows: Iterable[list[Any]]) -> tuple[Row, ...]:
+    """Build a table from lists of values in order of the fields; later fields may be missing."""
+    names = [entry.name for entry in fields(kind)]
+    values: Iterable[list[Any]] = ([tuple(v) if isinstance(v, list) else v for v in row] for row in rows)
+    return tuple(kind(**dict(zip(names, row, strict=False))) for row in values)
