@@ -119,6 +119,10 @@ class Phase(IntEnum):
     COMPILE = 8
     SYNC = 9
     EVALUATION = 10
+    EXPOSED_MEMORY = 11
+    LAUNCH_GAP = 12
+    OTHER_COMPUTE = 13
+    """Compute of a device that the records give no phase."""
 
 
 class Work(IntEnum):

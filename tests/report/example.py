@@ -265,6 +265,7 @@ def document() -> schema.Document:
                 "launch_gap": None,
                 "unattributed": 12 * MS,
             },
+            "clock": "host",
             "rank_steps": 6,
             "ambiguous_waits_ns": 0,
             "ambiguous_waits": [],

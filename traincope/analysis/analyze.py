@@ -149,7 +149,7 @@ def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) 
             tracks[rank.rank] = track(slices, split, released)
             calls.append(rank_calls(rank, slices, split, counted=own_ledger.counted, instances=instances, wire=wire))
         ledgers.append(own_ledger)
-    ledger = assemble(tuple(ledgers), excluded_steps=excluded_steps)
+    ledger = assemble(tuple(ledgers), excluded_steps=excluded_steps, clock=timeline.ledger_clock)
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(timeline, ledger, tracks) if complete_run else None
     result = _analysis(context, ledger, stall_totals, steps=steps, roots=roots)
     waits = group_waits(timeline, waited)

@@ -8,7 +8,7 @@ from traincope.timeline.clocks.clocks import ClockSource, RankClock, error_betwe
 from traincope.timeline.collectives.channels import Channel
 from traincope.timeline.collectives.instances import Instances, match_instances
 from traincope.timeline.evaluation import Evaluations, evaluations
-from traincope.timeline.timeline import OpenRecord, RankTimeline, Step, Timeline
+from traincope.timeline.timeline import LedgerClock, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import Traces
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "ClockSource",
     "Evaluations",
     "Instances",
+    "LedgerClock",
     "OpenRecord",
     "RankClock",
     "RankTimeline",

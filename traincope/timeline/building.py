@@ -12,6 +12,7 @@ from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import last_instant_ns
 from traincope.timeline.alignment import align
 from traincope.timeline.clocks.clocks import RankClock, host_of, wall_clocks
+from traincope.timeline.device import with_device_records
 from traincope.timeline.observation import observation
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import read_traces
@@ -22,7 +23,8 @@ INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 def open_run(path: str | Path) -> Timeline:
     """Open a run directory; raises RunDirectoryError (see `traincope.errors`) if there is none."""
     run = read_run(path)
-    return replace(build_timeline(run), traces=read_traces(run))
+    traces = read_traces(run)
+    return replace(build_timeline(with_device_records(run, traces.ranks)), traces=traces)
 
 
 def build_timeline(run: RunRecords) -> Timeline:

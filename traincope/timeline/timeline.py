@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,15 @@ from traincope.topology import PIPELINE_AXIS, Group
 TRAINING_THREAD = "main"
 UNKNOWN_REASON = "an unknown request"
 """Reason of a step whose request is missing in the run directory."""
+
+
+class LedgerClock(StrEnum):
+    """The clock that measured steps, phases and stalls. The value is the spelling in JSON."""
+
+    HOST = "host"
+    """The training thread's. A host queues work ahead of its GPUs."""
+    DEVICE = "device"
+    """The GPU's, from kernel traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +127,10 @@ class Timeline:
     """Ranks of which another host's agent knows more than the run directory: only their last seconds. No analysis of
     time uses them.
     """
+
+    @property
+    def ledger_clock(self) -> LedgerClock:
+        return LedgerClock.DEVICE if self.run.info.imported else LedgerClock.HOST
 
     @property
     def requested_steps(self) -> Mapping[int, str]:

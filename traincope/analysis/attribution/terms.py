@@ -1,6 +1,6 @@
 """Terms of the ledger, in the order that every table and picture uses.
 
-wall = forward + backward + recompute + optimizer + sum over axes of (exposed_transfer[axis] +
+wall = forward + backward + recompute + optimizer + other_compute + sum over axes of (exposed_transfer[axis] +
 exposed_wait[axis]) + bubble.schedule + bubble.imbalance + bubble.jitter + exposed_memory +
 data_wait + checkpoint_stall + gc + compile + sync + launch_gap + unattributed
 
@@ -10,6 +10,7 @@ Evaluation is not a term: it is excluded from the wall time of a step.
 from collections.abc import Sequence
 
 from traincope.events import Phase
+from traincope.timeline import LedgerClock
 from traincope.topology import axis_order
 
 PHASE_TERMS = {
@@ -23,11 +24,16 @@ PHASE_TERMS = {
     Phase.GC: "gc",
     Phase.COMPILE: "compile",
     Phase.SYNC: "sync",
+    Phase.EXPOSED_MEMORY: "exposed_memory",
+    Phase.LAUNCH_GAP: "launch_gap",
+    Phase.OTHER_COMPUTE: "other_compute",
 }
 ACTION_TERMS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
 """Pipeline action -> term."""
 
-COMPUTE = ("forward", "backward", "recompute", "optimizer")
+OTHER_COMPUTE = PHASE_TERMS[Phase.OTHER_COMPUTE]
+"""A GPU's compute of unknown phase. A host has none: its compute is in a phase or unattributed."""
+COMPUTE = ("forward", "backward", "recompute", "optimizer", OTHER_COMPUTE)
 BUBBLE = ("bubble.schedule", "bubble.imbalance", "bubble.jitter")
 AFTER_BUBBLE = ("exposed_memory", "data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap")
 EVERY_STEP = ("data_wait", "checkpoint_stall", "gc")
@@ -36,8 +42,13 @@ UNATTRIBUTED = "unattributed"
 EVALUATION = PHASE_TERMS[Phase.EVALUATION]
 HOST_TERMS = (*PHASE_TERMS.values(), UNATTRIBUTED)
 """Terms that a slice of the training thread can have if no stall owns it."""
-NOT_MEASURED = ("exposed_memory", "compile", "sync", "launch_gap")
-"""Terms without a probe: None, never 0, unless the records contain such time. Their time is in `unattributed`."""
+NOT_MEASURED = {
+    LedgerClock.HOST: ("exposed_memory", "compile", "sync", "launch_gap"),
+    LedgerClock.DEVICE: ("data_wait", "checkpoint_stall", "gc", "compile"),
+}
+"""Terms without a probe: None, never 0, unless the records contain such time. Their time is in `unattributed`, or in
+`launch_gap` if a GPU measured it: a trace shows what a host did only if something names it.
+"""
 
 
 def exposed_transfer(axis: str) -> str:

@@ -23,7 +23,9 @@ class ExcludedSteps:
     """Numbers of the steps that enter no sum of any rank, so that all sums cover the same steps."""
 
     warm_up: frozenset[int]
-    """The first step, if the run has others: it opens connections and touches memory for the first time."""
+    """The first step, if the run has others: it opens connections and touches memory for the first time. A profiler
+    begins later.
+    """
     dropped: frozenset[int]
     """Steps whose records some rank dropped between other steps that it has."""
     unwatched: frozenset[int] = frozenset()
@@ -45,7 +47,7 @@ def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
     """Find the excluded steps among those that some rank completed. At least one step always remains."""
     numbers = {step.number for rank in timeline.ranks for step in rank.steps}
     gaps = dropped_steps(timeline)
-    warm_up = frozenset({min(numbers)} if len(numbers) > 1 else ())
+    warm_up = frozenset({min(numbers)} if len(numbers) > 1 and not timeline.run.info.imported else ())
     dropped = frozenset(number for first, last in gaps for number in range(first, last + 1) if number in numbers)
     complete = frozenset(numbers - warm_up - dropped)
     unwatched = _unless_all(undetailed_steps(timeline), among=complete)

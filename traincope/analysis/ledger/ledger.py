@@ -14,6 +14,7 @@ from traincope.analysis.attribution.terms import (
     EVERY_STEP,
     HOST_TERMS,
     NOT_MEASURED,
+    OTHER_COMPUTE,
     UNATTRIBUTED,
     exposed_transfer,
     exposed_wait,
@@ -26,7 +27,7 @@ from traincope.analysis.ledger.estimates import RunLedger, SampledSteps, run_led
 from traincope.analysis.pipeline.bubble import Idle
 from traincope.analysis.pipeline.replicas import NO_WINDOW, by_number
 from traincope.arrays import Bools, Floats, Ints, Numbers
-from traincope.timeline import RankTimeline
+from traincope.timeline import LedgerClock, RankTimeline
 from traincope.topology import PIPELINE_AXIS, axis_order
 
 
@@ -96,6 +97,7 @@ class Ledger:
     """Steps that enter no sum because some rank dropped their records."""
     unwatched_steps: tuple[int, ...] = ()
     """Steps that enter no sum because some rank recorded no communication in them."""
+    clock: LedgerClock = LedgerClock.HOST
 
     @cached_property
     def wall_ns(self) -> int:
@@ -222,7 +224,7 @@ def idle_pool(slices: ThreadSlices, split: StallSplit, *, window_ends: Ints) -> 
     return pool
 
 
-def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps) -> Ledger:
+def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps, clock: LedgerClock) -> Ledger:
     """Join all ranks in one ledger. Every rank gets every term of the run, 0 if it recorded none of it.
 
     A term without a probe is None on all ranks, unless the records of some rank contain such time.
@@ -230,9 +232,10 @@ def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps) ->
     recorded_terms = {term for rank in ranks for term in rank.terms}
     axes = {term.partition("[")[2].rstrip("]") for term in recorded_terms if "[" in term}
     order = term_order(axes, pipeline=bool(recorded_terms & set(BUBBLE)))
-    pipeline_wait = exposed_wait(PIPELINE_AXIS)
-    order = tuple(term for term in order if term != pipeline_wait or term in recorded_terms)
-    unseen = {term for term in NOT_MEASURED if not any(np.any(rank.terms.get(term, 0)) for rank in ranks)}
+    absent = {exposed_wait(PIPELINE_AXIS)} - recorded_terms
+    zero = {term for term in order if not any(np.any(rank.terms.get(term, 0)) for rank in ranks)}
+    order = tuple(term for term in order if term not in absent | ({OTHER_COMPUTE} & zero))
+    unseen = zero.intersection(NOT_MEASURED[clock])
     return Ledger(
         ranks=tuple(
             replace(rank, terms={term: None if term in unseen else _filled(rank, term) for term in order})
@@ -242,6 +245,7 @@ def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps) ->
         excluded_steps=tuple(sorted(excluded_steps.warm_up)),
         dropped_steps=tuple(sorted(excluded_steps.dropped)),
         unwatched_steps=tuple(sorted(excluded_steps.unwatched)),
+        clock=clock,
     )
 
 

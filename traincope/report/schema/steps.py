@@ -90,6 +90,8 @@ class RunLedger(TypedDict):
 class Ledger(TypedDict):
     """`wall_ns`, `terms`, `ranks` and `rank_steps` are of the steps with detail."""
 
+    clock: str
+    """`host`, or `device`: the clock that measured the terms."""
     ranks: list[RankLedger]
     wall_ns: int
     terms: Terms

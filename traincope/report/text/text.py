@@ -101,6 +101,8 @@ def facts(document: Document) -> Iterator[str]:
     if run["imported"]:
         num_traced = 0 if kernels is None else len(kernels["ranks"])
         yield from (f"kernel traces of {num_traced} of {count(run['world_size'], 'rank')}", "imported")
+        if run["steps"]:
+            yield f"{steps(document)}, median {duration(run['step_ns'])}"
         return
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")

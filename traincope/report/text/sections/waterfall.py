@@ -14,6 +14,7 @@ from traincope.report.schema import Cost, DeviceStall, Ledger
 from traincope.report.text.layout.bars import bar
 from traincope.report.text.layout.lines import indented, text
 from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
+from traincope.timeline import LedgerClock
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
 
 
@@ -39,7 +40,8 @@ def waterfall(ledger: Ledger, *, with_notes: bool = True) -> Iterator[Renderable
     priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
     if ledger["cost"]["price_per_gpu_hour"] is not None:
         priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
-    yield head.append(f"  mean step {mean} over {_source(ledger)}{priced}", style="not bold dim")
+    clock = " on the GPUs' clocks" if ledger["clock"] == LedgerClock.DEVICE else ""
+    yield head.append(f"  mean step {mean} over {_source(ledger)}{clock}{priced}", style="not bold dim")
     yield _bars(ledger)
     if with_notes:
         yield indented(notes(ledger))
@@ -100,7 +102,8 @@ def on_device(stalls: list[DeviceStall], *, rank_steps: int) -> str:
 def not_visible(ledger: Ledger) -> str:
     """The terms that no rank measured; empty if all were measured."""
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
-    return f"not measured, so part of unattributed: {', '.join(unseen)}" if unseen else ""
+    within = "launch_gap" if ledger["clock"] == LedgerClock.DEVICE else "unattributed"
+    return f"not measured, so part of {within}: {', '.join(unseen)}" if unseen else ""
 
 
 def notes(ledger: Ledger) -> Iterator[Text]:

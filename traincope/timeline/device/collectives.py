@@ -1,0 +1,174 @@
+"""Collectives of a GPU: the group, operation and count of each communication kernel.
+
+torch writes them to the kernel, or only to the operator `record_param_comms` that launched it. Older torch writes
+neither: then the operation comes from the annotation around the launch or from the kernel's name, and the group is
+that of all ranks.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.arrays import Codes, Ints
+from traincope.store.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
+from traincope.timeline.device.ranges import NAMED, innermost
+from traincope.timeline.device.steps import DeviceSteps
+from traincope.timeline.device.works import Works
+from traincope.timeline.intervals.painting import ABSENT
+from traincope.topology import Group
+
+OPERATOR = "record_param_comms"
+ANNOTATION_OF = re.compile(r"(?:nccl|c10d):+(.*)", re.DOTALL)
+"""Name of an annotation around the launch of a collective."""
+WORLD = "world"
+DEFAULT_GROUPS = frozenset({"default_pg", "default_group"})
+MESH = "mesh_"
+"""Begin of the descriptions of a DeviceMesh's groups; the axis follows."""
+
+KERNEL_OF = re.compile(r"(?:nccl|rccl)\w*?Kernel_([A-Za-z]+)", re.IGNORECASE)
+"""Operation in the name of a communication kernel."""
+
+OPERATIONS = (
+    ("all_reduce", ("allreduce",)),
+    ("all_gather", ("allgather",)),
+    ("reduce_scatter", ("reducescatter",)),
+    ("all_to_all", ("alltoall",)),
+    ("send_recv", ("sendrecv", "send", "recv")),
+    ("broadcast", ("broadcast",)),
+    ("barrier", ("barrier",)),
+    ("reduce", ("reduce",)),
+    ("gather", ("gather",)),
+    ("scatter", ("scatter",)),
+)
+"""Operation -> words of its names without underscores, in lower case. The first that matches decides."""
+OTHER = "collective"
+
+ITEM_BYTES = {
+    **dict.fromkeys(("double", "long", "complexfloat"), 8),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("bfloat16", "half", "short"), 2),
+    **dict.fromkeys(("byte", "char", "bool"), 1),
+}
+"""torch's name of a dtype in lower case -> bytes. Names with `float8` have 1."""
+GATHERS = frozenset({"all_gather", "gather"})
+"""Operations whose bytes are those of the output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCollectives:
+    """Communication kernels of one GPU: one entry each, in order of launch."""
+
+    work: Ints
+    group: Ints
+    """Position in `groups`."""
+    operation: Ints
+    """Position in `operations`."""
+    num_bytes: Ints
+    """0: unknown."""
+    window: Ints
+    """The host's step of the launch: counts begin anew in each, because traces may begin at different collectives."""
+    sequence: Ints
+    """Count on the group in that step."""
+    groups: tuple[Group, ...]
+    operations: tuple[str, ...]
+
+
+def device_collectives(trace: Trace, works: Works, steps: DeviceSteps, *, world_size: int) -> DeviceCollectives:
+    """Find the collective of each communication kernel."""
+    sends = np.flatnonzero(works.communication)
+    sends = sends[np.lexsort((trace.correlation[works.row[sends]], works.launched_ns[sends]))]
+    known = _metadata(trace, works, sends)
+    stated = [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
+    operation = list(map(_operation, stated, _annotations(trace, works, sends), _kernels(trace, works, sends)))
+    identity = [_identity(trace, entry, world_size=world_size) for entry in stated]
+    groups, operations = tuple(dict.fromkeys(identity)), tuple(dict.fromkeys(operation))
+    group = np.array([groups.index(each) for each in identity], dtype=np.int64)
+    window = steps.launched_in(works.launched_ns[sends])
+    return DeviceCollectives(
+        work=sends,
+        group=group,
+        operation=np.array([operations.index(each) for each in operation], dtype=np.int64),
+        num_bytes=np.array(list(map(_num_bytes, operation, stated)), dtype=np.int64),
+        window=window,
+        sequence=_counts(group, window),
+        groups=tuple(
+            Group(number=number, key=key, axis=axis, rule=rule, ranks=ranks)
+            for number, (key, axis, rule, ranks) in enumerate(groups)
+        ),
+        operations=operations,
+    )
+
+
+def _metadata(trace: Trace, works: Works, sends: Ints) -> Codes:
+    """Return the collective that the kernel states, otherwise that of the operator around its launch."""
+    known = trace.collective[works.row[sends]]
+    named = np.array([name == OPERATOR for name in trace.names] or [False])[trace.name]
+    at = innermost(trace, trace.of_category(HOST_OPERATOR) & named & (trace.collective != UNKNOWN), works, sends)
+    return np.where((known != UNKNOWN) | (at == ABSENT), known, np.append(trace.collective, UNKNOWN)[at])
+
+
+def _annotations(trace: Trace, works: Works, sends: Ints) -> list[str]:
+    """Return the operation by the annotation around each launch; empty without one."""
+    named = [match[1] if (match := ANNOTATION_OF.fullmatch(name)) else "" for name in trace.names]
+    at = innermost(trace, trace.of_category(*NAMED) & np.array(list(map(bool, named)))[trace.name], works, sends)
+    return ["" if row == ABSENT else named[trace.name[row]] for row in at.tolist()]
+
+
+def _kernels(trace: Trace, works: Works, sends: Ints) -> list[str]:
+    """Return the operation by each kernel's name, or the whole name."""
+    of_name = [match[1] if (match := KERNEL_OF.search(name)) else name for name in trace.names]
+    return [of_name[at] for at in trace.name[works.row[sends]].tolist()]
+
+
+def _counts(group: Ints, window: Ints) -> Ints:
+    """Number the entries of each group and window from 0."""
+    _, of = np.unique(np.stack([group, window]), axis=1, return_inverse=True)
+    of = of.reshape(-1)
+    order = np.argsort(of, kind="stable")
+    first = np.searchsorted(of[order], of[order], side="left")
+    counts = np.empty(len(of), dtype=np.int64)
+    counts[order] = np.arange(len(of)) - first
+    return counts
+
+
+def _identity(
+    trace: Trace, stated: TraceCollective | None, *, world_size: int
+) -> tuple[str, str, str, tuple[int, ...]]:
+    """Return key, axis, rule and ranks of a collective's group."""
+    everyone = tuple(range(world_size))
+    ranks = () if stated is None else trace.ranks_of(stated)
+    if stated is None or (stated.group is None and not ranks):
+        return "", WORLD, "none", everyone
+    description = stated.description or ""
+    if description in DEFAULT_GROUPS or (not description and ranks == everyone):
+        axis, rule = WORLD, "none"
+    elif description and description != "undefined":
+        axis, rule = description.removeprefix(MESH), "description"
+    else:
+        axis, rule = f"group:{','.join(map(str, ranks))}", "none"
+    members = ranks or (everyone if stated.group_size in (None, world_size) else _unknown(stated.group_size))
+    return f"{stated.group or ''}:{','.join(map(str, members))}", axis, rule, members
+
+
+def _unknown(size: int) -> tuple[int, ...]:
+    """Members that no trace can have, so that the group is never complete."""
+    return (UNKNOWN,) * size
+
+
+def _operation(stated: TraceCollective | None, annotation: str, kernel: str) -> str:
+    """Return the operation by the most certain of its names."""
+    for name in (("" if stated is None else stated.name or ""), annotation, kernel):
+        text = name.lower().replace("_", "")
+        for operation, words in OPERATIONS:
+            if any(word in text for word in words):
+                return operation
+    return OTHER
+
+
+def _num_bytes(operation: str, stated: TraceCollective | None) -> int:
+    if stated is None or stated.dtype is None:
+        return 0
+    elements = stated.out_elements if operation in GATHERS else stated.in_elements
+    dtype = stated.dtype.lower().removeprefix("c10::").replace("_", "")
+    return (elements or 0) * (1 if "float8" in dtype else ITEM_BYTES.get(dtype, 0))

@@ -1,0 +1,147 @@
+"""Records of a rank's GPU, in place of those that a recorder writes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import Ints
+from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
+from traincope.store import RECORD_DTYPE, RankRecords, RunRecords
+from traincope.store.segments.segments import SegmentRecords
+from traincope.store.traces import Trace
+from traincope.timeline.device.collectives import DeviceCollectives, device_collectives
+from traincope.timeline.device.owners import Owned, owned
+from traincope.timeline.device.ranges import activity_ranges
+from traincope.timeline.device.steps import DeviceSteps, device_steps
+from traincope.timeline.device.works import Works, gpus, works
+from traincope.timeline.intervals.painting import ABSENT
+from traincope.timeline.timeline import TRAINING_THREAD
+from traincope.topology import Group
+
+HOST_THREAD = "host"
+"""Thread of the records of what the launching threads did while they launched nothing."""
+NAMES = tuple(phase.name.lower().replace("_", " ") for phase in Phase)
+"""The first names of each rank: the name of a phase's record is the number of the phase."""
+
+
+def with_device_records(run: RunRecords, traces: Mapping[int, Sequence[Trace]]) -> RunRecords:
+    """Give each rank of an imported run the records of its GPU. Ranks without works of a GPU, or without steps, keep
+    none.
+    """
+    if not run.info.imported:
+        return run
+    return replace(
+        run,
+        ranks=tuple(
+            _with_records(rank, traces.get(rank.rank, ()), world_size=run.info.world_size) for rank in run.ranks
+        ),
+    )
+
+
+@dataclass(slots=True)
+class _Names:
+    """Strings of a rank's records."""
+
+    strings: list[str]
+
+    def numbers(self, names: Sequence[str]) -> Ints:
+        self.strings += [name for name in dict.fromkeys(names) if name not in self.strings]
+        return np.array([self.strings.index(name) for name in names], dtype=np.int64)
+
+
+def _with_records(rank: RankRecords, traces: Sequence[Trace], *, world_size: int) -> RankRecords:
+    names, groups = _Names(list(NAMES)), list[Group]()
+    parts: dict[str, list[NDArray[np.void]]] = {TRAINING_THREAD: [], HOST_THREAD: []}
+    seen: set[int] = set()
+    for trace in traces:
+        for on_gpu in gpus(trace)[:1]:
+            kernels = works(trace, on_gpu)
+            steps = device_steps(trace, kernels)
+            if not len(steps.number) or not kernels.compute.any() or seen & set(steps.number.tolist()):
+                continue
+            seen |= set(steps.number.tolist())
+            found = device_collectives(trace, kernels, steps, world_size=world_size)
+            first = len(groups)
+            groups += [replace(group, number=first + group.number) for group in found.groups]
+            owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))
+            for records in _records(kernels, steps, found, owner, names=names, first_group=first):
+                parts[TRAINING_THREAD].append(records)
+            parts[HOST_THREAD].append(_activities(trace, kernels, steps))
+    segments = tuple(
+        SegmentRecords(thread=thread, index=0, records=_sorted(records), lost_bytes=0)
+        for thread, records in parts.items()
+        if records
+    )
+    return replace(rank, names=tuple(names.strings), groups=tuple(groups), segments=segments)
+
+
+def _borders(kernels: Works, steps: DeviceSteps) -> Ints:
+    first, last = int(kernels.start_ns.min()), int(kernels.end_ns.max())
+    return np.unique(np.concatenate([[first, last], steps.start_ns, steps.end_ns]))
+
+
+def _sorted(parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
+    """Join records in order of begin. Of equal begins, a step comes first."""
+    records = np.concatenate(parts)
+    return records[np.lexsort((records["kind"], records["start_ns"]))]
+
+
+def _records(
+    kernels: Works,
+    steps: DeviceSteps,
+    found: DeviceCollectives,
+    owner: Owned,
+    *,
+    names: _Names,
+    first_group: int,
+) -> Iterator[NDArray[np.void]]:
+    yield _step_records(steps)
+    spans = np.flatnonzero(owner.phase != Phase.NONE)
+    spent = _empty(len(spans), Kind.PHASE, owner.start_ns[spans], owner.end_ns[spans])
+    spent["phase"] = spent["name"] = owner.phase[spans]
+    yield _in_steps(spent, steps)
+    if not len(found.work):
+        return
+    collectives = _empty(len(found.work), Kind.COLLECTIVE, kernels.start_ns[found.work], kernels.end_ns[found.work])
+    collectives["name"] = names.numbers(found.operations)[found.operation]
+    collectives["group"] = found.group + first_group
+    collectives["sequence"], collectives["window"] = found.sequence, found.window
+    collectives["value"], collectives["flags"] = found.num_bytes, Flag.ASYNC
+    yield _in_steps(collectives, steps)
+    of_work = np.full(len(kernels), ABSENT, dtype=np.int64)
+    of_work[found.work] = np.arange(len(found.work))
+    exposed = np.flatnonzero(owner.work != ABSENT)
+    stalls = collectives[of_work[owner.work[exposed]]]
+    stalls["kind"], stalls["start_ns"], stalls["end_ns"] = Kind.STALL, owner.start_ns[exposed], owner.end_ns[exposed]
+    yield _in_steps(stalls, steps)
+
+
+def _step_records(steps: DeviceSteps) -> NDArray[np.void]:
+    records = _empty(len(steps.number), Kind.STEP, steps.start_ns, steps.end_ns)
+    records["step"] = steps.number
+    records["flags"] = Flag.DETAILED | (Flag.GUESSED if steps.guessed else 0)
+    return records
+
+
+def _activities(trace: Trace, kernels: Works, steps: DeviceSteps) -> NDArray[np.void]:
+    """Records of the activities on the threads that launch works."""
+    ranges = activity_ranges(trace)
+    chosen = np.isin(ranges.thread, kernels.thread) & (ranges.phase != Phase.EVALUATION)
+    records = _empty(int(chosen.sum()), Kind.PHASE, ranges.start_ns[chosen], ranges.end_ns[chosen])
+    records["phase"] = records["name"] = ranges.phase[chosen]
+    return _in_steps(records, steps)
+
+
+def _empty(count: int, kind: Kind, start_ns: Ints, end_ns: Ints) -> NDArray[np.void]:
+    records = np.zeros(count, dtype=RECORD_DTYPE)
+    records["kind"], records["start_ns"], records["end_ns"] = kind, start_ns, end_ns
+    records["peer"] = NO_PEER
+    return records
+
+
+def _in_steps(records: NDArray[np.void], steps: DeviceSteps) -> NDArray[np.void]:
+    at = steps.at(records["start_ns"])
+    records["step"] = np.where(at < 0, NO_STEP, np.append(steps.number, NO_STEP)[at])
+    return records

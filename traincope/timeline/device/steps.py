@@ -1,0 +1,88 @@
+"""Steps on the GPU: from the time when the compute stream has done all earlier work to that of the next step.
+
+This is what an event on the compute stream measures at the host's begin of a step.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.arrays import Ints
+from traincope.events import NO_STEP
+from traincope.store.traces import Trace
+from traincope.timeline.device.ranges import NAMED
+from traincope.timeline.device.works import Works, compute_stream
+
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSteps:
+    """Steps in order. Each ends where the next begins, if that follows at once."""
+
+    number: Ints
+    launched_ns: Ints
+    """The host's begin of each step."""
+    start_ns: Ints
+    end_ns: Ints
+    guessed: bool
+    """The trace marks no steps: each one ends with an optimizer's step."""
+
+    def at(self, times_ns: Ints) -> Ints:
+        """Return the position of the step that contains each instant; -1 outside all steps."""
+        position = np.searchsorted(self.start_ns, times_ns, side="right") - 1
+        inside = (position >= 0) & (times_ns < np.append(self.end_ns, 0)[position])
+        return np.where(inside, position, -1)
+
+    def launched_in(self, times_ns: Ints) -> Ints:
+        """Return the number of the host's step at each instant, 0 before the first."""
+        position = np.searchsorted(self.launched_ns, times_ns, side="right") - 1
+        return np.where(position >= 0, np.append(self.number, 0)[position], 0)
+
+
+def device_steps(trace: Trace, works: Works) -> DeviceSteps:
+    """Find the steps by the profiler's marks, otherwise by the optimizer's steps. Both may be absent."""
+    number, begin_ns, end_ns = _marked(trace)
+    guessed = not len(number)
+    if guessed:
+        number, begin_ns, end_ns = _between_optimizer_steps(trace)
+    last = len(number) - 1
+    adjacent = np.append(number[1:] == number[:-1] + 1, False)[: last + 1]
+    following_ns = np.where(adjacent, np.append(begin_ns[1:], 0)[: last + 1], end_ns)
+    return DeviceSteps(
+        number=number,
+        launched_ns=begin_ns,
+        start_ns=_done_ns(trace, works, begin_ns),
+        end_ns=_done_ns(trace, works, following_ns),
+        guessed=guessed,
+    )
+
+
+def _done_ns(trace: Trace, works: Works, times_ns: Ints) -> Ints:
+    """Return when the compute stream has done all that was launched before each instant, but not before it."""
+    on_stream = np.flatnonzero(trace.lane[works.row] == compute_stream(trace, works))
+    order = on_stream[np.argsort(works.launched_ns[on_stream], kind="stable")]
+    reach = np.concatenate([times_ns[:0], [np.iinfo(np.int64).min], np.maximum.accumulate(works.end_ns[order])])
+    done_ns: Ints = np.maximum(times_ns, reach[np.searchsorted(works.launched_ns[order], times_ns, side="left")])
+    return done_ns
+
+
+def _marked(trace: Trace) -> tuple[Ints, Ints, Ints]:
+    """Number, begin and end of the profiler's steps. Of two marks with one number, the first counts."""
+    matches = map(PROFILER_STEP.fullmatch, (*trace.names, ""))
+    of_name = np.array([int(match[1]) if match else NO_STEP for match in matches], dtype=np.int64)
+    rows = np.flatnonzero(trace.of_category(*NAMED) & (of_name[trace.name] != NO_STEP))
+    number, first = np.unique(of_name[trace.name[rows]], return_index=True)
+    return number, trace.start_ns[rows[first]], trace.end_ns[rows[first]]
+
+
+def _between_optimizer_steps(trace: Trace) -> tuple[Ints, Ints, Ints]:
+    """Number, begin and end of the times from one optimizer's step to the next. Of several optimizers, the one that
+    steps last decides.
+    """
+    optimizers = np.array([OPTIMIZER_STEP.fullmatch(name) is not None for name in trace.names] or [False])
+    rows = np.flatnonzero(trace.of_category(*NAMED) & optimizers[trace.name])
+    ends = trace.end_ns[rows[trace.name[rows] == trace.name[rows[-1:]]]]
+    return np.arange(1, max(len(ends), 1)), ends[:-1], ends[1:]
