@@ -16,10 +16,8 @@ import numpy as np
 from traincope.arrays import Bools
 from traincope.store.traces import KERNEL, MEMORY, Trace
 from traincope.timeline import Timeline
+from traincope.timeline.device.works import is_communication
 from traincope.timeline.intervals.union import Union
-
-COMMUNICATION = ("nccl", "rccl", "cross_device_reduce")
-"""Words anywhere in a kernel's name, in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +53,7 @@ def gpu_partition(timeline: Timeline) -> tuple[GpuPartition, ...]:
 
 def partition(rank: int, trace: Trace) -> Iterable[GpuPartition]:
     """Yield the partition of each GPU in one trace."""
-    kernel, memory = trace.of_category(KERNEL), trace.of_category(*MEMORY)
-    named = np.array([any(word in name.lower() for word in COMMUNICATION) for name in trace.names] or [False])
-    communication = kernel & named[trace.name]
+    kernel, memory, communication = trace.of_category(KERNEL), trace.of_category(*MEMORY), is_communication(trace)
     process = np.array([lane.process for lane in trace.lanes] or [""], dtype=object)[trace.lane]
     for device in sorted({str(item) for item in process[kernel | memory]}):
         on_device = process == device

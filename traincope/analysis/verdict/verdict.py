@@ -40,11 +40,11 @@ def verdict(
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
-    Imported traces are judged by `gpus` alone.
+    Imported traces without steps are judged by `gpus` alone.
     """
     lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
     findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs)]
-    if timeline.run.info.imported:
+    if timeline.run.info.imported and not ledger.wall_ns:
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])

@@ -1,8 +1,8 @@
 """Collectives of a GPU: the group, operation and count of each communication kernel.
 
 torch writes them to the kernel, or only to the operator `record_param_comms` that launched it. Older torch writes
-neither: then the operation comes from the annotation around the launch or from the kernel's name, and the group is
-that of all ranks.
+neither: then the operation comes from the annotation around the launch or from the kernel's name. The group is unknown,
+so the kernels of different ranks are not matched: the order of all of a rank's collectives does not identify one.
 """
 
 import re
@@ -21,7 +21,7 @@ from traincope.topology import Group
 OPERATOR = "record_param_comms"
 ANNOTATION_OF = re.compile(r"(?:nccl|c10d):+(.*)", re.DOTALL)
 """Name of an annotation around the launch of a collective."""
-WORLD = "world"
+WORLD, UNKNOWN_AXIS = "world", "unknown"
 DEFAULT_GROUPS = frozenset({"default_pg", "default_group"})
 MESH = "mesh_"
 """Begin of the descriptions of a DeviceMesh's groups; the axis follows."""
@@ -74,14 +74,16 @@ class DeviceCollectives:
     operations: tuple[str, ...]
 
 
-def device_collectives(trace: Trace, works: Works, steps: DeviceSteps, *, world_size: int) -> DeviceCollectives:
+def device_collectives(
+    trace: Trace, works: Works, steps: DeviceSteps, *, rank: int, world_size: int
+) -> DeviceCollectives:
     """Find the collective of each communication kernel."""
     sends = np.flatnonzero(works.communication)
     sends = sends[np.lexsort((trace.correlation[works.row[sends]], works.launched_ns[sends]))]
     known = _metadata(trace, works, sends)
     stated = [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
     operation = list(map(_operation, stated, _annotations(trace, works, sends), _kernels(trace, works, sends)))
-    identity = [_identity(trace, entry, world_size=world_size) for entry in stated]
+    identity = [_identity(trace, entry, rank=rank, world_size=world_size) for entry in stated]
     groups, operations = tuple(dict.fromkeys(identity)), tuple(dict.fromkeys(operation))
     group = np.array([groups.index(each) for each in identity], dtype=np.int64)
     window = steps.launched_in(works.launched_ns[sends])
@@ -133,13 +135,13 @@ def _counts(group: Ints, window: Ints) -> Ints:
 
 
 def _identity(
-    trace: Trace, stated: TraceCollective | None, *, world_size: int
+    trace: Trace, stated: TraceCollective | None, *, rank: int, world_size: int
 ) -> tuple[str, str, str, tuple[int, ...]]:
     """Return key, axis, rule and ranks of a collective's group."""
     everyone = tuple(range(world_size))
     ranks = () if stated is None else trace.ranks_of(stated)
     if stated is None or (stated.group is None and not ranks):
-        return "", WORLD, "none", everyone
+        return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN)
     description = stated.description or ""
     if description in DEFAULT_GROUPS or (not description and ranks == everyone):
         axis, rule = WORLD, "none"

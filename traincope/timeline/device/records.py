@@ -62,7 +62,7 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], *, world_size: int
             if not len(steps.number) or not kernels.compute.any() or seen & set(steps.number.tolist()):
                 continue
             seen |= set(steps.number.tolist())
-            found = device_collectives(trace, kernels, steps, world_size=world_size)
+            found = device_collectives(trace, kernels, steps, rank=rank.rank, world_size=world_size)
             first = len(groups)
             groups += [replace(group, number=first + group.number) for group in found.groups]
             owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))

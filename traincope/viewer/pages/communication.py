@@ -129,7 +129,7 @@ def _why_not(asked: Asked) -> str:
     if asked.document["run"]["world_size"] == 1:
         return "The run has one rank, so there is no communication."
     if asked.document["run"]["imported"]:
-        return "The run holds imported kernel traces only. The Hardware page shows its communication kernels."
+        return "The imported kernel traces have no steps with communication. The Hardware page shows all kernels."
     return "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that were on."
 
 

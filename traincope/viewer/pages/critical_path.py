@@ -40,7 +40,7 @@ def _steps(asked: Asked) -> str:
 
 def _why_not(asked: Asked) -> str:
     if asked.document["run"]["imported"]:
-        return "The run holds imported kernel traces only, without steps."
+        return "The imported kernel traces have no marks of steps, or the error of their clocks is unknown."
     return "No critical path: no step was completed by all ranks."
 
 

@@ -64,7 +64,7 @@ def _on_device(asked: Asked) -> Sequence[Component]:
 
 def _why_not(asked: Asked) -> str:
     if asked.document["run"]["imported"]:
-        return "The run holds imported kernel traces only, without steps. The Hardware page shows the GPUs' time."
+        return "The imported kernel traces have no marks of steps. The Hardware page shows the GPUs' time."
     return "No complete step was recorded, so there is no ledger."
 
 

@@ -10,6 +10,7 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.losses.hot_experts import HotAxis
+from traincope.timeline import LedgerClock
 from traincope.topology import PIPELINE_AXIS
 
 MIN_SPEED = 10_000_000
@@ -42,7 +43,7 @@ def exposed_findings(
         if family == "exposed_wait" and axis not in blamed:
             yield share, _wait_finding(axis, share, _sampling_error(ledger, term))
         elif family == "exposed_transfer" and (why := _mostly_ambiguous(ledger, term, ambiguous_waits)) is not None:
-            yield share, _ambiguous_finding(axis, share, why, _sampling_error(ledger, term))
+            yield share, _ambiguous_finding(ledger, axis, share, why, _sampling_error(ledger, term))
         elif family == "exposed_transfer":
             yield share, _transfer_finding(axis, share, comm, _sampling_error(ledger, term))
 
@@ -72,6 +73,7 @@ def _mostly_ambiguous(
     return max(causes, key=lambda cause: causes[cause])
 
 
+TRACE_ALL = "Trace and import all ranks, with a torch that names the process groups of kernels (2.4 or newer)."
 REMEDIES = {
     AmbiguousWait.RECORDS_MISSING: "Copy the missing ranks' records into the run directory, and report again.",
     AmbiguousWait.NEVER_WAITED_FOR: "Call work.wait() for every transfer before the step ends.",
@@ -80,7 +82,7 @@ REMEDIES = {
 }
 
 
-def _ambiguous_finding(axis: str, share: float, why: AmbiguousWait, error: str) -> Finding:
+def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWait, error: str) -> Finding:
     choices = "the transfer or a late rank"
     if why is AmbiguousWait.NOT_REPLAYED:
         choices = "the transfer, the schedule or a late stage"
@@ -88,7 +90,7 @@ def _ambiguous_finding(axis: str, share: float, why: AmbiguousWait, error: str) 
         kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
         evidence=(f"ranks wait {percent(share)} of step time{error} on {axis}; {choices} may be the cause: {WHY[why]}"),
-        advice=REMEDIES[why],
+        advice=TRACE_ALL if ledger.clock is LedgerClock.DEVICE else REMEDIES[why],
     )
 
 

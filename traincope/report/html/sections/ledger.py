@@ -23,7 +23,7 @@ from traincope.units import count, duration, share
 MISSING = "No complete step was recorded."
 MAX_RANKS = 64
 """Runs of at most so many ranks offer a waterfall for each rank."""
-IMPORTED = "The run holds imported kernel traces only, without steps."
+IMPORTED = "The imported kernel traces have no marks of steps."
 
 
 def ledger(source: Source) -> Section:

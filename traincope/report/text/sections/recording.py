@@ -33,7 +33,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _no_ends(document)
     yield from _missing(document["run"])
     if document["run"]["imported"]:
-        yield text("only kernel traces were imported: steps, waits and the error of the ranks' clocks are unknown")
+        yield from _imported(document)
         yield from _problems(recorder["problems"])
         return
     yield _counts(recorder)
@@ -46,6 +46,19 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _unmatched_collectives(recorder["probes"])
     yield from _guessed(document["run"])
     yield from _excluded(document["run"])
+    yield from _clock(document["clock"])
+
+
+def _imported(document: Document) -> Iterator[Text]:
+    if not document["run"]["steps"]:
+        yield text(
+            "only kernel traces without marks of steps were imported: call the profiler's step() after each step, and "
+            "trace again"
+        )
+        return
+    yield text("kernel traces were imported: steps, phases and stalls are those of the GPUs; nothing else was recorded")
+    if document["run"]["guessed_steps"]:
+        yield text("step boundaries were inferred from the optimizer; call the profiler's step() for exact ones")
     yield from _clock(document["clock"])
 
 

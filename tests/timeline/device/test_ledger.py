@@ -1,0 +1,260 @@
+"""The ledger of hand-made traces, whose terms are computed by hand."""
+
+import pytest
+
+from tests.timeline.device.imported import Program, analysis_of, ledger_of
+from tests.timeline.traces import Row, trace
+from traincope.store.traces import TraceCollective
+from traincope.timeline import LedgerClock
+
+
+def test_a_gpu_that_is_behind_the_host_ends_its_step_when_its_work_is_done() -> None:
+    program = Program()
+    program.step(3, 0, 100)
+    program.step(4, 100, 150)
+    program.range("## forward ##", 0, 20)
+    program.kernel(10, 12, 130)
+    program.range("## forward ##", 100, 120)
+    program.kernel(110, 130, 170)
+    # Step 3 begins with the host, and ends when the kernel launched before 100 is done.
+    assert ledger_of(trace(*program.rows)) == {3: {"launch_gap": 12, "forward": 118}, 4: {"forward": 40}}
+
+
+def test_the_ledger_says_that_the_gpu_measured_it_and_no_step_is_the_warm_up() -> None:
+    program = Program()
+    for number in range(3):
+        program.step(number, 10 * number, 10 * number + 10)
+        program.kernel(10 * number, 10 * number + 2, 10 * number + 8)
+    ledger = analysis_of(trace(*program.rows)).ledger
+    assert ledger.clock is LedgerClock.DEVICE
+    assert ledger.ranks[0].num_counted == 3
+    assert ledger.excluded_steps == ()
+
+
+def test_compute_owns_before_communication_before_copies() -> None:
+    program = Program()
+    program.step(0, 0, 100)
+    program.rows.append(_copy(0, 60))
+    program.kernel(0, 10, 40, name="ncclDevKernel_AllReduce_Sum_f32", stream="20")
+    program.kernel(1, 20, 30)
+    program.kernel(2, 90, 100)
+    assert ledger_of(trace(*program.rows)) == {
+        0: {
+            "exposed_memory": 10 + 20,
+            "exposed_transfer[unknown]": 10 + 10,
+            "other_compute": 10 + 10,
+            "launch_gap": 30,
+        }
+    }
+
+
+def test_of_two_compute_kernels_the_one_that_began_last_owns_the_time() -> None:
+    program = Program()
+    program.step(0, 0, 40)
+    program.range("## forward ##", 0, 5)
+    program.kernel(0, 0, 40)
+    program.range("Optimizer.step#Adam.step", 5, 9, category="user_annotation")
+    program.kernel(6, 10, 20, stream="8")
+    assert ledger_of(trace(*program.rows)) == {0: {"forward": 30, "optimizer": 10}}
+
+
+PHASES = (
+    ("Optimizer.step#Adam.step", "optimizer"),
+    ("Optimizer.zero_grad#SGD.zero_grad", "optimizer"),
+    ("## zero_grad ##", "optimizer"),
+    ("autograd::engine::evaluate_function: MmBackward0", "backward"),
+    ("## backward ##", "backward"),
+    ("DistributedDataParallel.forward", "forward"),
+    ("## RecMetricModule:update ##", "other_compute"),
+)
+
+
+@pytest.mark.parametrize(("name", "term"), PHASES)
+def test_the_range_around_the_launch_gives_the_phase(name: str, term: str) -> None:
+    program = Program()
+    program.step(0, 0, 10)
+    program.range(name, 0, 5)
+    program.kernel(1, 0, 10)
+    assert ledger_of(trace(*program.rows)) == {0: {term: 10}}
+
+
+def test_a_range_of_another_thread_gives_no_phase() -> None:
+    program = Program()
+    program.step(0, 0, 10)
+    program.range("## forward ##", 0, 10, thread="2")
+    program.kernel(1, 0, 10)
+    assert ledger_of(trace(*program.rows)) == {0: {"other_compute": 10}}
+
+
+def test_operators_that_autograd_numbers_are_forward_outside_and_recomputation_inside_its_engine() -> None:
+    program = Program()
+    program.step(0, 0, 60)
+    program.operator("aten::mm", 0, 5, sequence=1)
+    program.kernel(1, 1, 10)
+    program.range("autograd::engine::evaluate_function: CheckpointBackward", 10, 40, thread="2")
+    program.operator("aten::mm", 11, 20, sequence=2, thread="2")
+    program.kernel(12, 13, 25, thread="2")
+    program.operator("MmBackward0", 21, 30, sequence=1, forward_thread=1, thread="2")
+    program.kernel(22, 25, 60, thread="2")
+    assert ledger_of(trace(*program.rows)) == {
+        0: {"launch_gap": 1 + 3, "forward": 9, "recompute": 12, "backward": 35},
+    }
+
+
+def test_a_module_that_runs_inside_the_engine_recomputes() -> None:
+    program = Program()
+    program.step(0, 0, 10)
+    program.range("autograd::engine::evaluate_function: CheckpointBackward", 0, 9)
+    program.range("FullyShardedDataParallel.forward", 1, 8)
+    program.kernel(2, 0, 10)
+    assert ledger_of(trace(*program.rows)) == {0: {"recompute": 10}}
+
+
+def test_idle_time_is_that_of_what_the_launching_thread_did() -> None:
+    program = Program()
+    program.step(0, 0, 100)
+    program.kernel(0, 0, 10)
+    program.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 30)
+    program.range("enumerate(DataLoader)#_Iter.__next__", 60, 70, thread="2")
+    program.rows.append(_call("cudaStreamSynchronize", 40, 50))
+    program.kernel(80, 85, 100)
+    # Until 80 nothing is launched: 20 of data, 10 of a synchronisation, the rest is late launching. Thread 2 launches
+    # nothing, so its loader delays nothing.
+    assert ledger_of(trace(*program.rows)) == {
+        0: {"other_compute": 25, "data_wait": 20, "sync": 10, "launch_gap": 75 - 30},
+    }
+
+
+def test_a_wait_of_the_host_while_the_gpu_works_is_never_booked() -> None:
+    program = Program()
+    program.step(0, 0, 100)
+    program.kernel(0, 0, 95)
+    program.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 90)
+    program.kernel(92, 95, 100)
+    assert ledger_of(trace(*program.rows)) == {0: {"other_compute": 100}}
+
+
+def test_idle_time_after_a_launch_began_is_a_launch_gap_whatever_the_host_does() -> None:
+    program = Program()
+    program.step(0, 0, 50)
+    program.kernel(0, 40, 50)
+    program.rows.append(_call("cudaDeviceSynchronize", 5, 50))
+    assert ledger_of(trace(*program.rows)) == {0: {"launch_gap": 40, "other_compute": 10}}
+
+
+def test_idle_time_before_nothing_is_unattributed() -> None:
+    program = Program()
+    program.step(0, 0, 50)
+    program.kernel(0, 0, 10)
+    assert ledger_of(trace(*program.rows)) == {0: {"other_compute": 10, "unattributed": 40}}
+
+
+def test_evaluation_is_cut_out_of_the_step() -> None:
+    program = Program()
+    program.step(0, 0, 100)
+    program.kernel(0, 0, 20)
+    program.range("evaluation", 10, 60)
+    program.kernel(30, 35, 50)
+    program.kernel(70, 75, 100)
+    # The evaluation's range lasts until 60; the kernel launched before it owns its time until 20.
+    assert ledger_of(trace(*program.rows)) == {0: {"other_compute": 20 + 25, "launch_gap": 15}}
+    (rank,) = analysis_of(trace(*program.rows)).ledger.ranks
+    assert rank.wall_ns.tolist() == [100 - 40]
+
+
+def test_all_kernels_of_a_graph_have_the_launch_of_the_graph() -> None:
+    program = Program()
+    program.step(0, 0, 30)
+    program.range("## forward ##", 0, 5)
+    program.kernel(1, 5, 10)
+    rows = [*program.rows, *(_kernel(start, start + 5, of=program.rows[-1].correlation) for start in (12, 20, 25))]
+    assert ledger_of(trace(*rows)) == {0: {"forward": 20, "launch_gap": 5 + 2 + 3}}
+
+
+def test_a_kernel_without_its_launch_has_no_phase() -> None:
+    program = Program()
+    program.step(0, 0, 30)
+    program.range("## forward ##", 0, 30)
+    assert ledger_of(trace(*program.rows, _kernel(10, 30, of=99))) == {0: {"launch_gap": 10, "other_compute": 20}}
+
+
+def test_without_marks_the_steps_lie_between_those_of_the_optimizer() -> None:
+    program = Program()
+    for at in (10, 40, 80):
+        program.range("Optimizer.step#SGD.step", at, at + 5, category="user_annotation")
+        program.kernel(at, at + 1, at + 10)
+    analysis = analysis_of(trace(*program.rows))
+    # Ends of the optimizer's steps on the GPU: 20, 50, 90.
+    assert [(step.number, step.start_ns, step.end_ns) for step in analysis.timeline.ranks[0].steps] == [
+        (1, 20, 50),
+        (2, 50, 90),
+    ]
+    assert all(step.guessed for step in analysis.timeline.ranks[0].steps)
+
+
+def test_a_trace_without_kernels_or_without_steps_gives_no_records() -> None:
+    no_steps, no_kernels = Program(), Program()
+    no_steps.kernel(0, 0, 10)
+    no_kernels.step(0, 0, 10)
+    for program in (no_steps, no_kernels):
+        assert analysis_of(trace(*program.rows)).ledger.ranks == ()
+
+
+def _all_reduces(*spans: tuple[int, int], ranks: tuple[int, ...], group: str = "0") -> Program:
+    program = Program()
+    program.step(0, 0, 100)
+    program.kernel(0, 0, 10)
+    for start_ns, end_ns in spans:
+        program.kernel(1, start_ns, end_ns, name="ncclDevKernel_AllReduce", stream="20")
+        stated = TraceCollective(name="allreduce", group=group, description="mesh_dp", ranks=ranks, dtype="Float")
+        program.rows[-1] = Row(**{**_fields(program.rows[-1]), "collective": stated})
+    program.kernel(2, 99, 100)
+    return program
+
+
+def test_the_shortest_kernel_of_a_collective_is_its_transfer_and_the_rest_is_wait() -> None:
+    early, late = _all_reduces((10, 60), (60, 70), ranks=(0, 1)), _all_reduces((40, 60), (60, 80), ranks=(0, 1))
+    traces = trace(*early.rows), trace(*late.rows, rank=1)
+    assert ledger_of(*traces) == {
+        0: {"other_compute": 11, "exposed_wait[dp]": 30, "exposed_transfer[dp]": 20 + 10, "launch_gap": 29},
+    }
+    assert ledger_of(*traces, rank=1)[0]["exposed_wait[dp]"] == 10
+
+
+def test_without_the_trace_of_a_member_all_is_transfer_that_may_be_wait() -> None:
+    early, late = _all_reduces((10, 60), ranks=(0, 1, 2)), _all_reduces((40, 60), ranks=(0, 1, 2))
+    analysis = analysis_of(trace(*early.rows), trace(*late.rows, rank=1), world_size=3)
+    assert {term: analysis.ledger.total(term) for term in ("exposed_wait[dp]", "exposed_transfer[dp]")} == {
+        "exposed_wait[dp]": 0,
+        "exposed_transfer[dp]": 50 + 20,
+    }
+    assert sum(analysis.ledger.ambiguous_waits().values()) == 70
+
+
+def test_collectives_of_unknown_groups_are_never_matched_and_accuse_no_rank() -> None:
+    reduces, gathers = Program(), Program()
+    for program, name in ((reduces, "AllReduce"), (gathers, "AllGather")):
+        program.step(0, 0, 100)
+        program.kernel(0, 0, 10)
+        program.kernel(1, 10, 60, name=f"ncclDevKernel_{name}_f32", stream="20")
+    analysis = analysis_of(trace(*reduces.rows), trace(*gathers.rows, rank=1))
+    assert analysis.hangs == ()
+    assert not analysis.context.instances.complete.any()
+
+
+def _fields(row: Row) -> dict[str, object]:
+    return {name: getattr(row, name) for name in Row.__dataclass_fields__}
+
+
+def _copy(start_ns: int, end_ns: int) -> Row:
+    return Row(category="gpu_memcpy", name="Memcpy HtoD", start_ns=start_ns, end_ns=end_ns, process="0", thread="9")
+
+
+def _kernel(start_ns: int, end_ns: int, *, of: int) -> Row:
+    return Row(
+        category="kernel", name="gemm", start_ns=start_ns, end_ns=end_ns, process="0", thread="7", correlation=of
+    )
+
+
+def _call(name: str, start_ns: int, end_ns: int) -> Row:
+    return Row(category="cuda_runtime", name=name, start_ns=start_ns, end_ns=end_ns, process="host", thread="1")
