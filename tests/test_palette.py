@@ -3,7 +3,7 @@ import re
 from traincope.palette import ACTIONS, colour, shade, tint
 
 TERMS = (
-    *("forward", "backward", "recompute", "optimizer"),
+    *("forward", "backward", "recompute", "optimizer", "other_compute"),
     *(f"exposed_transfer[{axis}]" for axis in ("pp", "dp_replicate", "dp", "fsdp", "dp_cp", "cp", "tp", "ep")),
     *(f"exposed_wait[{axis}]" for axis in ("pp", "dp_replicate", "dp", "fsdp", "dp_cp", "cp", "tp", "ep")),
     *("bubble.schedule", "bubble.imbalance", "bubble.jitter"),

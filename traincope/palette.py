@@ -60,6 +60,7 @@ _TERMS = {
     "backward": tint(GREEN, 0.3),
     "recompute": tint(GREEN, 0.5),
     "optimizer": tint(GREEN, 0.7),
+    "other_compute": tint(GREEN, 0.85),
     "bubble.schedule": BLUE,
     "bubble.imbalance": SKY_BLUE,
     "bubble.jitter": tint(SKY_BLUE, 0.5),

@@ -76,3 +76,24 @@ def test_an_invalid_price_is_refused(command: str, price: str, capsys: pytest.Ca
     assert refused.value.code == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.endswith(f"argument --price-per-gpu-hour: {price} is not a price; give a number above 0, e.g. 2.5")
+
+
+def test_a_trace_with_steps_has_the_ledger_of_its_gpu(tmp_path: Path) -> None:
+    """Two steps of 50 and 60 us. In each, the GPU works for 40 us and idles until the host has launched."""
+    events = [
+        complete("ProfilerStep#7", "100", "50", cat="user_annotation", pid=1, tid=1),
+        complete("ProfilerStep#8", "150", "60", cat="user_annotation", pid=1, tid=1),
+        complete("## forward ##", "100", "100", cat="user_annotation", pid=1, tid=1),
+        complete("cudaLaunchKernel", "105", "2", cat="cuda_runtime", pid=1, tid=1, correlation=1),
+        complete("cudaLaunchKernel", "151", "2", cat="cuda_runtime", pid=1, tid=1, correlation=2),
+        complete("gemm", "110", "40", correlation=1),
+        complete("gemm", "170", "40", correlation=2),
+    ]
+    (tmp_path / "rank0.json").write_text(kineto(events))
+    traincope("import", tmp_path / "rank0.json", "-o", tmp_path / "run")
+    ledger = json.loads(traincope("report", tmp_path / "run", "--format", "json").stdout)["ledger"]
+    assert ledger["clock"] == "device"
+    assert ledger["wall_ns"] == 110_000
+    assert {term: ns for term, ns in ledger["terms"].items() if ns} == {"forward": 80_000, "launch_gap": 30_000}
+    assert "on the GPUs' clocks" in " ".join(traincope("report", tmp_path / "run").stdout.split())
+    assert "traces of rank 0" not in traincope("doctor", tmp_path / "run").stdout

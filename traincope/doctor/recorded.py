@@ -12,7 +12,7 @@ from traincope.doctor.probes import ON, probe_off
 from traincope.events import CLEAN, Flag, Kind
 from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RunRecords, read_run
-from traincope.timeline import build_timeline, error_between_ns
+from traincope.timeline import build_timeline, error_between_ns, open_run
 from traincope.timeline.timeline import TRAINING_THREAD
 from traincope.units import count, duration, numbers, share
 
@@ -20,6 +20,8 @@ from traincope.units import count, duration, numbers, share
 def examine_run(path: Path) -> Examination:
     """Examine a run directory. Raises RunDirectoryError if nothing can be read."""
     run = read_run(path)
+    if run.info.imported:
+        run = open_run(path).run  # with the records of its GPUs
     return Examination(
         subject=f"{run.path}: {count(run.info.world_size, 'rank')}, {_made_with(run)}",
         sections=(
@@ -45,6 +47,9 @@ def _ranks(run: RunRecords) -> Iterator[Finding]:
             f"{present}; {missing} left no records",
             do=f"copy the records of {missing} here, or record to a directory that all hosts share",
         )
+    elif len(run.ranks) < run.info.world_size:
+        traces = f"traces of {present} of {run.info.world_size}"
+        yield note("present", traces, do="import the traces of the other ranks too, to separate wait from transfer")
     else:
         yield ok("present", f"{present}: all ranks")
     yield from _endings(run)
