@@ -46,7 +46,7 @@ test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
 
 compat:
 	@test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
-	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
+	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'isal>=1.7' 'msgspec>=0.19' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
 	@$(COMPAT)/bin/python -m tests.compat
 
 # Programs that some tests run. Without them, these tests skip with a reason; with CI=true they fail.

@@ -23,7 +23,7 @@ from tests.ingest.writing import complete, kineto
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 ROUNDS = 5
-SPEED_BUDGET = 20.0
+SPEED_BUDGET = 10.0
 MEMORY_BUDGET = 0.2
 
 MEASURED = """

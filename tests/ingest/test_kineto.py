@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -278,6 +280,25 @@ def test_a_truncated_or_damaged_gzip_file_keeps_its_beginning(tmp_path: Path, mo
     assert "gzip data is damaged" in str(read_kineto(file).info.lost)
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_damaged_gzip_file_is_read_up_to_the_damaged_byte(share: float, tmp_path: Path) -> None:
+    """The same events as in the text that zlib inflates byte by byte."""
+    many = [complete(f"k{number * number}", f"{number}.125", "0.5") for number in range(20_000)]
+    packed = bytearray(gzip.compress(kineto(many).encode()))
+    at = int(share * len(packed))
+    packed[at : at + 40] = bytes(255 - byte for byte in packed[at : at + 40])
+    inflater, text = zlib.decompressobj(31), bytearray()
+    with suppress(zlib.error):
+        for byte in packed:
+            text += inflater.decompress(bytes([byte]))
+    (tmp_path / "trace.json.gz").write_bytes(packed)
+    (tmp_path / "trace.json").write_bytes(text)
+    trace = read_kineto(tmp_path / "trace.json.gz")
+    assert 0 < len(trace) < len(many)
+    assert events_of(trace) == events_of(read_kineto(tmp_path / "trace.json"))
+    assert "gzip data is damaged" in str(trace.info.lost)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -286,7 +307,7 @@ def test_a_truncated_or_damaged_gzip_file_keeps_its_beginning(tmp_path: Path, mo
         (b'{"a": 1}', "it has no list of traceEvents"),
         (b"\x80\x04\x95pickle", "it has no list of traceEvents"),
         (b'{"a": , "traceEvents": []}', "is damaged before its events"),
-        (b'{"traceEvents": [{"ph": "X", "name": "k", "dur": 1}]}', "an event with an invalid time"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "dur": 1}]}', "an event with an invalid time"),
         (
             b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": "x", "dur": 1}]}',
             "an event with an invalid time",
@@ -309,20 +330,26 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_kineto(tmp_path / "nothing.json")
 
 
-NAMES = st.text(max_size=12) | st.sampled_from(['"ph"', '{"ph": "X"', "},{", "]", '\\"', "a\\", "traceEvents"])
+NAMES = st.text(max_size=12) | st.sampled_from(['"ph"', '{"ph": "X"', "},{", "}, {", "]", '\\"', "a\\", "inf", "NaN"])
 TIMES = st.integers(0, 10**9).map(lambda ns: f"{ns // 1000}.{ns % 1000:03d}")
+NESTED = st.just({"ph": "X"}) | st.just([{"a": "]"}, {"ph": "X", "dur": 1}]) | st.just([[], {}, None, -1.5e3])
 COMPLETE = st.builds(
     lambda name, start, duration, cat, args: complete(name, start, duration, cat=cat, **args),
-    NAMES.filter(lambda name: name.isprintable() or name == ""),
+    NAMES,
     TIMES,
     TIMES,
     st.sampled_from(["kernel", "cpu_op", "gpu_memcpy"]),
-    st.dictionaries(st.sampled_from(["x", "nested"]), NAMES | st.just({"ph": "X"}) | st.just([{"a": "]"}])),
+    st.dictionaries(st.sampled_from(["x", "nested", "correlation", "bytes", "grid"]), NAMES | NESTED | st.integers()),
 )
+UNKNOWN_PHASE = st.sampled_from([{**MARK, "ph": "unknown"}, {"name": "no phase"}, {"ph": "X", "name": "no duration"}])
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(COMPLETE | st.just(MARK), max_size=8), st.sampled_from(LAYOUTS), st.sampled_from([5, 50, 1 << 20]))
+@given(
+    st.lists(COMPLETE | st.just(MARK) | UNKNOWN_PHASE, max_size=8),
+    st.sampled_from(LAYOUTS),
+    st.sampled_from([5, 50, 1 << 20]),
+)
 def test_any_events_in_any_layout_equal_those_of_a_json_parser(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], layout: Layout, size: int
 ) -> None:
@@ -331,7 +358,7 @@ def test_any_events_in_any_layout_equal_those_of_a_json_parser(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "CHUNK", size)
         trace = read_kineto(file)
-    parsed = [event for event in json.loads(text, parse_float=str, parse_int=str)["traceEvents"] if event["ph"] == "X"]
+    parsed = [event for event in json.loads(text, parse_float=str, parse_int=str)["traceEvents"] if "dur" in event]
     expected = [
         (event["cat"], event["name"], int(event["ts"].replace(".", "")), int(event["dur"].replace(".", "")))
         for event in parsed
@@ -339,3 +366,26 @@ def test_any_events_in_any_layout_equal_those_of_a_json_parser(
     read = [(category, name, start, duration) for category, name, _, start, duration in events_of(trace)]
     assert read == sorted(expected, key=lambda event: event[2])
     assert trace.info.num_read == len(events)
+
+
+@pytest.mark.parametrize(
+    ("written_as", "name"),
+    [
+        (b'"tab\there"', "tab\there"),
+        (b'"caf\xe9"', "caf\ufffd"),
+        (b'"half \\ud83d"', "half ?"),
+        (b'"\\u0061\\n\\/"', "a\n/"),
+    ],
+)
+@pytest.mark.parametrize("number", [b"1.5", b"inf", b"-nan", b"NaN", b"-Infinity"])
+def test_strings_and_numbers_that_json_does_not_allow_are_repaired(
+    written_as: bytes, name: str, number: bytes, tmp_path: Path
+) -> None:
+    """A copy of no duration had the bandwidth inf (https://github.com/pytorch/kineto/issues/105)."""
+    text = kineto([complete("k", "1", "2"), complete("copy inf", "3", "0", cat="gpu_memcpy", bytes=200, speed="?")] * 2)
+    file = tmp_path / "trace.json"
+    file.write_bytes(text.encode().replace(b'"k"', written_as).replace(b'"?"', number))
+    trace = read_kineto(file)
+    assert [trace.names[code] for code in trace.name.tolist()] == [name, name, "copy inf", "copy inf"]
+    assert trace.num_bytes.tolist() == [-1, -1, 200, 200]
+    assert (trace.info.num_read, trace.info.lost) == (4, None)

@@ -56,7 +56,7 @@ LAYOUTS = (kineto, indented, compact)
 
 
 def _by_kineto(event: Event) -> str:
-    if event["ph"] != "X":
+    if "dur" not in event:
         return _dump(event)
     keys = ("ph", "cat", "name", "pid", "tid")
     place = ", ".join(f'"{key}": {json.dumps(event[key])}' for key in keys)

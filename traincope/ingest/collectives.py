@@ -1,30 +1,33 @@
 """Metadata of collectives: the arguments that torch gives to `record_param_comms` and to communication kernels."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from traincope.arrays import AFTER_ALL_NS
+from traincope.ingest.decimals import MAX_DIGITS
+from traincope.ingest.events import Arguments
 from traincope.store.traces import TraceCollective, TraceGroup
 
 OPERATOR = "record_param_comms"
-NAME = "Collective name"
 
 
-def collective(arguments: Mapping[str, Any]) -> TraceCollective:
+def collective(arguments: Arguments) -> TraceCollective:
     """Metadata in an event's arguments. Older torch states only the shapes of the input tensors."""
-    elements, dtype = (None, None) if NAME in arguments else _recorded_input(arguments)
+    elements, dtype = (None, None) if arguments.collective is not None else _recorded_input(arguments)
     return TraceCollective(
-        name=_text(arguments, NAME),
-        group=_text(arguments, "Process Group Name"),
-        description=_text(arguments, "Process Group Description"),
-        ranks=_numbers(arguments.get("Process Group Ranks")),
-        group_size=number(arguments, "Group size"),
-        dtype=_text(arguments, "dtype") or dtype,
-        in_elements=elements if elements is not None else number(arguments, "In msg nelems"),
-        out_elements=number(arguments, "Out msg nelems"),
-        in_split=_numbers(arguments.get("In split size")),
-        out_split=_numbers(arguments.get("Out split size")),
-        sequence=number(arguments, "Seq"),
+        name=_text(arguments.collective),
+        group=_text(arguments.group),
+        description=_text(arguments.description),
+        ranks=_numbers(arguments.ranks),
+        group_size=whole(arguments.group_size),
+        dtype=_text(arguments.dtype) or dtype,
+        in_elements=elements if elements is not None else whole(arguments.in_elements),
+        out_elements=whole(arguments.out_elements),
+        in_split=_numbers(arguments.in_split),
+        out_split=_numbers(arguments.out_split),
+        sequence=whole(arguments.collective_sequence),
     )
 
 
@@ -34,8 +37,8 @@ def groups(job: Mapping[str, Any]) -> tuple[TraceGroup, ...]:
     return tuple(
         TraceGroup(
             name=str(group["pg_name"]),
-            description=_text(group, "pg_desc"),
-            size=number(group, "pg_size"),
+            description=_text(group.get("pg_desc")),
+            size=whole(group.get("pg_size")),
             ranks=_numbers(group.get("ranks")),
         )
         for group in (listed if isinstance(listed, list) else [])
@@ -43,29 +46,28 @@ def groups(job: Mapping[str, Any]) -> tuple[TraceGroup, ...]:
     )
 
 
-def number(values: Mapping[str, Any], key: str) -> int | None:
-    """A whole number from 0 on, printed as a number or as a string; None if it is missing or something else."""
-    value = values.get(key)
-    text = "" if isinstance(value, bool) else str(value)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+def whole(value: Any) -> int | None:
+    """A whole number of 64 bits from 0 on, printed as a number or as a string; None for anything else."""
+    text = "" if isinstance(value, bool) else str(value).strip()
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
+    return None if number is None or number > AFTER_ALL_NS else number
 
 
-def _text(values: Mapping[str, Any], key: str) -> str | None:
-    value = values.get(key)
+def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
     """A list, or the text of one, as in "[0, 1]". Empty if it is abbreviated, as in "[0, 1, ..., 127]"."""
     parts = value.strip("[]").split(",") if isinstance(value, str) else value if isinstance(value, list) else []
-    numbers = [number({"": part.strip() if isinstance(part, str) else part}, "") for part in parts]
-    return tuple(each for each in numbers if each is not None) if None not in numbers else ()
+    numbers = tuple(number for number in map(whole, parts) if number is not None)
+    return numbers if len(numbers) == len(parts) else ()
 
 
-def _recorded_input(arguments: Mapping[str, Any]) -> tuple[int | None, str | None]:
+def _recorded_input(arguments: Arguments) -> tuple[int | None, str | None]:
     """Elements and dtype of the first input, if it is a tensor or a list of tensors with recorded shapes."""
     try:
-        dims, kind = arguments["Input Dims"][0], str(arguments["Input type"][0])
+        dims, kind = json.loads(bytes(arguments.dims))[0], str(json.loads(bytes(arguments.types))[0])
         shapes = dims if dims and isinstance(dims[0], list) else [dims] if dims else []
         elements = sum(math.prod(map(int, shape)) for shape in shapes)
     except (LookupError, TypeError, ValueError):

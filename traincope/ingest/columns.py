@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Codes, Ints
-from traincope.ingest.collectives import NAME, OPERATOR, collective
+from traincope.ingest.collectives import OPERATOR, collective, whole
 from traincope.ingest.decimals import to_ns
-from traincope.ingest.events import Event
+from traincope.ingest.events import ABSENT, Arguments, Complete
 from traincope.ingest.matmul_flops import FACTORS, product
-from traincope.store.lines import parse
 from traincope.store.traces import (
     CODES,
     HOST_OPERATOR,
@@ -28,10 +27,10 @@ from traincope.store.traces import (
     column_dtype,
 )
 
-SKIPPED = frozenset({"Trace", "overhead", ""})
-"""The trace window as a whole, and the profiler's own work: not work of the training."""
+SKIPPED = frozenset({PYTHON_FUNCTION, "Trace", "overhead", "", None})
+"""Stacks, the trace window as a whole, and the profiler's own work: not work of the training."""
 STALLS = re.compile(r"<built-in function collect>|(?:.*/)?torch/_dynamo/convert_frame\.py\(\d+\): _compile")
-"""Python calls that stop the training: garbage collection and compilation. The other calls are stacks."""
+"""Python calls that stop the training, and are kept: garbage collection and compilation."""
 RENAMED = {
     "Kernel": KERNEL,
     "Memcpy": MEMORY[0],
@@ -40,18 +39,10 @@ RENAMED = {
     "Runtime": "cuda_runtime",
 }
 """Category names of torch before 1.12."""
-KERNELS = frozenset({KERNEL, "Kernel"})
-COPIES = frozenset({*MEMORY, "Memcpy", "Memset"})
-OPERATORS = frozenset({HOST_OPERATOR, "Operator"})
-CORRELATED = frozenset({*KERNELS, *COPIES, "cuda_runtime", "cuda_driver", "Runtime"})
-
-CORRELATION = re.compile(r'"correlation": "?([0-9]{1,18})\b')
-SEQUENCE = re.compile(r'"Sequence number": "?([0-9]{1,18})\b')
-FORWARD_THREAD = re.compile(r'"Fwd thread id": "?([0-9]{1,18})\b')
-NUM_BYTES = re.compile(r'"bytes": "?([0-9]{1,18})\b')
-LAUNCH = re.compile(r'("grid": \[[^\]]*\],\s*"block": \[[^\]]*\])')
-
-Rows = NDArray[np.intp]
+KERNELS = (KERNEL, "Kernel")
+OPERATORS = (HOST_OPERATOR, "Operator")
+COPIES = (*MEMORY, "Memcpy", "Memset")
+NOTHING = Arguments()
 
 
 class Numbers(dict[Any, int]):
@@ -61,12 +52,13 @@ class Numbers(dict[Any, int]):
         number = self[value] = len(self)
         return number
 
-    def of(self, values: Iterable[Hashable]) -> Codes:
-        return np.array(list(map(self.__getitem__, values)), dtype=np.int32)
+    def of(self, values: Sequence[Hashable]) -> Codes:
+        return np.fromiter(map(self.__getitem__, values), dtype=np.int32, count=len(values))
 
-    def among(self, codes: Codes, values: Iterable[Hashable]) -> Rows:
+    def among(self, codes: Codes, values: Iterable[Hashable]) -> list[int]:
         """Rows whose code is that of one of these values."""
-        return np.flatnonzero(np.isin(codes, [self[value] for value in values if value in self]))
+        rows: list[int] = np.flatnonzero(np.isin(codes, [self[value] for value in values if value in self])).tolist()
+        return rows
 
 
 class Columns:
@@ -76,63 +68,57 @@ class Columns:
         self._numbers = {name: Numbers() for name in CODES}
         self._pieces: list[dict[str, NDArray[Any]]] = []
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Iterable[Complete]) -> None:
         """Add a piece. Raises ValueError or OverflowError for an invalid time."""
-        kept = [event for event in events if _is_kept(event)]
+        kept = [event for event in events if event.cat not in SKIPPED or _is_stall(event)]
         if not kept:
             return
-        categories, names, processes, threads, starts, durations, arguments = zip(*kept, strict=True)
-        category = self._numbers["category"].of(categories)
-        self._pieces.append(
-            {
-                "start_ns": to_ns(starts),
-                "duration_ns": to_ns(durations),
-                "category": category,
-                "name": self._numbers["name"].of(names),
-                "lane": self._numbers["lane"].of(zip(processes, threads, strict=True)),
-                "correlation": self._integers(CORRELATION, category, arguments, of=CORRELATED, missing=0),
-                "sequence": self._integers(SEQUENCE, category, arguments, of=OPERATORS, missing=UNKNOWN),
-                "forward_thread": self._integers(FORWARD_THREAD, category, arguments, of=OPERATORS, missing=0),
-                "num_bytes": self._integers(NUM_BYTES, category, arguments, of=COPIES, missing=UNKNOWN),
-                "launch": self._launches(category, arguments),
-                "collective": self._collectives(category, names, arguments),
-                **self._products(names, arguments),
-            }
+        arguments = [event.args if type(event.args) is Arguments else NOTHING for event in kept]
+        category = self._numbers["category"].of([event.cat for event in kept])
+        name = self._numbers["name"].of([event.name for event in kept])
+        piece: dict[str, NDArray[Any]] = {
+            "start_ns": to_ns([event.ts for event in kept]),
+            "duration_ns": to_ns([event.dur for event in kept]),
+            "category": category,
+            "name": name,
+            "lane": self._numbers["lane"].of([(event.pid, event.tid) for event in kept]),
+            "correlation": _integers([each.correlation for each in arguments], missing=0),
+            "sequence": np.full(len(kept), UNKNOWN),
+            "forward_thread": np.zeros(len(kept), dtype=np.int64),
+            "num_bytes": np.full(len(kept), UNKNOWN),
+            "launch": np.full(len(kept), UNKNOWN, dtype=np.int32),
+            "collective": np.full(len(kept), UNKNOWN, dtype=np.int32),
+        }
+        operators, kernels, copies = (
+            self._numbers["category"].among(category, each) for each in (OPERATORS, KERNELS, COPIES)
         )
+        piece["sequence"][operators] = _integers([arguments[row].sequence for row in operators], missing=UNKNOWN)
+        piece["forward_thread"][operators] = _integers([arguments[row].forward_thread for row in operators], missing=0)
+        piece["num_bytes"][copies] = _integers([arguments[row].num_bytes for row in copies], missing=UNKNOWN)
+        piece["launch"][kernels] = [self._launch(arguments[row]) for row in kernels]
+        described = [row for row in kernels if arguments[row].collective is not None]
+        described += self._numbers["name"].among(name, [OPERATOR])
+        piece["collective"][described] = [self._collective(arguments[row]) for row in described]
+        self._pieces.append(piece | self._products(name, kept, arguments))
 
-    def _integers(
-        self, pattern: re.Pattern[str], category: Codes, arguments: Sequence[str], *, of: frozenset[str], missing: int
-    ) -> Ints:
-        """Whole numbers in the arguments of events of some categories."""
-        column = np.full(len(arguments), missing, dtype=np.int64)
-        rows = self._numbers["category"].among(category, of)
-        column[rows] = np.array(_each(pattern, arguments, rows, missing=str(missing)), dtype=np.int64)
-        return column
+    def _launch(self, arguments: Arguments) -> int:
+        grid, block = arguments.grid, arguments.block
+        known = grid is not ABSENT and block is not ABSENT
+        return self._numbers["launch"][b'"grid": %b, "block": %b' % (grid, block)] if known else UNKNOWN
 
-    def _launches(self, category: Codes, arguments: Sequence[str]) -> Codes:
-        launch = np.full(len(arguments), UNKNOWN, dtype=np.int32)
-        rows = self._numbers["category"].among(category, KERNELS)
-        launches = _each(LAUNCH, arguments, rows, missing="")
-        launch[rows] = [self._numbers["launch"][text] if text else UNKNOWN for text in launches]
-        return launch
+    def _collective(self, arguments: Arguments) -> int:
+        metadata = collective(arguments)
+        return UNKNOWN if metadata == TraceCollective() else self._numbers["collective"][metadata]
 
-    def _collectives(self, category: Codes, names: Sequence[str], arguments: Sequence[str]) -> Codes:
-        codes = np.full(len(arguments), UNKNOWN, dtype=np.int32)
-        kernels = self._numbers["category"].among(category, KERNELS).tolist()
-        rows = [row for row in kernels if NAME in arguments[row]]
-        for row in (*rows, *(row for row, name in enumerate(names) if name == OPERATOR)):
-            metadata = collective(parse(f"{{{arguments[row]}}}") or {})
-            if metadata != TraceCollective():
-                codes[row] = self._numbers["collective"][metadata]
-        return codes
-
-    def _products(self, names: Sequence[str], arguments: Sequence[str]) -> dict[str, NDArray[Any]]:
+    def _products(
+        self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]
+    ) -> dict[str, NDArray[Any]]:
         """FLOPs and dtype of products with recorded shapes."""
-        flops, dtype = np.full(len(names), np.nan), np.full(len(names), UNKNOWN, dtype=np.int32)
-        for at in (at for at, name in enumerate(names) if name in FACTORS):
-            result = product(names[at], arguments[at])
+        flops, dtype = np.full(len(name), np.nan), np.full(len(name), UNKNOWN, dtype=np.int32)
+        for row in self._numbers["name"].among(name, FACTORS):
+            result = product(str(events[row].name), arguments[row])
             if result is not None:
-                flops[at], dtype[at] = result.flops, self._numbers["dtype"][result.dtype]
+                flops[row], dtype[row] = result.flops, self._numbers["dtype"][result.dtype]
         return {"flops": flops, "dtype": dtype}
 
     def trace(self, info: TraceInfo, *, base_ns: int) -> Trace:
@@ -141,13 +127,12 @@ class Columns:
         joined["start_ns"] = joined["start_ns"] + np.int64(base_ns)
         joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)  # Kineto has written negative ones
         order = np.argsort(joined["start_ns"], kind="stable")
-        lanes = ((process.strip('"'), thread.strip('"')) for process, thread in self._numbers["lane"])
         return Trace(
             info=info,
-            names=tuple(self._numbers["name"]),
-            categories=tuple(RENAMED.get(category, category) for category in self._numbers["category"]),
-            lanes=tuple(Lane(process=process, thread=thread) for process, thread in lanes),
-            launches=tuple(self._numbers["launch"]),
+            names=tuple(map(str, self._numbers["name"])),
+            categories=tuple(RENAMED.get(category, str(category)) for category in self._numbers["category"]),
+            lanes=tuple(Lane(process=str(process), thread=str(thread)) for process, thread in self._numbers["lane"]),
+            launches=tuple(launch.decode(errors="replace") for launch in self._numbers["launch"]),
             dtypes=tuple(self._numbers["dtype"]),
             collectives=tuple(self._numbers["collective"]),
             **{name: column[order] for name, column in joined.items()},
@@ -159,18 +144,14 @@ class Columns:
         return np.concatenate([empty, *(piece.pop(name) for piece in self._pieces)])
 
 
-def _is_kept(event: Event) -> bool:
-    category, name, *_ = event
-    return category not in SKIPPED and (category != PYTHON_FUNCTION or STALLS.fullmatch(name) is not None)
+def _is_stall(event: Complete) -> bool:
+    return event.cat == PYTHON_FUNCTION and STALLS.fullmatch(str(event.name)) is not None
 
 
-def _each(pattern: re.Pattern[str], arguments: Sequence[str], rows: Rows, *, missing: str) -> list[str]:
-    """First match of the pattern in the arguments of each row.
-
-    One search over all rows is enough if each has one match.
-    """
-    chosen = [arguments[row] for row in rows.tolist()]
-    matches: list[str] = pattern.findall("\n".join(chosen))
-    if len(matches) == len(chosen):
-        return matches
-    return [match.group(1) if (match := pattern.search(text)) else missing for text in chosen]
+def _integers(values: list[Any], *, missing: int) -> Ints:
+    """A column of whole numbers from 0 on; `missing` for anything else."""
+    try:
+        column = np.array(values, dtype=np.int64)
+    except (ValueError, TypeError, OverflowError):
+        column = np.array([missing if (number := whole(value)) is None else number for value in values], dtype=np.int64)
+    return np.maximum(column, missing)

@@ -1,98 +1,170 @@
 """Events in a piece of a trace's text.
 
-One regular expression finds them if the text is written as Kineto writes it; otherwise a JSON decoder does. The
-expression is several times as fast as a JSON parser, because it builds no objects for the events' arguments. Its result
-is used only if it provably found all events: if the piece contains as many complete events as it matched.
+msgspec decodes a list of events at once into the fields that are used, and skips all others. It accepts JSON only. In
+text that is cut or damaged, or in notations that JSON does not allow, events are decoded one by one.
 """
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TEXT = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
-PLACE = r'(-?[0-9]+|"[^"\\]*")'
-COMPLETE = re.compile(
-    rf'\{{\s*"ph": "X",\s*"cat": "([^"\\]*)",\s*"name": {TEXT},\s*"pid": {PLACE},\s*"tid": {PLACE},'
-    r'\s*"ts": ([0-9.]+),\s*"dur": ([0-9.]+)(?=[\s,}])(?:\s*,\s*"args": \{([^{}]*)\})?'
-)
-"""A complete event as Kineto of any torch version writes it. Its arguments are left out if they contain an object."""
-OPENING = re.compile(r'\{\s*"ph"')
-"""Begin of an event. Inside a string the quotes would be escaped."""
+import msgspec
 
-DECODER = json.JSONDecoder(parse_float=str, parse_int=str)
-"""Keeps numbers as they are written."""
+ABSENT = msgspec.Raw()
+"""A value that an event does not have."""
+BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+"""Between two events, or between two objects in an event's arguments or strings: then the text before is not JSON."""
+NEAR_END = 1 << 14
+"""Bytes in which an event usually begins."""
 GAP = re.compile(r"[\s,]*")
 
-Event = tuple[str, str, str, str, str, str, str]
-"""A complete event as written: category, name, process, thread, microseconds of its start and its duration, and the
-JSON inside its arguments."""
+NAMES = {
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "num_bytes": "bytes",
+    "dims": "Input Dims",
+    "types": "Input type",
+    "collective": "Collective name",
+    "group": "Process Group Name",
+    "description": "Process Group Description",
+    "ranks": "Process Group Ranks",
+    "group_size": "Group size",
+    "in_elements": "In msg nelems",
+    "out_elements": "Out msg nelems",
+    "in_split": "In split size",
+    "out_split": "Out split size",
+    "collective_sequence": "Seq",
+}
+"""Names of arguments as torch prints them."""
+
+
+class Arguments(msgspec.Struct, gc=False, rename=NAMES):
+    """Arguments of an event, as written; grid, block, dims and types as JSON."""
+
+    correlation: Any = 0
+    sequence: Any = -1
+    forward_thread: Any = 0
+    num_bytes: Any = -1
+    grid: msgspec.Raw = ABSENT
+    block: msgspec.Raw = ABSENT
+    dims: msgspec.Raw = ABSENT
+    types: msgspec.Raw = ABSENT
+    collective: Any = None
+    group: Any = None
+    description: Any = None
+    ranks: Any = None
+    group_size: Any = None
+    dtype: Any = None
+    in_elements: Any = None
+    out_elements: Any = None
+    in_split: Any = None
+    out_split: Any = None
+    collective_sequence: Any = None
+
+
+Text = str | int | float | None
+
+
+class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """An event with a duration. Its times are microseconds as they are printed."""
+
+    cat: Text = ""
+    name: Text = ""
+    pid: Text = ""
+    tid: Text = ""
+    ts: msgspec.Raw = ABSENT
+    dur: msgspec.Raw = ABSENT
+    args: Arguments | list[Any] | str | int | float | None = None
+
+
+OTHER_PHASES = "BEiICbneSTpFstfPNODMVvRc()"
+_Other = tuple(msgspec.defstruct("Other", [], gc=False, tag_field="ph", tag=phase) for phase in OTHER_PHASES)
+"""Events of other phases: only counted."""
+_EVENT: Any = Complete
+for _kind in _Other:
+    _EVENT |= _kind
+ONE, MANY = msgspec.json.Decoder(_EVENT), msgspec.json.Decoder(list[_EVENT])
+END = json.JSONDecoder(strict=False)
+"""Finds the end of a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
     """Events of a piece of text."""
 
-    events: list[Event]
+    events: list[Complete]
     num_read: int
     """Number of events of all kinds."""
-    used: int
-    """Characters up to the end of the last event, or to the begin of what remains for the next piece."""
+    rest: bytes
+    """Text after the last of these events."""
 
 
-def find(text: str) -> Scan:
-    """Find the events in `text`, which begins between two events. The last may remain until more of it is read."""
-    openings = OPENING.search(text)
-    cut = text.rfind(openings.group()) if openings else 0
-    return _matched(text, cut) or decode(text)
+def scan(text: bytes) -> Scan:
+    """Decode the events in `text`, which begins between two events. The last may remain until more of it is read."""
+    end, begin = _last_boundary(text)
+    try:
+        events = MANY.decode(b"".join((b"[", memoryview(text)[:end], b"]")))
+    except (ValueError, RecursionError):
+        return one_by_one(text)
+    return Scan(events=_complete(events), num_read=len(events), rest=text[begin:])
 
 
-def _matched(text: str, cut: int) -> Scan | None:
-    """Events by the regular expression; None if some events before `cut` are written differently."""
-    body = text[:cut]
-    num_read = body.count('"ph"')
-    if not num_read or body.count('"ph": "') != num_read:
-        return None
-    events: list[Event] = COMPLETE.findall(body)
-    if len(events) != body.count('"ph": "X"'):
-        return None
-    if "\\" in body:
-        events = [_unescaped(event) if "\\" in event[1] else event for event in events]
-    return Scan(events=events, num_read=num_read, used=cut)
+def _last_boundary(text: bytes) -> tuple[int, int]:
+    """End of the last but one event, and begin of the last one; 0 and 0 if there is only one."""
+    for begin in (max(0, len(text) - NEAR_END), 0):
+        *_, last = (None, *BOUNDARY.finditer(text, begin))
+        if last is not None:
+            return last.start() + 1, last.end() - 1
+    return 0, 0
 
 
-def _unescaped(event: Event) -> Event:
-    category, name, process, thread, start, duration, arguments = event
-    return category, str(json.loads(f'"{name}"', strict=False)), process, thread, start, duration, arguments
+def _complete(events: list[Any]) -> list[Complete]:
+    return [event for event in events if type(event) is Complete and event.dur is not ABSENT]
 
 
-def decode(text: str) -> Scan:
-    """Decode complete events one by one, in any notation that JSON allows."""
-    events, num_read, used = [], 0, 0
-    while True:
-        begin = _after_gap(text, used)
-        if begin == len(text) or text[begin] != "{":
-            break
+def one_by_one(text: bytes) -> Scan:
+    """Decode events one by one, and repair what JSON does not allow, up to text that is not an event."""
+    characters, used = text.decode("latin-1"), 0
+    events: list[Any] = []
+    while characters.startswith("{", begin := _after_gap(characters, used)):
         try:
-            raw, used = DECODER.raw_decode(text, begin)
-        except (json.JSONDecodeError, RecursionError):
-            break
-        num_read += 1
-        if raw.get("ph") == "X" and "dur" in raw:
-            events.append(_event(raw))
-    return Scan(events=events, num_read=num_read, used=used)
+            end = END.raw_decode(characters, begin)[1]
+            events.append(_event(text[begin:end]))
+        except (ValueError, RecursionError):
+            repaired = TOKEN.sub(_repaired, text[begin:])
+            if repaired == text[begin:]:
+                break
+            rest = one_by_one(repaired)
+            return Scan(events=_complete(events) + rest.events, num_read=len(events) + rest.num_read, rest=rest.rest)
+        used = end
+    return Scan(events=_complete(events), num_read=len(events), rest=text[used:])
 
 
-def _after_gap(text: str, at: int) -> int:
-    gap = GAP.match(text, at)
+def _after_gap(characters: str, at: int) -> int:
+    gap = GAP.match(characters, at)
     return gap.end() if gap else at
 
 
-def _event(raw: Mapping[str, Any]) -> Event:
+def _event(text: bytes) -> Any:
     try:
-        category, process, thread = (str(raw.get(key, "")) for key in ("cat", "pid", "tid"))
-        name, start, duration = (str(raw[key]) for key in ("name", "ts", "dur"))
-    except KeyError as error:
-        raise ValueError(f"a complete event without {error}") from error
-    return category, name, process, thread, start, duration, json.dumps(raw.get("args", {}))[1:-1]
+        return ONE.decode(text)
+    except msgspec.ValidationError:
+        return None  # valid JSON, of an unknown phase
+
+
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|-?\b(?:nan|inf|NaN|Infinity)\b', re.DOTALL)
+"""A string, or a number that is not finite, which Kineto has written (https://github.com/pytorch/kineto/issues/105)."""
+
+
+def _repaired(token: re.Match[bytes]) -> bytes:
+    """A string without control characters, invalid UTF-8 and halves of surrogate pairs; null for a number."""
+    text = token.group()
+    if not text.startswith(b'"'):
+        return b"null"
+    try:
+        return json.dumps(json.loads(text.decode(errors="replace"), strict=False), ensure_ascii=False).encode(
+            errors="replace"
+        )
+    except ValueError:
+        return text  # cut at the end of the text, or an invalid escape

@@ -5,22 +5,24 @@
 A truncated file loses its tail: all events before it are read, and `TraceInfo.lost` describes the loss.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from traincope.errors import DataError
-from traincope.ingest.collectives import groups
+from traincope.ingest.collectives import groups, whole
 from traincope.ingest.columns import Columns
-from traincope.ingest.events import GAP, decode, find
+from traincope.ingest.events import GAP, one_by_one, scan
 from traincope.ingest.stream import Stream
 from traincope.store.traces import Trace, TraceInfo
 
-EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 MAX_GAP = 64 << 20
-"""Characters without an event, before the first or between two, from which the file is not a trace."""
+"""Bytes without an event, before the first or between two, from which the file is not a trace."""
 MAX_SHOWN = 40
 
 
@@ -32,45 +34,46 @@ def read_kineto(path: Path, *, step: int | None = None) -> Trace:
     stream, columns = Stream(path), Columns()
     pieces = iter(stream)
     head, text = _head(path, pieces)
-    num_read = 0
+    num_read = enough = 0
     try:
-        while True:
-            scan = find(text)
-            columns.add(scan.events)
-            num_read, text = num_read + scan.num_read, text[scan.used :]
-            piece = next(pieces, None)
-            if piece is None:
-                break
-            text = _joined(path, text, piece)
-        last = decode(text)
+        for piece in chain([b""], pieces):
+            text += piece
+            if len(text) < enough:
+                continue
+            found = scan(text)
+            columns.add(found.events)
+            num_read, text = num_read + found.num_read, found.rest
+            enough = 0 if found.num_read else 2 * len(text)
+            if len(text) > MAX_GAP:
+                raise DataError(f"{path} has no event in {MAX_GAP >> 20} MiB from {_shown(text)} on: it is damaged")
+        last = one_by_one(text)
         columns.add(last.events)
-        end, lost = _end(text[last.used :], damage=stream.damage, listed=head is None)
-        info = _info(path, {**(head or {}), **end}, step=step, num_read=num_read + last.num_read, lost=lost)
-        return columns.trace(info, base_ns=_number({**(head or {}), **end}, "baseTimeNanoseconds") or 0)
+        end, lost = _end(last.rest.decode(errors="replace"), damage=stream.damage, listed=head is None)
+        metadata = {**(head or {}), **end}
+        info = _info(path, metadata, step=step, num_read=num_read + last.num_read, lost=lost)
+        return columns.trace(info, base_ns=whole(metadata.get("baseTimeNanoseconds")) or 0)
     except (ValueError, OverflowError) as error:
         raise DataError(
             f"{path} has an event with an invalid time ({error}); is it a trace of torch's profiler?"
         ) from error
 
 
-def _joined(path: Path, text: str, piece: str) -> str:
-    if len(text) > MAX_GAP:
-        raise DataError(f"{path} has no event in {MAX_GAP >> 20} MiB from {text[:MAX_SHOWN]!r} on: it is damaged")
-    return text + piece
+def _shown(text: bytes) -> str:
+    return repr(text[:MAX_SHOWN].decode(errors="replace"))
 
 
-def _head(path: Path, pieces: Iterator[str]) -> tuple[dict[str, Any] | None, str]:
+def _head(path: Path, pieces: Iterator[bytes]) -> tuple[dict[str, Any] | None, bytes]:
     """Object before the events (None: the file is the list of events itself), and the text from the first event on."""
-    text = ""
+    text = b""
     for piece in pieces:
         text += piece
-        begin = text.lstrip("\ufeff \t\r\n")
-        if begin.startswith("["):
+        begin = text.removeprefix(codecs.BOM_UTF8).lstrip()
+        if begin.startswith(b"["):
             return None, begin[1:]
-        match = EVENTS.search(text)
+        match = EVENTS.search(begin)
         if match:
-            return _object(path, text[: match.start()] + '"traceEvents": []}'), text[match.end() :]
-        if (begin and not begin.startswith("{")) or len(text) > MAX_GAP:
+            return _object(path, begin[: match.start()] + b'"traceEvents": []}'), begin[match.end() :]
+        if (begin and not begin.startswith(b"{")) or len(text) > MAX_GAP:
             break
     raise DataError(
         f"{path} is not a trace of torch's profiler: it has no list of traceEvents; "
@@ -78,9 +81,9 @@ def _head(path: Path, pieces: Iterator[str]) -> tuple[dict[str, Any] | None, str
     )
 
 
-def _object(path: Path, text: str) -> dict[str, Any]:
+def _object(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        return dict(json.loads(text, strict=False))
+        return dict(json.loads(text.decode(errors="replace"), strict=False))
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} is damaged before its events: {error}") from error
 
@@ -107,16 +110,11 @@ def _info(path: Path, metadata: dict[str, Any], *, step: int | None, num_read: i
     known = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     return TraceInfo(
         source=path.name,
-        rank=_number(job, "rank"),
-        world_size=_number(job, "world_size"),
+        rank=whole(job.get("rank")),
+        world_size=whole(job.get("world_size")),
         step=step,
         devices={str(device["id"]): str(device["name"]) for device in known if "id" in device and "name" in device},
         num_read=num_read,
         lost=lost,
         groups=groups(job),
     )
-
-
-def _number(metadata: dict[str, Any], name: str) -> int | None:
-    value = metadata.get(name)
-    return value if type(value) is int and value >= 0 else None

@@ -1,8 +1,9 @@
 """FLOPs of matrix products whose shapes the profiler recorded (`record_shapes=True`): 2 x rows x inner x columns."""
 
 import json
-import re
 from typing import NamedTuple
+
+from traincope.ingest.events import ABSENT, Arguments
 
 FACTORS = {
     "aten::mm": (0, 1),
@@ -22,25 +23,21 @@ DTYPES = {
 }
 """Kineto's names of dtypes -> torch's."""
 
-DIMS = re.compile(r'"Input Dims": (\[.*?\](?=\s*(?:,\s*"|$)))', re.DOTALL)
-TYPES = re.compile(r'"Input type": (\[[^\]]*\])')
-
 
 class Product(NamedTuple):
     flops: float
     dtype: str
 
 
-def product(name: str, arguments: str) -> Product | None:
+def product(name: str, arguments: Arguments) -> Product | None:
     """FLOPs and dtype of an operator; None if it is not a product, or its shapes were not recorded."""
     at = FACTORS.get(name)
-    dims, types = DIMS.search(arguments), TYPES.search(arguments)
-    if at is None or dims is None or types is None:
+    if at is None or arguments.dims is ABSENT or arguments.types is ABSENT:
         return None
     try:
-        left, right = (list(map(int, json.loads(dims.group(1))[factor])) for factor in at)
-        dtype = DTYPES.get(json.loads(types.group(1))[at[0]])
-    except (ValueError, IndexError, TypeError):
+        left, right = (list(map(int, json.loads(bytes(arguments.dims))[factor])) for factor in at)
+        dtype = DTYPES.get(json.loads(bytes(arguments.types))[at[0]])
+    except (ValueError, LookupError, TypeError):
         return None
     flops = _flops(left, right)
     return None if flops is None or dtype is None else Product(flops=flops, dtype=dtype)

@@ -34,6 +34,9 @@ VERSION = 1
 UNKNOWN = -1
 """A position, sequence number or number of bytes that an event does not have."""
 
+COMPRESSION = 3
+"""zlib's level: a sixth larger than at numpy's level 6, in a third of the time."""
+
 KERNEL = "kernel"
 MEMORY = ("gpu_memcpy", "gpu_memset")
 HOST_OPERATOR = "cpu_op"
@@ -188,7 +191,11 @@ def write_trace(path: Path, trace: Trace) -> None:
     columns = {name: getattr(trace, name) for name in (*CODES, *NUMBERS)}
     columns["gap_ns"] = np.diff(trace.start_ns, prepend=0)
     with written_aside(path) as new_path, new_path.open("xb") as file:
-        np.savez_compressed(file, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **columns)
+        columns["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION) as members:
+            for name, column in columns.items():
+                with members.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, column, allow_pickle=False)
 
 
 def read_trace(path: Path) -> Trace:
