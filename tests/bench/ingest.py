@@ -3,16 +3,21 @@
 Reads a trace and partitions its GPU time, in separate processes that alternate: traincope, and with `--hta` also
 HolisticTraceAnalysis. PYTHON is an interpreter with it (pip install HolisticTraceAnalysis; it needs pandas and Jupyter,
 so it is not a dependency). CPU time and memory are counted after all imports. Without TRACE it reads the largest public
-trace, or a synthetic one if those are missing.
+trace, or a synthetic one if those are missing. `--ranks N` imports a folder of synthetic traces of 300,000 events each.
+
+With `--hta`, it also compares wall times on eight copies: traincope imports them with two processes, and
+HolisticTraceAnalysis reads them with one.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +29,7 @@ from tests.ingest.writing import complete, kineto
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 ROUNDS = 5
 SPEED_BUDGET = 10.0
+TOGETHER_BUDGET = 20.0
 MEMORY_BUDGET = 0.2
 
 MEASURED = """
@@ -65,6 +71,31 @@ events = stored_bytes = 0
 )
 
 
+COPIES = 8
+TOGETHER = """
+import sys, tempfile, time
+from pathlib import Path
+{imports}
+paths = [Path(name) for name in sys.argv[1:]]
+start = time.perf_counter()
+{work}
+print(time.perf_counter() - start)
+"""
+OURS_TOGETHER = TOGETHER.format(
+    imports="from traincope.ingest import import_traces",
+    work="""
+with tempfile.TemporaryDirectory() as directory:
+    import_traces(paths, Path(directory) / "run", processes=2)
+""",
+)
+THEIRS_TOGETHER = TOGETHER.format(
+    imports="import logging\nfrom hta.common.trace import Trace\nlogging.disable(logging.CRITICAL)",
+    work="""
+Trace(trace_files=dict(enumerate(map(str, paths))), trace_dir=".").parse_traces(use_multiprocessing=False)
+""",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """Cost of one process."""
@@ -80,7 +111,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="cost of reading a kernel trace")
     parser.add_argument("trace", type=Path, nargs="?")
     parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis")
+    parser.add_argument("--ranks", type=int, metavar="N", help="import a folder of N synthetic traces")
     arguments = parser.parse_args()
+    if arguments.ranks:
+        _import_folder(arguments.ranks)
+        return
     with tempfile.TemporaryDirectory() as directory:
         trace = arguments.trace or _largest() or _synthetic(Path(directory))
         ours, theirs = [], []
@@ -88,18 +123,19 @@ def main() -> None:
             ours.append(_cost(sys.executable, OURS, trace))
             if arguments.hta:
                 theirs.append(_cost(arguments.hta, THEIRS, trace))
-    _show(trace.name, ours, theirs)
+        together = _together(arguments.hta, trace) if arguments.hta else None
+    _show(trace.name, ours, theirs, together)
 
 
 def _largest() -> Path | None:
     return max(TRACES.rglob("*.json.gz"), key=lambda path: path.stat().st_size, default=None)
 
 
-def _synthetic(directory: Path) -> Path:
-    """200,000 events of a GPU and its host."""
+def _synthetic(directory: Path, *, num_events: int = 200_000) -> Path:
+    """Events of a GPU and its host."""
     events = [
         complete(f"kernel_{at % 50}", f"{10 * at}.125", "7.250", cat="kernel" if at % 4 else "cpu_op", correlation=at)
-        for at in range(200_000)
+        for at in range(num_events)
     ]
     path = directory / "synthetic.json"
     path.write_text(kineto(events))
@@ -111,7 +147,39 @@ def _cost(python: str, code: str, trace: Path) -> Cost:
     return Cost(**json.loads(child.stdout.splitlines()[-1]))
 
 
-def _show(name: str, ours: list[Cost], theirs: list[Cost]) -> None:
+def _together(hta: str, trace: Path) -> float:
+    """How many times as fast two processes import eight copies as HolisticTraceAnalysis reads them in one process."""
+    copies = [str(trace)] * COPIES
+    seconds: dict[str, list[float]] = {sys.executable: [], hta: []}
+    for _ in range(3):
+        for python, code in ((sys.executable, OURS_TOGETHER), (hta, THEIRS_TOGETHER)):
+            child = subprocess.run([python, "-c", code, *copies], check=True, capture_output=True, text=True)
+            seconds[python].append(float(child.stdout.splitlines()[-1]))
+    return statistics.median(seconds[hta]) / statistics.median(seconds[sys.executable])
+
+
+def _import_folder(num_ranks: int) -> None:
+    """Import a folder of synthetic traces by the command line, and print its wall time."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory) / "traces"
+        folder.mkdir()
+        text = _synthetic(folder, num_events=300_000)
+        for rank in range(num_ranks):
+            shutil.copy(text, folder / f"rank-{rank}.json")
+        text.unlink()
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        command = [sys.executable, "-m", "traincope.cli.main", "import", str(folder), "-o", f"{directory}/run"]
+        start, before = time.perf_counter(), os.times()
+        subprocess.run(command, check=True, capture_output=True)
+        wall_s, after = time.perf_counter() - start, os.times()
+        cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+        print(
+            f"{num_ranks} traces of 300,000 events, {size / 1e6:.0f} MB, imported in {wall_s:.1f} s of wall time, "
+            f"{cpu_s:.1f} s of CPU time"
+        )
+
+
+def _show(name: str, ours: list[Cost], theirs: list[Cost], together: float | None) -> None:
     """Print median times, traincope's highest peak memory and the other's lowest."""
     cpu_s, peak_kib = statistics.median(cost.cpu_s for cost in ours), max(cost.peak_kib for cost in ours)
     events, stored = ours[0].events, ours[0].stored_bytes
@@ -129,6 +197,13 @@ def _show(name: str, ours: list[Cost], theirs: list[Cost]) -> None:
             f"{faster:.1f}",
             f"{SPEED_BUDGET:g}",
             _judged(faster >= SPEED_BUDGET),
+        )
+        assert together is not None
+        table.add_row(
+            f"the same, {COPIES} files by 2 processes",
+            f"{together:.1f}",
+            f"{TOGETHER_BUDGET:g}",
+            _judged(together >= TOGETHER_BUDGET),
         )
         table.add_row("share of its memory", f"{memory:.2f}", f"{MEMORY_BUDGET:g}", _judged(memory <= MEMORY_BUDGET))
     Console().print(table)

@@ -1,6 +1,7 @@
 """`traincope import`, from traces to a report, and its errors."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ from tests.ingest.writing import complete, kineto
 from traincope.cli.main import make_parser
 
 
-def traincope(*arguments: object) -> subprocess.CompletedProcess[str]:
+def traincope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "traincope.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ | environment)
 
 
 @pytest.fixture
@@ -36,6 +37,21 @@ def test_a_trace_becomes_a_report(trace: Path, tmp_path: Path) -> None:
     assert reported["gpu_partition"][0]["span_ns"] == 100_000
     assert reported["gpu_partition"][0]["exposed_communication_ns"] == 30_000
     assert reported["ledger"] is None
+
+
+def test_a_folder_is_imported_with_progress_on_a_terminal(trace: Path, tmp_path: Path) -> None:
+    """FORCE_COLOR makes rich treat a pipe as a terminal."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for rank in range(3):
+        (folder / f"rank{rank}.json").write_text(trace.read_text())
+    done = traincope("import", folder, "-o", tmp_path / "run", FORCE_COLOR="1", TERM="xterm")
+    assert done.returncode == 0
+    assert [line.split(":")[1].split(" (")[0] for line in done.stdout.splitlines()[:3]] == [
+        f" rank {rank}" for rank in range(3)
+    ]
+    assert "reading traces" in done.stderr
+    assert "3/3" in done.stderr
 
 
 def test_a_truncated_trace_is_imported_with_a_note(trace: Path, tmp_path: Path) -> None:

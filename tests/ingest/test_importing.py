@@ -6,7 +6,7 @@ import pytest
 
 from tests.ingest.writing import complete, kineto
 from traincope.errors import DataError, UsageError
-from traincope.ingest import import_traces
+from traincope.ingest import find_traces, import_traces, importing
 from traincope.store import read_run
 from traincope.store.redaction import redact
 from traincope.store.traces import read_trace
@@ -95,3 +95,38 @@ def test_an_imported_run_cannot_be_copied_without_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it holds only names of kernels"):
         redact(tmp_path / "run", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+def test_two_processes_give_the_same_run_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "WORTH_A_PROCESS", 0)
+    files = [trace(tmp_path / "in" / f"{at}.json", start=str(100 + at), rank=at if at % 2 else None) for at in range(7)]
+    read: list[None] = []
+    runs = []
+    for processes in (1, 2):
+        run = tmp_path / f"run-{processes}"
+        imported = import_traces(files, run, processes=processes, on_read=lambda: read.append(None))
+        stored = {path.relative_to(run): path.read_bytes() for path in sorted(run.rglob("*.npz"))}
+        runs.append((imported, stored, read_run(run).info.world_size))
+    assert runs[0] == runs[1]
+    assert len(read) == 2 * len(files)
+    assert [each.rank for each in runs[0][0]] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_error_in_another_process_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "WORTH_A_PROCESS", 0)
+    files = [trace(tmp_path / "in" / f"{at}.json") for at in range(4)]
+    files[0].write_text("{}")
+    with pytest.raises(DataError, match=r"0\.json is not a trace"):
+        import_traces(files, tmp_path / "run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_a_folder_gives_all_its_traces(tmp_path: Path) -> None:
+    names = ("b.json", "a.pt.trace.json.gz", "rank-1/kernels-step-00000010.json")
+    files = [trace(tmp_path / "in" / name) for name in names]
+    (tmp_path / "in" / "notes.txt").write_text("not a trace")
+    other = trace(tmp_path / "other.json")
+    assert find_traces([other, tmp_path / "in"]) == (other, files[1], files[0], files[2])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"empty contains no trace; the names of traces end in \.json or \.json\.gz"):
+        find_traces([tmp_path / "empty"])

@@ -1,9 +1,12 @@
-"""Make a run directory of traces that every command opens, one rank's trace after the other."""
+"""Make a run directory of traces that every command opens. Several traces are read by two processes."""
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,14 @@ from traincope.events import CLEAN, FORMAT_VERSION
 from traincope.ingest.kineto import read_kineto
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.layout import RANK_FILE, RUN_FILE, rank_directory, trace_file, window_step
-from traincope.store.traces import KERNEL, Trace, write_trace
+from traincope.store.traces import KERNEL, Trace, TraceInfo, write_trace
 from traincope.whole_files import written_aside
 
 RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,7})", re.IGNORECASE)
+SUFFIXES = (".json", ".json.gz")
+"""Names of the files that are taken from a folder end like this."""
+WORTH_A_PROCESS = 4 << 20
+"""Bytes of traces that take longer to read than a second process takes to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,52 +40,124 @@ class Imported:
     lost: str | None
 
 
-def import_traces(paths: Sequence[Path], target: Path) -> tuple[Imported, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A trace that was read and written to `file`."""
+
+    source: Path
+    file: Path
+    info: TraceInfo
+    num_kept: int
+    started_ns: int
+    ended_ns: int
+    device: dict[str, Any]
+
+
+def find_traces(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """All traces among files and folders. Raises UsageError for a folder without one."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES)) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path} contains no trace; the names of traces end in {' or '.join(SUFFIXES)}")
+        found += inside
+    return tuple(found)
+
+
+def import_traces(
+    paths: Sequence[Path], target: Path, *, processes: int = 2, on_read: Callable[[], object] = lambda: None
+) -> tuple[Imported, ...]:
     """Make the run directory `target`, which must not exist, of traces of torch's profiler, plain or gzip.
 
-    Raises UsageError if it cannot be made, DataError for a file that is not a trace. On an error nothing remains of it.
+    `on_read` is called, from any thread, after each trace. Raises UsageError if the directory cannot be made, DataError
+    for a file that is not a trace. On an error nothing remains of it.
     """
     if target.exists():
         raise UsageError(f"{target} exists already; choose another directory with -o")
     try:
         with written_aside(target) as new_path:
             new_path.mkdir(parents=True)
-            return _import(paths, new_path, name=target.name)
+            several = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > WORTH_A_PROCESS
+            stored = _store_all(paths, new_path, processes=processes if several else 1, on_read=on_read)
+            return _arrange(stored, new_path, name=target.name)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+    except BrokenProcessPool as error:
+        raise DataError("a process that read traces was killed; import fewer traces at once") from error
 
 
-def _import(paths: Sequence[Path], target: Path, *, name: str) -> tuple[Imported, ...]:
-    results: list[Imported] = []
-    world_size, began_ns = 1, []
-    for path in paths:
-        trace = read_kineto(path, step=window_step(path))
-        if not len(trace):
-            raise DataError(f"{path} contains no event with a duration, so there is nothing to import")
-        rank, rule = _rank(path, trace, taken={imported.rank for imported in results})
-        directory = rank_directory(target, attempt=0, rank=rank)
-        directory.mkdir(parents=True, exist_ok=True)
-        number = sum(imported.rank == rank for imported in results)
-        write_trace(directory / trace_file(number), replace(trace, info=replace(trace.info, rank=rank)))
-        if not number:
-            _write(directory / RANK_FILE, _rank_card(trace, rank=rank))
-        world_size = max(world_size, trace.info.world_size or 0, rank + 1)
-        began_ns.append(int(trace.start_ns[0]))
-        results.append(_imported(path, trace, rank=rank, rule=rule))
-    _write(target / RUN_FILE, _run_card(name, world_size=min(world_size, MAX_RANKS), began_ns=min(began_ns)))
-    return tuple(results)
+def _store_all(
+    paths: Sequence[Path], target: Path, *, processes: int, on_read: Callable[[], object]
+) -> tuple[_Stored, ...]:
+    """Store the traces in `target`. This process takes them from the end, the others from the begin."""
+    files = [target / f"incoming-{number}.npz" for number in range(len(paths))]
+    stored: dict[int, _Stored] = {}
+    if processes == 1:
+        for number, (path, file) in enumerate(zip(paths, files, strict=True)):
+            stored[number] = _store(path, file)
+            on_read()
+        return tuple(stored.values())
+    with ProcessPoolExecutor(processes - 1, mp_context=get_context("spawn")) as pool:
+        try:
+            futures = [pool.submit(_store, path, file) for path, file in zip(paths, files, strict=True)]
+            for future in futures:
+                future.add_done_callback(lambda done: None if done.cancelled() else on_read())
+            for number in reversed(range(len(paths))):
+                if futures[number].cancel():
+                    stored[number] = _store(paths[number], files[number])
+                    on_read()
+            return tuple(stored.get(number) or future.result() for number, future in enumerate(futures))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _imported(path: Path, trace: Trace, *, rank: int, rule: str) -> Imported:
-    return Imported(
-        source=path, rank=rank, rule=rule, num_read=trace.info.num_read, num_kept=len(trace), lost=trace.info.lost
+def _store(path: Path, file: Path) -> _Stored:
+    trace = read_kineto(path, step=window_step(path))
+    if not len(trace):
+        raise DataError(f"{path} contains no event with a duration, so there is nothing to import")
+    write_trace(file, trace)
+    return _Stored(
+        source=path,
+        file=file,
+        info=trace.info,
+        num_kept=len(trace),
+        started_ns=int(trace.start_ns[0]),
+        ended_ns=int(trace.end_ns.max()),
+        device=_device(trace),
     )
 
 
-def _rank(path: Path, trace: Trace, *, taken: set[int]) -> tuple[int, str]:
+def _arrange(stored: Sequence[_Stored], target: Path, *, name: str) -> tuple[Imported, ...]:
+    """Move the stored traces to the directories of their ranks, and describe the ranks and the run."""
+    results: list[Imported] = []
+    for trace in stored:
+        rank, rule = _rank(trace.source, trace.info, taken={imported.rank for imported in results})
+        directory = rank_directory(target, attempt=0, rank=rank)
+        directory.mkdir(parents=True, exist_ok=True)
+        number = sum(imported.rank == rank for imported in results)
+        trace.file.rename(directory / trace_file(number))
+        if not number:
+            _write(directory / RANK_FILE, _rank_card(trace, rank=rank))
+        results.append(
+            Imported(
+                source=trace.source,
+                rank=rank,
+                rule=rule,
+                num_read=trace.info.num_read,
+                num_kept=trace.num_kept,
+                lost=trace.info.lost,
+            )
+        )
+    world_size = max(*(trace.info.world_size or 1 for trace in stored), *(imported.rank + 1 for imported in results))
+    began_ns = min(trace.started_ns for trace in stored)
+    _write(target / RUN_FILE, _run_card(name, world_size=min(world_size, MAX_RANKS), began_ns=began_ns))
+    return tuple(results)
+
+
+def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     """Rank by the trace itself, otherwise by its file's or directory's name, otherwise the first free number."""
-    if trace.info.rank is not None and trace.info.rank < MAX_RANKS:
-        return trace.info.rank, "from the trace"
+    if info.rank is not None and info.rank < MAX_RANKS:
+        return info.rank, "from the trace"
     for text in (path.name, path.parent.name):
         match = RANK_IN_NAME.search(text)
         if match and int(match.group(1)) < MAX_RANKS:
@@ -101,7 +180,7 @@ def _run_card(name: str, *, world_size: int, began_ns: int) -> dict[str, Any]:
     }
 
 
-def _rank_card(trace: Trace, *, rank: int) -> dict[str, Any]:
+def _rank_card(trace: _Stored, *, rank: int) -> dict[str, Any]:
     """Manifest of a rank. Each rank is its own host: the difference of their clocks is unknown."""
     return {
         "version": FORMAT_VERSION,
@@ -110,11 +189,11 @@ def _rank_card(trace: Trace, *, rank: int) -> dict[str, Any]:
         "host": f"imported-{rank}",
         "boot_id": "",
         "pid": 0,
-        "started_wall_ns": int(trace.start_ns[0]),
-        "ended_wall_ns": int(trace.end_ns.max()),
+        "started_wall_ns": trace.started_ns,
+        "ended_wall_ns": trace.ended_ns,
         "ending": CLEAN,
         "probes": {},
-        "device": _device(trace),
+        "device": trace.device,
     }
 
 

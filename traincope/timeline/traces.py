@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traincope.errors import DataError, RunDirectoryError
@@ -35,7 +35,7 @@ def read_traces(run: RunRecords) -> Traces:
         except (DataError, RunDirectoryError) as error:
             problems.append(str(error))
             continue
-        traces[rank].append(trace)
+        traces[rank].append(replace(trace, info=replace(trace.info, rank=rank)))
         if trace.info.lost is not None:
             problems.append(f"{path.name} of rank {rank} is not whole: {trace.info.lost}")
     if skipped:
