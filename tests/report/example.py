@@ -266,6 +266,7 @@ def document() -> schema.Document:
                 "unattributed": 12 * MS,
             },
             "clock": "host",
+            "host_hidden_wait": None,
             "rank_steps": 6,
             "ambiguous_waits_ns": 0,
             "ambiguous_waits": [],

@@ -26,6 +26,7 @@ from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels
 from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
 from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls
+from traincope.analysis.ledger.hidden_waits import host_hidden_waits
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, assemble, rank_ledger
 from traincope.analysis.pipeline.bubble import (
     Bubble,
@@ -85,6 +86,8 @@ class Analysis:
     """None: no step began."""
     device_stalls: tuple[DeviceStall, ...] | None = None
     """None: no rank computes on a GPU, so the ledger contains all stalls."""
+    host_hidden_waits: Mapping[str, int] | None = None
+    """Term -> ns that the host waited in counted steps while its GPU worked; None: the host measured the ledger."""
     kernels: Kernels | None = None
     """None: no kernel trace was recorded or imported."""
     gpu_partition: tuple[GpuPartition, ...] = ()
@@ -189,6 +192,7 @@ def _analysis(
         experts=experts,
         goodput=job,
         device_stalls=device_stalls(timeline, ledger),
+        host_hidden_waits=host_hidden_waits(timeline, ledger),
         kernels=kernels(timeline),
         gpu_partition=gpus,
         verdict=verdict(

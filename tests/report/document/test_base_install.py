@@ -1,4 +1,4 @@
-"""The base install: the wheel with numpy, rich and rich's own dependencies, and no other package."""
+"""The base install: the wheel with its dependencies and theirs, and no other package."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
-BASE = ("numpy", "rich", "pygments", "markdown_it", "mdurl")
+BASE = ("isal", "msgspec", "numpy", "rich", "pygments", "markdown_it", "mdurl")
 EXTRAS = ("torch", "cattrs", "plotly", "dash", "pyarrow", "pynvml", "prometheus_client", "opentelemetry")
 MAIN = "import sys; from traincope.cli.main import main; main(sys.argv[1:])"
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")

@@ -258,3 +258,19 @@ def _kernel(start_ns: int, end_ns: int, *, of: int) -> Row:
 
 def _call(name: str, start_ns: int, end_ns: int) -> Row:
     return Row(category="cuda_runtime", name=name, start_ns=start_ns, end_ns=end_ns, process="host", thread="1")
+
+
+def test_waits_of_the_host_are_hidden_only_while_the_gpu_works_in_a_step() -> None:
+    program = Program()
+    program.step(0, 10, 100)
+    program.kernel(0, 0, 40)
+    program.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 60)
+    program.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 90, 200)
+    program.rows.append(_copy(50, 55))
+    program.kernel(80, 85, 100)
+    # The compute stream is busy until 40 with work launched before the step, so the step begins at 40. Hidden are the
+    # copy (50 to 55) and the second wait until the step ends (90 to 100). Idle is 55 to 60; before 50 the GPU idles for
+    # a copy whose launching thread is unknown.
+    result = analysis_of(trace(*program.rows))
+    assert result.host_hidden_waits == {"data_wait": 5 + 10}
+    assert result.ledger.total("data_wait") == 5

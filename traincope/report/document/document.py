@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from traincope.analysis import (
     Analysis,
@@ -54,7 +54,7 @@ def _document(analysis: Analysis) -> schema.Document:
         schema_version=schema.SCHEMA_VERSION,
         run=_run(analysis),
         verdict=[finding_of(finding, wall_ns=ledger.run_wall_ns) for finding in analysis.verdict],
-        ledger=_ledger(ledger, cost_of(analysis), analysis.device_stalls) if counted else None,
+        ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
         utilization=_utilization(analysis.utilization, analysis.experts),
         comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
@@ -88,7 +88,8 @@ def _run(analysis: Analysis) -> schema.Run:
     )
 
 
-def _ledger(ledger: Ledger, cost: schema.Cost, on_device: Sequence[DeviceStall] | None) -> schema.Ledger:
+def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
+    ledger, on_device, hidden = analysis.ledger, analysis.device_stalls, analysis.host_hidden_waits
     waits = ledger.ambiguous_waits()
     return schema.convert(
         ledger,
@@ -100,6 +101,7 @@ def _ledger(ledger: Ledger, cost: schema.Cost, on_device: Sequence[DeviceStall] 
         waterfall={term: ledger.share(term) for term in ledger.order},
         run=None if ledger.run is None else _run_ledger(ledger.run),
         device_stalls=None if on_device is None else [_device_stall(each, ledger.wall_ns) for each in on_device],
+        host_hidden_wait=None if hidden is None else dict(hidden),
         cost=cost,
     )
 

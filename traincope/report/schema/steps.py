@@ -113,6 +113,8 @@ class Ledger(TypedDict):
     """Stalls of the GPUs' compute streams for communication, the longest first. The terms are measured on the host,
     which queues work ahead of the GPUs. null: no computation on a GPU.
     """
+    host_hidden_wait: dict[str, int] | None
+    """Term -> ns that the host waited while its GPU worked; in no term. null: the host's clock measured the terms."""
     cost: Cost
 
 

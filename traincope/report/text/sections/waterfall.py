@@ -1,6 +1,6 @@
 """WHERE THE TIME WENT: 100 % of step time, one bar per ledger term in ledger order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -99,6 +99,12 @@ def on_device(stalls: list[DeviceStall], *, rank_steps: int) -> str:
     return f"{host}; the GPUs' compute streams stalled for communication, per step: {', '.join(each)}"
 
 
+def hidden_waits(waits: Mapping[str, int], *, rank_steps: int) -> str:
+    """Waits of the host that cost nothing."""
+    each = ", ".join(f"{term} {duration(ns / rank_steps)}" for term, ns in waits.items())
+    return f"hidden by the GPUs' work, so in no term, per step: {each}"
+
+
 def not_visible(ledger: Ledger) -> str:
     """The terms that no rank measured; empty if all were measured."""
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
@@ -115,6 +121,8 @@ def notes(ledger: Ledger) -> Iterator[Text]:
         yield text(f"evaluation: {per_rank} outside the steps ({of_run} of the run)")
     if ledger["device_stalls"] is not None:
         yield text(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"]))
+    if ledger["host_hidden_wait"]:
+        yield text(hidden_waits(ledger["host_hidden_wait"], rank_steps=ledger["rank_steps"]))
     if unseen := not_visible(ledger):
         yield text(unseen, style="dim")
     for part in ledger["ambiguous_waits"]:
