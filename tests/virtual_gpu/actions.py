@@ -13,6 +13,8 @@ class Meaning(Enum):
     """Purpose of a host range or call. The name of a range never decides it."""
 
     STEP = "step"
+    OPERATOR = "operator"
+    """An operator that autograd knows. Outside of all phases it is forward."""
     FORWARD = "forward"
     BACKWARD = "backward"
     RECOMPUTE = "recompute"
@@ -249,8 +251,8 @@ def forward(*body: Action, name: str = "DistributedDataParallel.forward") -> Ran
 
 
 def operator(*body: Action, name: str = "aten::linear", sequence: int | None = None) -> Range:
-    """A forward operator. With a sequence number, autograd will run its backward."""
-    meaning = None if sequence is None else Meaning.FORWARD
+    """An operator. With a sequence number, autograd will run its backward."""
+    meaning = None if sequence is None else Meaning.OPERATOR
     return Range(name=name, category="cpu_op", body=body, meaning=meaning, sequence=sequence)
 
 

@@ -82,24 +82,30 @@ def _collector(*body: Action) -> Range:
     return Range(name="<built-in function collect>", category="python_function", body=body, meaning=Meaning.GC)
 
 
-def _around(body: Body) -> st.SearchStrategy[Action]:
-    """A range around a body, of each meaning."""
-    spread = [
-        forward,
-        partial(forward, name="## forward ##"),
-        partial(operator, sequence=3),
-        operator,
-        optimizer,
-        partial(annotated, "## zero_grad ##", Meaning.OPTIMIZER),
-        next_batch,
-        partial(annotated, "## checkpoint ##", Meaning.CHECKPOINT_STALL),
-        partial(annotated, "gc", Meaning.GC),
-        _collector,
-        partial(annotated, "compile", Meaning.COMPILE),
-        partial(annotated, "validation", Meaning.EVALUATION),
-        partial(annotated, "my part", None),
-    ]
-    return st.builds(lambda make, inside: make(*inside), st.sampled_from(spread), body)
+PHASES = (
+    forward,
+    partial(forward, name="## forward ##"),
+    partial(operator, sequence=3),
+    operator,
+    optimizer,
+    partial(annotated, "## zero_grad ##", Meaning.OPTIMIZER),
+    partial(annotated, "validation", Meaning.EVALUATION),
+)
+ACTIVITIES = (
+    next_batch,
+    partial(annotated, "## checkpoint ##", Meaning.CHECKPOINT_STALL),
+    partial(annotated, "gc", Meaning.GC),
+    _collector,
+    partial(annotated, "compile", Meaning.COMPILE),
+    partial(annotated, "my part", None),
+)
+"""None of them is a phase, so they can be in a backward."""
+
+
+def _around(body: Body, *, backward_only: bool = False) -> st.SearchStrategy[Action]:
+    """A range around a body."""
+    makers = (*ACTIVITIES, optimizer) if backward_only else (*ACTIVITIES, *PHASES)
+    return st.builds(lambda make, inside: make(*inside), st.sampled_from(makers), body)
 
 
 def _in_backward(body: Body) -> st.SearchStrategy[Action]:
@@ -115,8 +121,15 @@ def _in_backward(body: Body) -> st.SearchStrategy[Action]:
     return st.lists(st.one_of(node, again), min_size=1, max_size=2).map(lambda nodes: backward(*nodes))
 
 
+def _some(strategy: st.SearchStrategy[Action]) -> Body:
+    return st.lists(strategy, min_size=1, max_size=2).map(tuple)
+
+
 ranges: st.SearchStrategy[Action] = st.one_of(
-    _around(loose), _around(st.lists(_around(loose), min_size=1, max_size=2).map(tuple)), _in_backward(loose)
+    _around(loose),
+    _around(_some(_around(loose))),
+    _in_backward(loose),
+    _in_backward(_some(_around(loose, backward_only=True))),
 )
 
 

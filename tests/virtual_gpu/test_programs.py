@@ -198,3 +198,15 @@ def test_the_terms_of_a_program_are_those_computed_by_hand(name: str) -> None:
         for steps in truth(PROGRAMS[name]).values()
     ]
     assert computed == [[in_ns(terms) for terms in steps] for steps in EXPECTED[name]]
+
+
+def test_the_named_programs_contain_every_term() -> None:
+    named = {term for ranks in EXPECTED.values() for steps in ranks for terms in steps for term in terms}
+    assert named == {
+        *("forward", "backward", "recompute", "optimizer", "other_compute", "exposed_memory", "evaluation"),
+        *(f"exposed_{part}[world]" for part in ("transfer", "wait")),
+        *(f"exposed_{part}[pp]" for part in ("transfer", "wait")),
+        *("exposed_transfer[tp]", "exposed_transfer[dp]"),
+        *("data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap", "unattributed"),
+        *("hidden data_wait", "hidden gc", "hidden sync"),
+    }

@@ -136,11 +136,18 @@ def _term(ran: Ran, transfers: Meetings, at_ns: int) -> str:
     if ran.work.kind is Kind.MEMORY:
         return "exposed_memory"
     if ran.work.group is None:
-        phases = [meaning for meaning in ran.call.meanings if meaning in PHASES]
-        return phases[-1].value if phases else "other_compute"
+        return _phase(ran.call.meanings)
     transfer_ns = transfers[ran.work.group.name, ran.position]
     waits = transfer_ns is not None and at_ns < ran.end_ns - transfer_ns
     return f"exposed_{'wait' if waits else 'transfer'}[{ran.work.group.axis}]"
+
+
+def _phase(meanings: Sequence[Meaning]) -> str:
+    """Phase of a kernel that is launched within these ranges, outermost first."""
+    phases = [meaning for meaning in meanings if meaning in PHASES]
+    if phases:
+        return phases[-1].value
+    return Meaning.FORWARD.value if Meaning.OPERATOR in meanings else "other_compute"
 
 
 def activity_at(record: RankRecord, thread: str, at_ns: int) -> Meaning | None:
