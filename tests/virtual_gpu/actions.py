@@ -1,4 +1,4 @@
-"""The vocabulary of a program: what the host of each rank does, and the device work that it launches.
+"""The vocabulary of a program: the actions of each rank's host, and the device work that it launches.
 
 All durations are integer ns.
 """

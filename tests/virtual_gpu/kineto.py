@@ -119,17 +119,17 @@ class _Writer:
         return self._pid if thread == MAIN else self._pid + 1_000
 
     def _range(self, opened: Opened, number: int) -> Event:
-        what = opened.what
+        action = opened.action
         arguments: dict[str, Any] = {"External id": opened.order, "Record function id": 0, "Ev Idx": number}
-        if what.category == "python_function":
+        if action.category == "python_function":
             arguments = {"Python parent id": None, "Python id": opened.order, "Ev Idx": number}
-        if what.sequence is not None:
-            arguments["Sequence number"] = what.sequence
-        if what.forward_thread is not None:
-            arguments["Fwd thread id"] = what.forward_thread
-        if what.collective is not None:
-            arguments |= _metadata(what.collective)
-        return self._host_event(what.name, opened, cat=what.category, arguments=arguments)
+        if action.sequence is not None:
+            arguments["Sequence number"] = action.sequence
+        if action.forward_thread is not None:
+            arguments["Fwd thread id"] = action.forward_thread
+        if action.collective is not None:
+            arguments |= _metadata(action.collective)
+        return self._host_event(action.name, opened, cat=action.category, arguments=arguments)
 
     def _call(self, call: Call) -> Event:
         arguments = {"cbid": CALLBACKS[call.name], "correlation": call.correlation}
@@ -141,7 +141,7 @@ class _Writer:
 
     def _external(self, call: Call) -> dict[str, Any]:
         """The innermost operator around the call, by its number."""
-        operators = [order for order in call.within if self._orders[order].what.category == "cpu_op"]
+        operators = [order for order in call.within if self._orders[order].action.category == "cpu_op"]
         return {"External id": operators[-1]} if operators else {}
 
     def _work(self, ran: Ran) -> Event:
@@ -166,14 +166,14 @@ class _Writer:
     def _on_device(self) -> Iterator[Event]:
         """The annotations once more, around the kernels that they launched on each stream."""
         for opened in self._record.ranges:
-            if opened.what.category != "user_annotation":
+            if opened.action.category != "user_annotation":
                 continue
             inside = [ran for ran in self._record.works if opened.order in ran.call.within]
             for stream in sorted({ran.work.stream for ran in inside}):
                 spans = [(ran.start_ns, ran.end_ns) for ran in inside if ran.work.stream == stream]
                 start_ns, end_ns = min(spans)[0], max(end for _, end in spans)
                 yield complete(
-                    opened.what.name, _us(start_ns), _us(end_ns - start_ns), cat="gpu_user_annotation",
+                    opened.action.name, _us(start_ns), _us(end_ns - start_ns), cat="gpu_user_annotation",
                     pid=self._device, tid=stream, **{"External id": opened.order},
                 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""When everything in a program happens.
+"""Compute when everything in a program happens.
 
 Streams run their works in order, each after its launch, the work before it and the events it waits for. Streams do not
 slow each other. The kernels of a collective end together, one wire time after the last of them has started. Hosts wait
@@ -33,7 +33,7 @@ class Deadlock(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnHost:
-    """What a host thread did, and when."""
+    """An interval of a host thread."""
 
     begin_ns: int
     end_ns: int
@@ -46,7 +46,7 @@ class OnHost:
 class Opened(OnHost):
     """A host range."""
 
-    what: Range
+    action: Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +248,7 @@ class _Host:
         stack.append((order, action))
         yield from self.perform(action.body, thread)
         stack.pop()
-        self.ranges.append(Opened(what=action, begin_ns=begin_ns, end_ns=self.now_ns, thread=thread, order=order))
+        self.ranges.append(Opened(action=action, begin_ns=begin_ns, end_ns=self.now_ns, thread=thread, order=order))
 
     def _launch(self, action: Launch, thread: str) -> Iterator[None]:
         queued = [(work, *self._enqueued(work)) for work in action.works]
@@ -281,7 +281,7 @@ class _Host:
                 thread=thread,
                 order=order,
                 within=tuple(opened for opened, _ in stack),
-                meanings=tuple(what.meaning for _, what in stack if what.meaning is not None),
+                meanings=tuple(action.meaning for _, action in stack if action.meaning is not None),
                 sync=sync,
             )
         )

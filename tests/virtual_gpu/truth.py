@@ -72,11 +72,11 @@ def rank_truth(record: RankRecord, transfers: Meetings) -> dict[int, StepTruth]:
 
 def steps(record: RankRecord) -> Iterator[tuple[int, int, int]]:
     """Number, begin and end of each step on the device."""
-    opened = [each for each in record.ranges if each.what.meaning is Meaning.STEP]
+    opened = [each for each in record.ranges if each.action.meaning is Meaning.STEP]
     begins = [_device_ns(record, each.begin_ns) for each in opened]
     ends = [*begins[1:], *(_device_ns(record, each.end_ns) for each in opened[-1:])]
     for each, begin_ns, end_ns in zip(opened, begins, ends, strict=True):
-        yield int(each.what.name.partition("#")[2]), begin_ns, end_ns
+        yield int(each.action.name.partition("#")[2]), begin_ns, end_ns
 
 
 def _device_ns(record: RankRecord, host_ns: int) -> int:
@@ -114,7 +114,9 @@ def owner(record: RankRecord, transfers: Meetings, at_ns: int) -> str:
         if of_kind := [ran for ran in running if ran.work.kind is kind]:
             latest = max(of_kind, key=lambda ran: (ran.start_ns, *_launch_order(ran)))
             return _term(latest, transfers, at_ns)
-    if any(each.what.meaning is Meaning.EVALUATION and each.begin_ns <= at_ns < each.end_ns for each in record.ranges):
+    if any(
+        each.action.meaning is Meaning.EVALUATION and each.begin_ns <= at_ns < each.end_ns for each in record.ranges
+    ):
         return EVALUATION
     coming = [ran for ran in record.works if ran.start_ns >= at_ns]
     if not coming:
@@ -152,7 +154,7 @@ def _phase(meanings: Sequence[Meaning]) -> str:
 
 def activity_at(record: RankRecord, thread: str, at_ns: int) -> Meaning | None:
     """The innermost activity of the thread: the one that begins last."""
-    activities = [(each.order, each.what.meaning) for each in _open(record.ranges, thread, at_ns)]
+    activities = [(each.order, each.action.meaning) for each in _open(record.ranges, thread, at_ns)]
     activities += [(call.order, Meaning.SYNC) for call in _open(record.calls, thread, at_ns) if call.sync]
     named = [(order, meaning) for order, meaning in activities if meaning in ACTIVITIES]
     return max(named)[1] if named else None
