@@ -87,6 +87,10 @@ def optimizer_beside() -> Program:
     return single(step(1, *work), step(2, *after("updated", stream=20, on=7), *work))
 
 
+def evaluation(*body: Action) -> Action:
+    return annotated("evaluation", Meaning.EVALUATION, *body)
+
+
 def send_activations() -> tuple[Action, ...]:
     return (*after("sent", stream=7, on=40), collective(PIPELINE, 2, operation="send"))
 
@@ -217,10 +221,15 @@ PROGRAMS = {
         step(
             1,
             forward(kernel(20)),
-            annotated("evaluation", Meaning.EVALUATION, operator(kernel(30)), sleep(80)),
+            evaluation(operator(kernel(30)), sleep(80)),
             forward(kernel(20)),
         )
     ),
+    "evaluation of a wrapped model": single(
+        step(1, forward(kernel(20)), evaluation(forward(kernel(30))), forward(kernel(20)))
+    ),
+    "evaluation after unknown kernels": single(step(1, operator(kernel(10)), evaluation(operator(kernel(10))))),
+    "latency of an evaluation": single(step(1, evaluation(operator(kernel(10))))),
     "zero_grad": single(
         step(1, fill(5), annotated("Optimizer.zero_grad#AdamW.zero_grad", Meaning.OPTIMIZER, kernel(10)))
     ),

@@ -1,5 +1,6 @@
 """Random programs, which every invariant of the ledger holds for."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from hypothesis import strategies as st
@@ -38,7 +39,6 @@ from tests.virtual_gpu.actions import (
 STREAMS = (7, 20)
 COMMUNICATION_STREAMS = (40, 41)
 MAX_STEPS = 3
-MAX_RANKS = 3
 GROUPS = ("default_pg", "dp")
 
 microseconds = st.integers(1, 40)
@@ -89,8 +89,8 @@ PHASES = (
     operator,
     optimizer,
     partial(annotated, "## zero_grad ##", Meaning.OPTIMIZER),
-    partial(annotated, "validation", Meaning.EVALUATION),
 )
+EVALUATIONS = (partial(annotated, "validation", Meaning.EVALUATION),)
 ACTIVITIES = (
     next_batch,
     partial(annotated, "## checkpoint ##", Meaning.CHECKPOINT_STALL),
@@ -102,9 +102,11 @@ ACTIVITIES = (
 """None of them is a phase, so they can be in a backward."""
 
 
-def _around(body: Body, *, backward_only: bool = False) -> st.SearchStrategy[Action]:
+Makers = Sequence[Callable[..., Action]]
+
+
+def _around(body: Body, makers: Makers) -> st.SearchStrategy[Action]:
     """A range around a body."""
-    makers = (*ACTIVITIES, optimizer) if backward_only else (*ACTIVITIES, *PHASES)
     return st.builds(lambda make, inside: make(*inside), st.sampled_from(makers), body)
 
 
@@ -125,18 +127,26 @@ def _some(strategy: st.SearchStrategy[Action]) -> Body:
     return st.lists(strategy, min_size=1, max_size=2).map(tuple)
 
 
-ranges: st.SearchStrategy[Action] = st.one_of(
-    _around(loose),
-    _around(_some(_around(loose))),
-    _in_backward(loose),
-    _in_backward(_some(_around(loose, backward_only=True))),
-)
+def _ranges(makers: Makers) -> st.SearchStrategy[Action]:
+    return st.one_of(
+        _around(loose, makers),
+        _around(_some(_around(loose, makers)), makers),
+        _in_backward(loose),
+        _in_backward(_some(_around(loose, (*ACTIVITIES, optimizer)))),
+    )
+
+
+RANGES = {
+    True: _ranges((*ACTIVITIES, *PHASES, *EVALUATIONS)),
+    False: _ranges((*ACTIVITIES, *PHASES)),
+}
+"""Whether the program may evaluate -> ranges."""
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
+def programs(draw: st.DrawFn, *, max_ranks: int = 3, evaluates: bool = True) -> Program:
     """Ranks with work of their own between collectives that all of them join in the same order."""
-    num_ranks, num_steps = draw(st.integers(1, MAX_RANKS)), draw(st.integers(1, MAX_STEPS))
+    num_ranks, num_steps = draw(st.integers(1, max_ranks)), draw(st.integers(1, MAX_STEPS))
     groups = [
         Group(name=str(number), ranks=tuple(range(num_ranks)), description=description)
         for number, description in enumerate(GROUPS)
@@ -145,7 +155,7 @@ def programs(draw: st.DrawFn) -> Program:
     for number in range(1, num_steps + 1):
         met = draw(st.lists(st.tuples(st.sampled_from(groups), microseconds), max_size=3)) if num_ranks > 1 else []
         for body in bodies:
-            body.append(step(number, *_one_step(draw, met)))
+            body.append(step(number, *_one_step(draw, met, RANGES[evaluates])))
     return Program(
         ranks=tuple(map(tuple, bodies)),
         latency_ns=draw(st.sampled_from((500, 3 * US, 7_001))),
@@ -160,7 +170,7 @@ def _clock(offset_ns: int, drift_ppb: int) -> Clock:
     return Clock(offset_ns=offset_ns, drift_ppb=drift_ppb)
 
 
-def _one_step(draw: st.DrawFn, met: list[tuple[Group, int]]) -> list[Action]:
+def _one_step(draw: st.DrawFn, met: list[tuple[Group, int]], ranges: st.SearchStrategy[Action]) -> list[Action]:
     body = [_kernel(draw(odd_ns), draw(streams))]
     for group, us in [*met, (None, 0)]:
         body += draw(st.lists(st.one_of(device_work, waiting, ranges), max_size=3))

@@ -175,6 +175,12 @@ EXPECTED: dict[str, Ranks] = {
     ],
     # Kernels at 3-23, 23-53 and 85-105; evaluation at 1-82. All idle time in it is cut out, also before its kernel.
     "evaluation": [[{"launch_gap": 1 + 3, "forward": 40, "evaluation": (3 - 1) + 30 + (82 - 53)}]],
+    # Kernels at 3-23, 23-53 and 53-73; evaluation at 1-2. The model's forward is part of the evaluation around it.
+    "evaluation of a wrapped model": [[{"launch_gap": 1 + 1, "forward": 40, "evaluation": 1 + 30}]],
+    # Kernels at 3-13 and 13-23, evaluation at 1-2. The first kernel is launched before it, and runs after it.
+    "evaluation after unknown kernels": [[{"launch_gap": 1 + 1, "other_compute": 10, "evaluation": 1 + 10}]],
+    # Evaluation at 0-1, its kernel at 3-13. The latency after its range is a launch gap like any other.
+    "latency of an evaluation": [[{"launch_gap": 3 - 1, "evaluation": 1 + 10}]],
     "zero_grad": [[{"launch_gap": 3, "exposed_memory": 5, "optimizer": 10}]],
     "unknown phase": [[{"launch_gap": 3, "other_compute": 10}]],
 }

@@ -1,0 +1,102 @@
+"""The ledger of imported traces against the truth of the programs that they are traces of, to the nanosecond."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from tests.virtual_gpu.actions import Program
+from tests.virtual_gpu.kineto import NEW, OLD, Style, write_traces
+from tests.virtual_gpu.programs import PROGRAMS
+from tests.virtual_gpu.random_programs import programs
+from tests.virtual_gpu.truth import truth
+from traincope.analysis.analyze import analyze
+from traincope.analysis.attribution.stalls import AmbiguousWait
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.ingest import import_traces
+from traincope.timeline import open_run
+
+Steps = dict[int, dict[int, dict[str, int]]]
+"""Rank -> step -> term -> ns, without terms of 0 ns; `wall` is the wall time."""
+
+STYLES = {"new": NEW, "old": OLD}
+
+DEPARTURES = {
+    "Ranks of several hosts get terms on one aligned clock instead of on that of their host.": (
+        "hidden collective",
+        "exposed collective",
+        "late peer",
+        "two hosts with drift",
+        "slow link",
+        "two axes",
+        "gradient accumulation",
+    ),
+    "Compute of a forward within an evaluation counts as forward.": ("evaluation of a wrapped model",),
+    "The time from an evaluation's range to its work is cut out, with the work of others in it.": (
+        "evaluation after unknown kernels",
+        "latency of an evaluation",
+    ),
+}
+"""Departure of the import from the definitions -> the programs that show it."""
+
+
+def imported(program: Program, folder: Path, style: Style) -> Steps:
+    import_traces(write_traces(program, folder / "traces", style), folder / "run")
+    ledger = analyze(open_run(folder / "run")).ledger
+    return {} if ledger is None else ledger_steps(ledger)
+
+
+def ledger_steps(ledger: Ledger) -> Steps:
+    return {
+        rank.rank: {
+            number: {"wall": int(rank.wall_ns[at])}
+            | {term: int(ns[at]) for term, ns in rank.terms.items() if ns is not None and ns[at]}
+            for at, number in enumerate(rank.numbers.tolist())
+        }
+        for rank in ledger.ranks
+    }
+
+
+def true_steps(program: Program) -> Steps:
+    return {
+        rank: {number: {"wall": step.wall_ns} | dict(step.terms) for number, step in steps.items()}
+        for rank, steps in truth(program).items()
+    }
+
+
+def departing(name: str) -> object:
+    """The program's parameter, marked if the import departs from the definitions on it."""
+    reasons = [reason for reason, names in DEPARTURES.items() if name in names]
+    return pytest.param(name, marks=[pytest.mark.xfail(reason=reason, strict=True) for reason in reasons])
+
+
+@pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
+@pytest.mark.parametrize("name", list(map(departing, PROGRAMS)))
+def test_the_ledger_of_a_named_program_is_the_truth(name: str, style: Style, tmp_path: Path) -> None:
+    assert imported(PROGRAMS[name], tmp_path, style) == true_steps(PROGRAMS[name])
+
+
+@settings(max_examples=100)
+@given(programs(max_ranks=1, evaluates=False))
+def test_the_ledger_of_a_random_program_is_the_truth(program: Program) -> None:
+    with TemporaryDirectory() as folder:
+        assert imported(program, Path(folder), NEW) == true_steps(program)
+
+
+@pytest.mark.xfail(reason=" ".join(DEPARTURES), strict=True)
+@settings(max_examples=100, phases=(Phase.generate,))
+@given(programs())
+def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
+    """All random programs. A failure is not made smaller, because the named programs are as small as they can be."""
+    with TemporaryDirectory() as folder:
+        assert imported(program, Path(folder), NEW) == true_steps(program)
+
+
+def test_a_collective_of_an_untraced_rank_is_ambiguous(tmp_path: Path) -> None:
+    import_traces(write_traces(PROGRAMS["late peer without a trace"], tmp_path / "traces"), tmp_path / "run")
+    ledger = analyze(open_run(tmp_path / "run")).ledger
+    assert ledger is not None
+    (rank,) = ledger.ranks
+    ambiguous = {key: ns.tolist() for key, ns in rank.ambiguous_waits.items() if ns.any()}
+    assert ambiguous == {("world", AmbiguousWait.RECORDS_MISSING): [60_000]}
