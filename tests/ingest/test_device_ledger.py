@@ -1,5 +1,6 @@
 """The ledger of imported traces against the truth of the programs that they are traces of, to the nanosecond."""
 
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,6 +92,21 @@ def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
     """All random programs. A failure is not made smaller, because the named programs are as small as they can be."""
     with TemporaryDirectory() as folder:
         assert imported(program, Path(folder), NEW) == true_steps(program)
+
+
+@settings(max_examples=100)
+@given(programs(max_ranks=1, evaluates=False))
+def test_hidden_waits_of_a_random_program_are_the_truth(program: Program) -> None:
+    """Of the counted steps."""
+    with TemporaryDirectory() as folder:
+        import_traces(write_traces(program, Path(folder) / "traces"), Path(folder) / "run")
+        analysis = analyze(open_run(Path(folder) / "run"))
+    assert analysis.ledger is not None
+    (rank,) = analysis.ledger.ranks
+    hidden: Counter[str] = Counter()
+    for number in rank.numbers[rank.counted].tolist():
+        hidden.update(truth(program)[0][number].hidden)
+    assert {name: ns for name, ns in (analysis.host_hidden_waits or {}).items() if ns} == hidden
 
 
 def test_a_collective_of_an_untraced_rank_is_ambiguous(tmp_path: Path) -> None:

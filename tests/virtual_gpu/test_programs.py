@@ -161,7 +161,8 @@ EXPECTED: dict[str, Ranks] = {
     ],
     # Kernels at 3-53 and 60-80, synchronization at 1-57.
     "device synchronization": [[{"launch_gap": 3 + 3, "forward": 70, "sync": 57 - 53, "hidden sync": 53 - 3}]],
-    # Kernel 3-23, copy 23-53, writing 53-153, kernel 156-176. Until 53 the host waits for its copy.
+    # Kernel 3-23, copy 23-53, writing 53-153, kernel 156-176. The host checkpoints from 1 on, and until 53 it waits for
+    # its copy.
     "checkpoint": [
         [
             {
@@ -170,6 +171,7 @@ EXPECTED: dict[str, Ranks] = {
                 "exposed_memory": 30,
                 "checkpoint_stall": 100,
                 "hidden sync": 53 - 3,
+                "hidden checkpoint_stall": 53 - 3,
             }
         ]
     ],
@@ -214,5 +216,5 @@ def test_the_named_programs_contain_every_term() -> None:
         *(f"exposed_{part}[pp]" for part in ("transfer", "wait")),
         *("exposed_transfer[tp]", "exposed_transfer[dp]"),
         *("data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap", "unattributed"),
-        *("hidden data_wait", "hidden gc", "hidden sync"),
+        *("hidden data_wait", "hidden checkpoint_stall", "hidden gc", "hidden sync"),
     }

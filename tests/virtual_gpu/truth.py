@@ -154,10 +154,16 @@ def _phase(meanings: Sequence[Meaning]) -> str:
 
 def activity_at(record: RankRecord, thread: str, at_ns: int) -> Meaning | None:
     """The innermost activity of the thread: the one that begins last."""
-    activities = [(each.order, each.action.meaning) for each in _open(record.ranges, thread, at_ns)]
-    activities += [(call.order, Meaning.SYNC) for call in _open(record.calls, thread, at_ns) if call.sync]
-    named = [(order, meaning) for order, meaning in activities if meaning in ACTIVITIES]
-    return max(named)[1] if named else None
+    opened = activities_at(record, thread, at_ns)
+    return opened[-1] if opened else None
+
+
+def activities_at(record: RankRecord, thread: str, at_ns: int) -> list[Meaning]:
+    """Activities that are open on the thread, outermost first."""
+    opened = [(each.order, each.action.meaning) for each in _open(record.ranges, thread, at_ns)]
+    opened += [(call.order, Meaning.SYNC) for call in _open(record.calls, thread, at_ns) if call.sync]
+    in_order = [meaning for _, meaning in sorted(opened, key=lambda each: each[0])]
+    return [meaning for meaning in in_order if meaning in ACTIVITIES]
 
 
 Each = TypeVar("Each", bound=OnHost)
@@ -168,9 +174,7 @@ def _open(each_of: Sequence[Each], thread: str, at_ns: int) -> list[Each]:
 
 
 def hidden_waits(record: RankRecord, at_ns: int) -> Iterator[str]:
-    """Activities of the launching threads while the device works."""
+    """Activities of the launching threads while the device works, also those around another."""
     if any(ran.start_ns <= at_ns < ran.end_ns for ran in record.works):
         for thread in sorted({ran.call.thread for ran in record.works}):
-            activity = activity_at(record, thread, at_ns)
-            if activity is not None:
-                yield activity.value
+            yield from {activity.value for activity in activities_at(record, thread, at_ns)}
