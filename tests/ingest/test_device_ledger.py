@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 
 from tests.virtual_gpu.actions import Program
 from tests.virtual_gpu.kineto import NEW, OLD, Style, write_traces
@@ -22,24 +22,6 @@ Steps = dict[int, dict[int, dict[str, int]]]
 """Rank -> step -> term -> ns, without terms of 0 ns; `wall` is the wall time."""
 
 STYLES = {"new": NEW, "old": OLD}
-
-DEPARTURES = {
-    "Ranks of several hosts get terms on one aligned clock instead of on that of their host.": (
-        "hidden collective",
-        "exposed collective",
-        "late peer",
-        "two hosts with drift",
-        "slow link",
-        "two axes",
-        "gradient accumulation",
-    ),
-    "Compute of a forward within an evaluation counts as forward.": ("evaluation of a wrapped model",),
-    "The time from an evaluation's range to its work is cut out, with the work of others in it.": (
-        "evaluation after unknown kernels",
-        "latency of an evaluation",
-    ),
-}
-"""Departure of the import from the definitions -> the programs that show it."""
 
 
 def imported(program: Program, folder: Path, style: Style) -> Steps:
@@ -66,30 +48,15 @@ def true_steps(program: Program) -> Steps:
     }
 
 
-def departing(name: str) -> object:
-    """The program's parameter, marked if the import departs from the definitions on it."""
-    reasons = [reason for reason, names in DEPARTURES.items() if name in names]
-    return pytest.param(name, marks=[pytest.mark.xfail(reason=reason, strict=True) for reason in reasons])
-
-
 @pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
-@pytest.mark.parametrize("name", list(map(departing, PROGRAMS)))
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_ledger_of_a_named_program_is_the_truth(name: str, style: Style, tmp_path: Path) -> None:
     assert imported(PROGRAMS[name], tmp_path, style) == true_steps(PROGRAMS[name])
 
 
-@settings(max_examples=100)
-@given(programs(max_ranks=1, evaluates=False))
-def test_the_ledger_of_a_random_program_is_the_truth(program: Program) -> None:
-    with TemporaryDirectory() as folder:
-        assert imported(program, Path(folder), NEW) == true_steps(program)
-
-
-@pytest.mark.xfail(reason=" ".join(DEPARTURES), strict=True)
-@settings(max_examples=100, phases=(Phase.generate,))
+@settings(max_examples=200)
 @given(programs())
 def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
-    """All random programs. A failure is not made smaller, because the named programs are as small as they can be."""
     with TemporaryDirectory() as folder:
         assert imported(program, Path(folder), NEW) == true_steps(program)
 

@@ -12,6 +12,7 @@ from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import last_instant_ns
 from traincope.timeline.alignment import align
 from traincope.timeline.clocks.clocks import RankClock, host_of, wall_clocks
+from traincope.timeline.clocks.offsets import Offsets
 from traincope.timeline.device import with_device_records
 from traincope.timeline.observation import observation
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
@@ -32,7 +33,14 @@ def build_timeline(run: RunRecords) -> Timeline:
     clocks = wall_clocks(run)
     if len({clocks[rank.rank].host for rank in run.ranks if rank.segments}) > 1:
         clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
+    if run.info.imported:
+        # A trace is short: its collectives bound an offset well, and a drift badly. So its durations stay as they are.
+        clocks = {rank: replace(clock, corrections=_rigid(clock.corrections)) for rank, clock in clocks.items()}
     return replace(_timeline(run, clocks, kinds=()), witnessed=tuple(_witnessed(run, clocks)))
+
+
+def _rigid(corrections: tuple[Offsets, ...]) -> tuple[Offsets, ...]:
+    return tuple(offsets.rigid() for offsets in corrections)
 
 
 def _witnessed(run: RunRecords, clocks: Mapping[int, RankClock]) -> Iterator[RankTimeline]:

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Ints
+from traincope.events import Phase
 from traincope.store.job.evaluating import evaluation_intervals
-from traincope.timeline.timeline import RankTimeline
+from traincope.timeline.timeline import LedgerClock, RankTimeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,12 @@ class Evaluations:
 
 
 def evaluations(rank: RankTimeline) -> Evaluations:
-    """Find the evaluations of the rank's training thread, as `store.job.evaluating` defines them."""
+    """Find the evaluations of the rank's training thread, as `store.job.evaluating` defines them.
+
+    Records of a GPU are evaluation or not, instant by instant.
+    """
+    if rank.ledger_clock is LedgerClock.DEVICE:
+        evaluating = rank.main[rank.main["phase"] == Phase.EVALUATION]
+        return Evaluations(starts_ns=evaluating["start_ns"], ends_ns=evaluating["end_ns"])
     starts, ends = evaluation_intervals(rank.main, last_ns=rank.last_ns).T
     return Evaluations(starts_ns=starts, ends_ns=ends)

@@ -15,6 +15,8 @@ from traincope.timeline.traces import Traces
 from traincope.topology import PIPELINE_AXIS, Group
 
 TRAINING_THREAD = "main"
+HOST_THREAD = "host"
+"""Thread of what a host did, where the records of `TRAINING_THREAD` are those of its GPU."""
 UNKNOWN_REASON = "an unknown request"
 """Reason of a step whose request is missing in the run directory."""
 
@@ -92,6 +94,11 @@ class RankTimeline:
         return self.threads[TRAINING_THREAD]
 
     @property
+    def ledger_clock(self) -> LedgerClock:
+        """The clock of the training thread's records."""
+        return LedgerClock.DEVICE if HOST_THREAD in self.threads else LedgerClock.HOST
+
+    @property
     def stage(self) -> int | None:
         """Position on the pipeline axis."""
         return self.coords.get(PIPELINE_AXIS)
@@ -130,7 +137,8 @@ class Timeline:
 
     @property
     def ledger_clock(self) -> LedgerClock:
-        return LedgerClock.DEVICE if self.run.info.imported else LedgerClock.HOST
+        on_device = bool(self.ranks) and all(rank.ledger_clock is LedgerClock.DEVICE for rank in self.ranks)
+        return LedgerClock.DEVICE if on_device else LedgerClock.HOST
 
     @property
     def requested_steps(self) -> Mapping[int, str]:

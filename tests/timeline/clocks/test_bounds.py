@@ -199,3 +199,17 @@ def test_errors_of_a_chain_add_drift_and_the_largest_is_within_the_first_offsets
     assert errors_over((first, second), np.array([5, 10 * SECOND + 5])).tolist() == [begin_ns, begin_ns + 9_000_000]
     assert max_error_over((first, second)) == begin_ns + 9_000_000
     assert max_error_over(()) == 0
+
+
+def test_a_rigid_offset_keeps_durations_and_still_bounds_the_error() -> None:
+    offsets = Offsets(
+        at_ns=np.array([0, 1_000]), offset_ns=np.array([100, 140], dtype=np.int64), bound_ns=np.array([10, 30])
+    )
+    times = np.arange(0, 1_001, 50)
+    rigid = offsets.rigid()
+    assert np.diff(rigid.convert(times)).tolist() == [50] * 20
+    assert rigid.convert(np.array([500])).tolist() == [620]
+    # The true time lies within the old bound of the old conversion, so within the new bound of the new one.
+    apart = np.abs(rigid.convert(times) - offsets.convert(times))
+    assert np.all(rigid.bounds_ns(times) >= offsets.bounds_ns(times) + apart - 1)
+    assert rigid.bound_ns.tolist() == [10 + 20, 30 + 20]

@@ -9,8 +9,8 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.arrays import Ints
 from traincope.events import Kind, Phase
 from traincope.timeline import LedgerClock, RankTimeline, Timeline
-from traincope.timeline.device import HOST_THREAD
 from traincope.timeline.intervals.union import Union
+from traincope.timeline.timeline import HOST_THREAD
 
 IDLE = (
     *(Phase.LAUNCH_GAP, Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC),

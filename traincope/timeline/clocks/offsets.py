@@ -33,6 +33,15 @@ class Offsets:
         """Largest bound between the first and the last knot. It occurs at a knot."""
         return int(self.bound_ns.max())
 
+    def rigid(self) -> "Offsets":
+        """Return one offset for all times, that in the middle, with the bounds widened by what it leaves out.
+
+        It keeps every duration. Where the offset is straight, its distance from one value is at most straight too.
+        """
+        middle_ns = int(_between((self.at_ns[:1] + self.at_ns[-1:]) // 2, self.at_ns, self.offset_ns)[0])
+        widened = self.bound_ns + np.abs(self.offset_ns - middle_ns)
+        return Offsets(at_ns=self.at_ns, offset_ns=np.full_like(self.offset_ns, middle_ns), bound_ns=widened)
+
     def convert(self, times_ns: Ints) -> Ints:
         """Convert instants of the own clock to the other clock."""
         return times_ns + _between(times_ns, self.at_ns, self.offset_ns)

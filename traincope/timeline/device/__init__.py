@@ -4,6 +4,6 @@ A trace becomes the records that a recorder would have written, had it measured 
 and stalls, each instant with one owner. So every analysis of a recorded run works for an imported one.
 """
 
-from traincope.timeline.device.records import HOST_THREAD, with_device_records
+from traincope.timeline.device.records import with_device_records
 
-__all__ = ["HOST_THREAD", "with_device_records"]
+__all__ = ["with_device_records"]

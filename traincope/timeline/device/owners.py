@@ -38,8 +38,8 @@ def owned(trace: Trace, works: Works, *, borders_ns: Ints) -> Owned:
     borders = borders[(borders >= borders_ns.min()) & (borders <= borders_ns.max())]
     start_ns = borders[:-1]
     phase = np.full(len(start_ns), Phase.NONE, dtype=np.int64)
-    of_work = np.where(works.memory, Phase.EXPOSED_MEMORY, phases(trace, works))
-    launched_in = np.where(phases(trace, works) == Phase.EVALUATION, Phase.EVALUATION, of_work)
+    launched_in = phases(trace, works)
+    launched_in[works.memory & (launched_in != Phase.EVALUATION)] = Phase.EXPOSED_MEMORY
     computes = _owner(borders, works, works.compute)
     sends = np.where(computes == ABSENT, _owner(borders, works, works.communication), ABSENT)
     copies = np.where((computes == ABSENT) & (sends == ABSENT), _owner(borders, works, works.memory), ABSENT)

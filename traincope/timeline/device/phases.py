@@ -1,7 +1,8 @@
 """Phase of each work, by the ranges that were open on its launching thread when it was launched.
 
-The innermost range decides. Inside a range of the autograd engine, forward operators and ranges recompute. Work
-launched outside all known ranges has no phase: a guess would be wrong for copies of batches and for metrics.
+The innermost range decides, but an evaluation contains all that is launched in it. Inside a range of the autograd
+engine, forward operators and ranges recompute. Work launched outside all known ranges has no phase: a guess would be
+wrong for copies of batches and for metrics.
 """
 
 import numpy as np
@@ -18,6 +19,7 @@ def phases(trace: Trace, works: Works) -> Ints:
     """Return the `Phase` of each work, OTHER_COMPUTE if it is unknown."""
     result = np.full(len(works), Phase.OTHER_COMPUTE, dtype=np.int64)
     named, numbered, automatic = phase_ranges(trace), differentiated(trace), autograd_ranges(trace)
+    evaluation = named.only((Phase.EVALUATION,))
     for thread in np.unique(works.thread[works.thread != NO_CALL]).tolist():
         chosen = np.flatnonzero(works.thread == thread)
         launched_ns = works.launched_ns[chosen]
@@ -29,7 +31,9 @@ def phases(trace: Trace, works: Works) -> Ints:
             | ((phase == Phase.BACKWARD) & (operator == Phase.FORWARD) & (operator_ns >= began_ns))
         )
         known = np.where(phase > 0, phase, operator)
-        result[chosen] = np.where(again, Phase.RECOMPUTE, np.where(known > 0, known, Phase.OTHER_COMPUTE))
+        found = np.where(again, Phase.RECOMPUTE, np.where(known > 0, known, Phase.OTHER_COMPUTE))
+        evaluating = evaluation.innermost(thread, launched_ns) != ABSENT
+        result[chosen] = np.where(evaluating, Phase.EVALUATION, found)
     return result
 
 

@@ -17,11 +17,9 @@ from traincope.timeline.device.ranges import activity_ranges
 from traincope.timeline.device.steps import DeviceSteps, device_steps
 from traincope.timeline.device.works import Works, gpus, works
 from traincope.timeline.intervals.painting import ABSENT
-from traincope.timeline.timeline import TRAINING_THREAD
+from traincope.timeline.timeline import HOST_THREAD, TRAINING_THREAD
 from traincope.topology import Group
 
-HOST_THREAD = "host"
-"""Thread of the records of what the launching threads did while they launched nothing."""
 NAMES = tuple(phase.name.lower().replace("_", " ") for phase in Phase)
 """The first names of each rank: the name of a phase's record is the number of the phase."""
 
