@@ -352,6 +352,7 @@ def document() -> schema.Document:
                 "bus_bandwidth_bytes_per_second": 1.398e9,
                 "message_imbalance": None,
                 "contention": [],
+                "run": None,
             },
             {
                 "axis": "fsdp",
@@ -364,6 +365,7 @@ def document() -> schema.Document:
                 "bus_bandwidth_bytes_per_second": None,
                 "message_imbalance": None,
                 "contention": [],
+                "run": None,
             },
         ],
         "bubble": {
@@ -380,10 +382,12 @@ def document() -> schema.Document:
                     "jitter_ns": -3 * MS,
                     "wall_ns": 300 * MS,
                     "fraction_ratio": 0.23,
+                    "run": None,
                 }
                 for stage in (0, 1)
             ],
             "fraction_ratio": 0.23,
+            "run": None,
             "theory_ratio": 0.2,
             "replay_ratio": 0.2,
             "timetable_step": None,

@@ -47,6 +47,7 @@ from traincope.analysis.pipeline.replicas import (
     step_timetable,
     window_ends,
 )
+from traincope.analysis.run_estimates import RunEstimates, phase_stalls, run_estimates
 from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
 from traincope.analysis.stragglers.stragglers import Stragglers, stragglers
 from traincope.analysis.verdict.findings import Finding
@@ -70,6 +71,8 @@ class Analysis:
     """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None
     """None: there is no counted step, or the timeline is a part of a run."""
+    run_estimates: RunEstimates | None = None
+    """Communication and bubble over all steps; None: all steps have detail, or the timeline is a part of a run."""
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
     """In order of time, with marks (checkpoints, evaluations, events)."""
@@ -130,6 +133,7 @@ def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) 
     wait_spans_of = {}
     tracks = {}
     calls = []
+    stalls = {}
     ledgers = []
     for rank in timeline.ranks:
         ends = window_ends(rank, steps)
@@ -150,13 +154,15 @@ def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) 
         if complete_run:
             released = releases(rank, slices, split, instances=instances, wire=wire, last=last)
             tracks[rank.rank] = track(slices, split, released)
+            stalls[rank.rank] = phase_stalls(rank, slices, split) if excluded_steps.light else {}
             calls.append(rank_calls(rank, slices, split, counted=own_ledger.counted, instances=instances, wire=wire))
         ledgers.append(own_ledger)
     ledger = assemble(tuple(ledgers), excluded_steps=excluded_steps, clock=timeline.ledger_clock)
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(timeline, ledger, tracks) if complete_run else None
     result = _analysis(context, ledger, stall_totals, steps=steps, roots=roots)
     waits = group_waits(timeline, waited)
-    return replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
+    estimates = run_estimates(context, ledger, stalls, result.comm, result.bubble) if complete_run else None
+    return replace(result, critical_path=path, group_waits=waits, calls=tuple(calls), run_estimates=estimates)
 
 
 def _analysis(

@@ -203,7 +203,9 @@ def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath
         sampled=np.array([window.number in known for window in windows]),
         by_phase={(terms[0], term): ns for term, ns in parts.items()},
     )
-    return RunPath(steps=len(windows), wall_ns=steps.wall_ns, estimates=estimated_shares(steps, terms))
+    return RunPath(
+        steps=len(windows), wall_ns=steps.wall_ns, estimates=estimated_shares(steps, {term: (term,) for term in terms})
+    )
 
 
 def _evaluation_ns(timeline: Timeline, ledger: RankLedger) -> dict[int, int]:

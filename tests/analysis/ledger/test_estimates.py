@@ -102,7 +102,9 @@ def test_an_estimate_says_how_many_steps_it_stands_on() -> None:
 def test_intervals_contain_the_full_run_in_90_of_100_draws() -> None:
     rows = {row.term: row for row in coverages(recorded(), draws=100, halvings=2)}
     terms = "backward", "exposed_transfer[dp]", "exposed_wait[dp]", "exposed_communication[dp]"
-    for term in (*terms, "path: forward", "path: backward", "path: exposed_transfer[dp]"):
+    path = "path: forward", "path: backward", "path: exposed_transfer[dp]"
+    operation = tuple(f"all_reduce on dp: {part}" for part in ("count", "bytes", "transfer", "wait", "exposed"))
+    for term in (*terms, *path, *operation):
         assert rows[term].stated == 100
         assert rows[term].contained >= 90, rows[term]
         assert rows[term].mean_width < rows[term].truth_ratio

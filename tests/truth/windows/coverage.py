@@ -16,7 +16,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.truth.windows.thinning import thin
 from tests.truth.windows.varied import train
-from traincope.analysis import Estimate
+from traincope.analysis import Analysis, Estimate, RunEstimates
 from traincope.analysis.attribution.terms import sums_of_terms
 from traincope.timeline import Timeline
 
@@ -26,6 +26,8 @@ STEPS, DRAWS, HALVINGS, SEED = 640, 100, 2, 7
 REQUIRED = 0.9
 ROUNDING_NS = 1.0
 """The terms of a fully recorded run are whole ns."""
+ROUNDING = 1e-9
+"""Relative error of sums of floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ def coverages(full: Timeline, *, draws: int = DRAWS, halvings: int = HALVINGS) -
     shares = {term: share for term in ledger.order if (share := ledger.share(term)) is not None}
     shares |= {name: sum(shares[term] for term in terms) for name, terms in sums_of_terms(ledger.order).items()}
     shares |= {f"path: {term}": ns / path.wall_ns for term, ns in path.terms().items()}
+    shares |= dict(_operation_truths(analysis)) | dict(_bubble_truths(analysis))
     stated: Mapping[str, list[Estimate]] = defaultdict(list)
     for draw in range(draws):
         thinned = traincope.analyze(thin(full, run_id=f"draw {draw}", halvings=halvings))
@@ -61,12 +64,14 @@ def coverages(full: Timeline, *, draws: int = DRAWS, halvings: int = HALVINGS) -
         assert thin_path.run.wall_ns == path.wall_ns
         of_path = {f"path: {term}": estimate for term, estimate in thin_path.run.estimates.items()}
         assert sum(ns or 0 for ns in run.terms.values()) == run.wall_ns == ledger.wall_ns
-        for term, estimate in (run.estimates | run.sums | of_path).items():
+        assert thinned.run_estimates is not None
+        others = dict(_of_operations(thinned.run_estimates)) | dict(_of_bubble(thinned.run_estimates))
+        for term, estimate in (run.estimates | run.sums | of_path | others).items():
             if estimate.low is not None:
                 stated[term].append(estimate)
     for term, share in shares.items():
         intervals = stated[term]
-        slack = ROUNDING_NS / ledger.wall_ns
+        slack = max(ROUNDING_NS / ledger.wall_ns, ROUNDING * share)
         yield Coverage(
             term=term,
             truth_ratio=share,
@@ -74,6 +79,41 @@ def coverages(full: Timeline, *, draws: int = DRAWS, halvings: int = HALVINGS) -
             contained=sum((e.low or 0) - slack <= share <= (e.high or 0) + slack for e in intervals),
             mean_width=sum((e.high or 0) - (e.low or 0) for e in intervals) / max(len(intervals), 1),
         )
+
+
+def _operation_truths(full: Analysis) -> Iterator[tuple[str, float]]:
+    """Means per rank and step, and shares of step time, like `OperationEstimates`."""
+    wall_ns, rank_steps = full.ledger.wall_ns, full.ledger.rank_steps
+    for row in full.comm:
+        name = f"{row.operation} on {row.axis}"
+        yield f"{name}: count", row.count / rank_steps
+        yield f"{name}: bytes", row.num_bytes / rank_steps
+        yield f"{name}: transfer", row.transfer_ns / wall_ns
+        yield f"{name}: wait", row.wait_ns / wall_ns
+        yield f"{name}: exposed", row.exposed_ns / wall_ns
+
+
+def _of_operations(run: RunEstimates) -> Iterator[tuple[str, Estimate]]:
+    for (axis, operation), of in run.operations.items():
+        name = f"{operation} on {axis}"
+        yield from ((f"{name}: count", of.count), (f"{name}: bytes", of.num_bytes), (f"{name}: transfer", of.transfer))
+        yield from ((f"{name}: wait", of.wait), (f"{name}: exposed", of.exposed))
+
+
+def _bubble_truths(full: Analysis) -> Iterator[tuple[str, float]]:
+    if full.bubble is not None:
+        for part, ratio in (full.bubble.parts | {"bubble": full.bubble.fraction_ratio}).items():
+            yield f"pipeline: {part}", ratio
+        for stage in full.bubble.stages:
+            parts = {"schedule": stage.schedule_ns, "imbalance": stage.imbalance_ns, "jitter": stage.jitter_ns}
+            yield from ((f"stage {stage.stage}: {part}", ns / stage.wall_ns) for part, ns in parts.items())
+            yield f"stage {stage.stage}: bubble", stage.fraction_ratio
+
+
+def _of_bubble(run: RunEstimates) -> Iterator[tuple[str, Estimate]]:
+    yield from ((f"pipeline: {part}", estimate) for part, estimate in run.bubble.items())
+    for stage, parts in run.stages.items():
+        yield from ((f"stage {stage}: {part}", estimate) for part, estimate in parts.items())
 
 
 def recorded(layout: str, directory: Path) -> Timeline:

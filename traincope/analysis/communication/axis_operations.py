@@ -81,7 +81,7 @@ def communication(
 
     `stall_totals` are the stalls of each rank's training thread in counted steps.
     """
-    counted = np.flatnonzero(_counted(instances, ledger))
+    counted = np.flatnonzero(counted_parts(instances, ledger))
     exposed, contentions = _exposed(stall_totals), contention(instances, wire, counted)
     parts = instances.parts
     kinds = parts.axis_code[counted].astype(np.int64) * len(instances.operations) + parts.operation_code[counted]
@@ -143,7 +143,7 @@ def _bus_bandwidth(instances: Instances, chosen: Ints, wire: Transfers, operatio
     return float((instances.parts.num_bytes[exact] * factors[size]).sum() / transfer_ns * 1e9)
 
 
-def _counted(instances: Instances, ledger: Ledger) -> Bools:
+def counted_parts(instances: Instances, ledger: Ledger) -> Bools:
     """Mark the parts that were issued in a counted step of their rank and outside evaluation."""
     counted = np.zeros(len(instances.number), dtype=bool)
     for rank in ledger.ranks:

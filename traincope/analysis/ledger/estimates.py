@@ -6,10 +6,11 @@ per window. The error is that of leaving out each window in turn. The parts of a
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,15 @@ NO_SPREAD = 1e-12
 FEW_WINDOWS = f"fewer than {MIN_WINDOWS} windows"
 NO_WINDOW = "no window in more than a quarter of the steps"
 SMALL = "below 0.5 % of step time, where single steps decide"
+RARE = "in fewer than half of the sampled steps, where single steps decide"
 
 Matrix = NDArray[np.float64]
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Share of the wall time of all steps."""
+    """Number over all steps: a share of their wall time, or a mean per rank and step."""
 
     estimate: float
     low: float | None
@@ -92,11 +95,37 @@ class SampledSteps:
                 result[phase] = tuple(columns), np.column_stack(list(columns.values()))
         return result
 
+    @property
+    def length_ns(self) -> Floats:
+        """Length of every step."""
+        return sum(self.lengths_ns.values(), np.zeros(len(self.numbers)))
+
     @cached_property
     def window(self) -> Ints:
         """Block of the window that stands for each step."""
         blocks = self.numbers // BLOCK_STEPS
         return represented_by(np.unique(blocks[self.sampled]), blocks)
+
+    @cached_property
+    def sampled_window(self) -> Ints:
+        """Number of the window of each sampled step, from 0."""
+        return np.unique(self.window[self.sampled], return_inverse=True)[1]
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Number of steps that each sampled step stands for."""
+        sampled = np.bincount(self.sampled_window)
+        represented = np.unique(self.window, return_counts=True)[1]
+        weights: Floats = (represented / sampled)[self.sampled_window]
+        return weights
+
+    @cached_property
+    def why_no_interval(self) -> str | None:
+        """Reason why these windows give no interval."""
+        represented = np.unique(self.window, return_counts=True)[1]
+        if len(represented) < MIN_WINDOWS:
+            return FEW_WINDOWS
+        return NO_WINDOW if represented.max() > MAX_WINDOW_SHARE * len(self.numbers) else None
 
     def is_exact(self, term: str) -> bool:
         """Return whether every step records the term: windows show its phase whole, and no part of it elsewhere."""
@@ -177,10 +206,22 @@ def run_ledger(
     )
 
 
-def estimated_shares(steps: SampledSteps, terms: Iterable[str]) -> dict[str, Estimate]:
-    """Estimate the share of each term in the wall time of all steps, like `run_ledger`."""
+def estimated_shares(steps: SampledSteps, sums: Mapping[Key, Sequence[str]]) -> dict[Key, Estimate]:
+    """Estimate the share of each sum of terms in the wall time of all steps, like `run_ledger`."""
     shares = _shares(steps)
-    return {term: shares.of((term,)) for term in terms}
+    return {key: shares.of(terms) for key, terms in sums.items()}
+
+
+def estimated_amount(steps: SampledSteps, amount: Floats, *, per: float, why: str | None = None) -> Estimate:
+    """Estimate the total over all steps, divided by `per`, of an amount that is no part of a step's time.
+
+    `amount` has one entry per step; only those of sampled steps count. It follows the length of the step. `why`: reason
+    of the caller that it has no interval.
+    """
+    sampled = amount[steps.sampled, None]
+    total, *others = _regression(sampled, steps.length_ns, steps)[:, 0] / per
+    rare = RARE if np.count_nonzero(sampled) < MIN_PRESENCE * len(sampled) else None
+    return _estimate(steps, total, np.array(others), why=steps.why_no_interval or why or rare, signed=False)
 
 
 def _rounded(ns: Mapping[str, float], *, total: int) -> dict[str, int]:
@@ -198,8 +239,6 @@ class _Shares:
     steps: SampledSteps
     whole: Floats
     replicates: Matrix
-    why_unknown: str | None
-    """Reason why no term has an interval."""
 
     def of(self, terms: Sequence[str]) -> Estimate:
         """Estimate the share of the sum of these terms. A term without records has none of the time."""
@@ -209,41 +248,34 @@ class _Shares:
         share = float(self.whole[places].sum()) / wall_ns
         if all(steps.is_exact(term) for term in known):
             return Estimate(estimate=share, low=share, high=share, steps=len(steps.numbers))
-        why, limits = self.why_unknown or (SMALL if abs(share) < MIN_TERM_SHARE else None), None
-        if why is None:
-            replicates = self.replicates[:, places].sum(axis=1) / wall_ns
-            limits = _interval(replicates, share, sampled_ratio=float(steps.sampled.mean()))
-        low, high = (None, None) if limits is None else limits
-        if low is not None and not any((ns < 0).any() for (_, term), ns in steps.by_phase.items() if term in known):
-            low = max(low, 0.0)
-        return Estimate(estimate=share, low=low, high=high, steps=int(steps.sampled.sum()), reason=why)
+        why = steps.why_no_interval or (SMALL if abs(share) < MIN_TERM_SHARE else None)
+        signed = any((ns < 0).any() for (_, term), ns in steps.by_phase.items() if term in known)
+        return _estimate(steps, share, self.replicates[:, places].sum(axis=1) / wall_ns, why=why, signed=signed)
+
+
+def _estimate(steps: SampledSteps, value: float, replicates: Floats, *, why: str | None, signed: bool) -> Estimate:
+    """Give a value its interval, unless `why` not. Without `signed` it cannot be negative."""
+    low, high = None, None
+    if why is None:
+        low, high = _interval(replicates, float(value), sampled_ratio=float(steps.sampled.mean()))
+        low = low if signed else max(low, 0.0)
+    return Estimate(estimate=float(value), low=low, high=high, steps=int(steps.sampled.sum()), reason=why)
 
 
 def _shares(steps: SampledSteps) -> _Shares:
     whole, *replicates = _totals(steps)
-    windows = np.unique(steps.window[steps.sampled])
-    why_unknown = _why_no_interval(steps, windows)
-    return _Shares(steps=steps, whole=whole, replicates=np.array(replicates), why_unknown=why_unknown)
-
-
-def _why_no_interval(steps: SampledSteps, windows: Ints) -> str | None:
-    if len(windows) < MIN_WINDOWS:
-        return FEW_WINDOWS
-    _, represented = np.unique(steps.window, return_counts=True)
-    return NO_WINDOW if represented.max() > MAX_WINDOW_SHARE * len(steps.numbers) else None
+    return _Shares(steps=steps, whole=whole, replicates=np.array(replicates))
 
 
 def _totals(steps: SampledSteps) -> Matrix:
     """Estimate the ns of each term over all steps, one column each: from all windows, then without each in turn."""
-    _, window, sampled = np.unique(steps.window[steps.sampled], return_inverse=True, return_counts=True)
-    represented = np.unique(steps.window, return_counts=True)[1]
-    weights = (represented / sampled)[window]
-    totals = {term: np.zeros(1 + len(sampled)) for term in steps.terms}
+    rows = 1 + len(np.unique(steps.sampled_window))
+    totals = {term: np.zeros(rows) for term in steps.terms}
     for phase, length_ns in steps.lengths_ns.items():
-        rest_ns = np.full(1 + len(sampled), length_ns.sum())
+        rest_ns = np.full(rows, length_ns.sum())
         if phase in steps.inside:
             terms, inside = steps.inside[phase]
-            parts = _regression(inside, length_ns, steps.sampled, weights=weights, window=window)
+            parts = _regression(inside, length_ns, steps)
             for term, part_ns in zip(terms, parts.T, strict=True):
                 totals[term] += part_ns
                 rest_ns -= part_ns
@@ -251,14 +283,15 @@ def _totals(steps: SampledSteps) -> Matrix:
     return np.column_stack(list(totals.values()))
 
 
-def _regression(inside: Matrix, length: Floats, sampled: Bools, *, weights: Floats, window: Ints) -> Matrix:
+def _regression(inside: Matrix, length: Floats, steps: SampledSteps) -> Matrix:
     """Estimate the total of each column of `inside` from the known lengths of all steps (Cochran 1977, section 7.10).
 
     The first row is from all windows; each other row leaves one out. Something that most steps lack does not follow the
     phase's length: its slope is 0.
     """
+    weights, window = steps.weights, steps.sampled_window
     away = length - length.mean()
-    known = away[sampled]
+    known = away[steps.sampled]
     present: Floats = np.sign(np.abs(inside).sum(axis=1))
 
     def sums(values: Floats | Matrix) -> Matrix:
@@ -289,7 +322,7 @@ def _interval(replicates: Floats, estimate: float, *, sampled_ratio: float) -> t
     skewness = float((effects**3).mean()) / variance**1.5 * np.sqrt(count * (count - 1)) / (count - 2)
     below = max(quantile, _unskewed(quantile, skewness / np.sqrt(count)))
     above = max(quantile, -_unskewed(-quantile, skewness / np.sqrt(count)))
-    return estimate - below * error, estimate + above * error
+    return float(estimate - below * error), float(estimate + above * error)
 
 
 def _unskewed(quantile: float, skewness: float) -> float:

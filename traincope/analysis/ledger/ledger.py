@@ -138,7 +138,7 @@ class Ledger:
         if not self.wall_ns or not any(rank.light.any() for rank in self.ranks):
             return None
         return run_ledger(
-            _sampled_steps(self.ranks),
+            sampled_steps(self.ranks),
             order=self.order,
             unseen={term for term in self.order if self.total(term) is None},
             sums=sums_of_terms(self.order),
@@ -307,7 +307,8 @@ def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> dict[st
     }
 
 
-def _sampled_steps(ranks: Sequence[RankLedger]) -> SampledSteps:
+def sampled_steps(ranks: Sequence[RankLedger]) -> SampledSteps:
+    """Sum the steps of these ranks, which must have counted and light ones."""
     numbers = np.unique(np.concatenate([rank.numbers[rank.timed] for rank in ranks]))
     sums: dict[tuple[str, str], Floats] = {}
     for rank in ranks:

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from traincope.analysis import (
     Analysis,
+    AxisOperation,
     Bubble,
     DeviceStall,
     ExpertLoads,
     Fault,
     Ledger,
     RankLedger,
+    RunEstimates,
     RunLedger,
     Utilization,
     consecutive_ranges,
@@ -56,8 +58,8 @@ def _document(analysis: Analysis) -> schema.Document:
         verdict=[finding_of(finding, wall_ns=ledger.run_wall_ns) for finding in analysis.verdict],
         ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
         utilization=_utilization(analysis.utilization, analysis.experts),
-        comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
-        bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
+        comm=[_operation(row, analysis.run_estimates) for row in analysis.comm] or None,
+        bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
         stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
@@ -128,8 +130,21 @@ def _utilization(utilization: Utilization, experts: ExpertLoads | None) -> schem
     )
 
 
-def _bubble(bubble: Bubble) -> schema.Bubble:
-    return schema.convert(bubble, schema.Bubble, timetable=timetable_rows(bubble.timetable))
+def _operation(row: AxisOperation, run: RunEstimates | None) -> schema.Operation:
+    of_all_steps = None if run is None else run.operations[row.axis, row.operation]
+    converted = None if of_all_steps is None else schema.convert(of_all_steps, schema.OperationEstimates)
+    return schema.convert(row, schema.Operation, run=converted)
+
+
+def _bubble(bubble: Bubble, run: RunEstimates | None) -> schema.Bubble:
+    stages = [
+        schema.convert(stage, schema.Stage, run=None if run is None else estimates(run.stages[stage.stage]))
+        for stage in bubble.stages
+    ]
+    of_all_steps = None if run is None else estimates(run.bubble)
+    return schema.convert(
+        bubble, schema.Bubble, stages=stages, run=of_all_steps, timetable=timetable_rows(bubble.timetable)
+    )
 
 
 def _last_ns(timeline: Timeline) -> Mapping[int, int]:

@@ -56,7 +56,7 @@ class DeviceStall(TypedDict):
 
 
 class Estimate(TypedDict):
-    """Share of the wall time of all steps, which windows show in some of them."""
+    """Number over all steps, of which windows show some: a share of their wall time, or a mean per rank and step."""
 
     estimate: float
     low: float | None
@@ -190,6 +190,19 @@ class Contention(TypedDict):
     """Time of these transfers beyond the median alone, summed like `transfer_ns`; null if none was compared."""
 
 
+class OperationEstimates(TypedDict):
+    """The operation over all steps, with and without detail."""
+
+    count: Estimate
+    """Mean per rank and step."""
+    bytes: Annotated[Estimate, result.num_bytes]
+    """Mean per rank and step."""
+    transfer: Estimate
+    """Share of step time, as the next two."""
+    wait: Estimate
+    exposed: Estimate
+
+
 class Operation(TypedDict):
     axis: str
     op: Annotated[str, result.operation]
@@ -203,6 +216,8 @@ class Operation(TypedDict):
     message_imbalance: MessageImbalance | None
     """Only for an all-to-all in which some ranks send more than others."""
     contention: list[Contention]
+    run: OperationEstimates | None
+    """Estimates for all steps; null if all steps have detail."""
 
 
 class Stage(TypedDict):
@@ -215,6 +230,9 @@ class Stage(TypedDict):
     jitter_ns: int
     wall_ns: int
     fraction_ratio: float
+    run: dict[str, Estimate] | None
+    """`schedule`, `imbalance`, `jitter` and their sum `bubble` over all steps, as shares of their time on these ranks;
+    null if all steps have detail."""
 
 
 class ActionTime(TypedDict):
@@ -238,6 +256,8 @@ class Bubble(TypedDict):
     stages_per_rank: Annotated[int, result.chunks]
     stages: list[Stage]
     fraction_ratio: float
+    run: dict[str, Estimate] | None
+    """The same as of a stage, for all ranks."""
     theory_ratio: float | None
     """Idle share of total time by the schedule's formula, for equal stages and free transfers."""
     replay_ratio: float | None

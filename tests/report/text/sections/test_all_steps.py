@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.analysis.ledger.test_estimates import STEPS, recorded
+from tests.analysis.test_run_estimates import pipelined
 from tests.truth.windows.thinning import thin
 from traincope.analysis import Analysis, analyze
 from traincope.events import BLOCK_STEPS
@@ -110,3 +111,32 @@ def test_the_html_report_has_a_column_of_intervals(thinned: Analysis) -> None:
     assert "95 % interval" in page
     assert 'data-at="/ledger/run/wall_ns"' in page
     assert "95 % interval" not in to_html(analyze(recorded(steps=20)))
+
+
+def test_communication_states_its_intervals_over_all_steps(thinned: Analysis) -> None:
+    estimates, run = thinned.run_estimates, thinned.ledger.run
+    assert estimates is not None
+    assert run is not None
+    wait = estimates.operations["dp", "all_reduce"].wait
+    stated = f"wait {percent(wait.estimate)} % ({percent(wait.low)} to {percent(wait.high)} %)"
+    text = re.sub(r"\s+", " ", report(thinned))
+    assert "dp all_reduce: 1.0 (1.0 to 1.0) calls, 1000 B (1000 B to 1000 B), transfer " in text
+    for shown in (text, to_html(thinned)):
+        assert stated in shown
+        assert f"with 95 % intervals, from {run.sampled_steps} of {run.steps} steps:" in shown
+    of_json = to_document(thinned)["comm"]
+    assert of_json is not None
+    assert of_json[0]["run"] is not None
+    assert of_json[0]["run"]["wait"]["low"] == wait.low
+
+
+def test_the_bubble_states_its_intervals_over_all_steps() -> None:
+    analysis = analyze(thin(pipelined(), run_id="a", halvings=2))
+    estimates = analysis.run_estimates
+    assert estimates is not None
+    text = re.sub(r"\s+", " ", report(analysis))
+    for name, of in (("all stages", estimates.bubble), ("stage 0", estimates.stages[0])):
+        whole = of["bubble"]
+        stated = f"bubble {percent(whole.estimate)} % ({percent(whole.low)} to {percent(whole.high)} %)"
+        assert re.search(rf"{name}: schedule [^:]*{re.escape(stated)}", text)
+        assert stated in to_html(analysis)

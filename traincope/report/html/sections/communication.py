@@ -14,6 +14,8 @@ from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Operation
 from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.sections.all_steps import sampled
+from traincope.report.text.sections.communication import all_steps_notes
 from traincope.report.text.sections.communication import notes as operation_notes
 
 TITLE = "Communication"
@@ -31,13 +33,14 @@ def communication(source: Source) -> Section:
     return Section(
         name="communication",
         title=TITLE,
-        lead="mean per rank and step",
+        lead=f"mean per rank and step{sampled(data)}",
         body=(
             *_figures(source),
             table("Operations by axis", HEADS, rows, words=(0, 1)),
             notes(
                 [*_apart(source), *(note.plain.strip() for note in operation_notes(operations, rank_steps=per_step))]
             ),
+            notes(all_steps_notes(operations, ledger=data)),
         ),
     )
 

@@ -1,6 +1,6 @@
 """The ledger over all steps of a run: its sums, and the sampling error where only windows show a term."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from traincope.report.schema import Estimate, Ledger, RunLedger, Terms
@@ -60,6 +60,21 @@ def interval(estimate: Estimate) -> str:
     return EXACT if low == high else f"{100 * low:.1f} to {share(high)}"
 
 
+def share_with_interval(estimate: Estimate) -> str:
+    """A share over all steps and its 95 % interval, e.g. "12.1 % (11.0 to 13.2 %)"."""
+    return f"{share(estimate['estimate'])} ({_interval_or_why(estimate, interval(estimate))})"
+
+
+def mean_with_interval(estimate: Estimate, show: Callable[[float | None], str]) -> str:
+    """A mean over all steps and its 95 % interval, e.g. "2.1 (2.0 to 2.1)"."""
+    limits = f"{show(estimate['low'])} to {show(estimate['high'])}"
+    return f"{show(estimate['estimate'])} ({_interval_or_why(estimate, limits)})"
+
+
+def _interval_or_why(estimate: Estimate, limits: str) -> str:
+    return limits if estimate["reason"] is None else f"sampling error unknown: {estimate['reason']}"
+
+
 def error_notes(run: RunLedger) -> Iterator[str]:
     """Lines below a ledger with estimates: how it was sampled, sums of terms, terms without an interval."""
     detailed = f"{run['sampled_steps']:,} of {count(run['steps'], 'step')}"
@@ -78,7 +93,7 @@ def error_notes(run: RunLedger) -> Iterator[str]:
 def _error(estimate: Estimate, *, steps: int) -> str:
     source = f"from {estimate['steps']:,} of {count(steps, 'step')}"
     if estimate["reason"] is not None:
-        return f", {source}; sampling error unknown: {estimate['reason']}"
+        return f", {source}; {_interval_or_why(estimate, UNKNOWN)}"
     return f" ({interval(estimate)}, {source})"
 
 
