@@ -59,10 +59,10 @@ def _trial(random: np.random.Generator, count: int, correlation: float) -> Itera
     """Judgements of equal runs and of a slower run; empty if there are too few steps."""
     runs = [steps(random, count, correlation) for _ in range(2)]
     length = block_length(runs)
-    before, after = (blocks(values[:, None], length) for values in runs)
+    before, after, slower = (blocks(values[:, None], length) for values in (*runs, runs[1] + 3))
     if min(len(before), len(after)) >= MIN_BLOCKS:
         yield bool(compare(before, after).p[0] <= LEVEL)
-        yield bool(compare(before, after + 3).p[0] <= LEVEL)
+        yield bool(compare(before, slower).p[0] <= LEVEL)
 
 
 def main() -> None:

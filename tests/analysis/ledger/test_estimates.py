@@ -30,25 +30,25 @@ STEPS = 40 * BLOCK_STEPS
 SAMPLE = Path(__file__).parents[3] / "sample_runs" / "demo"
 
 
-def recorded(*, seed: int = 0, steps: int = STEPS) -> Timeline:
+def recorded(*, seed: int = 0, steps: int = STEPS, data_ns: int = MS, growth: float = 1.5) -> Timeline:
     """Two ranks in lockstep; every step has detail.
 
-    A step waits 1 ms for its batch. Its forward varies by rank. Its backward computes for 10 to 14 ms, and then waits
-    for the other rank and 2 to 4 ms of transfer. After 60 % of the run all takes half as long again.
+    A step waits `data_ns` for its batch. Its forward varies by rank. Its backward computes for 10 to 14 ms, and then
+    waits for the other rank and 2 to 4 ms of transfer. After 60 % of the run, computation takes `growth` times as long.
     """
     random = np.random.default_rng(seed)
     rows: tuple[list[Row], list[Row]] = ([], [])
     now = 0
     for number in range(steps):
-        longer = 1.5 if number >= 0.6 * steps else 1.0
+        longer = growth if number >= 0.6 * steps else 1.0
         forward = [
             int(longer * MS * random.lognormal(np.log(10), 0.2) * (3 if random.random() < 0.02 else 1)) for _ in rows
         ]
         backward = [int(longer * MS * random.uniform(10, 14)) for _ in rows]
-        computed = [MS + ahead + back for ahead, back in zip(forward, backward, strict=True)]
+        computed = [data_ns + ahead + back for ahead, back in zip(forward, backward, strict=True)]
         end = now + max(computed) + int(MS * random.uniform(2, 4))
         for at, own in enumerate(rows):
-            loaded, ahead = now + MS, now + MS + forward[at]
+            loaded, ahead = now + data_ns, now + data_ns + forward[at]
             reduce = collective(now + computed[at], end, name="all_reduce", sequence=number, at=number, num_bytes=1_000)
             own += [
                 step(number, now, end, flags=Flag.DETAILED),

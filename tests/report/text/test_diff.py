@@ -1,6 +1,7 @@
 """The text of `traincope diff` for a comparison made by hand."""
 
 import io
+import re
 from dataclasses import replace
 
 from rich.console import Console
@@ -11,7 +12,9 @@ from traincope.report import diff_document, render_diff
 
 
 def moved(term: str, before: float, after: float, *, p: float | None = 0.5, path: float | None = None) -> TermChange:
-    return TermChange(term=term, before=before, after=after, p=p, path_change=path, rank=None, rank_change=None)
+    return TermChange(
+        term=term, before=before, after=after, steps=(40, 30), p=p, path_change=path, rank=None, rank_change=None
+    )
 
 
 SLOWER = Diff(
@@ -29,6 +32,7 @@ SLOWER = Diff(
     ),
     unseen=("launch_gap",),
     num_steps=(40, 30),
+    sampled_steps=None,
     block_steps=2,
     num_blocks=(20, 15),
     threshold_ratio=0.02,
@@ -94,7 +98,7 @@ def test_the_document_has_every_number() -> None:
     document = diff_document(SLOWER)
     assert document["judgement"] == "slower"
     assert (document["before"], document["after"]["blocks"]) == (
-        {"id": "demo-7f3a", "ranks": 2, "steps": 40, "blocks": 20},
+        {"id": "demo-7f3a", "ranks": 2, "steps": 40, "sampled_steps": None, "blocks": 20},
         15,
     )
     assert document["step"]["change_ratio"] == 0.2
@@ -105,6 +109,7 @@ def test_the_document_has_every_number() -> None:
         "after": 60 * MS,
         "change": 20 * MS,
         "change_ratio": 0.2,
+        "steps": [40, 30],
         "p": 0.001,
         "evident": True,
         "path_change": 40 * MS,
@@ -112,3 +117,13 @@ def test_the_document_has_every_number() -> None:
         "rank_change": 39.0 * MS,
     }
     assert document["settings"] == [{"family": "versions", "name": "torch", "before": "2.12.0", "after": "2.13.0"}]
+
+
+def test_the_steps_behind_terms_that_only_windows_show_are_printed() -> None:
+    exact = moved("data_wait", 0, 0)
+    text = re.sub(r"\s+", " ", shown(replace(SLOWER, terms=(*SLOWER.terms, exact), sampled_steps=(12, 9))))
+    assert "compared: 40 and 30 steps, in blocks of 2 because steps depend on each other" in text
+    assert "step, data_wait, gc are of all these steps" in text
+    assert "other terms are from 12 and 9 steps in windows, weighted by the steps that a window stands for" in text
+    assert diff_document(replace(SLOWER, sampled_steps=(12, 9)))["after"]["sampled_steps"] == 9
+    assert "windows" not in shown(SLOWER)

@@ -3,19 +3,26 @@
 The basis is a step if both runs do the same work per step on as many ranks. Otherwise it is the ranks' time per token
 if both runs give their tokens. Otherwise only shares of a step are compared, and neither run is called slower. Terms
 are means over the ranks. On the critical path a slow rank shows in what it does, not in the ranks that wait for it.
+
+If a run is recorded in windows, the step and the terms that every step records are compared over all steps. The other
+terms are compared by the means of windows, with the number of steps that each window stands for as weight. These are
+two tests, so their p are doubled (Bonferroni).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
 from traincope.analysis.analyze import Analysis
-from traincope.analysis.diff.series import StepSeries, step_series, tokens_per_step
+from traincope.analysis.attribution.terms import EVERY_STEP
+from traincope.analysis.diff.series import StepSeries, by_window, every_step, step_series, tokens_per_step
 from traincope.analysis.diff.settings import Difference, differences
 from traincope.analysis.diff.significance import (
     MIN_BLOCKS,
+    Blocks,
     Significance,
     block_length,
     blocks,
@@ -29,6 +36,10 @@ LEVEL = 0.01
 """Share of pairs of equal runs that the test wrongly calls different."""
 DEFAULT_THRESHOLD_RATIO = 0.02
 """Share of a step from which a change is worth acting on."""
+STEP = "step"
+"""Name of all terms together."""
+Series = tuple[StepSeries, StepSeries]
+"""Series of both runs."""
 SAME_WORK = 0.01
 """FLOPs per token may differ by this share: they are counted."""
 
@@ -64,6 +75,8 @@ class TermChange:
     term: str
     before: float
     after: float
+    steps: tuple[int, int]
+    """Number of steps of each run that it stands on."""
     p: float | None
     """Probability of so large a change by chance, over all terms; None: too few steps."""
     path_change: float | None
@@ -100,6 +113,8 @@ class Diff:
     unseen: tuple[str, ...]
     """Terms that one of the runs does not measure. Their time is in unattributed."""
     num_steps: tuple[int, int]
+    sampled_steps: tuple[int, int] | None
+    """Number of steps behind the terms that only windows show; None: neither run is recorded in windows."""
     block_steps: int
     """Consecutive steps that are compared as one block, because they depend on each other."""
     num_blocks: tuple[int, int]
@@ -122,9 +137,15 @@ class Diff:
 def diff(before: Analysis, after: Analysis, *, threshold_ratio: float = DEFAULT_THRESHOLD_RATIO) -> Diff:
     """Compare two runs. Both need counted steps that all their ranks completed."""
     basis, reason = _basis(before, after)
-    pair = _Pair.of(before, after, basis=basis)
-    significance = pair.significance()
-    step, *terms = pair.changes(significance)
+    order, unseen = _terms(before, after)
+    pairs = _pairs(before, after, order, basis=basis)
+    tested = [pair.significance() for pair in pairs]
+    step, *terms = (
+        change
+        for pair, significance in zip(pairs, tested, strict=True)
+        for change in pair.changes(significance, tests=len(pairs))
+    )
+    significance = tested[0]
     return Diff(
         before=before,
         after=after,
@@ -133,60 +154,113 @@ def diff(before: Analysis, after: Analysis, *, threshold_ratio: float = DEFAULT_
         reason=reason,
         step=step,
         interval=None if significance is None or basis is Basis.SHARE else significance.interval,
-        terms=tuple(terms),
-        unseen=pair.unseen,
-        num_steps=(len(pair.series[0]), len(pair.series[1])),
-        block_steps=pair.block_steps,
-        num_blocks=(len(pair.blocks[0]), len(pair.blocks[1])),
+        terms=tuple(sorted(terms, key=lambda term: order.index(term.term))),
+        unseen=unseen,
+        num_steps=pairs[0].steps,
+        sampled_steps=pairs[1].steps if len(pairs) > 1 else None,
+        block_steps=pairs[0].block_steps,
+        num_blocks=(len(pairs[0].blocks[0]), len(pairs[0].blocks[1])),
         threshold_ratio=threshold_ratio,
         settings=differences(before.timeline, after.timeline),
         new_findings=_new_findings(before, after),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Pair:
-    """Steps of both runs in the unit of the basis."""
+    """Series of both runs in the unit of the basis, and the terms that are compared by them."""
 
-    series: tuple[StepSeries, StepSeries]
-    terms: tuple[str, ...]
-    """Terms of either run that both measure, in ledger order."""
-    unseen: tuple[str, ...]
+    series: Series
+    detailed: Series
+    """Series of the steps with detail, which have a critical path."""
+    steps: tuple[int, int]
+    """Number of steps in each series."""
+    names: tuple[str, ...]
+    """`step`, if these series give it, and terms."""
     block_steps: int
+    """Entries per block."""
 
-    @classmethod
-    def of(cls, before: Analysis, after: Analysis, *, basis: Basis) -> "_Pair":
-        first, second = step_series(before), step_series(after)
-        names = tuple(dict.fromkeys((*before.ledger.order, *after.ledger.order)))
-        return cls(
-            series=(_scaled(first, _factor(before, basis)), _scaled(second, _factor(after, basis))),
-            terms=tuple(name for name in names if name not in first.unseen | second.unseen),
-            unseen=tuple(name for name in names if name in first.unseen ^ second.unseen),
-            block_steps=block_length([first.wall_ns, second.wall_ns]),
-        )
-
-    @property
-    def blocks(self) -> tuple[Floats, Floats]:
-        """(blocks, step and terms) of each run."""
+    @cached_property
+    def blocks(self) -> tuple[Blocks, Blocks]:
+        """Blocks of each run: the step in the first column, then the terms."""
         return self._blocks(0, self.block_steps), self._blocks(1, self.block_steps)
 
-    def _blocks(self, which: int, length: int) -> Floats:
+    def _blocks(self, which: int, length: int) -> Blocks:
         series = self.series[which]
         none = np.zeros(len(series))
-        columns = [series.wall_ns, *(series.terms.get(term, none) for term in self.terms)]
-        return blocks(np.stack(columns, axis=1), length)
+        columns = [series.wall_ns, *(series.terms.get(name, none) for name in self.names if name != STEP)]
+        return blocks(np.stack(columns, axis=1), length, series.weights)
 
     def significance(self) -> Significance | None:
         """Test the difference; None: too few blocks."""
         before, after = self.blocks
         return compare(before, after) if min(len(before), len(after)) >= MIN_BLOCKS else None
 
-    def changes(self, significance: Significance | None) -> Iterator[TermChange]:
-        """Change of the step, then of each term."""
-        taken = [location(self._blocks(at, min(self.block_steps, len(self.series[at])))).tolist() for at in (0, 1)]
-        p = [None] * (len(self.terms) + 1) if significance is None else significance.p.tolist()
-        for at, name in enumerate(("step", *self.terms)):
-            yield _term_change(name, self.series, taken=(taken[0][at], taken[1][at]), p=p[at])
+    def changes(self, significance: Significance | None, *, tests: int) -> Iterator[TermChange]:
+        """Change of each name, in order. `tests` is the number of pairs that are tested."""
+        taken = [self._blocks(at, min(self.block_steps, len(self.series[at]))).location.tolist() for at in (0, 1)]
+        terms = [name for name in self.names if name != STEP]
+        for name in self.names:
+            at = 0 if name == STEP else 1 + terms.index(name)
+            rank, rank_change = _most_changed(name, self.series)
+            yield TermChange(
+                term=name,
+                before=taken[0][at],
+                after=taken[1][at],
+                steps=self.steps,
+                p=None if significance is None else min(1.0, float(significance.p[at]) * (tests if at else 1)),
+                path_change=_path_change(name, self.detailed),
+                rank=rank,
+                rank_change=rank_change,
+            )
+
+
+def _pairs(before: Analysis, after: Analysis, names: Sequence[str], *, basis: Basis) -> tuple[_Pair, ...]:
+    """One pair of series with all terms; if a run is recorded in windows, one of all steps and one of windows."""
+    runs = before, after
+    counted = step_series(before), step_series(after)
+    if before.ledger.run is None and after.ledger.run is None:
+        return (_pair(runs, counted, detailed=counted, of=counted, names=(STEP, *names), basis=basis),)
+    windows = by_window(counted[0], before), by_window(counted[1], after)
+    every = every_step(before), every_step(after)
+    exact = tuple(name for name in names if name in EVERY_STEP)
+    others = tuple(name for name in names if name not in exact)
+    return (
+        _pair(runs, every, detailed=windows, of=every, names=(STEP, *exact), basis=basis),
+        _pair(runs, windows, detailed=windows, of=counted, names=others, basis=basis),
+    )
+
+
+def _pair(
+    runs: tuple[Analysis, Analysis],
+    series: Series,
+    *,
+    detailed: Series,
+    of: Series,
+    names: tuple[str, ...],
+    basis: Basis,
+) -> _Pair:
+    """Bring the series to the unit of the basis. `of` are the steps in them."""
+
+    def scaled(pair: Series) -> Series:
+        first, second = (_scaled(each, _factor(run, basis)) for each, run in zip(pair, runs, strict=True))
+        return first, second
+
+    return _Pair(
+        series=scaled(series),
+        detailed=scaled(detailed),
+        steps=(len(of[0]), len(of[1])),
+        names=names,
+        block_steps=block_length([each.wall_ns for each in series]),
+    )
+
+
+def _terms(before: Analysis, after: Analysis) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the terms of either run that both measure, and those that only one measures, in ledger order."""
+    unseen = step_series(before).unseen, step_series(after).unseen
+    names = tuple(dict.fromkeys((*before.ledger.order, *after.ledger.order)))
+    both = tuple(name for name in names if name not in unseen[0] | unseen[1])
+    return both, tuple(name for name in names if name in unseen[0] ^ unseen[1])
 
 
 def _basis(before: Analysis, after: Analysis) -> tuple[Basis, str | None]:
@@ -223,33 +297,7 @@ def _factor(analysis: Analysis, basis: Basis) -> float:
 def _scaled(series: StepSeries, factor: float) -> StepSeries:
     """Multiply by the factor; with factor 0, divide each step by its wall time."""
     each = np.full(len(series), factor) if factor else 1 / np.maximum(series.wall_ns, 1.0)
-
-    def scale(terms: Mapping[str, Floats]) -> dict[str, Floats]:
-        return {term: values * each for term, values in terms.items()}
-
-    return StepSeries(
-        numbers=series.numbers,
-        wall_ns=series.wall_ns * each,
-        terms=scale(series.terms),
-        path=scale(series.path),
-        rank_terms={rank: scale(terms) for rank, terms in series.rank_terms.items()},
-        unseen=series.unseen,
-    )
-
-
-def _term_change(
-    name: str, series: tuple[StepSeries, StepSeries], *, taken: tuple[float, float], p: float | None
-) -> TermChange:
-    rank, rank_change = _most_changed(name, series)
-    return TermChange(
-        term=name,
-        before=taken[0],
-        after=taken[1],
-        p=p,
-        path_change=_path_change(name, series),
-        rank=rank,
-        rank_change=rank_change,
-    )
+    return series.mapped(lambda values: values * each)
 
 
 def _path_change(name: str, series: tuple[StepSeries, StepSeries]) -> float | None:
@@ -257,28 +305,28 @@ def _path_change(name: str, series: tuple[StepSeries, StepSeries]) -> float | No
     if not all(run_series.path for run_series in series):
         return None
     before, after = (
-        sum(run_series.path.values()) if name == "step" else run_series.path.get(name, np.zeros(len(run_series)))
+        _typical(run_series, sum(run_series.path.values()) if name == STEP else run_series.path.get(name))
         for run_series in series
     )
-    return _typical(np.asarray(after)) - _typical(np.asarray(before))
+    return after - before
 
 
 def _most_changed(name: str, series: tuple[StepSeries, StepSeries]) -> tuple[int | None, float | None]:
     """The rank whose own term changed most."""
-    first, second = (run_series.rank_terms for run_series in series)
-    if first.keys() != second.keys() or name == "step" or len(first) < 2:
+    first, second = series
+    if first.rank_terms.keys() != second.rank_terms.keys() or name == STEP or len(first.rank_terms) < 2:
         return None, None
-    changes = {rank: _typical_of(second[rank], name) - _typical_of(first[rank], name) for rank in first}
+    changes = {
+        rank: _typical(second, second.rank_terms[rank].get(name)) - _typical(first, terms.get(name))
+        for rank, terms in first.rank_terms.items()
+    }
     changed = max(changes, key=lambda rank: abs(changes[rank]))
     return changed, changes[changed]
 
 
-def _typical_of(terms: Mapping[str, Floats], name: str) -> float:
-    return _typical(terms[name]) if name in terms else 0.0
-
-
-def _typical(values: Floats) -> float:
-    return float(location(values[:, None])[0])
+def _typical(series: StepSeries, values: Floats | int | None) -> float:
+    """Typical value of one of the series; 0 without it."""
+    return 0.0 if values is None or isinstance(values, int) else float(location(values[:, None], series.weights)[0])
 
 
 def _judgement(basis: Basis, significance: Significance | None, threshold_ratio: float) -> Judgement:

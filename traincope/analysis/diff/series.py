@@ -1,7 +1,7 @@
 """Step series of one run: the mean over its ranks of every ledger term, and the critical path's time per term."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,15 +9,20 @@ from numpy.typing import NDArray
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.terms import EVALUATION
 from traincope.analysis.efficiency.declared_flops import TOKENS, mean_amount, positive
+from traincope.analysis.ledger.ledger import RankLedger, sampled_steps
 from traincope.analysis.pipeline.replicas import by_number
-from traincope.arrays import Floats
+from traincope.arrays import Bools, Floats
+from traincope.events import BLOCK_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSeries:
-    """Series of the counted steps that all ranks completed. All arrays have one entry per step, ns."""
+    """Series of steps that all ranks completed, or of their means over windows. All arrays have one entry each, ns."""
 
     numbers: NDArray[np.int64]
+    """Step numbers; of a window its first one."""
+    weights: Floats
+    """Number of steps that each entry stands for."""
     wall_ns: Floats
     terms: Mapping[str, Floats]
     """Terms that the run's source measures; they sum to wall_ns."""
@@ -31,12 +36,51 @@ class StepSeries:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def mapped(self, change: Callable[[Floats], Floats]) -> "StepSeries":
+        """Change every series of times."""
+
+        def each(terms: Mapping[str, Floats]) -> dict[str, Floats]:
+            return {term: change(values) for term, values in terms.items()}
+
+        return replace(
+            self,
+            wall_ns=change(self.wall_ns),
+            terms=each(self.terms),
+            path=each(self.path),
+            rank_terms={rank: each(terms) for rank, terms in self.rank_terms.items()},
+        )
+
 
 def step_series(analysis: Analysis) -> StepSeries:
+    """Series of the counted steps, which have detail."""
+    return _series(analysis, lambda rank: rank.counted)
+
+
+def every_step(analysis: Analysis) -> StepSeries:
+    """Series of all steps. Of light ones, only the terms EVERY_STEP have a meaning."""
+    return _series(analysis, lambda rank: rank.timed)
+
+
+def by_window(series: StepSeries, analysis: Analysis) -> StepSeries:
+    """Return the means of counted steps over windows. In a run without windows, each block of steps is one."""
+    window, weights = series.numbers // BLOCK_STEPS, series.weights
+    if analysis.ledger.run is not None:
+        steps = sampled_steps(analysis.ledger.ranks)
+        sampled = steps.numbers[steps.sampled]
+        window = by_number(series.numbers, sampled, steps.window[steps.sampled], missing=0)
+        weights = steps.weights[np.searchsorted(sampled, series.numbers)]
+    _, first, at = np.unique(window, return_index=True, return_inverse=True)
+    count = np.bincount(at)
+    means = series.mapped(lambda values: np.bincount(at, weights=values) / count)
+    sums: Floats = np.bincount(at, weights=weights).astype(np.float64)
+    return replace(means, numbers=series.numbers[first], weights=sums)
+
+
+def _series(analysis: Analysis, chosen: Callable[[RankLedger], Bools]) -> StepSeries:
     ledger = analysis.ledger
-    counted = [set(rank.numbers[rank.counted].tolist()) for rank in ledger.ranks if rank.num_counted]
-    numbers = np.array(sorted(set.intersection(*counted)) if counted else [], dtype=np.int64)
     ranks = [rank for rank in ledger.ranks if rank.num_counted]
+    steps = [set(rank.numbers[chosen(rank)].tolist()) for rank in ranks]
+    numbers = np.array(sorted(set.intersection(*steps)) if steps else [], dtype=np.int64)
     by_rank = {
         rank.rank: {
             term: by_number(numbers, rank.numbers, ns, missing=0).astype(float)
@@ -49,6 +93,7 @@ def step_series(analysis: Analysis) -> StepSeries:
     measured = [term for term in ledger.order if by_rank and all(term in rank_terms for rank_terms in by_rank.values())]
     return StepSeries(
         numbers=numbers,
+        weights=np.ones(len(numbers)),
         wall_ns=np.mean(walls, axis=0) if walls else np.empty(0),
         terms={term: np.mean([rank_terms[term] for rank_terms in by_rank.values()], axis=0) for term in measured},
         path=_path(analysis, numbers),

@@ -12,8 +12,8 @@ Few steps do not show whether they depend on each other. At a level of 0.01, equ
 300 trials if steps are independent, and in 3 to 5 % if each step depends on the one before (60 steps at a correlation
 of 0.5, 300 at 0.9). With 30 steps at 0.5 it is 6 %, with 10 steps 13 % (`python -m tests.bench.diff`).
 
-The typical value of a run is the mean of its blocks, with blocks more than five spreads from their median clipped: one
-hiccup of the machine moves it little.
+The typical value of a run is the weighted mean of its blocks, with blocks more than five spreads from their median
+clipped: one hiccup of the machine moves it little.
 """
 
 from collections.abc import Sequence
@@ -81,31 +81,55 @@ def block_length(runs: Sequence[Floats]) -> int:
     return max(1 if time == 1 else ceil(2 * time), ceil(max(map(len, runs)) / MAX_BLOCKS))
 
 
-def blocks(columns: Floats, length: int) -> Floats:
-    """Means of `length` consecutive rows, (blocks, columns). Rows left over at the beginning are dropped."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Means of a run over blocks of consecutive entries."""
+
+    means: Floats
+    """(blocks, columns)."""
+    weights: Floats
+    """Number of steps that each block stands for."""
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    @property
+    def location(self) -> Floats:
+        """Typical value of each column."""
+        return location(self.means, self.weights)
+
+
+def blocks(columns: Floats, length: int, weights: Floats | None = None) -> Blocks:
+    """Means of `length` consecutive rows. Rows left over at the beginning are dropped; `weights` are equal if None."""
     count = len(columns) // length
-    means: Floats = columns[len(columns) - count * length :].reshape(count, length, columns.shape[1]).mean(axis=1)
-    return means
+    rows = columns[len(columns) - count * length :].reshape(count, length, columns.shape[1])
+    each = np.ones(len(columns)) if weights is None else weights
+    each = each[len(columns) - count * length :].reshape(count, length)
+    sums = each.sum(axis=1)
+    return Blocks(means=(rows * each[:, :, None]).sum(axis=1) / sums[:, None], weights=sums)
 
 
-def location(values: Floats) -> Floats:
-    """Mean over the last axis but one, far values clipped."""
+def location(values: Floats, weights: Floats) -> Floats:
+    """Weighted mean over the last axis but one, far values clipped. `weights` lack the last axis."""
     middle = np.median(values, axis=-2, keepdims=True)
     spread = SCALE * np.median(np.abs(values - middle), axis=-2, keepdims=True)
     reach = np.where(spread > 0, SPREADS * spread, np.inf)
-    pulled: Floats = np.clip(values, middle - reach, middle + reach).mean(axis=-2)
-    return pulled
+    pulled = np.clip(values, middle - reach, middle + reach)
+    result: Floats = (pulled * weights[..., None]).sum(axis=-2) / weights.sum(axis=-1)[..., None]
+    return result
 
 
-def compare(before: Floats, after: Floats) -> Significance:
-    """Test the difference of two runs, (blocks, columns) each, with at least MIN_BLOCKS blocks."""
-    pool = np.concatenate([before, after])
-    first, second = location(before), location(after)
+def compare(before: Blocks, after: Blocks) -> Significance:
+    """Test the difference of two runs with at least MIN_BLOCKS blocks each."""
+    pool = Blocks(
+        means=np.concatenate([before.means, after.means]), weights=np.concatenate([before.weights, after.weights])
+    )
+    first, second = before.location, after.location
     permuted = _differences(pool, _permutations(len(before), len(after)))
     observed = np.abs(second - first)
     threshold = observed - 1e-9 * (np.abs(first) + np.abs(second))  # differences within rounding count as equal
     p = np.concatenate([_shares(permuted[:, :1], threshold[:1]), _step_down(permuted[:, 1:], threshold[1:])])
-    return Significance(before=first, after=second, p=p, interval=_interval(before[:, :1], after[:, :1]))
+    return Significance(before=first, after=second, p=p, interval=_interval(before, after))
 
 
 def _permutations(before: int, after: int) -> Ints:
@@ -118,12 +142,13 @@ def _permutations(before: int, after: int) -> Ints:
     return np.argsort(chances, axis=1)[:, :before]
 
 
-def _differences(pool: Floats, permutations: Ints) -> Floats:
+def _differences(pool: Blocks, permutations: Ints) -> Floats:
     """Differences |second - first| of each assignment, (assignments, columns)."""
     is_second = np.ones((len(permutations), len(pool)), dtype=bool)
     np.put_along_axis(is_second, permutations, values=False, axis=1)
     others = np.nonzero(is_second)[1].reshape(len(permutations), -1)
-    return np.abs(location(pool[others]) - location(pool[permutations]))
+    second = location(pool.means[others], pool.weights[others])
+    return np.abs(second - location(pool.means[permutations], pool.weights[permutations]))
 
 
 def _shares(permuted: Floats, threshold: Floats) -> Floats:
@@ -146,11 +171,13 @@ def _step_down(permuted: Floats, threshold: Floats) -> Floats:
     return p
 
 
-def _interval(before: Floats, after: Floats) -> tuple[float, float]:
+def _interval(before: Blocks, after: Blocks) -> tuple[float, float]:
+    """Interval of the first column's difference."""
     random = np.random.default_rng(SEED)
 
-    def resampled(values: Floats) -> Floats:
-        return location(values[random.integers(len(values), size=(RESAMPLES, len(values)))])[:, 0]
+    def resampled(run: Blocks) -> Floats:
+        drawn = random.integers(len(run), size=(RESAMPLES, len(run)))
+        return location(run.means[drawn, :1], run.weights[drawn])[:, 0]
 
     low, high = np.percentile(resampled(after) - resampled(before), [2.5, 97.5])
     return float(low), float(high)

@@ -10,6 +10,8 @@ class ComparedRun(TypedDict):
     ranks: int
     steps: int
     """Number of compared steps."""
+    sampled_steps: int | None
+    """Number of those that terms stand on which only windows show; null: neither run is recorded in windows."""
     blocks: int
     """Number of blocks of steps, each compared as one sample. With fewer than 5 the judgement is "too few steps"."""
 
@@ -21,6 +23,8 @@ class TermChange(TypedDict):
     change: float
     change_ratio: float | None
     """Change as a share of the first run's step."""
+    steps: list[int]
+    """Number of steps that it stands on in the first and in the second run."""
     p: float | None
     """Probability of so large a change by chance, corrected for all terms; null: too few steps."""
     evident: bool

@@ -6,6 +6,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
+from traincope.analysis.attribution.terms import EVERY_STEP
 from traincope.analysis.diff.diff import LEVEL
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
@@ -28,6 +29,7 @@ def diff_document(diff: Diff) -> schema.Diff:
             id=analysis.timeline.run.info.id,
             ranks=analysis.timeline.run.info.world_size,
             steps=diff.num_steps[at],
+            sampled_steps=None if diff.sampled_steps is None else diff.sampled_steps[at],
             blocks=diff.num_blocks[at],
         )
         for at, analysis in enumerate((diff.before, diff.after))
@@ -103,8 +105,18 @@ def _evidence(diff: Diff) -> Iterator[str]:
         yield f"probability of this difference by chance: p = {_p(diff.step.p)}; evidence requires p <= {LEVEL:g}"
     blocks = f", in blocks of {diff.block_steps} because steps depend on each other" if diff.block_steps > 1 else ""
     yield f"compared: {diff.num_steps[0]} and {count(diff.num_steps[1], 'step')}{blocks}"
+    if diff.sampled_steps is not None:
+        yield sampled_terms(diff)
     for finding in diff.new_findings:
         yield f"new in B: {finding.kind.value.replace('_', ' ')}: {finding.evidence}"
+
+
+def sampled_terms(diff: Diff) -> str:
+    """Which terms are of all steps and which of the steps in windows; there must be windows."""
+    exact = ", ".join(name for name in EVERY_STEP if any(term.term == name for term in diff.terms))
+    before, after = diff.sampled_steps or (0, 0)
+    windows = f"other terms are from {before:,} and {count(after, 'step')} in windows, weighted"
+    return f"step, {exact} are of all these steps; {windows} by the steps that a window stands for"
 
 
 def _terms(diff: Diff) -> Iterator[RenderableType]:

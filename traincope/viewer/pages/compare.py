@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from traincope.analysis import Analysis, Diff, TermChange, diff
 from traincope.analysis.diff.diff import Basis
 from traincope.analysis.diff.series import step_series
-from traincope.report.text.diff import diff_document
+from traincope.report.text.diff import diff_document, sampled_terms
 from traincope.report.text.layout.forms import Form
 from traincope.units import MISSING
 from traincope.viewer.components import absent, field, parameter, plain, section, table
@@ -67,6 +67,8 @@ def _answer(result: Diff) -> Iterator[Line]:
         low, high = (value("interval", at, form="more_duration") for at in (0, 1))
         yield ["95 % interval ", low, " to ", high]
     yield _sizes(result)
+    if result.sampled_steps is not None:
+        yield [plain(sampled_terms(result))]
     if result.reason:
         yield [plain(result.reason)]
     for moved in result.movers:
