@@ -396,8 +396,8 @@ def document() -> schema.Document:
         "stragglers": {
             "named": [{"rank": 1, "confidence": "high", "caused_ratio": 0.05, "excess_ratio": 0.07}],
             "ranks": [
-                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "straggler_wait_ns": 0},
-                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS},
+                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "straggler_wait_ns": 0, "run": None},
+                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS, "run": None},
             ],
         },
         "faults": [],

@@ -50,7 +50,7 @@ from traincope.analysis.ledger.requested_windows import RequestedWindow
 from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampling
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
-from traincope.analysis.run_estimates import OperationEstimates, RunEstimates
+from traincope.analysis.run_estimates import OperationEstimates, RankEstimates, RunEstimates
 from traincope.analysis.stragglers.own_work import OwnWork, own_work
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import RankWait, Straggler, Stragglers
@@ -98,6 +98,7 @@ __all__ = [
     "OwnWork",
     "Prediction",
     "RankCalls",
+    "RankEstimates",
     "RankLedger",
     "RankWait",
     "RecorderOverhead",

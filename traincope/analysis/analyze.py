@@ -72,7 +72,7 @@ class Analysis:
     critical_path: CriticalPath | None = None
     """None: there is no counted step, or the timeline is a part of a run."""
     run_estimates: RunEstimates | None = None
-    """Communication and bubble over all steps; None: all steps have detail, or the timeline is a part of a run."""
+    """Communication, bubble and ranks over all steps; None: all have detail, or the timeline is a part of a run."""
     utilization: Utilization
     faults: tuple[Fault, ...] = ()
     """In order of time, with marks (checkpoints, evaluations, events)."""
@@ -154,15 +154,26 @@ def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) 
         if complete_run:
             released = releases(rank, slices, split, instances=instances, wire=wire, last=last)
             tracks[rank.rank] = track(slices, split, released)
-            stalls[rank.rank] = phase_stalls(rank, slices, split) if excluded_steps.light else {}
+            if excluded_steps.light:
+                stalls[rank.rank] = phase_stalls(rank, slices, split)
             calls.append(rank_calls(rank, slices, split, counted=own_ledger.counted, instances=instances, wire=wire))
         ledgers.append(own_ledger)
     ledger = assemble(tuple(ledgers), excluded_steps=excluded_steps, clock=timeline.ledger_clock)
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(timeline, ledger, tracks) if complete_run else None
     result = _analysis(context, ledger, stall_totals, steps=steps, roots=roots)
     waits = group_waits(timeline, waited)
-    estimates = run_estimates(context, ledger, stalls, result.comm, result.bubble) if complete_run else None
-    return replace(result, critical_path=path, group_waits=waits, calls=tuple(calls), run_estimates=estimates)
+    result = replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
+    if not complete_run:
+        return result
+    estimates = run_estimates(
+        context,
+        ledger,
+        stalls,
+        operations=result.comm,
+        bubble=result.bubble,
+        stragglers=result.stragglers,
+    )
+    return replace(result, run_estimates=estimates)
 
 
 def _analysis(

@@ -1,4 +1,4 @@
-"""Numbers of all steps of a run that is recorded in windows: communication by operation, and the bubble by stage.
+"""Numbers of all steps of a run that is recorded in windows: operations, the bubble by stage, and rows of ranks.
 
 The ledger and the critical path have such estimates of their own terms. Here, stalls of each operation are parts of the
 phases in which they lie, like the ledger's terms. Calls, bytes and time on the wire follow the length of their step.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traincope.analysis.attribution.stalls import StallSplit
-from traincope.analysis.attribution.terms import BUBBLE, HOST_TERMS
+from traincope.analysis.attribution.terms import BUBBLE, COMPUTE, HOST_TERMS, sums_of_terms
 from traincope.analysis.attribution.thread_slices import ThreadSlices, phase_codes
 from traincope.analysis.attribution.transfers import Transfers
 from traincope.analysis.communication.axis_operations import AxisOperation, counted_parts
@@ -19,6 +19,7 @@ from traincope.analysis.context import Context
 from traincope.analysis.ledger.estimates import Estimate, SampledSteps, estimated_amount, estimated_shares
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, sampled_steps
 from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.stragglers.stragglers import RankWait, Stragglers
 from traincope.arrays import Floats, Ints, Numbers
 from traincope.timeline import RankTimeline
 from traincope.timeline.intervals.numbering import Numbering
@@ -32,6 +33,8 @@ HIDDEN = "it contains hidden transfers, whose time is itself estimated from othe
 
 Name = tuple[str, str]
 """Axis and operation."""
+FEW_WAITS = "few long waits for single ranks decide"
+
 PhaseStalls = Mapping[tuple[str, str, str], tuple[Floats, Floats]]
 """(Phase, axis, operation) -> wait and transfer of one rank, ns per step."""
 
@@ -51,6 +54,19 @@ class OperationEstimates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankEstimates:
+    """One rank over all steps: shares of its step time."""
+
+    compute: Estimate
+    exposed: Estimate
+    """Exposed communication of all axes."""
+    bubble: Estimate
+    own_wait: Estimate
+    """Of the sampled steps alone, without an interval, like `straggler_wait`."""
+    straggler_wait: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEstimates:
     """Estimates over all steps, from the steps that windows show."""
 
@@ -60,6 +76,7 @@ class RunEstimates:
     """Schedule, imbalance, jitter and their sum `bubble` as shares of step time. Empty without a pipeline."""
     stages: Mapping[int, Mapping[str, Estimate]]
     """The same for the ranks of each entry of `Bubble.stages`, by its `stage`."""
+    ranks: Mapping[int, RankEstimates]
 
 
 def phase_stalls(rank: RankTimeline, slices: ThreadSlices, split: StallSplit) -> PhaseStalls:
@@ -83,8 +100,10 @@ def run_estimates(
     context: Context,
     ledger: Ledger,
     stalls: Mapping[int, PhaseStalls],
+    *,
     operations: Sequence[AxisOperation],
     bubble: Bubble | None,
+    stragglers: Stragglers,
 ) -> RunEstimates | None:
     """Estimate the numbers of all steps; None if all steps have detail. `stalls` are those of all ranks."""
     if ledger.run is None:
@@ -95,7 +114,31 @@ def run_estimates(
         operations=_operations(context, ledger, stalls, [(row.axis, row.operation) for row in operations]),
         bubble={} if bubble is None else estimated_shares(sampled_steps(ledger.ranks), BUBBLE_SUMS),
         stages={stage: estimated_shares(of, BUBBLE_SUMS) for stage, of in steps.items()},
+        ranks={
+            rank.rank: _rank(rank, ledger.order, waits)
+            for rank, waits in zip(ledger.ranks, stragglers.ranks, strict=True)
+            if rank.num_counted
+        },
     )
+
+
+def _rank(rank: RankLedger, order: Sequence[str], waits: RankWait) -> RankEstimates:
+    sums = sums_of_terms(order)
+    exposed = [term for name, terms in sums.items() if name != "bubble" for term in terms]
+    terms = {"compute": COMPUTE, "exposed": exposed, "bubble": sums.get("bubble", ())}
+    shares = estimated_shares(sampled_steps([rank]), terms)
+    return RankEstimates(
+        compute=shares["compute"],
+        exposed=shares["exposed"],
+        bubble=shares["bubble"],
+        own_wait=_sampled_mean(rank, waits.own_wait_ns),
+        straggler_wait=_sampled_mean(rank, waits.straggler_wait_ns),
+    )
+
+
+def _sampled_mean(rank: RankLedger, ns: int) -> Estimate:
+    share = ns / max(rank.total_wall_ns, 1)
+    return Estimate(estimate=share, low=None, high=None, steps=rank.num_counted, reason=FEW_WAITS)
 
 
 def _operations(

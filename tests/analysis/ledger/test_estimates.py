@@ -104,7 +104,8 @@ def test_intervals_contain_the_full_run_in_90_of_100_draws() -> None:
     terms = "backward", "exposed_transfer[dp]", "exposed_wait[dp]", "exposed_communication[dp]"
     path = "path: forward", "path: backward", "path: exposed_transfer[dp]"
     operation = tuple(f"all_reduce on dp: {part}" for part in ("count", "bytes", "transfer", "wait", "exposed"))
-    for term in (*terms, *path, *operation):
+    ranks = tuple(f"rank {number}: {part}" for number in (0, 1) for part in ("compute", "exposed"))
+    for term in (*terms, *path, *operation, *ranks):
         assert rows[term].stated == 100
         assert rows[term].contained >= 90, rows[term]
         assert rows[term].mean_width < rows[term].truth_ratio

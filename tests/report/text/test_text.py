@@ -425,7 +425,13 @@ def test_ranks_with_the_most_straggler_wait_are_shown_among_many() -> None:
     large["stragglers"] = {
         "named": [{"rank": 40, "confidence": "high", "caused_ratio": 0.1, "excess_ratio": 0.1}],
         "ranks": [
-            {"rank": rank, "compute_ns": 1, "own_wait_ns": 0, "straggler_wait_ns": 30 * MS if rank == 40 else 0}
+            {
+                "rank": rank,
+                "compute_ns": 1,
+                "own_wait_ns": 0,
+                "straggler_wait_ns": 30 * MS if rank == 40 else 0,
+                "run": None,
+            }
             for rank in range(64)
         ],
     }

@@ -17,7 +17,7 @@ from tests.distributed.ranks.pool import Pool
 from tests.truth.windows.thinning import thin
 from tests.truth.windows.varied import train
 from traincope.analysis import Analysis, Estimate, RunEstimates
-from traincope.analysis.attribution.terms import sums_of_terms
+from traincope.analysis.attribution.terms import COMPUTE, sums_of_terms
 from traincope.timeline import Timeline
 
 LAYOUTS = {"ddp": 2, "fsdp": 3, "pipeline": 2}
@@ -54,6 +54,7 @@ def coverages(full: Timeline, *, draws: int = DRAWS, halvings: int = HALVINGS) -
     shares |= {name: sum(shares[term] for term in terms) for name, terms in sums_of_terms(ledger.order).items()}
     shares |= {f"path: {term}": ns / path.wall_ns for term, ns in path.terms().items()}
     shares |= dict(_operation_truths(analysis)) | dict(_bubble_truths(analysis))
+    shares |= dict(_rank_truths(analysis))
     stated: Mapping[str, list[Estimate]] = defaultdict(list)
     for draw in range(draws):
         thinned = traincope.analyze(thin(full, run_id=f"draw {draw}", halvings=halvings))
@@ -66,6 +67,7 @@ def coverages(full: Timeline, *, draws: int = DRAWS, halvings: int = HALVINGS) -
         assert sum(ns or 0 for ns in run.terms.values()) == run.wall_ns == ledger.wall_ns
         assert thinned.run_estimates is not None
         others = dict(_of_operations(thinned.run_estimates)) | dict(_of_bubble(thinned.run_estimates))
+        others |= dict(_of_ranks(thinned.run_estimates))
         for term, estimate in (run.estimates | run.sums | of_path | others).items():
             if estimate.low is not None:
                 stated[term].append(estimate)
@@ -114,6 +116,21 @@ def _of_bubble(run: RunEstimates) -> Iterator[tuple[str, Estimate]]:
     yield from ((f"pipeline: {part}", estimate) for part, estimate in run.bubble.items())
     for stage, parts in run.stages.items():
         yield from ((f"stage {stage}: {part}", estimate) for part, estimate in parts.items())
+
+
+def _rank_truths(full: Analysis) -> Iterator[tuple[str, float]]:
+    sums = sums_of_terms(full.ledger.order)
+    exposed = [term for name, terms in sums.items() if name != "bubble" for term in terms]
+    for rank in full.ledger.ranks:
+        name, wall_ns = f"rank {rank.rank}", rank.total_wall_ns
+        for part, terms in (("compute", COMPUTE), ("exposed", exposed), ("bubble", sums.get("bubble", ()))):
+            yield f"{name}: {part}", sum(rank.total(term) or 0 for term in terms) / wall_ns
+
+
+def _of_ranks(run: RunEstimates) -> Iterator[tuple[str, Estimate]]:
+    for rank, of in run.ranks.items():
+        yield from ((f"rank {rank}: compute", of.compute), (f"rank {rank}: exposed", of.exposed))
+        yield f"rank {rank}: bubble", of.bubble
 
 
 def recorded(layout: str, directory: Path) -> Timeline:

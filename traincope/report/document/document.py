@@ -15,6 +15,7 @@ from traincope.analysis import (
     RankLedger,
     RunEstimates,
     RunLedger,
+    Stragglers,
     Utilization,
     consecutive_ranges,
     dropped_steps,
@@ -60,7 +61,7 @@ def _document(analysis: Analysis) -> schema.Document:
         utilization=_utilization(analysis.utilization, analysis.experts),
         comm=[_operation(row, analysis.run_estimates) for row in analysis.comm] or None,
         bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
-        stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,
+        stragglers=_stragglers(analysis.stragglers, analysis.run_estimates) if counted else None,
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
@@ -134,6 +135,16 @@ def _operation(row: AxisOperation, run: RunEstimates | None) -> schema.Operation
     of_all_steps = None if run is None else run.operations[row.axis, row.operation]
     converted = None if of_all_steps is None else schema.convert(of_all_steps, schema.OperationEstimates)
     return schema.convert(row, schema.Operation, run=converted)
+
+
+def _stragglers(stragglers: Stragglers, run: RunEstimates | None) -> schema.Stragglers:
+    of_all_steps = {} if run is None else run.ranks
+    ranks = []
+    for rank in stragglers.ranks:
+        known = of_all_steps.get(rank.rank)
+        converted = None if known is None else schema.convert(known, schema.RankEstimates)
+        ranks.append(schema.convert(rank, schema.RankWait, run=converted))
+    return schema.convert(stragglers, schema.Stragglers, ranks=ranks)
 
 
 def _bubble(bubble: Bubble, run: RunEstimates | None) -> schema.Bubble:

@@ -269,11 +269,25 @@ class Bubble(TypedDict):
     clock."""
 
 
+class RankEstimates(TypedDict):
+    """One rank over all steps, with and without detail: shares of its step time."""
+
+    compute: Estimate
+    exposed: Estimate
+    """Exposed communication of all axes."""
+    bubble: Estimate
+    own_wait: Estimate
+    """Of the sampled steps alone, without an interval, like `straggler_wait`."""
+    straggler_wait: Estimate
+
+
 class RankWait(TypedDict):
     rank: int
     compute_ns: int
     own_wait_ns: int
     straggler_wait_ns: int
+    run: RankEstimates | None
+    """Estimates for all steps; null if all steps have detail."""
 
 
 class Straggler(TypedDict):

@@ -11,6 +11,7 @@ from tests.analysis.ledger.test_estimates import STEPS, recorded
 from tests.analysis.test_run_estimates import pipelined
 from tests.truth.windows.thinning import thin
 from traincope.analysis import Analysis, analyze
+from traincope.analysis.run_estimates import FEW_WAITS
 from traincope.events import BLOCK_STEPS
 from traincope.report import to_document, to_json
 from traincope.report.html import to_html
@@ -140,3 +141,17 @@ def test_the_bubble_states_its_intervals_over_all_steps() -> None:
         stated = f"bubble {percent(whole.estimate)} % ({percent(whole.low)} to {percent(whole.high)} %)"
         assert re.search(rf"{name}: schedule [^:]*{re.escape(stated)}", text)
         assert stated in to_html(analysis)
+
+
+def test_each_ranks_row_states_its_intervals_over_all_steps(thinned: Analysis) -> None:
+    assert thinned.run_estimates is not None
+    compute = thinned.run_estimates.ranks[1].compute
+    stated = f"compute {percent(compute.estimate)} % ({percent(compute.low)} to {percent(compute.high)} %)"
+    text = re.sub(r"\s+", " ", report(thinned))
+    for shown in (text, to_html(thinned)):
+        assert f"rank 1: {stated}, exposed " in shown
+        assert f"of the sampled steps alone, sampling error unknown: {FEW_WAITS}" in shown
+    stragglers = to_document(thinned)["stragglers"]
+    assert stragglers is not None
+    assert stragglers["ranks"][1]["run"] is not None
+    assert stragglers["ranks"][1]["run"]["straggler_wait"]["low"] is None
