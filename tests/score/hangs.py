@@ -136,6 +136,8 @@ def judged(cases: Iterable[Case], *, until: float, jobs: int, keep: Path | None)
 def main() -> int:
     options = _options()
     print(f"seed {options.seed}; time limit {options.minutes:.0f} min; {options.jobs} trainings at a time", flush=True)
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     chosen = list(_cases(options))
     began, tally, left = time.monotonic(), Tally(), 0
     until = began + (float("inf") if options.all else options.minutes * 60)
