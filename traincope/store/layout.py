@@ -39,6 +39,8 @@ SEGMENT, COMPACTED = ".seg", ".parquet"
 SEGMENT_STEM = re.compile(r"(main|thread-\d+)-\d+")
 WITNESS_DIRECTORY = "witness"
 """Copies of the last records of other hosts' ranks, in the directory of the attempt (`job/witness.py`)."""
+COMPARED_DIRECTORY = "compared"
+"""Records that show a mismatch between ranks of several hosts, in the directory of the attempt (`job/witness.py`)."""
 HEARD_FILE = "heard.json"
 """When a witnessed host was last heard."""
 PEER_FILES = "peer-*.json"

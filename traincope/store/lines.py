@@ -1,7 +1,7 @@
 """Side files of a rank, in JSON or numbered JSON lines. They can be read after a kill or a full disk."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,12 @@ def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
 
     In version 1 the position of a line was its number, and reading stops at the first damaged line.
     """
-    if version == 1:
-        return dict(enumerate(_unnumbered(path)))
-    return dict(line for line in map(_numbered, _lines(path)) if line is not None)
+    return dict(enumerate(_unnumbered(path))) if version == 1 else parse_numbered(_lines(path))
+
+
+def parse_numbered(lines: Iterable[str]) -> dict[int, Any]:
+    """Number -> value of each line. Lines that cannot be decoded are left out."""
+    return dict(line for line in map(_numbered, lines) if line is not None)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.job.requests import WindowRequest, read_requests
-from traincope.store.job.witness import Heard, witnessed_hosts
+from traincope.store.job.witness import Heard, compared_by_hosts, witnessed_hosts
 from traincope.store.layout import (
     DETAILS_FILE,
     FLIGHT_FILE,
@@ -120,6 +120,8 @@ class RunRecords:
     """Processes of any attempt that did not end well, as the launcher saw them."""
     witnessed: tuple[WitnessedHost, ...] = ()
     """Hosts of the last attempt of which another host's agent kept a copy."""
+    compared: tuple[tuple[RankRecords, ...], ...] = ()
+    """Copies of ranks of several hosts, of which an agent saw that they disagree; one entry per agent."""
 
     @property
     def last_attempt(self) -> int:
@@ -159,6 +161,7 @@ def read_run(path: str | Path) -> RunRecords:
         requests=read_requests(root, attempt=number),
         launcher=notes,
         witnessed=_read_witnessed(attempts[-1], attempt=number) if attempts else (),
+        compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
     )
 
 
@@ -187,9 +190,17 @@ def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankReco
 def _read_witnessed(directory: Path, *, attempt: int) -> tuple[WitnessedHost, ...]:
     """Damaged copies are left out: the ranks' own directories are the record, and these only fill a gap."""
     return tuple(
-        WitnessedHost(heard=heard, ranks=tuple(_read_ranks(sorted(copies.glob("rank-*")), attempt=attempt)[0]))
+        WitnessedHost(heard=heard, ranks=_read_copies(copies, attempt=attempt))
         for heard, copies in witnessed_hosts(directory)
     )
+
+
+def _read_compared(directory: Path, *, attempt: int) -> tuple[tuple[RankRecords, ...], ...]:
+    return tuple(_read_copies(copies, attempt=attempt) for copies in compared_by_hosts(directory))
+
+
+def _read_copies(directory: Path, *, attempt: int) -> tuple[RankRecords, ...]:
+    return tuple(_read_ranks(sorted(directory.glob("rank-*")), attempt=attempt)[0])
 
 
 def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str], *, attempt: int) -> list[RankRecords]:

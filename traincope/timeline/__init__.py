@@ -3,7 +3,7 @@
 It is built from a run directory (`traincope.store` reads its files). Sums and findings are in `traincope.analysis`.
 """
 
-from traincope.timeline.building import build_timeline, open_run
+from traincope.timeline.building import build_copies, build_timeline, open_run, timelines_of_compared, with_copies
 from traincope.timeline.clocks.clocks import ClockSource, RankClock, error_between_ns
 from traincope.timeline.collectives.channels import Channel
 from traincope.timeline.collectives.instances import Instances, match_instances
@@ -23,9 +23,12 @@ __all__ = [
     "Step",
     "Timeline",
     "Traces",
+    "build_copies",
     "build_timeline",
     "error_between_ns",
     "evaluations",
     "match_instances",
     "open_run",
+    "timelines_of_compared",
+    "with_copies",
 ]

@@ -1,6 +1,6 @@
 """Construction of a timeline from the records of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,37 +36,80 @@ def build_timeline(run: RunRecords) -> Timeline:
     if run.info.imported:
         # A trace is short: its collectives bound an offset well, and a drift badly. So its durations stay as they are.
         clocks = {rank: replace(clock, corrections=_rigid(clock.corrections)) for rank, clock in clocks.items()}
-    return replace(_timeline(run, clocks, kinds=()), witnessed=tuple(_witnessed(run, clocks)))
+    timeline = _timeline(run, clocks, kinds=())
+    return replace(timeline, witnessed=_timeline_of_copies(timeline, _longest_copies(run)).ranks)
 
 
 def _rigid(corrections: tuple[Offsets, ...]) -> tuple[Offsets, ...]:
     return tuple(offsets.rigid() for offsets in corrections)
 
 
-def _witnessed(run: RunRecords, clocks: Mapping[int, RankClock]) -> Iterator[RankTimeline]:
+def with_copies(timeline: Timeline, *, without: Collection[int] = ()) -> Timeline:
+    """Add the copies of ranks that left no records in the run directory, `without` some."""
+    missing = {*timeline.run.missing} - {*without}
+    copies = _timeline_of_copies(timeline, [copy for copy in _longest_copies(timeline.run) if copy.rank in missing])
+    if not copies.ranks:
+        return timeline
+    run, added = timeline.run, {rank.rank for rank in copies.ranks}
+    return replace(
+        timeline,
+        run=replace(
+            run,
+            ranks=tuple(sorted((*run.ranks, *copies.run.ranks), key=lambda rank: rank.rank)),
+            missing=tuple(rank for rank in run.missing if rank not in added),
+        ),
+        ranks=tuple(sorted((*timeline.ranks, *copies.ranks), key=lambda rank: rank.rank)),
+        clocks=tuple(sorted((*timeline.clocks, *copies.clocks), key=lambda clock: clock.rank)),
+    )
+
+
+def timelines_of_compared(run: RunRecords) -> Iterator[Timeline]:
+    """The copies of each mismatch that an agent saw, on an axis of their own."""
+    for copies in run.compared:
+        yield build_copies(run, copies)
+
+
+def build_copies(run: RunRecords, copies: Sequence[RankRecords]) -> Timeline:
+    """Build a timeline of copies of a run's ranks, which lack the beginning. Only wall clocks align their hosts."""
+    part = replace(run, ranks=tuple(copies), witnessed=(), compared=())
+    return _timeline(part, wall_clocks(part), kinds=(), copied=True)
+
+
+def _longest_copies(run: RunRecords) -> tuple[RankRecords, ...]:
     """The longest copy of each rank that is longer than the rank's own records."""
     last_ns = {rank.rank: _last_ns(rank) for rank in run.ranks}
     longest: dict[int, RankRecords] = {}
     for copy in (copy for host in run.witnessed for copy in host.ranks if copy.segments):
         if _last_ns(copy) > last_ns.get(copy.rank, 0):
             last_ns[copy.rank], longest[copy.rank] = _last_ns(copy), copy
-    by_wall = wall_clocks(replace(run, ranks=tuple(longest.values())))
-    same_host = {clock.host: clock for clock in clocks.values()}
-    for number, copy in sorted(longest.items()):
-        yield _rank_timeline(copy, same_host.get(host_of(copy), by_wall[number]), kinds=())
+    return tuple(longest[number] for number in sorted(longest))
+
+
+def _timeline_of_copies(timeline: Timeline, copies: Sequence[RankRecords]) -> Timeline:
+    """Build a timeline of these copies, on the axis of the run."""
+    run = replace(timeline.run, ranks=tuple(copies))
+    by_wall, same_host = wall_clocks(run), {clock.host: clock for clock in timeline.clocks}
+    clocks = {
+        copy.rank: replace(same_host.get(host_of(copy), by_wall[copy.rank]), rank=copy.rank) for copy in run.ranks
+    }
+    return _timeline(run, clocks, kinds=(), copied=True)
 
 
 def _last_ns(rank: RankRecords) -> int:
     return max((last_instant_ns(segment.records) for segment in rank.segments), default=0)
 
 
-def _timeline(run: RunRecords, clocks: Mapping[int, RankClock], *, kinds: tuple[Kind, ...]) -> Timeline:
+def _timeline(
+    run: RunRecords, clocks: Mapping[int, RankClock], *, kinds: tuple[Kind, ...], copied: bool = False
+) -> Timeline:
     """Build a timeline of the records of these kinds, or of all records if `kinds` is empty."""
-    ranks = tuple(_rank_timeline(rank, clocks[rank.rank], kinds=kinds) for rank in run.ranks if rank.segments)
+    ranks = tuple(
+        _rank_timeline(rank, clocks[rank.rank], kinds=kinds, copied=copied) for rank in run.ranks if rank.segments
+    )
     return Timeline(run=run, ranks=ranks, clocks=tuple(clocks[rank.rank] for rank in ranks))
 
 
-def _rank_timeline(rank: RankRecords, clock: RankClock, *, kinds: tuple[Kind, ...]) -> RankTimeline:
+def _rank_timeline(rank: RankRecords, clock: RankClock, *, kinds: tuple[Kind, ...], copied: bool) -> RankTimeline:
     names = dict.fromkeys((TRAINING_THREAD, *rank.threads))
     threads = {name: _aligned(rank, name, clock, kinds=kinds) for name in names}
     steps = threads[TRAINING_THREAD][threads[TRAINING_THREAD]["kind"] == Kind.STEP]
@@ -84,7 +127,15 @@ def _rank_timeline(rank: RankRecords, clock: RankClock, *, kinds: tuple[Kind, ..
         open_records=() if ended else _open_records(rank, threads[TRAINING_THREAD]),
         last_ns=max(last_instant_ns(records) for records in threads.values()),
         observation=observation(rank.info.probes),
+        since_ns=_held_since_ns(threads) if copied else None,
     )
+
+
+def _held_since_ns(threads: Mapping[str, NDArray[np.void]]) -> int:
+    """Start of what a copy holds. It has all records that end after the first end in it, so all that begin after it."""
+    communicating = [records for records in threads.values() if (records["kind"] == Kind.COLLECTIVE).any()]
+    ended = [records[(records["end_ns"] != OPEN) & (records["kind"] != Kind.CLOCK)] for records in communicating]
+    return max((int(records["end_ns"].min()) for records in ended if len(records)), default=0)
 
 
 def _aligned(rank: RankRecords, thread: str, clock: RankClock, *, kinds: tuple[Kind, ...]) -> NDArray[np.void]:

@@ -87,6 +87,8 @@ class RankTimeline:
     """The last instant this rank recorded."""
     observation: str = DISPATCHER
     """How it records collectives (`observation.py`)."""
+    since_ns: int | None = None
+    """Start of what is held, of a copy that lacks the beginning. None: the records are not a copy."""
 
     @property
     def main(self) -> NDArray[np.void]:
@@ -132,7 +134,7 @@ class Timeline:
     """Kernel traces; empty if the run was not opened from a directory."""
     witnessed: tuple[RankTimeline, ...] = ()
     """Ranks of which another host's agent knows more than the run directory: only their last seconds. No analysis of
-    time uses them.
+    time uses them. `with_copies` adds those of ranks without records.
     """
 
     @property

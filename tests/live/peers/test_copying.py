@@ -1,5 +1,7 @@
 """Copies of a rank: what they hold, their bounds, and how they are read back."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,14 @@ import traincope
 from tests.live.recorded import rank_of, record
 from traincope.events import OPEN, Kind
 from traincope.live.peers import copying
-from traincope.live.peers.copying import MAX_RECORDS, RankCopier
+from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, MAX_RECORDS, RankCopier
 from traincope.live.peers.members import Member
 from traincope.live.peers.witnessing import Witness, copy_message
 from traincope.store import read_run
+from traincope.store.job.flight import Flight
+from traincope.store.job.looks import Look, append_look, read_looks
 from traincope.store.job.witness import witness_directory
-from traincope.store.layout import attempt_directory
+from traincope.store.layout import FLIGHT_FILE, LOOKS_FILE, attempt_directory
 from traincope.store.reading import RankRecords
 from traincope.store.redaction import redact
 from traincope.store.segments.segments import HEADER_BYTES
@@ -99,6 +103,47 @@ def test_an_unchanged_rank_is_not_copied_again(tmp_path: Path, monkeypatch: pyte
     assert copier.changed() is None
     copier.forget()
     assert copier.changed() == copy
+
+
+def look(at_ns: int, stack: str = "") -> Look:
+    return Look(at_ns=at_ns, state="S", stack=stack)
+
+
+def test_what_the_agent_saw_is_copied_once_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest look with stacks, and those after it, with torch's flight recorder."""
+    record(tmp_path / "run", monkeypatch)
+    own = rank_of(tmp_path / "run")
+    copier = RankCopier(own, rank=0)
+    assert copier.seen() is None
+    for seen in (look(1, "old"), look(2, "stack"), look(3)):
+        append_look(own, seen)
+    (own / FLIGHT_FILE).write_text(json.dumps({"at_ns": 5, "entries": [], "groups": {"0": [0, 1]}}))
+    copy = copier.seen()
+    assert copy is not None
+    keep(own, tmp_path / "run")
+    Witness(attempt_directory(tmp_path / "run", 0), host=A).keep(OF_B, copy_message(copy))
+    copier.sent(copy)
+    assert copier.seen() is None
+    (witnessed,) = read_run(tmp_path / "run").witnessed[0].ranks
+    assert [each for each in witnessed.looks if each.by_agent] == [
+        replace(look(2, "stack"), by_agent=True),
+        replace(look(3), by_agent=True),
+    ]
+    assert witnessed.flight is not None
+    assert witnessed.flight.read() == Flight(at_ns=5, entries=(), groups={"0": (0, 1)})
+    copier.forget()
+    assert copier.seen() == copy
+
+
+def test_looks_and_flights_beyond_their_bounds_are_left_out(tmp_path: Path) -> None:
+    append_look(tmp_path, look(1, "x" * MAX_LOOKS_BYTES))
+    append_look(tmp_path, look(2))
+    (tmp_path / FLIGHT_FILE).write_bytes(b"x" * (MAX_FLIGHT_BYTES + 1))
+    copy = RankCopier(tmp_path, rank=0).seen()
+    assert copy is not None
+    assert set(copy.files) == {LOOKS_FILE}
+    (tmp_path / LOOKS_FILE).write_bytes(copy.files[LOOKS_FILE])
+    assert [seen.at_ns for seen in read_looks(tmp_path)] == [2]
 
 
 def test_a_torn_copy_is_read_up_to_the_tear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,98 +1,30 @@
 """Two hosts, made of namespaces, train together with torchrun and gloo. One is lost, with its run directory."""
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.live.peers.hosts import LINK, MadeHost, two_hosts, why_not
+from tests.live.peers.hosts import two_hosts, why_not
+from tests.live.peers.jobs import report, started
 from tests.live.processes import agents_of, until
 from traincope.store import read_run
-from traincope.store.layout import AGENT_LOG
 from traincope.timeline.building import build_timeline
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
-ROOT = Path(__file__).parents[3]
 PAUSED_STEP = 10
-DEADLINE_SECONDS = 240.0
-VARIABLES = {
-    "GLOO_SOCKET_IFNAME": LINK,
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(ROOT),
-    "STEPS": "100000",
-    "TRAINCOPE_AGENT": "on",
-    "TRAINCOPE_AGENT_INTERVAL": "0.5",
-    "TRAINCOPE_AGENT_SHARE": "1",
-    "TRAINCOPE_WITNESS": "on",
-}
 
 
-class Job:
-    """A job of both hosts, each with a run directory of its own."""
-
-    def __init__(self, tmp_path: Path, hosts: tuple[MadeHost, MadeHost], *, ranks: int = 1, **variables: str) -> None:
-        self.resume, self.hosts = tmp_path / "resume", hosts
-        self.runs = {host.name: tmp_path / host.name / "run" for host in hosts}
-        local = tmp_path / "local"
-        local.mkdir()
-        for host in hosts:
-            host.mount(tmp_path / host.name, local)
-        self.logs = {host.name: tmp_path / f"{host.name}.log" for host in hosts}
-        self.processes = {
-            host.name: host.start(
-                [
-                    *(Path(sys.executable).parent / "torchrun", "--nnodes", len(hosts), "--node-rank", number),
-                    *("--nproc-per-node", ranks, "--master-addr", hosts[0].name, "--master-port", 29500),
-                    *("-m", "tests.live.peers.training", local / "run", PAUSED_STEP, self.resume),
-                ],
-                log=self.logs[host.name],
-                variables={**VARIABLES, **variables},
-            )
-            for number, host in enumerate(hosts)
-        }
-
-    def agent_log(self, host: str) -> str:
-        return "".join(path.read_text() for path in self.runs[host].glob(f"attempt-000/rank-*/{AGENT_LOG}"))
-
-    def until(self, true: Callable[[], bool], what: str) -> None:
-        """Poll while both launchers run. The deadline only ends a broken test: torch is imported by four processes."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not true():
-            assert all(process.poll() is None for process in self.processes.values()), self.all_logs()
-            assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {what}\n{self.all_logs()}"
-            time.sleep(0.2)
-
-    def all_logs(self) -> str:
-        logs = [path.read_text() for path in self.logs.values() if path.exists()]
-        return "\n".join([*logs, *(f"agent of {name}:\n{self.agent_log(name)}" for name in self.runs)])
+def resume(tmp_path: Path) -> Path:
+    """The file that lets rank 0 go on."""
+    return tmp_path / "resume"
 
 
-@contextmanager
-def started(tmp_path: Path, hosts: tuple[MadeHost, MadeHost], *, ranks: int = 1, **variables: str) -> Iterator[Job]:
-    """A job of both hosts; its processes end with it."""
-    job = Job(tmp_path, hosts, ranks=ranks, **variables)
-    try:
-        yield job
-    finally:
-        for host in hosts:
-            host.close()
-        for process in job.processes.values():
-            process.wait()
-
-
-def report(run: Path) -> dict[str, Any]:
-    command = [Path(sys.executable).parent / "traincope", "report", run, "--format", "json"]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+def training(tmp_path: Path) -> tuple[object, ...]:
+    return "tests.live.peers.training", PAUSED_STEP, resume(tmp_path)
 
 
 def waits_in(run: Path, ranks: tuple[int, ...]) -> bool:
@@ -109,12 +41,12 @@ def waits_in(run: Path, ranks: tuple[int, ...]) -> bool:
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.sweep)])
 def test_the_report_of_the_other_host_names_a_lost_host_and_what_its_ranks_were_in(tmp_path: Path, ranks: int) -> None:
     of_b = tuple(range(ranks, 2 * ranks))
-    with two_hosts() as hosts, started(tmp_path, hosts, ranks=ranks) as job:
+    with two_hosts() as hosts, started(tmp_path, hosts, training=training(tmp_path), ranks=ranks) as job:
         job.until(lambda: waits_in(job.runs["a"], of_b), "the copies of b's ranks at a")
         hosts[1].unplug()
         hosts[1].kill()
         shutil.rmtree(job.runs["b"])
-        job.resume.touch()  # rank 0 goes on, and waits for a rank that is gone
+        resume(tmp_path).touch()  # rank 0 goes on, and waits for a rank that is gone
         until(lambda: "host b has not been heard" in job.agent_log("a"), "a's witness")
         until(lambda: "hang: host b was lost" in job.agent_log("a"), "a's watchdog")
         document = report(job.runs["a"])
@@ -135,11 +67,11 @@ def test_the_report_of_the_other_host_names_a_lost_host_and_what_its_ranks_were_
 @pytest.mark.parametrize("killed", ["a", "b"])
 def test_a_killed_agent_is_no_lost_host_and_harms_nothing(tmp_path: Path, killed: str) -> None:
     """The job goes on to its end."""
-    with two_hosts() as hosts, started(tmp_path, hosts, STEPS="600") as job:
+    with two_hosts() as hosts, started(tmp_path, hosts, training=training(tmp_path), STEPS="600") as job:
         job.until(lambda: waits_in(job.runs["a"], (1,)), "the copies of b's rank at a")
         (agent,) = [pid for pid in agents_of(tmp_path / "local/run") if hosts["ab".index(killed)].has(pid)]
         os.kill(agent, signal.SIGKILL)
-        job.resume.touch()
+        resume(tmp_path).touch()
         assert [process.wait(timeout=250) for process in job.processes.values()] == [0, 0], job.all_logs()
         document = report(job.runs["a"])
     assert "lost_host" not in {finding["kind"] for finding in document["verdict"]}
@@ -149,9 +81,9 @@ def test_a_killed_agent_is_no_lost_host_and_harms_nothing(tmp_path: Path, killed
 
 @pytest.mark.sweep
 def test_hosts_that_take_leave_are_not_lost(tmp_path: Path) -> None:
-    with two_hosts() as hosts, started(tmp_path, hosts, STEPS="100") as job:
+    with two_hosts() as hosts, started(tmp_path, hosts, training=training(tmp_path), STEPS="100") as job:
         job.until(lambda: waits_in(job.runs["a"], (1,)), "the copies of b's rank at a")
-        job.resume.touch()
+        resume(tmp_path).touch()
         assert [process.wait(timeout=250) for process in job.processes.values()] == [0, 0], job.all_logs()
         until(lambda: any(host.heard.farewell for host in read_run(job.runs["a"]).witnessed), "b's farewell")
         document = report(job.runs["a"])

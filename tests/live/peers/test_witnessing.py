@@ -1,6 +1,7 @@
 """A witness keeps copies within bounds, refuses others, and notes silence."""
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from traincope.errors import ServerError
 from traincope.live.peers import witnessing
 from traincope.live.peers.channel import Message
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
-from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, MAX_HOSTS, MAX_RANKS_PER_HOST, Witness
+from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, MAX_HOSTS, MAX_RANKS_PER_HOST, SEEN, Witness
 from traincope.store.job.witness import Heard, witness_directory, witnessed_hosts, write_heard
 from traincope.topology import Host
 
@@ -23,6 +24,10 @@ def member(name: str, *, address: str = "10.0.0.1") -> Member:
 
 def copy(rank: Any = 0, parts: Any = (("rank.json", 2),), payload: bytes = b"{}") -> Message:
     return Message(kind=COPY, fields={"rank": rank, "parts": [list(part) for part in parts]}, payload=payload)
+
+
+def seen(parts: list[tuple[str, int]], payload: bytes) -> Message:
+    return Message(kind=SEEN, fields={"rank": 0, "parts": [list(part) for part in parts]}, payload=payload)
 
 
 def heard(attempt: Path) -> list[Heard]:
@@ -43,6 +48,11 @@ def heard(attempt: Path) -> list[Heard]:
         copy(parts=[("rank.json", 1)]),
         copy(parts=[("rank.json", -1), ("names.jsonl", 3)]),
         Message(kind=COPY),
+        copy(parts=[("looks.jsonl", 2)]),
+        seen([("rank.json", 2)], zlib.compress(b"{}")),
+        seen([("looks.jsonl", 2)], b"{}"),
+        seen([("looks.jsonl", 2)], zlib.compress(b"{}")[:-1]),
+        seen([("looks.jsonl", 8 << 20)], zlib.compress(bytes(8 << 20))),
     ],
 )
 def test_a_copy_of_another_form_is_refused_and_leaves_no_file(tmp_path: Path, message: Message) -> None:

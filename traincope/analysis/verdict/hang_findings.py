@@ -7,7 +7,7 @@ from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.lost_connections import check_host
-from traincope.timeline import Timeline
+from traincope.timeline import Timeline, with_copies
 from traincope.units import numbers
 
 MAX_PROCESSES = 4
@@ -59,7 +59,7 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
 
 def _processes(timeline: Timeline, ranks: Sequence[int]) -> str:
     """Process and host of each rank, as far as the records show them."""
-    infos = {rank.rank: rank.info for rank in timeline.run.ranks}
+    infos = {rank.rank: rank.info for rank in with_copies(timeline).run.ranks}
     listed = [
         f"process {infos[rank].pid} on {infos[rank].host.name}"
         for rank in ranks[:MAX_PROCESSES]

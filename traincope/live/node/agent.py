@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns, process_time
 
+from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.node.rank import RankTail, over
 from traincope.live.node.ready import PATIENCE_NS, last_ready, progress
@@ -68,6 +69,7 @@ class Agent:
         self._tails: dict[int, RankTail] = {}
         self._reducer: Reducer | None = None
         self._over_ranks: frozenset[int] = frozenset()
+        self._mismatched: set[tuple[int, ...]] = set()
         self._retention: SegmentRetention | NoRetention = (
             SegmentRetention(disk_budget_bytes=options.disk_budget_bytes) if options.writes else NoRetention()
         )
@@ -128,10 +130,20 @@ class Agent:
             rows=rows,
             warm_up=reducer.warm_up,
             analysis=None if reduced is None else reduced.analysis,
-            faults=hangs if reduced is None else (*reduced.faults, *hangs),
+            faults=tuple(self._once(hangs if reduced is None else (*reduced.faults, *hangs))),
             earlier=() if reduced is None else reduced.earlier,
             last=ending or over(ranks),
         )
+
+    def _once(self, faults: Iterable[Fault]) -> Iterator[Fault]:
+        """Leave out mismatches of ranks that had one. The reducer finds it in the events, the watchdog after a stop and
+        between hosts.
+        """
+        for fault in faults:
+            if fault.kind is not FaultKind.MISMATCH or fault.ranks not in self._mismatched:
+                yield fault
+            if fault.kind is FaultKind.MISMATCH:
+                self._mismatched.add(fault.ranks)
 
     def _find_ranks(self) -> list[RankTail]:
         """Ranks of this node that have written `rank.json`, in order."""

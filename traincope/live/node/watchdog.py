@@ -31,9 +31,11 @@ from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.live.termination_log import write_termination_message
+from traincope.record.session.identity import this_host
 from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.job.looks import append_look
-from traincope.store.layout import LOOKS_FILE
+from traincope.store.job.witness import compared_directory
+from traincope.store.layout import LOOKS_FILE, WITNESS_DIRECTORY, attempt_directory
 from traincope.store.rows import Row
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,12 @@ class Watchdog:
         self._stop: _Stop | None = None
         self._num_stops = 0
         self._num_bytes = 0
+        attempt_path = attempt_directory(run, attempt)
+        self._seen_by_others, self._compared = (
+            attempt_path / WITNESS_DIRECTORY,
+            compared_directory(attempt_path, this_host()),
+        )
+        self._has_judged_compared = False
         self._positions: list[tuple[int, int]] = []
         self._quiet_since_ns = self._noticed_ns = 0
 
@@ -76,8 +84,10 @@ class Watchdog:
 
     def notices(self, tails: Iterable[RankTail], *, now_ns: int) -> bool:
         """Compare the ranks' positions, between two looks of the agent. Returns True if it is time for a look: the job
-        is quiet, for the first time since its last event and its latest lesson.
+        is quiet, for the first time since its last event and its latest lesson; or ranks of several hosts disagree.
         """
+        if self._has_mismatch():
+            return True
         positions = [tail.position() for tail in tails]
         if positions != self._positions:
             self._positions, self._quiet_since_ns, self._noticed_ns = positions, now_ns, 0
@@ -88,7 +98,26 @@ class Watchdog:
         return True
 
     def look(self, tails: Sequence[RankTail], *, now_ns: int) -> tuple[Fault, ...]:
-        """Look at the job. Returns the hang that is newly known, with its culprits if the evidence shows them."""
+        """Look at the job. Returns what is newly known: the hang with its culprits if the evidence shows them, and a
+        mismatch between hosts, which needs no stop.
+        """
+        mismatch = self._judge_mismatch() if self._has_mismatch() else ()
+        return mismatch or self._look_for_stop(tails, now_ns=now_ns)
+
+    def _has_mismatch(self) -> bool:
+        """True if the records of ranks that disagree were kept (`live.peers.comparing`), and are not judged yet."""
+        return not self._has_judged_compared and self._compared.exists()
+
+    def _judge_mismatch(self) -> tuple[Fault, ...]:
+        self._has_judged_compared = True
+        answer = self._ask_analysis()
+        pairs = zip(answer.get("hangs", []), answer.get("verdict", []), strict=True)
+        mismatched = [(hang, finding) for hang, finding in pairs if hang["kind"] == HangKind.MISMATCH]
+        for hang, finding in mismatched:
+            logger.warning("mismatch: %s. %s", hang["evidence"], finding["advice"])
+        return tuple(_fault(hang) for hang, _ in mismatched)
+
+    def _look_for_stop(self, tails: Sequence[RankTail], *, now_ns: int) -> tuple[Fault, ...]:
         last_ns = max((tail.last_progress_ns for tail in tails), default=0)
         silent_ns = now_ns - last_ns
         patience_ns = max((self._patience.of(open_phase(tail.main())) for tail in tails), default=0)
@@ -105,7 +134,7 @@ class Watchdog:
             before, self._num_bytes = self._num_bytes, sum(map(_num_bytes, tails))
             return self._num_bytes != before
         if silent_ns < stop.next_look_ns:
-            return False
+            return not stop.named and self._others_saw_more()
         with_stacks = not stop.next_look_ns and self._num_stops <= MAX_STOPS
         stop.next_look_ns = 2 * silent_ns
         running = {tail.rank: tail.directory for tail in tails if not tail.status().over}
@@ -116,6 +145,11 @@ class Watchdog:
             except OSError as error:
                 logger.warning("the look at rank %d could not be written: %s", rank, error)
         return True
+
+    def _others_saw_more(self) -> bool:
+        """True if witness copies of looks of other hosts' agents arrived since the last call."""
+        before, self._num_bytes = self._num_bytes, sum(map(_size, self._seen_by_others.glob(f"*/rank-*/{LOOKS_FILE}")))
+        return self._num_bytes != before
 
     def _judge(self, stop: "_Stop") -> tuple[Fault, ...]:
         answer = self._ask_analysis()
@@ -193,7 +227,11 @@ def _fault(hang: Mapping[str, Any]) -> Fault:
 
 
 def _num_bytes(tail: RankTail) -> int:
+    return _size(tail.directory / LOOKS_FILE)
+
+
+def _size(path: Path) -> int:
     try:
-        return (tail.directory / LOOKS_FILE).stat().st_size
+        return path.stat().st_size
     except OSError:
         return 0

@@ -1,12 +1,13 @@
 """Last records of a rank: what a witness needs to show what the rank was in.
 
 A copy holds the records of the last 5 seconds before the rank's last record, open records, the clock, and the names and
-groups in them. Its size is bounded: the newest records of each thread.
+groups in them. Its size is bounded: the newest records of each thread. After a stop of progress, a second copy holds
+what the rank's agent saw then: looks at its process with its stacks, and torch's flight recorder.
 """
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -17,8 +18,11 @@ from numpy.typing import NDArray
 
 from traincope.events import FORMAT_VERSION, OPEN, Kind
 from traincope.live.node.tail import num_begun, records_at
+from traincope.store.job.looks import newest_lines
 from traincope.store.layout import (
+    FLIGHT_FILE,
     GROUPS_FILE,
+    LOOKS_FILE,
     NAMES_FILE,
     RANK_FILE,
     SEGMENT,
@@ -28,6 +32,7 @@ from traincope.store.layout import (
 from traincope.store.lines import read_numbered
 from traincope.store.reading import NAMED_KINDS
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
+from traincope.whole_files import write_whole
 
 KEPT_NS = 5_000_000_000
 MAIN = "main"
@@ -37,6 +42,10 @@ MAX_OTHER_THREADS = 3
 MAX_CARD_BYTES = 64 << 10
 MAX_LINES_BYTES = 64 << 10
 """Bound of all names, and of all groups."""
+MAX_LOOKS_BYTES = 128 << 10
+MAX_FLIGHT_BYTES = 2 << 20
+"""Before it is compressed, to less than a tenth. torch's flight recorder has up to 2,000 entries."""
+_NOT_SEEN = ((0, 0), (0, 0))
 GROUPED_KINDS = (Kind.COLLECTIVE, Kind.STALL)
 
 
@@ -48,6 +57,17 @@ class RankCopy:
     files: dict[str, bytes]
     """File name -> content."""
 
+    @property
+    def has_records(self) -> bool:
+        """False for a copy of what the rank's agent saw."""
+        return RANK_FILE in self.files
+
+    def write(self, directory: Path) -> None:
+        """Write the files into a rank directory, each as a whole. Raises OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            write_whole(directory / name, content)
+
 
 class RankCopier:
     """Copies of one rank, over time."""
@@ -56,6 +76,19 @@ class RankCopier:
         self._directory, self._rank = directory, rank
         self._names, self._groups = _Lines(directory / NAMES_FILE), _Lines(directory / GROUPS_FILE)
         self._sent = b""
+        self._seen = self._sent_seen = _NOT_SEEN
+
+    def seen(self) -> RankCopy | None:
+        """The looks at the rank and its flight recorder; None if they equal the last ones `sent`, or do not exist.
+
+        Send it after records that were read later: then these are as new as each look.
+        """
+        self._seen = _state(self._directory / LOOKS_FILE), _state(self._directory / FLIGHT_FILE)
+        if self._seen in (self._sent_seen, _NOT_SEEN):
+            return None
+        looks = newest_lines(self._directory, max_bytes=MAX_LOOKS_BYTES)
+        flight = _whole(self._directory / FLIGHT_FILE, max_bytes=MAX_FLIGHT_BYTES)
+        return RankCopy(rank=self._rank, files={LOOKS_FILE: looks, **({FLIGHT_FILE: flight} if flight else {})})
 
     def changed(self) -> RankCopy | None:
         """The copy as of now; None if it equals the last one that was `sent`, or cannot be read."""
@@ -78,11 +111,14 @@ class RankCopier:
 
     def sent(self, copy: RankCopy) -> None:
         """Note that the witness has this copy."""
-        self._sent = _digest(copy)
+        if copy.has_records:
+            self._sent = _digest(copy)
+        else:
+            self._sent_seen = self._seen
 
     def forget(self) -> None:
         """Note that another witness has none of it."""
-        self._sent = b""
+        self._sent, self._sent_seen = b"", _NOT_SEEN
 
     def _threads(self) -> dict[str, NDArray[np.void]]:
         """Thread -> its last records, the training thread first. Empty threads are left out."""
@@ -114,16 +150,35 @@ class _Lines:
         size = self._path.stat().st_size if self._path.exists() else 0
         if size != self._size:
             self._values, self._size = read_numbered(self._path, version=FORMAT_VERSION), size
-        return _bounded(
-            json.dumps([number, self._values[number]]).encode() + b"\n"
-            for number in np.unique(numbers).tolist()
-            if number in self._values
+        return lines_of(
+            {number: self._values[number] for number in np.unique(numbers).tolist() if number in self._values}
         )
 
 
-def _bounded(lines: Iterable[bytes]) -> bytes:
+def _state(path: Path) -> tuple[int, int]:
+    """Time and size of a file; zeros without one."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+def _whole(path: Path, *, max_bytes: int) -> bytes:
+    """Content of a file; empty if it cannot be read, or is larger."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except OSError:
+        return b""
+    return content if len(content) <= max_bytes else b""
+
+
+def lines_of(values: Mapping[int, Any]) -> bytes:
+    """Numbered lines, up to a bound."""
     content = b""
-    for line in lines:
+    for number, value in values.items():
+        line = json.dumps([number, value]).encode() + b"\n"
         if len(content) + len(line) > MAX_LINES_BYTES:
             break
         content += line

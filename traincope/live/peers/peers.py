@@ -15,12 +15,13 @@ from typing import Any
 
 from traincope.errors import ConfigError, ServerError
 from traincope.live.peers.channel import Channel, Message, open_channel
+from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import RankCopier
 from traincope.live.peers.listening import GREETING, Listener, listening_socket
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
 from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import Address, PeerSettings, facing_address
-from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, Witness, copy_message
+from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness, copy_message
 from traincope.live.window import Window
 from traincope.record.instrumentation.guard import guard
 from traincope.store.layout import attempt_directory, rank_directory
@@ -31,8 +32,10 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 1.0
 """Interval of signs of life, and of copies."""
 SHARE_OF_A_CORE = 0.003
-"""Maximum mean CPU share of copying: copies become rarer before they cost more."""
+"""Maximum mean CPU share of copying, and of comparing: both become rarer before they cost more."""
 MAX_PAUSE_SECONDS = 5.0
+MAX_COMPARING_PAUSE_SECONDS = 60.0
+"""The same of comparing. Histories of collectives cover a longer pause than copies do."""
 MEETING_SECONDS = 15.0
 """Interval at which configured addresses are greeted again: their agents may have started later."""
 AVOIDED_SECONDS = 10.0
@@ -82,13 +85,14 @@ class _Exchange:
         self._settings, self._attempt, self._host, self._ranks = settings, attempt, host, ranks
         self._seal = make_seal(settings.key)
         self._members = Members()
-        self._witness = Witness(attempt, host=host)
+        self._comparer = Comparer(attempt, host=host)
+        self._witness = Witness(attempt, host=host, comparer=self._comparer)
         self._own = Member(host=host, address="", port=0)
         self._peer: Member | None = None
         self._channel: Channel | None = None
         self._avoided: dict[Address, float] = {}
         """Address -> until when it is left alone."""
-        self._next_meeting = self._next_copy = 0.0
+        self._next_meeting = self._next_copy = self._next_comparing = 0.0
 
     def run(self, stopping: threading.Event) -> None:
         try:
@@ -101,6 +105,7 @@ class _Exchange:
         handlers = {
             GREETING: self._greeted,
             COPY: self._witness.keep,
+            SEEN: self._witness.keep,
             ALIVE: self._witness.alive,
             FAREWELL: self._witness.farewell,
         }
@@ -141,14 +146,11 @@ class _Exchange:
             self._choose()
         elif monotonic() >= self._next_meeting:
             self._meet()
-        if self._channel is None:
-            return
         self._tell(Message(kind=ALIVE))
-        if monotonic() >= self._next_copy:
-            began, before = monotonic(), thread_time()
-            self._copy()
-            pause = min((thread_time() - before) / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
-            self._next_copy = began + pause
+        if monotonic() >= self._next_copy and (self._channel is not None or self._comparer.needs_copies):
+            self._next_copy = _next_time(self._copy, longest_pause=MAX_PAUSE_SECONDS)
+        if monotonic() >= self._next_comparing:
+            self._next_comparing = _next_time(self._comparer.compare, longest_pause=MAX_COMPARING_PAUSE_SECONDS)
 
     def _end(self) -> None:
         """Send the last copies, take leave, and listen until it is clear which hosts fell silent."""
@@ -225,9 +227,14 @@ class _Exchange:
 
     def _copy(self) -> None:
         for copier in tuple(self._ranks().values()):
-            copy = copier.changed()
-            if copy is not None and self._tell(copy_message(copy)):
+            seen, copy = copier.seen(), copier.changed()
+            if copy is not None:
+                self._comparer.add(copy, host=self._host)
+                if not self._tell(copy_message(copy)):
+                    continue
                 copier.sent(copy)
+            if seen is not None and self._tell(copy_message(seen)):
+                copier.sent(seen)
 
     def _tell(self, message: Message) -> bool:
         """Tell the peer; False if it did not take it. A peer that does not answer is replaced."""
@@ -250,6 +257,13 @@ class _Exchange:
         if self._channel is not None:
             self._channel.close()
         self._channel = self._peer = None
+
+
+def _next_time(act: Callable[[], None], *, longest_pause: float) -> float:
+    """Act, and return when to act again, so that it takes its share of a core."""
+    began, before = monotonic(), thread_time()
+    act()
+    return began + min((thread_time() - before) / SHARE_OF_A_CORE, longest_pause)
 
 
 def peers_or_none(make_settings: Callable[[], PeerSettings | None], *, host: Host) -> Peers:

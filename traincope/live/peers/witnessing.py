@@ -3,6 +3,7 @@
 import logging
 import re
 import threading
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +12,17 @@ from typing import Any
 
 from traincope.errors import ServerError
 from traincope.live.peers.channel import Message
-from traincope.live.peers.copying import RankCopy
+from traincope.live.peers.comparing import Comparer
+from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
 from traincope.live.peers.members import Member
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.job.witness import Heard, witness_directory, write_heard
-from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE
+from traincope.store.layout import FLIGHT_FILE, GROUPS_FILE, LOOKS_FILE, NAMES_FILE, RANK_FILE
 from traincope.topology import Host
-from traincope.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
-COPY, ALIVE, FAREWELL = "copy", "alive", "farewell"
+COPY, SEEN, ALIVE, FAREWELL = "copy", "seen", "alive", "farewell"
 """Kinds of messages to a witness."""
 MAX_HOSTS = 4
 """Hosts of which one agent keeps copies. Further ones are refused and ask the next."""
@@ -29,13 +30,17 @@ MAX_RANKS_PER_HOST = 64
 SILENCE_NS = 5_000_000_000
 """Silence after which a host is reported to have stopped answering. It sends a sign of life every second."""
 SIDE_FILES = frozenset({RANK_FILE, NAMES_FILE, GROUPS_FILE})
+SEEN_FILES = frozenset({LOOKS_FILE, FLIGHT_FILE})
 SEGMENT_FILE = re.compile(r"(main|thread-\d{1,3})-00000\.seg")
 
 
 def copy_message(copy: RankCopy) -> Message:
-    """The message that carries a copy."""
-    parts = [[name, len(content)] for name, content in copy.files.items()]
-    return Message(kind=COPY, fields={"rank": copy.rank, "parts": parts}, payload=b"".join(copy.files.values()))
+    """The message that carries a copy. What an agent saw is text, and is compressed."""
+    fields = {"rank": copy.rank, "parts": [[name, len(content)] for name, content in copy.files.items()]}
+    payload = b"".join(copy.files.values())
+    if copy.has_records:
+        return Message(kind=COPY, fields=fields, payload=payload)
+    return Message(kind=SEEN, fields=fields, payload=zlib.compress(payload))
 
 
 def read_copy(message: Message) -> RankCopy:
@@ -43,14 +48,16 @@ def read_copy(message: Message) -> RankCopy:
     rank, parts = message.fields.get("rank"), message.fields.get("parts")
     if type(rank) is not int or not 0 <= rank < MAX_RANKS or not isinstance(parts, list):
         raise ServerError("a copy must name its rank and its parts")
+    allowed = _is_seen if message.kind == SEEN else _is_of_a_rank
+    payload = _inflated(message.payload) if message.kind == SEEN else message.payload
     files, at = {}, 0
     for part in parts:
         name, size = part if isinstance(part, list) and len(part) == 2 else (None, None)
-        if not isinstance(name, str) or not _is_of_a_rank(name) or type(size) is not int or size < 0:
+        if not isinstance(name, str) or not allowed(name) or type(size) is not int or size < 0:
             raise ServerError("a copy has a part of another name or size than those of a rank directory")
-        files[name] = message.payload[at : at + size]
+        files[name] = payload[at : at + size]
         at += size
-    if at != len(message.payload):
+    if at != len(payload):
         raise ServerError("the parts of a copy do not add up to it")
     return RankCopy(rank=rank, files=files)
 
@@ -59,12 +66,28 @@ def _is_of_a_rank(name: str) -> bool:
     return name in SIDE_FILES or SEGMENT_FILE.fullmatch(name) is not None
 
 
+def _is_seen(name: str) -> bool:
+    return name in SEEN_FILES
+
+
+def _inflated(payload: bytes) -> bytes:
+    """Raises ServerError if it is damaged or too long."""
+    inflating = zlib.decompressobj()
+    try:
+        content = inflating.decompress(payload, MAX_LOOKS_BYTES + MAX_FLIGHT_BYTES)
+    except zlib.error as error:
+        raise ServerError("a copy is damaged") from error
+    if not inflating.eof:
+        raise ServerError("a copy is longer than its bound")
+    return content
+
+
 class Witness:
     """Copies that one agent keeps. Any thread may use it."""
 
-    def __init__(self, attempt: Path, *, host: Host) -> None:
-        """`host`: this one."""
-        self._attempt, self._host = attempt, host
+    def __init__(self, attempt: Path, *, host: Host, comparer: Comparer | None = None) -> None:
+        """`host`: this one. `comparer`: gets each copy too."""
+        self._attempt, self._host, self._comparer = attempt, host, comparer
         self._lock = threading.Lock()
         self._heard: dict[Host, Heard] = {}
         self._heard_ns: dict[Host, int] = {}
@@ -81,14 +104,13 @@ class Witness:
             if copy.rank not in ranks and len(ranks) >= MAX_RANKS_PER_HOST:
                 raise ServerError(f"a witness keeps at most {MAX_RANKS_PER_HOST} ranks of a host")
             ranks.add(copy.rank)
-            directory = witness_directory(self._attempt, member.host) / f"rank-{copy.rank:05d}"
             try:
-                directory.mkdir(parents=True, exist_ok=True)
-                for name, content in copy.files.items():
-                    write_whole(directory / name, content)
+                copy.write(witness_directory(self._attempt, member.host) / f"rank-{copy.rank:05d}")
             except OSError as error:
                 self._report_disk(error)
                 raise ServerError("the copy could not be written") from error
+        if self._comparer is not None:
+            self._comparer.add(copy, host=member.host)
         return {}
 
     def alive(self, member: Member, _message: Message) -> Mapping[str, Any]:

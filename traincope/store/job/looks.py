@@ -68,6 +68,24 @@ def read_looks(directory: Path) -> tuple[Look, ...]:
     return tuple(look for line in lines if (look := _look(parse(line))) is not None)
 
 
+def newest_lines(directory: Path, *, max_bytes: int) -> bytes:
+    """The agent's newest look that has stacks, and those after it, as far as they fit. Empty without a look."""
+    try:
+        lines = (directory / LOOKS_FILE).read_bytes().split(b"\n")[:-1]
+    except OSError:
+        return b""
+    with_stack = [
+        number
+        for number, line in enumerate(lines)
+        if (look := _look(parse(line.decode(errors="replace")))) and look.stack
+    ]
+    kept: list[bytes] = []
+    for line in reversed(lines[with_stack[-1] if with_stack else 0 :]):
+        if sum(map(len, kept)) + len(kept) + len(line) < max_bytes:
+            kept.insert(0, line)
+    return b"".join(line + b"\n" for line in kept)
+
+
 def all_looks(
     directory: Path, records: NDArray[np.void], *, process: Process | None, running: bool | None
 ) -> tuple[Look, ...]:

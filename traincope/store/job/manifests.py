@@ -1,6 +1,7 @@
 """Contents of `run.json` and `rank.json`, decoded and type-checked."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,13 @@ def _size(raw: Any) -> int:
 
 def read_rank_info(directory: Path) -> RankInfo:
     """Read `rank.json`. Raises RunDirectoryError if it cannot be read."""
-    raw = read_object(directory / RANK_FILE)
+    return parse_rank_info(
+        read_object(directory / RANK_FILE), path=directory / RANK_FILE, signals=_read_signals(directory)
+    )
+
+
+def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str, str]) -> RankInfo:
+    """Decode `rank.json`. `path`: where it is, for the message. Raises RunDirectoryError if it is damaged."""
     try:
         return RankInfo(
             version=int(raw.get("version", FORMAT_VERSION)),
@@ -130,13 +137,12 @@ def read_rank_info(directory: Path) -> RankInfo:
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
             issued_collectives={str(k): int(v) for k, v in raw.get("issued_collectives", {}).items()},
-            signals=_read_signals(directory),
+            signals=dict(signals),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        rank = rank_number(directory)
         raise RunDirectoryError(
-            f"{directory / RANK_FILE} (rank {rank}) has a missing or damaged value: {error}; restore it from a copy of "
-            "the run"
+            f"{path} (rank {rank_number(path.parent)}) has a missing or damaged value: {error}; restore it from a copy "
+            "of the run"
         ) from error
 
 

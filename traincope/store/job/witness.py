@@ -2,8 +2,11 @@
 
     attempt-000/witness/HOST/heard.json    the host, its witness, and when the host was last heard
     attempt-000/witness/HOST/rank-00001/   the rank's last records, in the form of an ordinary rank directory
+    attempt-000/compared/HOST/rank-00001/  the same of a rank whose collectives HOST's agent compared
 
 The witness is the agent of another host. Its copies are the only evidence if the host and its run directory are lost.
+Each agent compares its ranks with the copies. It keeps both sides of the first mismatch: later copies replace the ones
+that show it.
 """
 
 import re
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.errors import RunDirectoryError
-from traincope.store.layout import HEARD_FILE, WITNESS_DIRECTORY
+from traincope.store.layout import COMPARED_DIRECTORY, HEARD_FILE, WITNESS_DIRECTORY
 from traincope.store.lines import read_object
 from traincope.topology import Host
 from traincope.whole_files import write_json
@@ -37,9 +40,24 @@ class Heard:
 
 
 def witness_directory(attempt: Path, host: Host) -> Path:
-    """Directory of the copies of one host. A host's name never becomes a path as it is."""
+    """Directory of the copies of one host."""
+    return attempt / WITNESS_DIRECTORY / _name_of(host)
+
+
+def compared_directory(attempt: Path, host: Host) -> Path:
+    """Directory of the mismatch that the agent of this host saw. It appears at once, with all ranks."""
+    return attempt / COMPARED_DIRECTORY / _name_of(host)
+
+
+def compared_by_hosts(attempt: Path) -> list[Path]:
+    """The directories of all mismatches that agents saw."""
+    return sorted((attempt / COMPARED_DIRECTORY).glob("[!.]*"))
+
+
+def _name_of(host: Host) -> str:
+    """A host's name never becomes a path as it is."""
     digest = blake2b(f"{host.name}\n{host.boot_id}".encode(), digest_size=4).hexdigest()
-    return attempt / WITNESS_DIRECTORY / f"{re.sub(r'[^A-Za-z0-9_-]', '_', host.name)[:64]}-{digest}"
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', host.name)[:64]}-{digest}"
 
 
 def witnessed_hosts(attempt: Path) -> Iterator[tuple[Heard, Path]]:

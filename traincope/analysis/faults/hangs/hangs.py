@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.aborts import aborted_mismatches
 from traincope.analysis.faults.hangs.evidence.calls import RankCalls, latest_calls
@@ -15,8 +16,9 @@ from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatch
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.skips import skipped_before_the_end, skipped_between_windows
 from traincope.analysis.faults.hangs.stops import stops
+from traincope.analysis.faults.lost_hosts import lost_hosts
 from traincope.events import CLEAN, NO_STEP
-from traincope.timeline import Instances, Timeline
+from traincope.timeline import Instances, Timeline, match_instances, timelines_of_compared, with_copies
 from traincope.timeline.evidence import waits_on_the_host
 
 MIN_MAJORITY = 3
@@ -26,15 +28,22 @@ MIN_MAJORITY = 3
 def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tuple[Hang, ...]:
     """Find the hangs and mismatches. Mismatches come first: they explain the stops after them.
 
-    Where the records do not name a culprit and its collective, torch's flight recorder may.
+    Where the records do not name a culprit and its collective, torch's flight recorder may. Witness copies stand for
+    ranks without records, unless their host was lost.
 
     `instances` and `ends` are of the same timeline. On GPUs the host sees waits only indirectly, so confidence is at
     most medium there.
     """
     if not timeline.ranks:
         return ()
+    recorded, recorded_ends = timeline, ends
+    lost = [host for host in lost_hosts(recorded) if host.confidence != UNKNOWN]
+    timeline = with_copies(recorded, without=[rank for host in lost for rank in host.ranks])
+    ends = recorded_ends if timeline is recorded else endings(timeline)
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
-    unequal = (*mismatches(timeline, instances, latest), *skipped_between_windows(timeline, instances))
+    between = tuple(_between_hosts(recorded))
+    exact = mismatches(recorded, instances, latest, without={mismatch.first.channel for mismatch in between})
+    unequal = tuple(_with_skips(recorded, instances, (*between, *exact)))
     result = _found(timeline, latest, ends, unequal)
     if latest and not (result and all(hang.culprits and hang.collective for hang in result)):
         flights = flight_calls(timeline, latest)
@@ -48,8 +57,30 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
             result = max(again, result, key=_known)
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
     certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
-    lost = () if certain else tuple(stops_for_lost_hosts(timeline, ends))
-    return lost or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
+    explained = () if certain or not lost else tuple(stops_for_lost_hosts(recorded, recorded_ends))
+    return explained or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
+
+
+def completed_mismatches(timeline: Timeline) -> Iterator[Mismatch]:
+    """Mismatches of collectives that completed, in copies of ranks' records."""
+    instances = match_instances(timeline)
+    yield from _with_skips(timeline, instances, tuple(mismatches(timeline, instances, {})))
+
+
+def _with_skips(timeline: Timeline, instances: Instances, exact: Sequence[Mismatch]) -> Iterator[Mismatch]:
+    """These mismatches, and the skips between windows that none of them explains."""
+    yield from exact
+    for skip in skipped_between_windows(timeline, instances):
+        same = (mismatch for mismatch in exact if mismatch.first.channel == skip.first.channel)
+        if skip.between is None or all(mismatch.first.step > skip.between[1] for mismatch in same):
+            yield skip
+
+
+def _between_hosts(timeline: Timeline) -> Iterator[Mismatch]:
+    """Mismatches that agents saw between ranks of several hosts. Complete records show them by themselves."""
+    if timeline.run.missing:
+        for compared in timelines_of_compared(timeline.run):
+            yield from completed_mismatches(compared)
 
 
 def _host_of(timeline: Timeline, ranks: Sequence[int]) -> str | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls, calls_until
+from traincope.analysis.faults.hangs.evidence.calls import UNPLACED, Call, RankCalls, calls_until
 from traincope.events import NO_STEP, Kind, Phase
 from traincope.timeline import Channel, Instances, RankTimeline, Timeline
 from traincope.timeline.collectives.comparing import highest, lowest
@@ -71,10 +71,14 @@ def form_of(call: Call) -> Form:
     )
 
 
-def mismatches(timeline: Timeline, instances: Instances, latest: Mapping[int, RankCalls]) -> Iterator[Mismatch]:
-    """The first mismatch of each group."""
-    done = set()
+def mismatches(
+    timeline: Timeline, instances: Instances, latest: Mapping[int, RankCalls], *, without: Collection[Channel] = ()
+) -> Iterator[Mismatch]:
+    """The first mismatch of each group, `without` some groups."""
+    done = {*without}
     for channel, windows in _suspicious(instances).items():
+        if channel in done:
+            continue
         for window in windows:
             mismatch = _mismatch(calls_until(timeline, window), channel, window)
             if mismatch is not None:
@@ -176,7 +180,7 @@ def _by_form(
 ) -> Mismatch:
     forms = {rank: form_of(call) for rank, call in calls.items()}
     (common, votes), *_ = Counter(forms.values()).most_common(1)
-    if votes > len(forms) / 2:
+    if votes > (len(forms) + _num_unseen(calls, ranks)) / 2:
         culprits = tuple(sorted(rank for rank, form in forms.items() if form != common))
         reason = f"{votes} of {len(forms)} ranks agree"
         return Mismatch(calls=calls, culprits=culprits, shifted=False, reference=reason)
@@ -195,8 +199,15 @@ def _by_form(
     return Mismatch(calls=calls, culprits=(), shifted=False, reference="no majority and no earlier step decides")
 
 
+def _num_unseen(calls: Mapping[int, Call], ranks: Mapping[int, RankCalls]) -> int:
+    """Members of the group without any records. They may agree with the minority of the others."""
+    return len({*next(iter(calls.values())).group.ranks} - {*ranks})
+
+
 def as_before(call: Call, own: Sequence[Call]) -> bool | None:
     """True if the call has the form of the rank's calls at this place of its latest steps; None if these differ."""
+    if call.place == UNPLACED:
+        return None
     earlier = [each for each in own if each.step < call.step and each.place == call.place][-HABIT_STEPS:]
     forms = {form_of(each) for each in earlier}
     return form_of(call) in forms if len(forms) == 1 else None
@@ -230,9 +241,11 @@ def _by_step(
     counts = {rank: sum(call.step == step for call in within[rank]) for rank in calls}
     (common, votes), *_ = Counter(counts.values()).most_common(1)
     reason = f"{votes} of {len(counts)} ranks issued {common} in step {step}"
-    if votes <= len(counts) / 2:
-        earlier = {sum(call.step == step - 1 for call in within[rank]) for rank in calls}
-        if len(earlier) != 1 or 0 in earlier:
+    if votes <= (len(counts) + _num_unseen(calls, ranks)) / 2:
+        before = {rank: [call for call in within[rank] if call.step == step - 1] for rank in calls}
+        earlier = {len(issued) for issued in before.values()}
+        cut = any(call.place == UNPLACED for issued in before.values() for call in issued)
+        if len(earlier) != 1 or 0 in earlier or cut:
             return Mismatch(calls=calls, culprits=(), shifted=True, reference="no earlier step decides")
         (common,) = earlier
         reason = f"every rank issued {common} in step {step - 1}"

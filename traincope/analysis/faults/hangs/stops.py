@@ -352,8 +352,8 @@ def _without_waits(run: _Run) -> Iterator[Hang]:
     if run.dead or len(standings) < 2:
         return
     since_ns = max(each.progress_ns for each in standings)
-    known = [each.until_ns for each in standings]
-    if any(until_ns is None for until_ns in known):
+    known = [each.until_ns for each in standings if not each.is_copy_without_look]
+    if not known or any(until_ns is None for until_ns in known):
         return
     until_ns = min(until_ns for until_ns in known if until_ns is not None)
     lasted_ns = until_ns - since_ns

@@ -19,6 +19,7 @@ FLIGHT_WINDOW = -1
 """In place of a window: the count is torch's own, by its flight recorder."""
 HABIT_STEPS = 2
 """Fewest equal steps that are a rank's habit."""
+UNPLACED = -1
 MAX_FLIGHT = 1_900
 """With more entries than this, torch's flight recorder may have dropped the older ones (it holds 2,000)."""
 
@@ -41,7 +42,7 @@ class Call:
     torch_count: int
     """Torch's own count on the group plus 1, at the first collective of a window; otherwise 0."""
     place: int
-    """Position among the rank's calls on the channel in the same step."""
+    """Position among the rank's calls on the channel in the same step; UNPLACED where a copy lacks the step's begin."""
     start_ns: int
     end_ns: int
     """OPEN without a recorded end."""
@@ -132,6 +133,8 @@ class RankCalls:
             return True
         if self.by_flight:
             return False if call.channel in self.latest or len(self.calls) < MAX_FLIGHT else None
+        if self.rank.since_ns is not None and call.start_ns < self.rank.since_ns:
+            return None  # the copy holds nothing of that time
         step = self.rank.open_step
         if self.rank.ending is not None or call.window in self.windows or (step is not None and step < call.window):
             return False
@@ -166,6 +169,7 @@ def _rank_calls(rank: RankTimeline, *, until: int | None) -> RankCalls:
 def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Iterator[Call]:
     channels, at = channels_of(rank, records)
     counted: dict[tuple[Channel, int], int] = {}
+    whole = _whole_steps(rank)
     for record, number in zip(records, at.tolist(), strict=True):
         channel, group, step = channels[number], int(record["group"]), int(record["step"])
         if group >= len(rank.groups):
@@ -182,7 +186,7 @@ def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Ite
             root=-1 if channel.direct else int(record["peer"]),
             step=step,
             torch_count=0 if channel.direct else int(record["tag"]),
-            place=place,
+            place=place if whole is None or step in whole else UNPLACED,
             start_ns=int(record["start_ns"]),
             end_ns=int(record["end_ns"]),
             raised=bool(record["flags"] & Flag.RAISED),
@@ -190,6 +194,14 @@ def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Ite
             group=rank.groups[group],
             in_training_thread=thread == TRAINING_THREAD,
         )
+
+
+def _whole_steps(rank: RankTimeline) -> frozenset[int] | None:
+    """Steps of which a copy holds the begin; None: all, because the records are not a copy."""
+    if rank.since_ns is None:
+        return None
+    steps = rank.of_kind(Kind.STEP)
+    return frozenset(steps["step"][steps["start_ns"] >= rank.since_ns].tolist())
 
 
 def _waiting(rank: RankTimeline, records: NDArray[np.void]) -> Iterator[Identity]:

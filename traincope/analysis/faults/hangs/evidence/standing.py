@@ -52,7 +52,7 @@ class Standing:
     waits: tuple[Call, ...]
     """Calls that it waited for, or may have waited for."""
     certain: bool
-    """The records show that it waited for these calls."""
+    """The records show that it waited for these calls. Those of a copy may be too old, without a later look."""
     frames: tuple[Frame, ...]
     place: Place | None
     phase: Phase | None
@@ -77,6 +77,11 @@ class Standing:
     @property
     def step(self) -> int | None:
         return self.calls.rank.open_step
+
+    @property
+    def is_copy_without_look(self) -> bool:
+        """True if a copy alone shows it: its records may be older than the stop."""
+        return self.until_ns is None and self.calls.rank.since_ns is not None
 
     @property
     def left(self) -> bool:
@@ -192,12 +197,13 @@ def _standing(
     last = [
         call for call in calls.calls[-1:] if raised and call.operation in FROM_ALL_TO_ALL and _is_current(call, rank)
     ]
+    shown = bool(certain) and (rank.since_ns is None or bool(looks))
     waits = certain or list(dict.fromkeys([*calls.outstanding, *last]) if possible else [])
     return Standing(
         rank=rank.rank,
         calls=calls,
         waits=tuple(waits),
-        certain=bool(certain),
+        certain=shown,
         frames=frames,
         place=place,
         phase=phase,

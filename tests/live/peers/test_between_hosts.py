@@ -1,0 +1,93 @@
+"""Two hosts, made of namespaces, with two ranks each. Rank 3 is at fault, and both agents name it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.peers.group_training import CULPRIT
+from tests.live.peers.hosts import MadeHost, two_hosts, why_not
+from tests.live.peers.jobs import Job, report, started
+from tests.live.processes import until
+from traincope.store.layout import METRICS_FILES
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+TRAINING = "tests.live.peers.group_training"
+FAULTY_STEP = 200
+METRICS = {"TRAINCOPE_METRICS": "127.0.0.1:0"}
+GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
+
+
+def is_counted(host: MadeHost, job: Job, kind: str) -> bool:
+    """True if the host's agent, which serves metrics to the host only, counts one fault of this kind for rank 3."""
+    (path,) = job.runs[host.name].glob(METRICS_FILES)
+    address = json.loads(path.read_text())["prometheus"]
+    served = subprocess.run(
+        host.command(sys.executable, "-c", GET, address), check=True, capture_output=True, text=True
+    )
+    series = [line for line in served.stdout.splitlines() if line.startswith("traincope_faults_total")]
+    return any(f'kind="{kind}"' in line and 'rank="3"' in line and line.endswith(" 1.0") for line in series)
+
+
+def logged(job: Job, host: str, word: str) -> list[str]:
+    """Sentences of the agent's log, of one kind."""
+    return [line.partition(f"{word}: ")[2] for line in job.agent_log(host).splitlines() if f" {word}: " in line]
+
+
+def hang_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    (hang,) = document["hangs"]
+    return dict(hang)
+
+
+def test_both_agents_name_the_rank_that_left_out_a_collective_while_the_job_runs(tmp_path: Path) -> None:
+    """Rank 3 issues one all-reduce of three fewer. Each host sees two ranks of its own, and two by copies."""
+    with (
+        two_hosts() as hosts,
+        started(tmp_path, hosts, training=(TRAINING, "skip", FAULTY_STEP), ranks=2, **METRICS) as job,
+    ):
+        for host in ("a", "b"):
+            job.until(lambda host=host: bool(logged(job, host, "mismatch")), f"the agent of {host}")
+        for host in hosts:
+            until(lambda host=host: is_counted(host, job, "mismatch"), f"the metrics of {host.name}")
+        live = {host.name: hang_of(report(job.runs[host.name])) for host in hosts}
+        time.sleep(7)  # copies of 5 s no longer show it
+    for host in ("a", "b"):
+        hang, (sentence,) = hang_of(report(job.runs[host])), logged(job, host, "mismatch")
+        assert (hang["kind"], hang["culprits"], hang["step"], hang["lasted_ns"]) == (
+            *("mismatch", [CULPRIT], FAULTY_STEP, None),
+        )
+        assert "3 of 4 ranks issued 3 in step 200" in hang["evidence"]
+        assert sentence.startswith(hang["evidence"])
+        assert live[host]["evidence"] == hang["evidence"]
+        assert logged(job, host, "hang") == []
+
+
+@pytest.mark.parametrize("budget", [(), (0.005,)])
+def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
+    tmp_path: Path, budget: tuple[float, ...]
+) -> None:
+    with (
+        two_hosts() as hosts,
+        started(tmp_path, hosts, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=2, **METRICS) as job,
+    ):
+        for host in ("a", "b"):
+            job.until(
+                lambda host=host: "hang: rank 3 stood at group_training.py:" in job.agent_log(host),
+                f"the agent of {host}",
+            )
+        for host in hosts:
+            until(lambda host=host: is_counted(host, job, "hang"), f"the metrics of {host.name}")
+        live = hang_of(report(job.runs["a"]))
+    for hang in (live, hang_of(report(job.runs["a"]))):
+        assert (hang["kind"], hang["culprits"], hang["victims"], hang["step"]) == (
+            *("stuck", [CULPRIT], [0, 1, 2], FAULTY_STEP),
+        )
+        assert hang["host"] == "b"
+        assert "group_training.py" in hang["call_site"]
+        assert any("sleep_for_ever" in frame for frame in hang["stack"])
