@@ -4,6 +4,7 @@ Each step issues the all-reduce of DDP's only bucket, and two of the same size. 
 
     skip    it leaves out one all-reduce of that step, and is one behind from then on; nothing hangs
     sleep   it sleeps for ever before its forward
+    none    it does what the others do
 
 Without BUDGET all steps are recorded in detail.
 """

@@ -72,8 +72,8 @@ class MadeHost:
             )
 
     def mount(self, directory: Path, at: Path) -> None:
-        """Let the host see `directory` at `at`, as its local disk."""
-        directory.mkdir(parents=True)
+        """Let the host see `directory` at `at`, as its local disk, or as one that hosts share."""
+        directory.mkdir(parents=True, exist_ok=True)
         self.run("mount", "--bind", directory, at)
 
     def wait_for_link(self) -> None:

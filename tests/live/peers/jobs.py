@@ -27,7 +27,7 @@ VARIABLES = {
 
 
 class Job:
-    """A job of both hosts, each with a run directory of its own."""
+    """A job of both hosts, each with a run directory of its own unless it is shared."""
 
     def __init__(
         self,
@@ -36,15 +36,17 @@ class Job:
         *,
         training: Sequence[object],
         ranks: int,
+        shared: bool,
         variables: Mapping[str, str],
     ) -> None:
         """`training`: module and its arguments after the run directory. `ranks`: per host."""
         self.hosts = hosts
-        self.runs = {host.name: tmp_path / host.name / "run" for host in hosts}
+        disks = {host.name: tmp_path / ("shared" if shared else host.name) for host in hosts}
+        self.runs = {name: disk / "run" for name, disk in disks.items()}
         local = tmp_path / "local"
         local.mkdir()
         for host in hosts:
-            host.mount(tmp_path / host.name, local)
+            host.mount(disks[host.name], local)
         self.logs = {host.name: tmp_path / f"{host.name}.log" for host in hosts}
         self.processes = {
             host.name: host.start(
@@ -77,10 +79,16 @@ class Job:
 
 @contextmanager
 def started(
-    tmp_path: Path, hosts: tuple[MadeHost, MadeHost], *, training: Sequence[object], ranks: int = 1, **variables: str
+    tmp_path: Path,
+    hosts: tuple[MadeHost, MadeHost],
+    *,
+    training: Sequence[object],
+    ranks: int = 1,
+    shared: bool = False,
+    **variables: str,
 ) -> Iterator[Job]:
     """A job of both hosts; its processes end with it."""
-    job = Job(tmp_path, hosts, training=training, ranks=ranks, variables=variables)
+    job = Job(tmp_path, hosts, training=training, ranks=ranks, shared=shared, variables=variables)
     try:
         yield job
     finally:

@@ -91,3 +91,40 @@ def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
         assert hang["host"] == "b"
         assert "group_training.py" in hang["call_site"]
         assert any("sleep_for_ever" in frame for frame in hang["stack"])
+
+
+@pytest.mark.sweep
+def test_in_a_shared_run_directory_both_agents_find_the_mismatch(tmp_path: Path) -> None:
+    with (
+        two_hosts() as hosts,
+        started(tmp_path, hosts, training=(TRAINING, "skip", FAULTY_STEP), ranks=2, shared=True) as job,
+    ):
+        job.until(lambda: len(logged(job, "a", "mismatch")) == 2, "both agents")
+        hang = hang_of(report(job.runs["a"]))
+    assert (hang["kind"], hang["culprits"], hang["step"]) == ("mismatch", [CULPRIT], FAULTY_STEP)
+    assert all(sentence.startswith(hang["evidence"]) for sentence in logged(job, "a", "mismatch"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("budget", [(), (0.005,)])
+def test_equal_collectives_of_two_hosts_are_no_mismatch(tmp_path: Path, budget: tuple[float, ...]) -> None:
+    """Copies are compared for half a minute, with and without windows."""
+    with two_hosts() as hosts, started(tmp_path, hosts, training=(TRAINING, "none", 0, *budget), ranks=2) as job:
+        job.until(lambda: all(list(run.glob("attempt-000/witness/*/rank-*")) for run in job.runs.values()), "copies")
+        time.sleep(30)
+        documents = [report(job.runs[host.name]) for host in hosts]
+    assert [document["hangs"] for document in documents] == [[], []]
+    for host in ("a", "b"):
+        assert logged(job, host, "mismatch") == logged(job, host, "hang") == []
+        assert not (job.runs[host] / "attempt-000/compared").exists()
+
+
+@pytest.mark.sweep
+def test_a_collective_that_was_left_out_of_a_sampled_run_is_found_at_the_next_window(tmp_path: Path) -> None:
+    with two_hosts() as hosts, started(tmp_path, hosts, training=(TRAINING, "skip", 210, 0.005), ranks=2) as job:
+        for host in ("a", "b"):
+            job.until(lambda host=host: bool(logged(job, host, "mismatch")), f"the agent of {host}")
+    for host in ("a", "b"):
+        hang, (sentence,) = hang_of(report(job.runs[host])), logged(job, host, "mismatch")
+        assert (hang["kind"], hang["culprits"]) == ("mismatch", [CULPRIT])
+        assert sentence.startswith(hang["evidence"])
