@@ -20,7 +20,7 @@ from traincope.errors import RunDirectoryError
 from traincope.events import Flag, Kind, Phase
 from traincope.live.peers.copying import RankCopy, lines_of
 from traincope.store import RankRecords, RunRecords, SegmentRecords
-from traincope.store.job.manifests import parse_rank_info, read_run_info
+from traincope.store.job.manifests import RunInfo, parse_rank_info, read_run_info
 from traincope.store.job.witness import compared_directory
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, SEGMENT, segment_path, thread_and_index
 from traincope.store.lines import dense_groups, dense_names, parse, parse_numbered
@@ -50,7 +50,8 @@ class Comparer:
     @property
     def needs_copies(self) -> bool:
         """True while there are ranks of another host to compare with."""
-        return not self._done and any(host != self._host for host in self._histories)
+        with self._lock:
+            return not self._done and any(host != self._host for host in self._histories)
 
     def add(self, copy: RankCopy, *, host: Host) -> None:
         """Add a copy of a rank of this host or of a witnessed one, whose number of ranks the witness bounds."""
@@ -68,7 +69,11 @@ class Comparer:
         with self._lock:
             self._has_news = False
             ranks = {rank: records for host in self._histories for rank, records in self._records(host).items()}
-            if self._shows_mismatch(ranks):
+            try:
+                info = read_run_info(self._attempt.parent)
+            except RunDirectoryError:
+                return  # the agent reports it
+            if self._shows_mismatch(ranks, info):
                 self._keep()
 
     def _records(self, host: Host) -> dict[int, RankRecords]:
@@ -80,11 +85,11 @@ class Comparer:
                 continue  # a damaged card
         return records
 
-    def _shows_mismatch(self, ranks: Mapping[int, RankRecords]) -> bool:
+    def _shows_mismatch(self, ranks: Mapping[int, RankRecords], info: RunInfo) -> bool:
         """True if ranks of several hosts disagree. The node's agent finds mismatches within this host by itself."""
         run = RunRecords(
             path=self._attempt.parent,
-            info=read_run_info(self._attempt.parent),
+            info=info,
             ranks=tuple(ranks[rank] for rank in sorted(ranks)),
             attempts=1,
             missing=(),
@@ -92,10 +97,8 @@ class Comparer:
         )
         timeline = build_copies(run, run.ranks)
         hosts = {rank: records.info.host for rank, records in ranks.items()}
-        return any(
-            len({hosts[rank] for rank in mismatch.calls}) > 1 and self._host in {hosts[rank] for rank in mismatch.calls}
-            for mismatch in completed_mismatches(timeline)
-        )
+        involved = ({hosts[rank] for rank in mismatch.calls} for mismatch in completed_mismatches(timeline))
+        return any(len(each) > 1 and self._host in each for each in involved)
 
     def _keep(self) -> None:
         self._done = True
