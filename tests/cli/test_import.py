@@ -113,3 +113,27 @@ def test_a_trace_with_steps_has_the_ledger_of_its_gpu(tmp_path: Path) -> None:
     assert {term: ns for term, ns in ledger["terms"].items() if ns} == {"forward": 80_000, "launch_gap": 30_000}
     assert "on the GPUs' clocks" in " ".join(traincope("report", tmp_path / "run").stdout.split())
     assert "traces of rank 0" not in traincope("doctor", tmp_path / "run").stdout
+
+
+def test_what_a_trace_lacks_can_be_given(tmp_path: Path) -> None:
+    events = [
+        complete("my step", "100", "50", cat="user_annotation", pid=1, tid=1),
+        complete("cudaLaunchKernel", "105", "2", cat="cuda_runtime", pid=1, tid=1, correlation=1),
+        complete("gemm", "110", "40", correlation=1),
+    ]
+    (tmp_path / "rank0.json").write_text(kineto(events))
+    given = ("--step-marker", "my step", "--gpu", "NVIDIA H100 80GB HBM3", "--axes", "0=dp,mesh_tp=tp")
+    assert traincope("import", tmp_path / "rank0.json", "-o", tmp_path / "run", *given).returncode == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"] == {
+        "axes": {"0": "dp", "mesh_tp": "tp"},
+        "step_marker": "my step",
+    }
+    ranks = tmp_path.glob("run/attempt-000/rank-*/rank.json")
+    assert [json.loads(rank.read_text())["device"] for rank in ranks] == [{"count": 1, "name": "NVIDIA H100 80GB HBM3"}]
+    assert json.loads(traincope("report", tmp_path / "run", "--format", "json").stdout)["run"]["steps"] == 1
+
+
+def test_a_wrong_axis_is_refused_with_an_example(tmp_path: Path) -> None:
+    done = traincope("import", tmp_path, "-o", tmp_path / "run", "--axes", "tp")
+    assert done.returncode == 2
+    assert "'tp' is not GROUP=AXIS[,...], for example 3=tp,mesh_fsdp=fsdp" in " ".join(done.stderr.split())

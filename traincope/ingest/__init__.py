@@ -7,7 +7,7 @@ for the analysis of hangs. Analysis of kernels is in `analysis.kernels`.
 """
 
 from traincope.ingest.flight_recorder import holds_dumps, read_dumps
-from traincope.ingest.importing import find_traces, import_traces
+from traincope.ingest.importing import Given, find_traces, import_traces
 from traincope.ingest.kineto import read_kineto
 
-__all__ = ["find_traces", "holds_dumps", "import_traces", "read_dumps", "read_kineto"]
+__all__ = ["Given", "find_traces", "holds_dumps", "import_traces", "read_dumps", "read_kineto"]

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,24 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Facts that traces may lack."""
+
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """Name or description of a process group -> its mesh axis."""
+    step_marker: str | None = None
+    """Name of the host's ranges that are the steps; None: the profiler's marks."""
+    gpu: str | None = None
+    """Name of the GPUs; None: by the trace."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The facts as settings of the run."""
+        values = {"axes": dict(self.axes) or None, "step_marker": self.step_marker}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
     """A trace that was read and written to `file`."""
 
@@ -65,7 +83,12 @@ def find_traces(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def import_traces(
-    paths: Sequence[Path], target: Path, *, processes: int = 2, on_read: Callable[[], object] = lambda: None
+    paths: Sequence[Path],
+    target: Path,
+    *,
+    given: Given = Given(),
+    processes: int = 2,
+    on_read: Callable[[], object] = lambda: None,
 ) -> tuple[Imported, ...]:
     """Make the run directory `target`, which must not exist, of traces of torch's profiler, plain or gzip.
 
@@ -79,7 +102,7 @@ def import_traces(
             new_path.mkdir(parents=True)
             several = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > WORTH_A_PROCESS
             stored = _store_all(paths, new_path, processes=processes if several else 1, on_read=on_read)
-            return _arrange(stored, new_path, name=target.name)
+            return _arrange(stored, new_path, name=target.name, given=given)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
     except BrokenProcessPool as error:
@@ -127,7 +150,7 @@ def _store(path: Path, file: Path) -> _Stored:
     )
 
 
-def _arrange(stored: Sequence[_Stored], target: Path, *, name: str) -> tuple[Imported, ...]:
+def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given) -> tuple[Imported, ...]:
     """Move the stored traces to the directories of their ranks, and describe the ranks and the run."""
     results: list[Imported] = []
     for trace in stored:
@@ -137,7 +160,7 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str) -> tuple[Imp
         number = sum(imported.rank == rank for imported in results)
         trace.file.rename(directory / trace_file(number))
         if not number:
-            _write(directory / RANK_FILE, _rank_card(trace, rank=rank))
+            _write(directory / RANK_FILE, _rank_card(trace, rank=rank, given=given))
         results.append(
             Imported(
                 source=trace.source,
@@ -150,7 +173,8 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str) -> tuple[Imp
         )
     world_size = max(*(trace.info.world_size or 1 for trace in stored), *(imported.rank + 1 for imported in results))
     began_ns = min(trace.started_ns for trace in stored)
-    _write(target / RUN_FILE, _run_card(name, world_size=min(world_size, MAX_RANKS), began_ns=began_ns))
+    card = _run_card(name, world_size=min(world_size, MAX_RANKS), began_ns=began_ns, given=given)
+    _write(target / RUN_FILE, card)
     return tuple(results)
 
 
@@ -166,7 +190,7 @@ def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     return free, "from its place in the list: neither trace nor name contains it"
 
 
-def _run_card(name: str, *, world_size: int, began_ns: int) -> dict[str, Any]:
+def _run_card(name: str, *, world_size: int, began_ns: int, given: Given) -> dict[str, Any]:
     return {
         "version": FORMAT_VERSION,
         "id": name,
@@ -176,11 +200,11 @@ def _run_card(name: str, *, world_size: int, began_ns: int) -> dict[str, Any]:
         "started_wall_ns": began_ns,
         "versions": {},
         "command": "traincope import",
-        "settings": {},
+        "settings": given.settings,
     }
 
 
-def _rank_card(trace: _Stored, *, rank: int) -> dict[str, Any]:
+def _rank_card(trace: _Stored, *, rank: int, given: Given) -> dict[str, Any]:
     """Manifest of a rank. Each rank is its own host: the difference of their clocks is unknown."""
     return {
         "version": FORMAT_VERSION,
@@ -193,7 +217,7 @@ def _rank_card(trace: _Stored, *, rank: int) -> dict[str, Any]:
         "ended_wall_ns": trace.ended_ns,
         "ending": CLEAN,
         "probes": {},
-        "device": trace.device,
+        "device": trace.device if given.gpu is None else {"count": 1, **trace.device, "name": given.gpu},
     }
 
 

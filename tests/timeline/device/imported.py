@@ -1,6 +1,8 @@
 """Runs that consist of kernel traces written by hand, without files."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.timeline.traces import Row, launch
 from tests.timeline.traces import kernel as kernel_row
@@ -14,7 +16,7 @@ from traincope.timeline.device import with_device_records
 from traincope.topology import Host, RankCoord
 
 
-def run_of(*traces: Trace, world_size: int | None = None) -> RunRecords:
+def run_of(*traces: Trace, world_size: int | None = None, settings: Mapping[str, Any] | None = None) -> RunRecords:
     """Build the imported run of one trace per rank, with the records of its GPUs."""
     run = RunRecords(
         path=Path("imported"),
@@ -25,7 +27,7 @@ def run_of(*traces: Trace, world_size: int | None = None) -> RunRecords:
             started_wall_ns=0,
             versions={},
             command="traincope import",
-            settings={},
+            settings=dict(settings or {}),
             imported=True,
         ),
         ranks=tuple(_rank(number) for number in range(len(traces))),
@@ -36,8 +38,8 @@ def run_of(*traces: Trace, world_size: int | None = None) -> RunRecords:
     return with_device_records(run, {number: (trace,) for number, trace in enumerate(traces)})
 
 
-def analysis_of(*traces: Trace, world_size: int | None = None) -> Analysis:
-    return analyze(build_timeline(run_of(*traces, world_size=world_size)))
+def analysis_of(*traces: Trace, world_size: int | None = None, settings: Mapping[str, Any] | None = None) -> Analysis:
+    return analyze(build_timeline(run_of(*traces, world_size=world_size, settings=settings)))
 
 
 def ledger_of(*traces: Trace, rank: int = 0, world_size: int | None = None) -> dict[int, dict[str, int]]:

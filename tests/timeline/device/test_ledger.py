@@ -242,6 +242,29 @@ def test_collectives_of_unknown_groups_are_never_matched_and_accuse_no_rank() ->
     assert not analysis.context.instances.complete.any()
 
 
+def test_a_given_marker_makes_the_steps_and_ranges_inside_it_do_not_count() -> None:
+    program = Program()
+    program.step(8, 0, 100)
+    for start_ns, end_ns in ((0, 40), (5, 10), (40, 70)):
+        program.range("my step", start_ns, end_ns, category="user_annotation")
+    program.kernel(0, 0, 30)
+    program.kernel(45, 50, 60)
+    analysis = analysis_of(trace(*program.rows), settings={"step_marker": "my step"})
+    assert [(step.number, step.start_ns, step.end_ns) for step in analysis.timeline.ranks[0].steps] == [
+        (1, 0, 40),
+        (2, 40, 70),
+    ]
+    absent = analysis_of(trace(*program.rows), settings={"step_marker": "absent"})
+    assert absent.ledger.ranks == ()
+
+
+@pytest.mark.parametrize("group", ["0", "mesh_dp"])
+def test_a_given_axis_belongs_to_the_groups_of_that_name_or_description(group: str) -> None:
+    program = _all_reduces((10, 60), ranks=(0, 1))
+    analysis = analysis_of(trace(*program.rows), world_size=2, settings={"axes": {group: "tp"}})
+    assert analysis.ledger.total("exposed_transfer[tp]") == 50
+
+
 def _fields(row: Row) -> dict[str, object]:
     return {name: getattr(row, name) for name in Row.__dataclass_fields__}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import Codes, Ints
+from traincope.store.job.manifests import RunInfo
 from traincope.store.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
 from traincope.timeline.device.ranges import NAMED, innermost
 from traincope.timeline.device.steps import DeviceSteps
@@ -75,7 +76,7 @@ class DeviceCollectives:
 
 
 def device_collectives(
-    trace: Trace, works: Works, steps: DeviceSteps, *, rank: int, world_size: int
+    trace: Trace, works: Works, steps: DeviceSteps, *, rank: int, info: RunInfo
 ) -> DeviceCollectives:
     """Find the collective of each communication kernel."""
     sends = np.flatnonzero(works.communication)
@@ -83,7 +84,7 @@ def device_collectives(
     known = _metadata(trace, works, sends)
     stated = [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
     operation = list(map(_operation, stated, _annotations(trace, works, sends), _kernels(trace, works, sends)))
-    identity = [_identity(trace, entry, rank=rank, world_size=world_size) for entry in stated]
+    identity = [_identity(trace, entry, rank=rank, info=info) for entry in stated]
     groups, operations = tuple(dict.fromkeys(identity)), tuple(dict.fromkeys(operation))
     group = np.array([groups.index(each) for each in identity], dtype=np.int64)
     window = steps.launched_in(works.launched_ns[sends])
@@ -135,21 +136,23 @@ def _counts(group: Ints, window: Ints) -> Ints:
 
 
 def _identity(
-    trace: Trace, stated: TraceCollective | None, *, rank: int, world_size: int
+    trace: Trace, stated: TraceCollective | None, *, rank: int, info: RunInfo
 ) -> tuple[str, str, str, tuple[int, ...]]:
     """Return key, axis, rule and ranks of a collective's group."""
-    everyone = tuple(range(world_size))
+    everyone, given = tuple(range(info.world_size)), info.settings.get("axes", {})
     ranks = () if stated is None else trace.ranks_of(stated)
     if stated is None or (stated.group is None and not ranks):
         return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN)
     description = stated.description or ""
-    if description in DEFAULT_GROUPS or (not description and ranks == everyone):
+    if axis_given := given.get(stated.group) or given.get(description):
+        axis, rule = str(axis_given), "told"
+    elif description in DEFAULT_GROUPS or (not description and ranks == everyone):
         axis, rule = WORLD, "none"
     elif description and description != "undefined":
         axis, rule = description.removeprefix(MESH), "description"
     else:
         axis, rule = f"group:{','.join(map(str, ranks))}", "none"
-    members = ranks or (everyone if stated.group_size in (None, world_size) else _unknown(stated.group_size))
+    members = ranks or (everyone if stated.group_size in (None, info.world_size) else _unknown(stated.group_size))
     return f"{stated.group or ''}:{','.join(map(str, members))}", axis, rule, members
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from traincope.arrays import Ints
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords
+from traincope.store.job.manifests import RunInfo
 from traincope.store.segments.segments import SegmentRecords
 from traincope.store.traces import Trace
 from traincope.timeline.device.collectives import DeviceCollectives, device_collectives
@@ -32,9 +33,7 @@ def with_device_records(run: RunRecords, traces: Mapping[int, Sequence[Trace]]) 
         return run
     return replace(
         run,
-        ranks=tuple(
-            _with_records(rank, traces.get(rank.rank, ()), world_size=run.info.world_size) for rank in run.ranks
-        ),
+        ranks=tuple(_with_records(rank, traces.get(rank.rank, ()), run.info) for rank in run.ranks),
     )
 
 
@@ -49,18 +48,18 @@ class _Names:
         return np.array([self.strings.index(name) for name in names], dtype=np.int64)
 
 
-def _with_records(rank: RankRecords, traces: Sequence[Trace], *, world_size: int) -> RankRecords:
+def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> RankRecords:
     names, groups = _Names(list(NAMES)), list[Group]()
     parts: dict[str, list[NDArray[np.void]]] = {TRAINING_THREAD: [], HOST_THREAD: []}
     seen: set[int] = set()
     for trace in traces:
         for on_gpu in gpus(trace)[:1]:
             kernels = works(trace, on_gpu)
-            steps = device_steps(trace, kernels)
+            steps = device_steps(trace, kernels, marker=info.settings.get("step_marker"))
             if not len(steps.number) or not kernels.compute.any() or seen & set(steps.number.tolist()):
                 continue
             seen |= set(steps.number.tolist())
-            found = device_collectives(trace, kernels, steps, rank=rank.rank, world_size=world_size)
+            found = device_collectives(trace, kernels, steps, rank=rank.rank, info=info)
             first = len(groups)
             groups += [replace(group, number=first + group.number) for group in found.groups]
             owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))

@@ -42,10 +42,12 @@ class DeviceSteps:
         return np.where(position >= 0, np.append(self.number, 0)[position], 0)
 
 
-def device_steps(trace: Trace, works: Works) -> DeviceSteps:
-    """Find the steps by the profiler's marks, otherwise by the optimizer's steps. Both may be absent."""
-    number, begin_ns, end_ns = _marked(trace)
-    guessed = not len(number)
+def device_steps(trace: Trace, works: Works, *, marker: str | None = None) -> DeviceSteps:
+    """Find the steps by the ranges named `marker`; without it by the profiler's marks, otherwise by the optimizer's
+    steps. They may be absent.
+    """
+    number, begin_ns, end_ns = _marked(trace) if marker is None else _named_alike(trace, marker)
+    guessed = not len(number) and marker is None
     if guessed:
         number, begin_ns, end_ns = _between_optimizer_steps(trace)
     last = len(number) - 1
@@ -75,7 +77,17 @@ def _marked(trace: Trace) -> tuple[Ints, Ints, Ints]:
     of_name = np.array([int(match[1]) if match else NO_STEP for match in matches], dtype=np.int64)
     rows = np.flatnonzero(trace.of_category(*NAMED) & (of_name[trace.name] != NO_STEP))
     number, first = np.unique(of_name[trace.name[rows]], return_index=True)
-    return number, trace.start_ns[rows[first]], trace.end_ns[rows[first]]
+    in_order = np.argsort(trace.start_ns[rows[first]], kind="stable")
+    rows = rows[first][in_order]
+    return number[in_order], trace.start_ns[rows], trace.end_ns[rows]
+
+
+def _named_alike(trace: Trace, marker: str) -> tuple[Ints, Ints, Ints]:
+    """Number, begin and end of the ranges of this name, from 1 on. One inside another does not count."""
+    rows = np.flatnonzero(trace.of_category(*NAMED) & np.array([name == marker for name in trace.names])[trace.name])
+    reach = np.maximum.accumulate(trace.end_ns[rows])
+    rows = rows[np.append(True, trace.start_ns[rows][1:] >= reach[:-1])[: len(rows)]]
+    return np.arange(1, len(rows) + 1), trace.start_ns[rows], trace.end_ns[rows]
 
 
 def _between_optimizer_steps(trace: Trace) -> tuple[Ints, Ints, Ints]:
