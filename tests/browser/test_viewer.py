@@ -64,7 +64,7 @@ MISSING = {
     ("no-steps", "pipeline"): "This run has no pipeline",
     ("no-steps", "critical-path"): "No critical path",
     ("no-steps", "compare"): "no counted step that all its ranks completed",
-    ("imported", "ledger"): "imported kernel traces only",
+    ("imported", "ledger"): "imported kernel traces have no marks of steps",
     ("imported", "ranks"): "No complete step was recorded",
     ("missing", "ranks"): "o records from ranks 2, 3",
     ("missing", "pipeline"): "No step of the whole pipeline",

@@ -7,7 +7,14 @@ from tests.live.windows import MS, ranks, records, window
 from tests.timeline.build import Row as Record
 from tests.timeline.build import action
 from traincope.analysis import Fault, FaultKind
-from traincope.analysis.attribution.terms import BUBBLE, COMPUTE, UNATTRIBUTED, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.terms import (
+    BUBBLE,
+    COMPUTE,
+    OTHER_COMPUTE,
+    UNATTRIBUTED,
+    exposed_transfer,
+    exposed_wait,
+)
 from traincope.events import Kind, Phase
 from traincope.live.metrics.series import SeriesKey, series_key
 from traincope.live.metrics.state import begin
@@ -21,12 +28,12 @@ SEEN_BY_A_HOST = ("data_wait", "checkpoint_stall", "gc", "compile", "sync", UNAT
 PAIRS = tuple(f"group:{other},9" for other in range(9))
 """Unnamed groups."""
 TERMS = (
-    *COMPUTE,
+    *(term for term in COMPUTE if term != OTHER_COMPUTE),
     *(term(axis) for axis in AXES for term in (exposed_transfer, exposed_wait) if (term, axis) != (exposed_wait, "pp")),
     *BUBBLE,
     *SEEN_BY_A_HOST,
 )
-"""All terms of a step on six axes."""
+"""All terms of a step on six axes, on the clock of a host: the live rows stand on it."""
 GPU = ("0", "GPU-00000000-0000-0000-0000-000000000001")
 
 
