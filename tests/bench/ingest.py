@@ -148,7 +148,7 @@ def _cost(python: str, code: str, trace: Path) -> Cost:
 
 
 def _together(hta: str, trace: Path) -> float:
-    """How many times as fast two processes import eight copies as HolisticTraceAnalysis reads them in one process."""
+    """Speed of importing eight copies by two processes, relative to HolisticTraceAnalysis in one process."""
     copies = [str(trace)] * COPIES
     seconds: dict[str, list[float]] = {sys.executable: [], hta: []}
     for _ in range(3):

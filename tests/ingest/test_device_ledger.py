@@ -64,7 +64,7 @@ def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
 @settings(max_examples=100)
 @given(programs(max_ranks=1, evaluates=False))
 def test_hidden_waits_of_a_random_program_are_the_truth(program: Program) -> None:
-    """Of the counted steps."""
+    """The truth is that of the counted steps."""
     with TemporaryDirectory() as folder:
         import_traces(write_traces(program, Path(folder) / "traces"), Path(folder) / "run")
         analysis = analyze(open_run(Path(folder) / "run"))

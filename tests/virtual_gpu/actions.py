@@ -58,7 +58,7 @@ class Work:
 
     name: str
     duration_ns: int
-    """Of a collective: its time on the wire, from the start of its last member's kernel."""
+    """Time on the wire of a collective, from the start of its last member's kernel."""
     stream: int
     kind: Kind = Kind.COMPUTE
     category: Literal["kernel", "gpu_memcpy", "gpu_memset"] = "kernel"
@@ -166,7 +166,7 @@ class Program:
     gap_ns: int = 0
     """Between two works of a stream."""
     clocks: tuple[Clock, ...] = (Clock(),)
-    """Of the hosts. Rank r is on host r, or on the last one."""
+    """Clocks of the hosts. Rank r is on host r, or on the last one."""
     untraced: frozenset[int] = frozenset()
     """Ranks whose traces are missing."""
 

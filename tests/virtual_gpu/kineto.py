@@ -31,7 +31,7 @@ CALLBACKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How much a version of torch writes."""
+    """Metadata that a version of torch writes."""
 
     described_kernels: bool = True
     """True if kernels carry the metadata of their collective. `record_param_comms` always does."""

@@ -140,7 +140,7 @@ RANGES = {
     True: _ranges((*ACTIVITIES, *PHASES, *EVALUATIONS)),
     False: _ranges((*ACTIVITIES, *PHASES)),
 }
-"""Whether the program may evaluate -> ranges."""
+"""True: the program may evaluate -> ranges."""
 
 
 @st.composite

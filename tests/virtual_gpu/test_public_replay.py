@@ -114,7 +114,7 @@ def shares(predicted: Sequence[tuple[Launched, Queued]], tolerance_ns: int) -> t
 
 
 def test_the_model_predicts_the_starts_of_a_real_trace() -> None:
-    """Of the other two thirds. The idle works only test the constant latency; the waiting ones test the streams."""
+    """Shares of the other two thirds. Idle works only test the constant latency, waiting ones test the streams."""
     order = launches()
     works = [each for each in order if each.stream is not None]
     num_fitted = len(works) // 3

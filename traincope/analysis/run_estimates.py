@@ -62,7 +62,7 @@ class RankEstimates:
     """Exposed communication of all axes."""
     bubble: Estimate
     own_wait: Estimate
-    """Of the sampled steps alone, without an interval, like `straggler_wait`."""
+    """Sampled steps only, without an interval, like `straggler_wait`."""
     straggler_wait: Estimate
 
 

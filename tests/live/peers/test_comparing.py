@@ -74,7 +74,7 @@ def add_all(comparer: Comparer, *, odd: Mapping[int, Sequence[Form]] = ODD) -> N
 
 
 def kept(attempt: Path) -> tuple[RankRecords, ...]:
-    """What a report of the run directory finds. Its own rank 0 has records."""
+    """Findings of a report of the run directory. Its own rank 0 has records."""
     copy(ranks()[0][0], host=A).write(attempt / "rank-00000")
     (compared,) = read_run(attempt.parent).compared
     return compared

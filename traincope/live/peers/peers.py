@@ -35,7 +35,7 @@ SHARE_OF_A_CORE = 0.003
 """Maximum mean CPU share of copying, and of comparing: both become rarer before they cost more."""
 MAX_PAUSE_SECONDS = 5.0
 MAX_COMPARING_PAUSE_SECONDS = 60.0
-"""The same of comparing. Histories of collectives cover a longer pause than copies do."""
+"""Share of one core for comparing. Histories of collectives cover a longer pause than copies do."""
 MEETING_SECONDS = 15.0
 """Interval at which configured addresses are greeted again: their agents may have started later."""
 AVOIDED_SECONDS = 10.0
