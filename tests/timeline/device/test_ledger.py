@@ -265,6 +265,84 @@ def test_a_given_axis_belongs_to_the_groups_of_that_name_or_description(group: s
     assert analysis.ledger.total("exposed_transfer[tp]") == 50
 
 
+def _with_leftover() -> Program:
+    """An all-reduce that the host queued before the trace began, and one of the step."""
+    program = _all_reduces((20, 40), ranks=(0, 1))
+    stated = TraceCollective(name="allreduce", group="0", description="mesh_dp", ranks=(0, 1), dtype="Float")
+    leftover = {**_fields(_kernel(5, 15, of=999)), "name": "ncclDevKernel_AllReduce", "thread": "20"}
+    program.rows.append(Row(**{**leftover, "collective": stated}))
+    return program
+
+
+def test_a_collective_queued_before_the_trace_is_not_matched_with_one_of_a_step() -> None:
+    analysis = analysis_of(trace(*_with_leftover().rows), trace(*_all_reduces((20, 40), ranks=(0, 1)).rows, rank=1))
+    assert analysis.hangs == ()
+    assert analysis.ledger.total("exposed_wait[dp]") == 0
+    assert int(analysis.context.instances.complete.sum()) == 1
+
+
+def test_the_first_step_begins_when_the_works_from_before_the_trace_are_done() -> None:
+    program = Program()
+    program.step(0, 10, 100)
+    program.rows.append(_kernel(12, 50, of=999))
+    program.kernel(11, 50, 100)
+    assert ledger_of(trace(*program.rows)) == {0: {"other_compute": 50}}
+
+
+@pytest.mark.parametrize("settings", [None, {"step_marker": "my step"}])
+def test_steps_that_a_trace_numbers_itself_match_no_collectives(settings: dict[str, str] | None) -> None:
+    programs = _all_reduces((20, 40), ranks=(0, 1)), _all_reduces((20, 40), ranks=(0, 1))
+    for program in programs:
+        program.rows = [row for row in program.rows if "ProfilerStep" not in row.name]
+        program.range("my step", 0, 60)
+        for at in (0, 60):
+            program.range("Optimizer.step#SGD.step", at, at + 5, category="user_annotation")
+    analysis = analysis_of(trace(*programs[0].rows), trace(*programs[1].rows, rank=1), settings=settings)
+    assert [len(rank.steps) for rank in analysis.timeline.ranks] == [1, 1]
+    assert not analysis.context.instances.complete.any()
+    assert analysis.timeline.clocks[1].bound_ns is None
+
+
+def test_messages_in_a_group_of_more_than_two_ranks_are_not_matched() -> None:
+    programs = [_all_reduces((10, 60), ranks=(0, 1, 2)) for _ in range(3)]
+    stated = TraceCollective(name="send", group="0", description="mesh_pp", ranks=(0, 1, 2), dtype="Float")
+    traces = []
+    for rank, program in enumerate(programs):
+        rows = [Row(**{**_fields(row), "collective": stated}) if row.collective else row for row in program.rows]
+        traces.append(trace(*rows, rank=rank))
+    analysis = analysis_of(*traces)
+    assert not analysis.context.instances.complete.any()
+    assert analysis.ledger.total("exposed_transfer[pp]") == 3 * 50
+
+
+def test_a_cut_trace_gives_no_ledger() -> None:
+    program = Program()
+    program.step(0, 0, 10)
+    program.kernel(0, 0, 10)
+    assert analysis_of(trace(*program.rows, lost="it ends before its events do")).ledger.ranks == ()
+
+
+COMPILATIONS = ("compile", "/opt/lib/torch/_dynamo/convert_frame.py(1042): _compile", "compile_inner (dynamo_timed)")
+
+
+@pytest.mark.parametrize("name", COMPILATIONS)
+def test_all_names_of_a_compilation_are_known(name: str) -> None:
+    program = Program()
+    program.step(0, 0, 50)
+    program.range(name, 0, 30)
+    program.kernel(40, 42, 50)
+    assert ledger_of(trace(*program.rows)) == {0: {"compile": 30, "launch_gap": 12, "other_compute": 8}}
+
+
+def test_damaged_sizes_are_bounded() -> None:
+    program = _all_reduces((10, 60), ranks=(0, 1))
+    stated = TraceCollective(
+        name="allreduce", group="0", group_size=4_000_000_000, dtype="Float", in_elements=2**63 - 1
+    )
+    rows = [Row(**{**_fields(row), "collective": stated}) if row.collective else row for row in program.rows]
+    assert ledger_of(trace(*rows), world_size=2)[0]["other_compute"] == 11
+
+
 def _fields(row: Row) -> dict[str, object]:
     return {name: getattr(row, name) for name in Row.__dataclass_fields__}
 

@@ -44,6 +44,8 @@ PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from traincope.cli.main
 """traincope comes last on the path: files next to it must not hide modules of the interpreter."""
 PACKAGES = Path(__file__).parents[3]
 JUDGE_SECONDS = 120.0
+MAX_COMPARED_TRIES = 5
+"""Analyses of a mismatch between hosts, if they fail."""
 MAX_STOPS = 100
 """Stops of one attempt at which ranks are asked for their stacks. Each answer takes some kilobytes on disk."""
 
@@ -59,13 +61,13 @@ class Watchdog:
         self._patience = Patience()
         self._stop: _Stop | None = None
         self._num_stops = 0
-        self._num_bytes = 0
+        self._num_bytes = self._others_bytes = 0
         attempt_path = attempt_directory(run, attempt)
         self._seen_by_others, self._compared = (
             attempt_path / WITNESS_DIRECTORY,
             compared_directory(attempt_path, this_host()),
         )
-        self._has_judged_compared = False
+        self._has_judged_compared, self._compared_tries = False, 0
         self._positions: list[tuple[int, int]] = []
         self._quiet_since_ns = self._noticed_ns = 0
 
@@ -109,8 +111,8 @@ class Watchdog:
         return not self._has_judged_compared and self._compared.exists()
 
     def _judge_mismatch(self) -> tuple[Fault, ...]:
-        self._has_judged_compared = True
-        answer = self._ask_analysis()
+        answer, self._compared_tries = self._ask_analysis(), self._compared_tries + 1
+        self._has_judged_compared = bool(answer) or self._compared_tries >= MAX_COMPARED_TRIES
         pairs = zip(answer.get("hangs", []), answer.get("verdict", []), strict=True)
         mismatched = [(hang, finding) for hang, finding in pairs if hang["kind"] == HangKind.MISMATCH]
         for hang, finding in mismatched:
@@ -148,8 +150,11 @@ class Watchdog:
 
     def _others_saw_more(self) -> bool:
         """True if witness copies of looks of other hosts' agents arrived since the last call."""
-        before, self._num_bytes = self._num_bytes, sum(map(_size, self._seen_by_others.glob(f"*/rank-*/{LOOKS_FILE}")))
-        return self._num_bytes != before
+        before, self._others_bytes = (
+            self._others_bytes,
+            sum(map(_size, self._seen_by_others.glob(f"*/rank-*/{LOOKS_FILE}"))),
+        )
+        return self._others_bytes != before
 
     def _judge(self, stop: "_Stop") -> tuple[Fault, ...]:
         answer = self._ask_analysis()

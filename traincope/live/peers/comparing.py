@@ -63,17 +63,21 @@ class Comparer:
             self._has_news = True
 
     def compare(self) -> None:
-        """Compare what is new, and keep the histories if they show a mismatch between hosts."""
+        """Compare what is new, and keep the histories if they show a mismatch between hosts.
+
+        It can take seconds for many ranks. Meanwhile copies can be added.
+        """
         if not (self._has_news and self.needs_copies):
             return
         with self._lock:
             self._has_news = False
             ranks = {rank: records for host in self._histories for rank, records in self._records(host).items()}
-            try:
-                info = read_run_info(self._attempt.parent)
-            except RunDirectoryError:
-                return  # the agent reports it
-            if self._shows_mismatch(ranks, info):
+        try:
+            info = read_run_info(self._attempt.parent)
+        except RunDirectoryError:
+            return  # the agent reports it
+        if self._shows_mismatch(ranks, info):
+            with self._lock:
                 self._keep()
 
     def _records(self, host: Host) -> dict[int, RankRecords]:

@@ -93,6 +93,8 @@ class _Exchange:
         self._avoided: dict[Address, float] = {}
         """Address -> until when it is left alone."""
         self._next_meeting = self._next_copy = self._next_comparing = 0.0
+        self._comparing = threading.Thread()
+        """The thread that compares ranks with those of other hosts; not alive between two times."""
 
     def run(self, stopping: threading.Event) -> None:
         try:
@@ -149,8 +151,13 @@ class _Exchange:
         self._tell(Message(kind=ALIVE))
         if monotonic() >= self._next_copy and (self._channel is not None or self._comparer.needs_copies):
             self._next_copy = _next_time(self._copy, longest_pause=MAX_PAUSE_SECONDS)
-        if monotonic() >= self._next_comparing:
-            self._next_comparing = _next_time(self._comparer.compare, longest_pause=MAX_COMPARING_PAUSE_SECONDS)
+        if monotonic() >= self._next_comparing and not self._comparing.is_alive():
+            self._comparing = threading.Thread(target=self._compare, name="traincope-comparing", daemon=True)
+            self._comparing.start()
+
+    def _compare(self) -> None:
+        """Compare on a thread of its own, so that the signs of life to other hosts go on."""
+        self._next_comparing = _next_time(self._comparer.compare, longest_pause=MAX_COMPARING_PAUSE_SECONDS)
 
     def _end(self) -> None:
         """Send the last copies, take leave, and listen until it is clear which hosts fell silent."""

@@ -5,12 +5,15 @@ neither: then the operation comes from the annotation around the launch or from 
 so the kernels of different ranks are not matched: the order of all of a rank's collectives does not identify one.
 """
 
+import functools
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from traincope.arrays import Codes, Ints
+from traincope.events import NO_STEP
 from traincope.store.job.manifests import RunInfo
 from traincope.store.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
 from traincope.timeline.device.ranges import NAMED, innermost
@@ -30,12 +33,13 @@ MESH = "mesh_"
 KERNEL_OF = re.compile(r"(?:nccl|rccl)\w*?Kernel_([A-Za-z]+)", re.IGNORECASE)
 """Operation in the name of a communication kernel."""
 
+SEND_RECV = "send_recv"
 OPERATIONS = (
-    ("all_reduce", ("allreduce",)),
+    ("all_reduce", ("allreduce", "crossdevicereduce")),
     ("all_gather", ("allgather",)),
     ("reduce_scatter", ("reducescatter",)),
     ("all_to_all", ("alltoall",)),
-    ("send_recv", ("sendrecv", "send", "recv")),
+    (SEND_RECV, ("sendrecv", "send", "recv")),
     ("broadcast", ("broadcast",)),
     ("barrier", ("barrier",)),
     ("reduce", ("reduce",)),
@@ -52,6 +56,8 @@ ITEM_BYTES = {
     **dict.fromkeys(("byte", "char", "bool"), 1),
 }
 """torch's name of a dtype in lower case -> bytes. Names with `float8` have 1."""
+MAX_ELEMENTS = 1 << 48
+"""Larger numbers are damage."""
 GATHERS = frozenset({"all_gather", "gather"})
 """Operations whose bytes are those of the output."""
 
@@ -84,16 +90,20 @@ def device_collectives(
     known = _metadata(trace, works, sends)
     stated = [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
     operation = list(map(_operation, stated, _annotations(trace, works, sends), _kernels(trace, works, sends)))
-    identity = [_identity(trace, entry, rank=rank, info=info) for entry in stated]
+    window = steps.launched_in(works.launched_ns[sends])
+    cached = functools.cache(functools.partial(_identity, rank=rank, info=info))
+    identity = [
+        cached(_group(trace, entry), matched=_can_match(name, step, steps, entry))
+        for name, step, entry in zip(operation, window.tolist(), stated, strict=True)
+    ]
     groups, operations = tuple(dict.fromkeys(identity)), tuple(dict.fromkeys(operation))
     group = np.array([groups.index(each) for each in identity], dtype=np.int64)
-    window = steps.launched_in(works.launched_ns[sends])
     return DeviceCollectives(
         work=sends,
         group=group,
         operation=np.array([operations.index(each) for each in operation], dtype=np.int64),
         num_bytes=np.array(list(map(_num_bytes, operation, stated)), dtype=np.int64),
-        window=window,
+        window=np.maximum(window, 0),
         sequence=_counts(group, window),
         groups=tuple(
             Group(number=number, key=key, axis=axis, rule=rule, ranks=ranks)
@@ -135,30 +145,51 @@ def _counts(group: Ints, window: Ints) -> Ints:
     return counts
 
 
-def _identity(
-    trace: Trace, stated: TraceCollective | None, *, rank: int, info: RunInfo
-) -> tuple[str, str, str, tuple[int, ...]]:
-    """Return key, axis, rule and ranks of a collective's group."""
-    everyone, given = tuple(range(info.world_size)), info.settings.get("axes", {})
+class _StatedGroup(NamedTuple):
+    """Facts about a group in a collective's metadata."""
+
+    name: str | None
+    description: str
+    ranks: tuple[int, ...]
+    size: int | None
+
+
+def _group(trace: Trace, stated: TraceCollective | None) -> _StatedGroup | None:
+    """Return the group; None if it has neither name nor ranks."""
     ranks = () if stated is None else trace.ranks_of(stated)
     if stated is None or (stated.group is None and not ranks):
+        return None
+    return _StatedGroup(stated.group, stated.description or "", ranks, stated.group_size)
+
+
+def _can_match(operation: str, step: int, steps: DeviceSteps, stated: TraceCollective | None) -> bool:
+    """Return whether the step and the count in it identify the collective on all ranks.
+
+    They do not where a trace numbers its own steps, before the first step, and for messages in a group of more than two
+    ranks, of which each rank has its own number.
+    """
+    size = None if stated is None else stated.group_size or len(stated.ranks)
+    return step != NO_STEP and not steps.own_numbers and (operation != SEND_RECV or size == 2)
+
+
+def _identity(
+    group: _StatedGroup | None, *, matched: bool, rank: int, info: RunInfo
+) -> tuple[str, str, str, tuple[int, ...]]:
+    """Return key, axis, rule and ranks of a group. The key of an unmatched one is the rank's own."""
+    if group is None:
         return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN)
-    description = stated.description or ""
-    if axis_given := given.get(stated.group) or given.get(description):
+    everyone, given = tuple(range(info.world_size)), info.settings.get("axes", {})
+    if axis_given := given.get(group.name) or given.get(group.description):
         axis, rule = str(axis_given), "told"
-    elif description in DEFAULT_GROUPS or (not description and ranks == everyone):
+    elif group.description in DEFAULT_GROUPS or (not group.description and group.ranks == everyone):
         axis, rule = WORLD, "none"
-    elif description and description != "undefined":
-        axis, rule = description.removeprefix(MESH), "description"
+    elif group.description and group.description != "undefined":
+        axis, rule = group.description.removeprefix(MESH), "description"
     else:
-        axis, rule = f"group:{','.join(map(str, ranks))}", "none"
-    members = ranks or (everyone if stated.group_size in (None, info.world_size) else _unknown(stated.group_size))
-    return f"{stated.group or ''}:{','.join(map(str, members))}", axis, rule, members
-
-
-def _unknown(size: int) -> tuple[int, ...]:
-    """Members that no trace can have, so that the group is never complete."""
-    return (UNKNOWN,) * size
+        axis, rule = f"group:{','.join(map(str, group.ranks))}", "none"
+    members = group.ranks or (everyone if group.size in (None, info.world_size) else (rank, UNKNOWN))
+    key = f"{group.name or ''}:{','.join(map(str, members))}"
+    return (key, axis, rule, members) if matched else (f"{key}, rank {rank}", axis, rule, (rank, UNKNOWN))
 
 
 def _operation(stated: TraceCollective | None, annotation: str, kernel: str) -> str:
@@ -176,4 +207,4 @@ def _num_bytes(operation: str, stated: TraceCollective | None) -> int:
         return 0
     elements = stated.out_elements if operation in GATHERS else stated.in_elements
     dtype = stated.dtype.lower().removeprefix("c10::").replace("_", "")
-    return (elements or 0) * (1 if "float8" in dtype else ITEM_BYTES.get(dtype, 0))
+    return min(elements or 0, MAX_ELEMENTS) * (1 if "float8" in dtype else ITEM_BYTES.get(dtype, 0))

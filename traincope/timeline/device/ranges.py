@@ -32,9 +32,12 @@ ACTIVITIES: Mapping[Phase, tuple[tuple[str, ...], re.Pattern[str]]] = {
     Phase.GC: ((*NAMED, PYTHON_FUNCTION), re.compile(r"gc|## gc ##|<built-in function collect>")),
     Phase.COMPILE: (
         (*NAMED, PYTHON_FUNCTION),
-        re.compile(r"compile|torch/_dynamo/convert_frame\.py\(\d+\): _compile"),
+        re.compile(
+            r"compile|(.*/)?torch/_dynamo/convert_frame\.py\(\d+\): _compile"
+            r"|(_compile\..*)?compile_inner \(dynamo_timed\)"
+        ),
     ),
-    Phase.SYNC: (RUNTIME, re.compile(r"(cuda|hip)(Device|Stream|Event)Synchronize|(cuda|hip)Memcpy")),
+    Phase.SYNC: (RUNTIME, re.compile(r"(cuda|hip)(Device|Stream|Event)Synchronize|(cuda|hip)Memcpy(WithStream)?")),
 }
 """Phase -> categories and names of what a thread does while it launches nothing."""
 

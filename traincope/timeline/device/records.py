@@ -52,11 +52,17 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
     names, groups = _Names(list(NAMES)), list[Group]()
     parts: dict[str, list[NDArray[np.void]]] = {TRAINING_THREAD: [], HOST_THREAD: []}
     seen: set[int] = set()
+    problems = list(rank.problems)
     for trace in traces:
         for on_gpu in gpus(trace)[:1]:
             kernels = works(trace, on_gpu)
             steps = device_steps(trace, kernels, marker=info.settings.get("step_marker"))
-            if not len(steps.number) or not kernels.compute.any() or seen & set(steps.number.tolist()):
+            if trace.info.lost is not None or not len(steps.number) or not kernels.compute.any():
+                continue  # a part of a trace would show idle time where kernels are lost
+            if steps.own_numbers:
+                steps = replace(steps, number=steps.number + max(seen, default=0))
+            if seen & set(steps.number.tolist()):
+                problems.append(f"{trace.info.source} repeats steps of rank {rank.rank}, so its own are left out")
                 continue
             seen |= set(steps.number.tolist())
             found = device_collectives(trace, kernels, steps, rank=rank.rank, info=info)
@@ -71,7 +77,7 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
         for thread, records in parts.items()
         if records
     )
-    return replace(rank, names=tuple(names.strings), groups=tuple(groups), segments=segments)
+    return replace(rank, names=tuple(names.strings), groups=tuple(groups), segments=segments, problems=tuple(problems))
 
 
 def _borders(kernels: Works, steps: DeviceSteps) -> Ints:

@@ -14,7 +14,7 @@ from traincope.store.traces import Trace
 from traincope.timeline.device.ranges import NAMED
 from traincope.timeline.device.works import Works, compute_stream
 
-PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*", re.DOTALL)
 
 
@@ -29,6 +29,8 @@ class DeviceSteps:
     end_ns: Ints
     guessed: bool
     """The trace marks no steps: each one ends with an optimizer's step."""
+    own_numbers: bool
+    """The numbers are counts in this trace, so that those of other traces may mean other steps."""
 
     def at(self, times_ns: Ints) -> Ints:
         """Return the position of the step that contains each instant; -1 outside all steps."""
@@ -37,9 +39,9 @@ class DeviceSteps:
         return np.where(inside, position, -1)
 
     def launched_in(self, times_ns: Ints) -> Ints:
-        """Return the number of the host's step at each instant, 0 before the first."""
+        """Return the number of the host's step at each instant, NO_STEP before the first."""
         position = np.searchsorted(self.launched_ns, times_ns, side="right") - 1
-        return np.where(position >= 0, np.append(self.number, 0)[position], 0)
+        return np.where(position >= 0, np.append(self.number, NO_STEP)[position], NO_STEP)
 
 
 def device_steps(trace: Trace, works: Works, *, marker: str | None = None) -> DeviceSteps:
@@ -59,6 +61,7 @@ def device_steps(trace: Trace, works: Works, *, marker: str | None = None) -> De
         start_ns=_done_ns(trace, works, begin_ns),
         end_ns=_done_ns(trace, works, following_ns),
         guessed=guessed,
+        own_numbers=guessed or marker is not None,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.arrays import AFTER_ALL_NS, Bools, Ints
+from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
 from traincope.store.traces import KERNEL, MEMORY, Trace
 
 COMMUNICATION = ("nccl", "rccl", "cross_device_reduce")
@@ -43,7 +43,9 @@ class Works:
     call: Ints
     """Row of the launching call; NO_CALL if the trace lacks it."""
     launched_ns: Ints
-    """Begin of the launching call; the work's own start without one."""
+    """Begin of the launching call. Without one, the work's own start; or 1 ns before the trace, if the work precedes
+    all others on its stream that have one: it was queued before the trace began.
+    """
     thread: Ints
     """Lane of the launching thread; NO_CALL without one."""
     compute: Bools
@@ -68,6 +70,7 @@ def works(trace: Trace, gpu: str) -> Works:
     call = _calls(trace, trace.correlation[rows])
     start_ns = trace.start_ns[rows]
     launched_ns = np.where(call == NO_CALL, start_ns, np.append(trace.start_ns, 0)[call])
+    launched_ns[_queued_before(trace, rows, call)] = trace.start_ns[0] - 1 if len(trace) else 0
     order = np.lexsort((trace.correlation[rows], launched_ns, start_ns))
     rows, call = rows[order], call[order]
     communication = is_communication(trace)[rows]
@@ -81,6 +84,16 @@ def works(trace: Trace, gpu: str) -> Works:
         compute=trace.of_category(KERNEL)[rows] & ~communication,
         communication=communication,
     )
+
+
+def _queued_before(trace: Trace, rows: Ints, call: Ints) -> Bools:
+    """Mark the works without a call before the first one with a call on their stream."""
+    first_ns = np.full(len(trace.lanes), BEFORE_ALL_NS)
+    lanes, called = trace.lane[rows], call != NO_CALL
+    first_ns[np.unique(lanes[called])] = AFTER_ALL_NS
+    np.minimum.at(first_ns, lanes[called], trace.start_ns[rows[called]])
+    queued: Bools = ~called & (trace.start_ns[rows] < first_ns[lanes])
+    return queued
 
 
 def _calls(trace: Trace, correlation: Ints) -> Ints:

@@ -26,7 +26,7 @@ HOST_LOSSES = {
     "sync": ("the host waits for the device", "Read values from the device (.item(), print) less often."),
     "launch_gap": (
         "the GPUs wait for the host to launch their next kernel",
-        "Launch fewer and larger kernels: torch.compile, CUDA graphs, fused optimizers, larger batches.",
+        "Launch fewer and larger kernels (torch.compile, CUDA graphs, larger batches), and do less between launches.",
     ),
     "exposed_memory": ("the GPUs only copy memory", "Copy from pinned memory on a separate stream, earlier and less."),
 }
