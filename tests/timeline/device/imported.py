@@ -1,10 +1,11 @@
 """Runs that consist of kernel traces written by hand, without files."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.timeline.traces import Row, launch
+from tests.timeline.traces import Row, launch, operator
 from tests.timeline.traces import kernel as kernel_row
 from traincope.analysis import Analysis, analyze
 from traincope.events import CLEAN
@@ -78,9 +79,7 @@ class Program:
         self.rows: list[Row] = []
 
     def range(self, name: str, start_ns: int, end_ns: int, *, thread: str = "1", category: str = "cpu_op") -> None:
-        self.rows.append(
-            Row(category=category, name=name, start_ns=start_ns, end_ns=end_ns, process="host", thread=thread)
-        )
+        self.rows.append(replace(operator(name, start_ns, end_ns, thread=thread), category=category))
 
     def step(self, number: int, start_ns: int, end_ns: int) -> None:
         self.range(f"ProfilerStep#{number}", start_ns, end_ns, category="user_annotation")
@@ -88,18 +87,8 @@ class Program:
     def operator(
         self, name: str, start_ns: int, end_ns: int, *, sequence: int, forward_thread: int = 0, thread: str = "1"
     ) -> None:
-        self.rows.append(
-            Row(
-                category="cpu_op",
-                name=name,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                process="host",
-                thread=thread,
-                sequence=sequence,
-                forward_thread=forward_thread,
-            )
-        )
+        row = operator(name, start_ns, end_ns, thread=thread)
+        self.rows.append(replace(row, sequence=sequence, forward_thread=forward_thread))
 
     def kernel(
         self, launched_ns: int, start_ns: int, end_ns: int, *, name: str = "gemm", thread: str = "1", stream: str = "7"

@@ -1,8 +1,10 @@
 """The ledger of hand-made traces, whose terms are computed by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.timeline.device.imported import Program, analysis_of, ledger_of
+from tests.timeline.device.imported import Program, analysis_of, ledger_of, run_of
 from tests.timeline.traces import Row, trace
 from traincope.store.traces import TraceCollective
 from traincope.timeline import LedgerClock
@@ -207,7 +209,7 @@ def _all_reduces(*spans: tuple[int, int], ranks: tuple[int, ...], group: str = "
     for start_ns, end_ns in spans:
         program.kernel(1, start_ns, end_ns, name="ncclDevKernel_AllReduce", stream="20")
         stated = TraceCollective(name="allreduce", group=group, description="mesh_dp", ranks=ranks, dtype="Float")
-        program.rows[-1] = Row(**{**_fields(program.rows[-1]), "collective": stated})
+        program.rows[-1] = replace(program.rows[-1], collective=stated)
     program.kernel(2, 99, 100)
     return program
 
@@ -269,8 +271,8 @@ def _with_leftover() -> Program:
     """An all-reduce that the host queued before the trace began, and one of the step."""
     program = _all_reduces((20, 40), ranks=(0, 1))
     stated = TraceCollective(name="allreduce", group="0", description="mesh_dp", ranks=(0, 1), dtype="Float")
-    leftover = {**_fields(_kernel(5, 15, of=999)), "name": "ncclDevKernel_AllReduce", "thread": "20"}
-    program.rows.append(Row(**{**leftover, "collective": stated}))
+    leftover = _kernel(5, 15, of=999)
+    program.rows.append(replace(leftover, name="ncclDevKernel_AllReduce", thread="20", collective=stated))
     return program
 
 
@@ -308,7 +310,7 @@ def test_messages_in_a_group_of_more_than_two_ranks_are_not_matched() -> None:
     stated = TraceCollective(name="send", group="0", description="mesh_pp", ranks=(0, 1, 2), dtype="Float")
     traces = []
     for rank, program in enumerate(programs):
-        rows = [Row(**{**_fields(row), "collective": stated}) if row.collective else row for row in program.rows]
+        rows = [replace(row, collective=stated) if row.collective else row for row in program.rows]
         traces.append(trace(*rows, rank=rank))
     analysis = analysis_of(*traces)
     assert not analysis.context.instances.complete.any()
@@ -319,7 +321,16 @@ def test_a_cut_trace_gives_no_ledger() -> None:
     program = Program()
     program.step(0, 0, 10)
     program.kernel(0, 0, 10)
-    assert analysis_of(trace(*program.rows, lost="it ends before its events do")).ledger.ranks == ()
+    cut = trace(*program.rows, lost="it ends before its events do")
+    assert analysis_of(cut).ledger.ranks == ()
+    (rank,) = run_of(cut).ranks
+    assert rank.problems == ("hand-made.json is cut, so it gives no ledger: lost kernels would seem idle time",)
+
+
+def test_a_collective_before_step_0_and_the_first_one_in_it_are_two() -> None:
+    rows = [replace(row, collective=None) for row in _with_leftover().rows]
+    instances = analysis_of(trace(*rows), world_size=2).context.instances
+    assert sorted(instances.transfer_ns.tolist()) == [10, 20]
 
 
 COMPILATIONS = ("compile", "/opt/lib/torch/_dynamo/convert_frame.py(1042): _compile", "compile_inner (dynamo_timed)")
@@ -339,12 +350,8 @@ def test_damaged_sizes_are_bounded() -> None:
     stated = TraceCollective(
         name="allreduce", group="0", group_size=4_000_000_000, dtype="Float", in_elements=2**63 - 1
     )
-    rows = [Row(**{**_fields(row), "collective": stated}) if row.collective else row for row in program.rows]
+    rows = [replace(row, collective=stated) if row.collective else row for row in program.rows]
     assert ledger_of(trace(*rows), world_size=2)[0]["other_compute"] == 11
-
-
-def _fields(row: Row) -> dict[str, object]:
-    return {name: getattr(row, name) for name in Row.__dataclass_fields__}
 
 
 def _copy(start_ns: int, end_ns: int) -> Row:

@@ -1,4 +1,4 @@
-"""Waits of the host that its GPU hid: it worked meanwhile, so they delayed nothing and are in no term."""
+"""Waits of the host while its GPU worked: they delayed nothing and are in no term."""
 
 from collections import defaultdict
 

@@ -65,7 +65,7 @@ class Comparer:
     def compare(self) -> None:
         """Compare what is new, and keep the histories if they show a mismatch between hosts.
 
-        It can take seconds for many ranks. Meanwhile copies can be added.
+        It can take seconds for many ranks. Copies can be added during that time.
         """
         if not (self._has_news and self.needs_copies):
             return

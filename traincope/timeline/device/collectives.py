@@ -14,6 +14,7 @@ import numpy as np
 
 from traincope.arrays import Codes, Ints
 from traincope.events import NO_STEP
+from traincope.ingest.collectives import OPERATOR
 from traincope.store.job.manifests import RunInfo
 from traincope.store.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
 from traincope.timeline.device.ranges import NAMED, innermost
@@ -22,7 +23,6 @@ from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
 from traincope.topology import Group
 
-OPERATOR = "record_param_comms"
 ANNOTATION_OF = re.compile(r"(?:nccl|c10d):+(.*)", re.DOTALL)
 """Name of an annotation around the launch of a collective."""
 WORLD, UNKNOWN_AXIS = "world", "unknown"
@@ -90,11 +90,12 @@ def device_collectives(
     known = _metadata(trace, works, sends)
     stated = [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
     operation = list(map(_operation, stated, _annotations(trace, works, sends), _kernels(trace, works, sends)))
-    window = steps.launched_in(works.launched_ns[sends])
+    step = steps.launched_in(works.launched_ns[sends])
+    window = np.maximum(step, 0)
     cached = functools.cache(functools.partial(_identity, rank=rank, info=info))
     identity = [
-        cached(_group(trace, entry), matched=_can_match(name, step, steps, entry))
-        for name, step, entry in zip(operation, window.tolist(), stated, strict=True)
+        cached(_group(trace, entry), matched=_can_match(name, number, steps, entry))
+        for name, number, entry in zip(operation, step.tolist(), stated, strict=True)
     ]
     groups, operations = tuple(dict.fromkeys(identity)), tuple(dict.fromkeys(operation))
     group = np.array([groups.index(each) for each in identity], dtype=np.int64)
@@ -103,7 +104,7 @@ def device_collectives(
         group=group,
         operation=np.array([operations.index(each) for each in operation], dtype=np.int64),
         num_bytes=np.array(list(map(_num_bytes, operation, stated)), dtype=np.int64),
-        window=np.maximum(window, 0),
+        window=window,
         sequence=_counts(group, window),
         groups=tuple(
             Group(number=number, key=key, axis=axis, rule=rule, ranks=ranks)

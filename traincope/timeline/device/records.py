@@ -57,8 +57,11 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
         for on_gpu in gpus(trace)[:1]:
             kernels = works(trace, on_gpu)
             steps = device_steps(trace, kernels, marker=info.settings.get("step_marker"))
-            if trace.info.lost is not None or not len(steps.number) or not kernels.compute.any():
-                continue  # a part of a trace would show idle time where kernels are lost
+            if not len(steps.number) or not kernels.compute.any():
+                continue
+            if trace.info.lost is not None:
+                problems.append(f"{trace.info.source} is cut, so it gives no ledger: lost kernels would seem idle time")
+                continue
             if steps.own_numbers:
                 steps = replace(steps, number=steps.number + max(seen, default=0))
             if seen & set(steps.number.tolist()):
