@@ -20,12 +20,19 @@ from numpy.typing import NDArray
 
 from traincope.analysis.attribution.releases import Releases
 from traincope.analysis.attribution.stalls import StallSplit
-from traincope.analysis.attribution.terms import EVALUATION, HOST_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.terms import (
+    EVALUATION,
+    EVERY_STEP,
+    HOST_TERMS,
+    UNATTRIBUTED,
+    exposed_transfer,
+    exposed_wait,
+)
 from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.analysis.ledger.estimates import Estimate, SampledSteps, estimated_shares
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.pipeline.replicas import RESOLUTION_RATIO
-from traincope.arrays import Bools, Ints
+from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import Timeline, error_between_ns
 from traincope.timeline.intervals.painting import ABSENT
 
@@ -173,7 +180,7 @@ def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track
         return None
     every = -(-len(windows) // MAX_STEPS)
     error_ns = error_between_ns(timeline.clocks)
-    reason = clocks_too_coarse(error_ns, min(window.end_ns - window.start_ns for window in windows))
+    reason = clocks_too_coarse(error_ns, min(window.length_ns for window in windows))
     chosen = windows[::-every][::-1] if reason is None else ()
     path = CriticalPath(
         steps=tuple(_step_path(window, tracks) for window in chosen), clock_error_ns=error_ns, reason=reason
@@ -182,30 +189,60 @@ def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track
 
 
 def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath:
-    """Estimate the path of all steps: of light steps only the length is known.
+    """Estimate the path of all steps. A light step shows its length, and those terms of each rank that every step
+    records: the longest such term of the ranks is a phase that the path takes in part, and the rest of the step is
+    another.
 
-    The largest term takes what the others leave, so the shares sum to 1.
+    The largest other term takes what is left, so the shares sum to 1.
     """
     windows = step_windows(timeline, ledger, lambda rank: rank.timed)
-    known = {step.number: step for step in path.steps}
+    known = {step.number: step.terms() for step in path.steps}
     evaluation = {rank.rank: _evaluation_ns(timeline, rank) for rank in ledger.ranks}
     terms = tuple(path.terms())
-    parts = {term: np.zeros(len(windows)) for term in terms}
-    for at, window in enumerate(windows):
-        if (step := known.get(window.number)) is None:
-            parts[terms[0]][at] = window.end_ns - window.start_ns - evaluation[window.last][window.number]
-        else:
-            for term, ns in step.terms().items():
-                parts[term][at] = ns
+    rest = next((term for term in terms if term not in EVERY_STEP), terms[0])
+    numbers = np.array([window.number for window in windows], dtype=np.int64)
+    sampled = np.array([number in known for number in numbers.tolist()])
+    length_ns = np.array(
+        [
+            sum(known[of.number].values()) if of.number in known else of.length_ns - evaluation[of.last][of.number]
+            for of in windows
+        ],
+        dtype=np.float64,
+    )
+    parts = {term: np.array([known.get(number, {}).get(term, 0.0) for number in numbers.tolist()]) for term in terms}
+    by_phase = {}
+    others_ns = length_ns.copy()
+    for term, ns in parts.items():
+        if term == rest:
+            continue
+        if term not in EVERY_STEP:
+            by_phase[rest, term] = ns
+            others_ns -= ns
+            continue
+        longest_ns = _longest_ns(ledger, term, numbers)
+        off_path_ns = np.where(sampled, longest_ns - ns, 0.0)
+        by_phase |= {(term, term): longest_ns - off_path_ns, (term, rest): off_path_ns}
+        others_ns -= longest_ns
+    by_phase[rest, rest] = others_ns
     steps = SampledSteps(
-        numbers=np.array([window.number for window in windows], dtype=np.int64),
-        wall_ns=int(sum(parts.values(), np.zeros(len(windows))).sum()),
-        sampled=np.array([window.number in known for window in windows]),
-        by_phase={(terms[0], term): ns for term, ns in parts.items()},
+        numbers=numbers,
+        wall_ns=int(length_ns.sum()),
+        sampled=sampled,
+        by_phase=by_phase,
+        whole_phases=len(ledger.ranks) == 1,
     )
     return RunPath(
         steps=len(windows), wall_ns=steps.wall_ns, estimates=estimated_shares(steps, {term: (term,) for term in terms})
     )
+
+
+def _longest_ns(ledger: Ledger, term: str, numbers: Ints) -> Floats:
+    """Return the largest of the ranks' ns of a term in each of these steps, which all ranks completed."""
+    longest = np.zeros(len(numbers))
+    for rank in ledger.ranks:
+        if (ns := rank.terms[term]) is not None and len(ns):
+            longest = np.maximum(longest, ns[np.searchsorted(rank.numbers, numbers)])
+    return longest
 
 
 def _evaluation_ns(timeline: Timeline, ledger: RankLedger) -> dict[int, int]:
@@ -222,6 +259,10 @@ class Window(NamedTuple):
     end_ns: int
     last: int
     """The rank that ended it last; the lowest of equal ranks."""
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
 
 
 def step_windows(timeline: Timeline, ledger: Ledger, chosen: Callable[[RankLedger], Bools]) -> tuple[Window, ...]:

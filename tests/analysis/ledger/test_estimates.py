@@ -16,12 +16,14 @@ from traincope.analysis import Estimate, RunLedger, analyze
 from traincope.analysis.ledger.estimates import (
     FEW_WINDOWS,
     NO_WINDOW,
+    RARE,
     SMALL,
     SampledSteps,
     represented_by,
     run_ledger,
     student_quantile,
 )
+from traincope.arrays import Floats
 from traincope.events import BLOCK_STEPS, Flag, Phase
 from traincope.timeline import Step, Timeline
 
@@ -156,16 +158,34 @@ def test_windows_that_end_early_give_no_interval_for_the_rest() -> None:
     assert run_of(changed(recorded(), lower)).estimates["exposed_wait[dp]"].reason == NO_WINDOW
 
 
-def test_a_tiny_term_has_no_interval() -> None:
-    """0.4 % of the backward is wait."""
+def with_wait(share: Floats) -> RunLedger:
+    """A run of backwards, of which these shares are wait, one per step."""
     length = np.random.default_rng(0).uniform(10 * MS, 20 * MS, size=STEPS).round()
     sampled = np.array([in_window(number, run_id="a", halvings=2) for number in range(STEPS)])
-    by_phase = {("backward", "exposed_wait[dp]"): (0.004 * length).round()}
+    by_phase = {("backward", "exposed_wait[dp]"): (share * length).round()}
     by_phase["backward", "backward"] = length - by_phase["backward", "exposed_wait[dp]"]
     steps = SampledSteps(numbers=np.arange(STEPS), wall_ns=int(length.sum()), sampled=sampled, by_phase=by_phase)
-    run = run_ledger(steps, order=("backward", "exposed_wait[dp]"), unseen=set(), sums={}, rank_steps=STEPS)
+    return run_ledger(steps, order=("backward", "exposed_wait[dp]"), unseen=set(), sums={}, rank_steps=STEPS)
+
+
+def test_a_tiny_term_has_no_interval() -> None:
+    run = with_wait(np.full(STEPS, 0.004))
     assert run.estimates["exposed_wait[dp]"].estimate == pytest.approx(0.004, abs=1e-4)
     assert [run.estimates[term].reason for term in run.terms] == [None, SMALL]
+
+
+def test_a_term_of_few_steps_has_no_interval() -> None:
+    """Every 20th step waits for 40 % of its backward: which windows show one is chance."""
+    run = with_wait(np.where(np.arange(STEPS) % 20 == 0, 0.4, 0.0))
+    assert [run.estimates[term].reason for term in run.terms] == [None, RARE]
+
+
+def test_an_interval_that_reaches_below_the_smallest_share_contains_all_below() -> None:
+    """Shares below 0.5 % are not stated, so an estimate just above may be of any of them."""
+    estimate = with_wait(np.random.default_rng(1).exponential(0.0054, size=STEPS)).estimates["exposed_wait[dp]"]
+    assert estimate.low == 0.0
+    assert estimate.high is not None
+    assert 0.005 < estimate.estimate < estimate.high < 0.01
 
 
 def test_a_sample_run_has_the_same_terms_when_it_is_thinned() -> None:

@@ -65,6 +65,8 @@ class SampledSteps:
     """True for the steps that windows show."""
     by_phase: Mapping[tuple[str, str], Floats]
     """(Phase, term) -> ns of the term that a light step records as that phase; in a light step the phase's own term."""
+    whole_phases: bool = True
+    """Whether a phase that windows show without other terms is one without other terms in light steps too."""
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -129,7 +131,13 @@ class SampledSteps:
 
     def is_exact(self, term: str) -> bool:
         """Return whether every step records the term: windows show its phase whole, and no part of it elsewhere."""
-        return term not in self.inside and not any(term in terms for terms, _ in self.inside.values())
+        divided = term in self.inside or any(term in terms for terms, _ in self.inside.values())
+        return self.whole_phases and not divided
+
+    def presence(self, terms: Sequence[str]) -> float:
+        """Return the share of the sampled steps in which the sum of these terms is not 0."""
+        ns = sum((ns for (_, term), ns in self.by_phase.items() if term in terms), np.zeros(len(self.numbers)))
+        return float(np.count_nonzero(ns[self.sampled])) / max(int(self.sampled.sum()), 1)
 
 
 def represented_by(windows: Ints, blocks: Ints) -> Ints:
@@ -221,7 +229,8 @@ def estimated_amount(steps: SampledSteps, amount: Floats, *, per: float, why: st
     sampled = amount[steps.sampled, None]
     total, *others = _regression(sampled, steps.length_ns, steps)[:, 0] / per
     rare = RARE if np.count_nonzero(sampled) < MIN_PRESENCE * len(sampled) else None
-    return _estimate(steps, total, np.array(others), why=steps.why_no_interval or why or rare, signed=False)
+    why = steps.why_no_interval or why or rare
+    return _estimate(steps, total, np.array(others), why=why, signed=False, resolution=0.0)
 
 
 def _rounded(ns: Mapping[str, float], *, total: int) -> dict[str, int]:
@@ -248,16 +257,33 @@ class _Shares:
         share = float(self.whole[places].sum()) / wall_ns
         if all(steps.is_exact(term) for term in known):
             return Estimate(estimate=share, low=share, high=share, steps=len(steps.numbers))
-        why = steps.why_no_interval or (SMALL if abs(share) < MIN_TERM_SHARE else None)
+        small = SMALL if abs(share) < MIN_TERM_SHARE else None
+        rare = RARE if steps.presence(known) < MIN_PRESENCE else None
         signed = any((ns < 0).any() for (_, term), ns in steps.by_phase.items() if term in known)
-        return _estimate(steps, share, self.replicates[:, places].sum(axis=1) / wall_ns, why=why, signed=signed)
+        replicates = self.replicates[:, places].sum(axis=1) / wall_ns
+        return _estimate(
+            steps,
+            share,
+            replicates,
+            why=steps.why_no_interval or small or rare,
+            signed=signed,
+            resolution=MIN_TERM_SHARE,
+        )
 
 
-def _estimate(steps: SampledSteps, value: float, replicates: Floats, *, why: str | None, signed: bool) -> Estimate:
-    """Give a value its interval, unless `why` not. Without `signed` it cannot be negative."""
+def _estimate(
+    steps: SampledSteps, value: float, replicates: Floats, *, why: str | None, signed: bool, resolution: float
+) -> Estimate:
+    """Give a value its interval, unless `why` not. Without `signed` it cannot be negative.
+
+    Values below `resolution` have no interval, so those just above it are too large on average. An interval that
+    reaches below it therefore contains all that is below.
+    """
     low, high = None, None
     if why is None:
         low, high = _interval(replicates, float(value), sampled_ratio=float(steps.sampled.mean()))
+        if low < resolution and high > -resolution:
+            low, high = min(low, -resolution), max(high, resolution)
         low = low if signed else max(low, 0.0)
     return Estimate(estimate=float(value), low=low, high=high, steps=int(steps.sampled.sum()), reason=why)
 
