@@ -31,16 +31,20 @@ def requested(recorded: Timeline, first_step: int, *, kernels: bool = False) -> 
     return replace(recorded, run=replace(recorded.run, requests=(request,)))
 
 
-def sampled(*, longer: float = 0.0, noise: float = 0.01, windows: int = WINDOWS, seed: int = 0) -> Sampling:
+def sampled(
+    *, longer: float = 0.0, noise: float = 0.01, windows: int = WINDOWS, seed: int = 0, disturbed: int = 0
+) -> Sampling:
     """Two ranks. Every fourth block of 8 steps is a window, in which steps of 100 ms take `longer`.
 
-    As in a recording, the first step of a window costs as much, but does not count as detailed.
+    In the first `disturbed` windows, another program doubles the time. As in a recording, the first step of a window
+    costs as much, but does not count as detailed.
     """
     random = np.random.default_rng(seed)
     rows, at_ns = [], 0
     for number in range(4 * BLOCK * windows):
         in_window = number // BLOCK % 4 == 1
         length_ns = round(100 * MS * (1 + noise * random.standard_normal()) * (1 + longer * in_window))
+        length_ns *= 2 if in_window and number // (4 * BLOCK) < disturbed else 1
         flags = Flag.DETAILED if in_window and number % BLOCK else 0
         rows.append(step(number, at_ns, at_ns + length_ns, flags=flags))
         at_ns += length_ns
@@ -65,6 +69,13 @@ def test_two_percent_of_burned_time_are_found() -> None:
     result = sampled(longer=0.02).measured_overhead
     assert result is not None
     assert result.low > 0.01
+
+
+def test_a_few_disturbed_windows_hide_no_burned_time() -> None:
+    """Three windows of 40 take twice the time, which alone would be 7.5 % on average."""
+    result = sampled(longer=0.02, disturbed=3).measured_overhead
+    assert result is not None
+    assert 0.01 < result.low < 0.02 < result.high < 0.03
 
 
 def test_a_few_windows_have_no_interval() -> None:
