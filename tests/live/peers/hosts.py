@@ -1,6 +1,5 @@
-"""Hosts made of namespaces: each has its own network, name, processes and mounts, its own /dev/shm, and a link.
-
-They share the kernel, so their boot id is the same. Making them needs root.
+"""Hosts made of namespaces: each has its own network, name, processes and mounts, its own /dev/shm, boot id and
+monotonic clock, and a link to a switch. They share the wall clock. Making them needs root.
 """
 
 import os
@@ -9,25 +8,31 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PROGRAMS = ("unshare", "nsenter", "ip", "mount", "hostname")
 LINK = "eth0"
-ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
+NAMESPACES = ("--net", "--uts", "--pid", "--mount", "--time")
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3"}
+CLOCK_SECONDS = 1_000
+"""Each host's monotonic clock is ahead of the host's before by this much."""
 SETUP = """
 set -e
 hostname "$1"
 mount -t tmpfs tmpfs /dev/shm
 mkdir /dev/shm/etc
-printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n10.77.0.1 a\\n10.77.0.2 b\\n' "$1" > /dev/shm/etc/hosts
+printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n10.77.0.1 a\\n10.77.0.2 b\\n10.77.0.3 c\\n' "$1" > /dev/shm/etc/hosts
 : > /dev/shm/etc/resolv.conf
+echo "00000000-0000-0000-0000-00000000000$1" > /dev/shm/etc/boot_id
+mount --bind /dev/shm/etc/boot_id /proc/sys/kernel/random/boot_id
 for file in hosts resolv.conf; do mount --bind /dev/shm/etc/$file /etc/$file; done
 ip link set lo up
 echo ready
 exec sleep infinity
 """
-"""A host knows the names of both, its own on loopback as Debian does, and no name server: torch looks names up."""
+"""A host knows all names, its own on loopback as Debian does, and no name server: torch looks names up."""
+SWITCH = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep infinity"
 
 
 def why_not() -> str:
@@ -37,7 +42,7 @@ def why_not() -> str:
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         return f"making hosts of namespaces needs {', '.join(missing)}"
-    tried = subprocess.run(["unshare", "--net", "--uts", "--pid", "--mount", "--fork", "true"], capture_output=True)
+    tried = subprocess.run(["unshare", *NAMESPACES, "--fork", "true"], capture_output=True)
     return "" if not tried.returncode else f"this kernel makes no namespaces: {tried.stderr.decode().strip()}"
 
 
@@ -48,7 +53,8 @@ class MadeHost:
         self.name, self.address = name, ADDRESSES[name]
         self._holder = subprocess.Popen(
             [
-                *("unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"),
+                *("unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"),
+                *("--monotonic", str(CLOCK_SECONDS * (1 + list(ADDRESSES).index(name)))),
                 *("sh", "-c", SETUP, "sh", name),
             ],
             stdout=subprocess.PIPE,
@@ -59,8 +65,7 @@ class MadeHost:
         self.first_pid = int(children[0])
 
     def command(self, *words: object) -> list[str]:
-        namespaces = ("--net", "--uts", "--pid", "--mount")
-        return ["nsenter", "--target", str(self.first_pid), *namespaces, "--", *map(str, words)]
+        return ["nsenter", "--target", str(self.first_pid), *NAMESPACES, "--", *map(str, words)]
 
     def run(self, *words: object) -> None:
         subprocess.run(self.command(*words), check=True, capture_output=True)
@@ -75,6 +80,17 @@ class MadeHost:
         """Let the host see `directory` at `at`, as its local disk, or as one that hosts share."""
         directory.mkdir(parents=True, exist_ok=True)
         self.run("mount", "--bind", directory, at)
+
+    def plug_in(self, switch: int) -> None:
+        """Connect the host with the switch, which this process holds."""
+        cable = ("add", LINK, "type", "veth", "peer", "name", self.name, "netns", switch)
+        port = ("set", "dev", self.name, "master", "switch", "up")
+        for end, change in ((self.first_pid, cable), (switch, port)):
+            words = ("nsenter", "--target", end, "--net", "ip", "link", *change)
+            subprocess.run(list(map(str, words)), check=True)
+        self.run("ip", "address", "add", f"{self.address}/24", "dev", LINK)
+        self.run("ip", "link", "set", LINK, "up")
+        self.run("ip", "route", "add", "default", "dev", LINK)
 
     def wait_for_link(self) -> None:
         """Wait until the link is up: the kernel notices its other end some milliseconds later."""
@@ -103,22 +119,20 @@ class MadeHost:
 
 
 @contextmanager
-def two_hosts() -> Iterator[tuple[MadeHost, MadeHost]]:
-    """The hosts `a` and `b`, with a link between them."""
-    first = MadeHost("a")
-    try:
-        second = MadeHost("b")
-        try:
-            add = ("ip", "link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", str(second.first_pid))
-            subprocess.run(["nsenter", "--target", str(first.first_pid), "--net", *add], check=True)
-            for host in (first, second):
-                host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
-                host.run("ip", "link", "set", LINK, "up")
-                host.run("ip", "route", "add", "default", "dev", LINK)
-            for host in (first, second):
-                host.wait_for_link()
-            yield first, second
-        finally:
-            second.close()
-    finally:
-        first.close()
+def hosts(*names: str) -> Iterator[tuple[MadeHost, ...]]:
+    """Hosts with these names, with links to one switch."""
+    with ExitStack() as made:
+        switch = subprocess.Popen(["unshare", "--net", "sh", "-c", SWITCH], stdout=subprocess.PIPE)
+        made.enter_context(switch)
+        made.callback(switch.kill)
+        assert switch.stdout is not None
+        assert switch.stdout.readline() == b"ready\n"
+        result = []
+        for name in names:
+            host = MadeHost(name)
+            made.callback(host.close)
+            host.plug_in(switch.pid)
+            result.append(host)
+        for host in result:
+            host.wait_for_link()
+        yield tuple(result)

@@ -1,4 +1,4 @@
-"""A job of two hosts, made of namespaces, that trains with torchrun and gloo and records each host by itself."""
+"""A job of several hosts, made of namespaces, that trains with torchrun and gloo and records each host by itself."""
 
 import json
 import subprocess
@@ -27,12 +27,12 @@ VARIABLES = {
 
 
 class Job:
-    """A job of both hosts, each with a run directory of its own unless it is shared."""
+    """A job of these hosts, each with a run directory of its own unless it is shared."""
 
     def __init__(
         self,
         tmp_path: Path,
-        hosts: tuple[MadeHost, MadeHost],
+        hosts: tuple[MadeHost, ...],
         *,
         training: Sequence[object],
         ranks: int,
@@ -65,7 +65,7 @@ class Job:
         return "".join(path.read_text() for path in self.runs[host].glob(f"attempt-000/rank-*/{AGENT_LOG}"))
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Poll while both launchers run. The deadline only ends a broken test: torch is imported by four processes."""
+        """Poll while all launchers run. The deadline only ends a broken test: torch is imported by all processes."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not true():
             assert all(process.poll() is None for process in self.processes.values()), self.all_logs()
@@ -80,14 +80,14 @@ class Job:
 @contextmanager
 def started(
     tmp_path: Path,
-    hosts: tuple[MadeHost, MadeHost],
+    hosts: tuple[MadeHost, ...],
     *,
     training: Sequence[object],
     ranks: int = 1,
     shared: bool = False,
     **variables: str,
 ) -> Iterator[Job]:
-    """A job of both hosts; its processes end with it."""
+    """A job of these hosts; its processes end with it."""
     job = Job(tmp_path, hosts, training=training, ranks=ranks, shared=shared, variables=variables)
     try:
         yield job

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.peers.group_training import CULPRIT
-from tests.live.peers.hosts import MadeHost, two_hosts, why_not
+from tests.live.peers.hosts import MadeHost, hosts, why_not
 from tests.live.peers.jobs import Job, report, started
 from tests.live.processes import until
 from traincope.store.layout import METRICS_FILES
@@ -48,14 +48,14 @@ def hang_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def test_both_agents_name_the_rank_that_left_out_a_collective_while_the_job_runs(tmp_path: Path) -> None:
     """Rank 3 issues one all-reduce of three fewer. Each host sees two ranks of its own, and two by copies."""
     with (
-        two_hosts() as hosts,
-        started(tmp_path, hosts, training=(TRAINING, "skip", FAULTY_STEP), ranks=2, **METRICS) as job,
+        hosts("a", "b") as made,
+        started(tmp_path, made, training=(TRAINING, "skip", FAULTY_STEP), ranks=2, **METRICS) as job,
     ):
         for host in ("a", "b"):
             job.until(lambda host=host: bool(logged(job, host, "mismatch")), f"the agent of {host}")
-        for host in hosts:
+        for host in made:
             until(lambda host=host: is_counted(host, job, "mismatch"), f"the metrics of {host.name}")
-        live = {host.name: hang_of(report(job.runs[host.name])) for host in hosts}
+        live = {host.name: hang_of(report(job.runs[host.name])) for host in made}
         time.sleep(7)  # copies of 5 s no longer show it
     for host in ("a", "b"):
         hang, (sentence,) = hang_of(report(job.runs[host])), logged(job, host, "mismatch")
@@ -73,15 +73,15 @@ def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
     tmp_path: Path, budget: tuple[float, ...]
 ) -> None:
     with (
-        two_hosts() as hosts,
-        started(tmp_path, hosts, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=2, **METRICS) as job,
+        hosts("a", "b") as made,
+        started(tmp_path, made, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=2, **METRICS) as job,
     ):
         for host in ("a", "b"):
             job.until(
                 lambda host=host: "hang: rank 3 stood at group_training.py:" in job.agent_log(host),
                 f"the agent of {host}",
             )
-        for host in hosts:
+        for host in made:
             until(lambda host=host: is_counted(host, job, "hang"), f"the metrics of {host.name}")
         live = hang_of(report(job.runs["a"]))
     for hang in (live, hang_of(report(job.runs["a"]))):
@@ -96,8 +96,8 @@ def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
 @pytest.mark.sweep
 def test_in_a_shared_run_directory_both_agents_find_the_mismatch(tmp_path: Path) -> None:
     with (
-        two_hosts() as hosts,
-        started(tmp_path, hosts, training=(TRAINING, "skip", FAULTY_STEP), ranks=2, shared=True) as job,
+        hosts("a", "b") as made,
+        started(tmp_path, made, training=(TRAINING, "skip", FAULTY_STEP), ranks=2, shared=True) as job,
     ):
         job.until(lambda: len(logged(job, "a", "mismatch")) == 2, "both agents")
         hang = hang_of(report(job.runs["a"]))
@@ -107,12 +107,12 @@ def test_in_a_shared_run_directory_both_agents_find_the_mismatch(tmp_path: Path)
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("budget", [(), (0.005,)])
-def test_equal_collectives_of_two_hosts_are_no_mismatch(tmp_path: Path, budget: tuple[float, ...]) -> None:
+def test_equal_collectives_of_hosts_are_no_mismatch(tmp_path: Path, budget: tuple[float, ...]) -> None:
     """Copies are compared for half a minute, with and without windows."""
-    with two_hosts() as hosts, started(tmp_path, hosts, training=(TRAINING, "none", 0, *budget), ranks=2) as job:
+    with hosts("a", "b") as made, started(tmp_path, made, training=(TRAINING, "none", 0, *budget), ranks=2) as job:
         job.until(lambda: all(list(run.glob("attempt-000/witness/*/rank-*")) for run in job.runs.values()), "copies")
         time.sleep(30)
-        documents = [report(job.runs[host.name]) for host in hosts]
+        documents = [report(job.runs[host.name]) for host in made]
     assert [document["hangs"] for document in documents] == [[], []]
     for host in ("a", "b"):
         assert logged(job, host, "mismatch") == logged(job, host, "hang") == []
@@ -121,7 +121,7 @@ def test_equal_collectives_of_two_hosts_are_no_mismatch(tmp_path: Path, budget: 
 
 @pytest.mark.sweep
 def test_a_collective_that_was_left_out_of_a_sampled_run_is_found_at_the_next_window(tmp_path: Path) -> None:
-    with two_hosts() as hosts, started(tmp_path, hosts, training=(TRAINING, "skip", 210, 0.005), ranks=2) as job:
+    with hosts("a", "b") as made, started(tmp_path, made, training=(TRAINING, "skip", 210, 0.005), ranks=2) as job:
         for host in ("a", "b"):
             job.until(lambda host=host: bool(logged(job, host, "mismatch")), f"the agent of {host}")
     for host in ("a", "b"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.peers.hosts import two_hosts, why_not
+from tests.live.peers.hosts import hosts, why_not
 from tests.live.peers.jobs import report, started
 from tests.live.processes import agents_of, until
 from traincope.store import read_run
@@ -41,10 +41,10 @@ def waits_in(run: Path, ranks: tuple[int, ...]) -> bool:
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.sweep)])
 def test_the_report_of_the_other_host_names_a_lost_host_and_what_its_ranks_were_in(tmp_path: Path, ranks: int) -> None:
     of_b = tuple(range(ranks, 2 * ranks))
-    with two_hosts() as hosts, started(tmp_path, hosts, training=training(tmp_path), ranks=ranks) as job:
+    with hosts("a", "b") as made, started(tmp_path, made, training=training(tmp_path), ranks=ranks) as job:
         job.until(lambda: waits_in(job.runs["a"], of_b), "the copies of b's ranks at a")
-        hosts[1].unplug()
-        hosts[1].kill()
+        made[1].unplug()
+        made[1].kill()
         shutil.rmtree(job.runs["b"])
         resume(tmp_path).touch()  # rank 0 goes on, and waits for a rank that is gone
         until(lambda: "host b has not been heard" in job.agent_log("a"), "a's witness")
@@ -67,9 +67,9 @@ def test_the_report_of_the_other_host_names_a_lost_host_and_what_its_ranks_were_
 @pytest.mark.parametrize("killed", ["a", "b"])
 def test_a_killed_agent_is_no_lost_host_and_harms_nothing(tmp_path: Path, killed: str) -> None:
     """The job goes on to its end."""
-    with two_hosts() as hosts, started(tmp_path, hosts, training=training(tmp_path), STEPS="600") as job:
+    with hosts("a", "b") as made, started(tmp_path, made, training=training(tmp_path), STEPS="600") as job:
         job.until(lambda: waits_in(job.runs["a"], (1,)), "the copies of b's rank at a")
-        (agent,) = [pid for pid in agents_of(tmp_path / "local/run") if hosts["ab".index(killed)].has(pid)]
+        (agent,) = [pid for pid in agents_of(tmp_path / "local/run") if made["ab".index(killed)].has(pid)]
         os.kill(agent, signal.SIGKILL)
         resume(tmp_path).touch()
         assert [process.wait(timeout=250) for process in job.processes.values()] == [0, 0], job.all_logs()
@@ -81,7 +81,7 @@ def test_a_killed_agent_is_no_lost_host_and_harms_nothing(tmp_path: Path, killed
 
 @pytest.mark.sweep
 def test_hosts_that_take_leave_are_not_lost(tmp_path: Path) -> None:
-    with two_hosts() as hosts, started(tmp_path, hosts, training=training(tmp_path), STEPS="100") as job:
+    with hosts("a", "b") as made, started(tmp_path, made, training=training(tmp_path), STEPS="100") as job:
         job.until(lambda: waits_in(job.runs["a"], (1,)), "the copies of b's rank at a")
         resume(tmp_path).touch()
         assert [process.wait(timeout=250) for process in job.processes.values()] == [0, 0], job.all_logs()
