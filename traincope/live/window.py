@@ -7,6 +7,7 @@ from typing import Protocol
 
 from traincope.analysis import Analysis
 from traincope.analysis.faults.faults import Fault
+from traincope.store import RankRecords
 from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.store.rows import Row
 
@@ -40,6 +41,22 @@ class RankStatus:
     def over(self) -> bool:
         """True if the rank will write nothing more."""
         return self.state is not RankState.ALIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedRank:
+    """A rank by its witness copies: those that another host's agent sent, or this agent."""
+
+    records: RankRecords
+    """Its latest collectives and steps."""
+    arrived_ns: int
+    """Time of the latest copy here, by `time.monotonic_ns()`."""
+
+
+class CopiedRanks(Protocol):
+    """Source of copied ranks, of this host and of others."""
+
+    def copied_ranks(self) -> tuple[CopiedRank, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

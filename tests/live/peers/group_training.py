@@ -1,14 +1,16 @@
 """Training whose ranks share a group of all hosts: `python -m tests.live.peers.group_training OUT FAULT STEP [BUDGET]`.
 
-Each step issues the all-reduce of DDP's only bucket, and two of the same size. From STEP on, rank 3 is at fault:
+Each step issues the all-reduce of DDP's only bucket, and two of the same size. From STEP on, the last rank is at fault:
 
     skip    it leaves out one all-reduce of that step, and is one behind from then on; nothing hangs
     sleep   it sleeps for ever before its forward
+    late    it sleeps 30 ms before each forward
     none    it does what the others do
 
 Without BUDGET all steps are recorded in detail.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,6 +22,8 @@ from torch import nn
 import traincope
 
 CULPRIT = 3
+"""The last rank of four."""
+LATE_SECONDS = 0.03
 SIZE = 8
 
 
@@ -28,10 +32,13 @@ def main(out: Path, *, fault: str, at: int, budget: float | None) -> None:
     model = nn.parallel.DistributedDataParallel(nn.Linear(SIZE, SIZE, bias=False))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with traincope.run(out, budget=budget) as run:
-        for step in range(100_000):
-            is_faulty = step == at and dist.get_rank() == CULPRIT
+        for step in range(int(os.environ["STEPS"])):
+            is_culprit = dist.get_rank() == dist.get_world_size() - 1
+            is_faulty = step == at and is_culprit
             if is_faulty and fault == "sleep":
                 sleep_for_ever()
+            if is_culprit and step >= at and fault == "late":
+                time.sleep(LATE_SECONDS)
             model(torch.ones(4, SIZE)).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()

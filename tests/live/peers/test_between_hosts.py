@@ -1,4 +1,4 @@
-"""Two hosts, made of namespaces, with two ranks each. Rank 3 is at fault, and both agents name it."""
+"""Hosts made of namespaces. The last rank is at fault, and all agents name it."""
 
 import json
 import subprocess
@@ -66,6 +66,19 @@ def test_both_agents_name_the_rank_that_left_out_a_collective_while_the_job_runs
         assert sentence.startswith(hang["evidence"])
         assert live[host]["evidence"] == hang["evidence"]
         assert logged(job, host, "hang") == []
+
+
+def test_with_three_hosts_each_agent_compares_with_both_others(tmp_path: Path) -> None:
+    """One rank each. Only the three together have a majority, so an agent that saw two would name no rank."""
+    training = (TRAINING, "skip", FAULTY_STEP)
+    with hosts("a", "b", "c") as made, started(tmp_path, made, training=training) as job:
+        for host in job.runs:
+            job.until(lambda host=host: bool(logged(job, host, "mismatch")), f"the agent of {host}")
+    for host in job.runs:
+        hang, (sentence,) = hang_of(report(job.runs[host])), logged(job, host, "mismatch")
+        assert (hang["kind"], hang["culprits"], hang["step"]) == ("mismatch", [2], FAULTY_STEP)
+        assert "2 of 3 ranks issued 3 in step 200" in hang["evidence"]
+        assert sentence.startswith(hang["evidence"])
 
 
 @pytest.mark.parametrize("budget", [(), (0.005,)])

@@ -10,9 +10,10 @@ import pytest
 
 from tests.analysis.faults.hangs.test_mismatches import ALIKE, BYTES, NUM_STEPS, Form, training
 from tests.timeline.build import group
-from traincope.live.peers import comparing
+from traincope.live.peers import histories
 from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import RankCopy
+from traincope.live.peers.histories import Histories
 from traincope.live.peers.members import Member
 from traincope.live.peers.witnessing import Witness, copy_message
 from traincope.store import RankRecords, read_run
@@ -66,11 +67,17 @@ def ranks(odd: Mapping[int, Sequence[Form]] = ODD) -> list[tuple[RankRecords, Ho
     ]
 
 
-def add_all(comparer: Comparer, *, odd: Mapping[int, Sequence[Form]] = ODD) -> None:
+def comparer_of(attempt: Path) -> tuple[Comparer, Histories]:
+    """The comparer of host a, and its histories."""
+    known = Histories()
+    return Comparer(attempt, known, host=A), known
+
+
+def add_all(known: Histories, *, odd: Mapping[int, Sequence[Form]] = ODD) -> None:
     """Copies of 250 ms every 150 ms."""
     for until_ns in range(STEP_NS * 5 // 2, NUM_STEPS * STEP_NS + 1, STEP_NS * 3 // 2):
         for records, host in ranks(odd):
-            comparer.add(copy(records, host=host, since_ns=until_ns - STEP_NS * 5 // 2, until_ns=until_ns), host=host)
+            known.add(copy(records, host=host, since_ns=until_ns - STEP_NS * 5 // 2, until_ns=until_ns), host=host)
 
 
 def kept(attempt: Path) -> tuple[RankRecords, ...]:
@@ -81,8 +88,8 @@ def kept(attempt: Path) -> tuple[RankRecords, ...]:
 
 
 def test_copies_that_overlap_add_up(attempt: Path) -> None:
-    comparer = Comparer(attempt, host=A)
-    add_all(comparer)
+    comparer, known = comparer_of(attempt)
+    add_all(known)
     comparer.compare()
     assert [records.rank for records in kept(attempt)] == [0, 1, 2]
     for records, (original, _) in zip(kept(attempt), ranks(), strict=True):
@@ -93,38 +100,38 @@ def test_copies_that_overlap_add_up(attempt: Path) -> None:
 
 
 def test_equal_collectives_and_mismatches_of_one_host_are_not_kept(attempt: Path) -> None:
-    comparer = Comparer(attempt, host=A)
-    add_all(comparer, odd={})
+    comparer, known = comparer_of(attempt)
+    add_all(known, odd={})
     comparer.compare()
-    alone = Comparer(attempt, host=A)
+    alone, known = comparer_of(attempt)
     for records, _ in ranks():
-        alone.add(copy(records, host=A), host=A)
+        known.add(copy(records, host=A), host=A)
     assert not alone.needs_copies
     alone.compare()
     assert not (attempt / "compared").exists()
 
 
 def test_the_first_mismatch_is_the_last_that_is_compared(attempt: Path) -> None:
-    comparer = Comparer(attempt, host=A)
+    comparer, known = comparer_of(attempt)
     assert not comparer.needs_copies
-    comparer.add(copy(ranks()[2][0], host=B), host=B)
+    known.add(copy(ranks()[2][0], host=B), host=B)
     assert comparer.needs_copies
-    add_all(comparer)
+    add_all(known)
     comparer.compare()
     assert not comparer.needs_copies
     before = sorted(path.stat().st_mtime_ns for path in attempt.rglob("*"))
-    add_all(comparer)
+    add_all(known)
     comparer.compare()
     assert sorted(path.stat().st_mtime_ns for path in attempt.rglob("*")) == before
-    assert not Comparer(attempt, host=A).needs_copies  # a restarted agent
+    assert not Comparer(attempt, known, host=A).needs_copies  # a restarted agent
 
 
 def test_missing_copies_begin_a_new_history(attempt: Path) -> None:
     """Nothing is known of step 2: of the steps before it nothing is compared."""
-    comparer = Comparer(attempt, host=A)
+    comparer, known = comparer_of(attempt)
     for since, until in ((0, 2), (3, 6)):
         for records, host in ranks({1: ODD[3], 4: ODD[3]}):
-            comparer.add(copy(records, host=host, since_ns=since * STEP_NS + 1, until_ns=until * STEP_NS), host=host)
+            known.add(copy(records, host=host, since_ns=since * STEP_NS + 1, until_ns=until * STEP_NS), host=host)
     comparer.compare()
     for records in kept(attempt):
         main = records.thread("main")
@@ -132,11 +139,11 @@ def test_missing_copies_begin_a_new_history(attempt: Path) -> None:
 
 
 def test_a_history_is_bounded(attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "MAX_RECORDS", 10)
-    comparer = Comparer(attempt, host=A)
-    add_all(comparer, odd={5: ODD[3]})
+    monkeypatch.setattr(histories, "MAX_RECORDS", 10)
+    comparer, known = comparer_of(attempt)
+    add_all(known, odd={5: ODD[3]})
     for records, host in ranks({5: ODD[3]}):
-        comparer.add(copy(records, host=host, since_ns=4 * STEP_NS, until_ns=6 * STEP_NS), host=host)
+        known.add(copy(records, host=host, since_ns=4 * STEP_NS, until_ns=6 * STEP_NS), host=host)
     comparer.compare()
     assert [len(records.thread("main")) for records in kept(attempt)] == [10, 10, 10]
 
@@ -146,12 +153,12 @@ def test_a_history_is_bounded(attempt: Path, monkeypatch: pytest.MonkeyPatch) ->
     [{RANK_FILE: b"{"}, {RANK_FILE: b"{}"}, {"main-00000.seg": b"x"}, {NAMES_FILE: b"[3"}, {GROUPS_FILE: b"[0, 3]\n"}],
 )
 def test_a_damaged_copy_harms_nothing(attempt: Path, damage: Mapping[str, bytes]) -> None:
-    comparer = Comparer(attempt, host=A)
-    witness = Witness(attempt, host=A, comparer=comparer)
+    comparer, known = comparer_of(attempt)
+    witness = Witness(attempt, host=A, histories=known)
     for records, host in ranks():
         sound = copy(records, host=host)
         if host == A:
-            comparer.add(sound, host=A)
+            known.add(sound, host=A)
         else:
             damaged = replace(sound, files={**sound.files, **damage})
             witness.keep(Member(host=B, address="127.0.0.1", port=1), copy_message(damaged))

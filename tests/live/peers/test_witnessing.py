@@ -135,7 +135,7 @@ def test_a_full_disk_refuses_the_copy_and_is_reported_once(tmp_path: Path, caplo
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"host": 3}', b'{"host": {"name": "b", "boot_id": "1"}}'])
 def test_a_damaged_note_is_left_out(tmp_path: Path, damage: bytes) -> None:
-    directory = witness_directory(tmp_path, A)
+    directory = witness_directory(tmp_path, A, witness=A)
     directory.mkdir(parents=True)
     write_heard(directory, Heard(host=A, witness=A, heard_wall_ns=1, silent_ns=2))
     assert len(heard(tmp_path)) == 1

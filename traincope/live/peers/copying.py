@@ -75,23 +75,24 @@ class RankCopier:
     def __init__(self, directory: Path, *, rank: int) -> None:
         self._directory, self._rank = directory, rank
         self._names, self._groups = _Lines(directory / NAMES_FILE), _Lines(directory / GROUPS_FILE)
-        self._sent = b""
-        self._seen = self._sent_seen = _NOT_SEEN
+        self._before = b""
+        self._seen_before = _NOT_SEEN
 
     def seen(self) -> RankCopy | None:
-        """The looks at the rank and its flight recorder; None if they equal the last ones `sent`, or do not exist.
+        """The looks at the rank and its flight recorder; None if they equal the last ones, or do not exist.
 
         Send it after records that were read later: then these are as new as each look.
         """
-        self._seen = _state(self._directory / LOOKS_FILE), _state(self._directory / FLIGHT_FILE)
-        if self._seen in (self._sent_seen, _NOT_SEEN):
+        before, state = self._seen_before, (_state(self._directory / LOOKS_FILE), _state(self._directory / FLIGHT_FILE))
+        if state in (before, _NOT_SEEN):
             return None
+        self._seen_before = state
         looks = newest_lines(self._directory, max_bytes=MAX_LOOKS_BYTES)
         flight = _whole(self._directory / FLIGHT_FILE, max_bytes=MAX_FLIGHT_BYTES)
         return RankCopy(rank=self._rank, files={LOOKS_FILE: looks, **({FLIGHT_FILE: flight} if flight else {})})
 
     def changed(self) -> RankCopy | None:
-        """The copy as of now; None if it equals the last one that was `sent`, or cannot be read."""
+        """The copy as of now; None if it equals the last one, or cannot be read."""
         try:
             card = (self._directory / RANK_FILE).read_bytes()
         except OSError:
@@ -107,18 +108,8 @@ class RankCopier:
         }
         lines = {NAMES_FILE: self._names.of(names), GROUPS_FILE: self._groups.of(groups)}
         copy = RankCopy(rank=self._rank, files={RANK_FILE: card, **lines, **segments})
-        return None if _digest(copy) == self._sent else copy
-
-    def sent(self, copy: RankCopy) -> None:
-        """Note that the witness has this copy."""
-        if copy.has_records:
-            self._sent = _digest(copy)
-        else:
-            self._sent_seen = self._seen
-
-    def forget(self) -> None:
-        """Note that another witness has none of it."""
-        self._sent, self._sent_seen = b"", _NOT_SEEN
+        before, self._before = self._before, _digest(copy)
+        return None if self._before == before else copy
 
     def _threads(self) -> dict[str, NDArray[np.void]]:
         """Thread -> its last records, the training thread first. Empty threads are left out."""

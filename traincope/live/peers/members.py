@@ -1,6 +1,6 @@
 """Members: the agents of a job that are known, and where each listens.
 
-Their order is a ring, sorted by host. Each agent copies to the next host of the ring that answers.
+Their order is a ring, sorted by host. Each agent copies to the next hosts of the ring that answer.
 """
 
 import threading
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.errors import RunDirectoryError
-from traincope.store.job.witness import witness_directory
+from traincope.store.job.witness import file_name_of
 from traincope.store.layout import PEER_FILES
 from traincope.store.lines import read_object
 from traincope.topology import Host
@@ -75,7 +75,7 @@ def _place(host: Host) -> tuple[str, str]:
 
 def write_note(attempt: Path, member: Member) -> Path:
     """Write where this agent listens into the directory of the attempt. Raises OSError."""
-    path = attempt / PEER_FILES.replace("*", witness_directory(attempt, member.host).name)
+    path = attempt / PEER_FILES.replace("*", file_name_of(member.host))
     write_json(path, member.as_json())
     return path
 

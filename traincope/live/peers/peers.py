@@ -1,4 +1,4 @@
-"""Peers: the observer that lets this node's agent meet the others, keep copies for them, and copy to one of them.
+"""Peers: the observer that lets this node's agent meet the others, keep copies for them, and copy to the next ones.
 
 It runs on threads of its own. Neither the agent's looks nor the training wait for the network.
 """
@@ -10,19 +10,21 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, thread_time
+from time import monotonic
 from typing import Any
 
 from traincope.errors import ConfigError, ServerError
 from traincope.live.peers.channel import Channel, Message, open_channel
 from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import RankCopier
-from traincope.live.peers.listening import GREETING, Listener, listening_socket
+from traincope.live.peers.histories import Histories
+from traincope.live.peers.links import CpuMeter, Link, Newest
+from traincope.live.peers.listening import GREETING, Handler, Listener, listening_socket
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
 from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import Address, PeerSettings, facing_address
-from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness, copy_message
-from traincope.live.window import Window
+from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness
+from traincope.live.window import CopiedRank, Window
 from traincope.record.instrumentation.guard import guard
 from traincope.store.layout import attempt_directory, rank_directory
 from traincope.topology import Host
@@ -31,8 +33,12 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 1.0
 """Interval of signs of life, and of copies."""
+NUM_WITNESSES = 3
+"""Other hosts to which each agent copies. Each keeps copies of one more (`MAX_HOSTS`), so that a late agent finds some
+with room.
+"""
 SHARE_OF_A_CORE = 0.003
-"""Maximum mean CPU share of copying, and of comparing: both become rarer before they cost more."""
+"""Maximum mean CPU share of copies, made, sent and kept, and of comparing: both become rarer before they cost more."""
 MAX_PAUSE_SECONDS = 5.0
 MAX_COMPARING_PAUSE_SECONDS = 60.0
 """Share of one core for comparing. Histories of collectives cover a longer pause than copies do."""
@@ -53,6 +59,7 @@ class Peers:
 
     def __init__(self, settings: PeerSettings | None, *, host: Host) -> None:
         self._settings, self._host = settings, host
+        self._histories = Histories()
         self._ranks: dict[int, RankCopier] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,9 +73,16 @@ class Peers:
                 self._ranks = {**self._ranks, status.rank: RankCopier(directory, rank=status.rank)}
         if self._thread is None:
             attempt = attempt_directory(window.run, window.attempt)
-            run = guard(_Exchange(self._settings, attempt, host=self._host, ranks=lambda: self._ranks).run)
+            exchange = _Exchange(
+                self._settings, attempt, host=self._host, ranks=lambda: self._ranks, histories=self._histories
+            )
+            run = guard(exchange.run)
             self._thread = threading.Thread(target=run, args=(self._stopping,), daemon=True, name="traincope-peers")
             self._thread.start()
+
+    def copied_ranks(self) -> tuple[CopiedRank, ...]:
+        """The ranks of this host, and those of other hosts of which this agent keeps copies."""
+        return tuple(self._histories.ranks().values())
 
     def close(self) -> None:
         self._stopping.set()
@@ -80,16 +94,25 @@ class _Exchange:
     """Exchange of one agent with the others, on the thread of `Peers`."""
 
     def __init__(
-        self, settings: PeerSettings, attempt: Path, *, host: Host, ranks: Callable[[], Mapping[int, RankCopier]]
+        self,
+        settings: PeerSettings,
+        attempt: Path,
+        *,
+        host: Host,
+        ranks: Callable[[], Mapping[int, RankCopier]],
+        histories: Histories,
     ) -> None:
         self._settings, self._attempt, self._host, self._ranks = settings, attempt, host, ranks
         self._seal = make_seal(settings.key)
         self._members = Members()
-        self._comparer = Comparer(attempt, host=host)
-        self._witness = Witness(attempt, host=host, comparer=self._comparer)
+        self._histories = histories
+        self._comparer = Comparer(attempt, histories, host=host)
+        self._witness = Witness(attempt, host=host, histories=histories)
         self._own = Member(host=host, address="", port=0)
-        self._peer: Member | None = None
-        self._channel: Channel | None = None
+        self._links: list[Link] = []
+        self._newest: Newest = {}
+        self._meter = CpuMeter()
+        """CPU time of copies."""
         self._avoided: dict[Address, float] = {}
         """Address -> until when it is left alone."""
         self._next_meeting = self._next_copy = self._next_comparing = 0.0
@@ -106,8 +129,8 @@ class _Exchange:
         self._own = Member(host=self._host, address=address, port=port)
         handlers = {
             GREETING: self._greeted,
-            COPY: self._witness.keep,
-            SEEN: self._witness.keep,
+            COPY: self._metered(self._witness.keep),
+            SEEN: self._metered(self._witness.keep),
             ALIVE: self._witness.alive,
             FAREWELL: self._witness.farewell,
         }
@@ -121,7 +144,6 @@ class _Exchange:
             self._end()
         finally:
             listener.stop()
-            self._leave_peer()
             if note is not None:
                 with suppress(OSError):
                     note.unlink()
@@ -141,30 +163,41 @@ class _Exchange:
                         raise
                     return listening_socket(host, 0, encrypts=encrypts)
 
+    def _metered(self, handler: Handler) -> Handler:
+        def handle(member: Member, message: Message) -> Mapping[str, Any]:
+            with self._meter.running():
+                return handler(member, message)
+
+        return handle
+
     def _turn(self) -> None:
         self._witness.note()
-        if self._channel is None:
+        self._drop_broken_links()
+        if not self._links or monotonic() >= self._next_meeting:
             self._meet()
+        if len(self._links) < NUM_WITNESSES:
             self._choose()
-        elif monotonic() >= self._next_meeting:
-            self._meet()
-        self._tell(Message(kind=ALIVE))
-        if monotonic() >= self._next_copy and (self._channel is not None or self._comparer.needs_copies):
-            self._next_copy = _next_time(self._copy, longest_pause=MAX_PAUSE_SECONDS)
+        if monotonic() >= self._next_copy and (self._links or self._comparer.needs_copies):
+            self._next_copy = monotonic() + min(self._copy() / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
         if monotonic() >= self._next_comparing and not self._comparing.is_alive():
             self._comparing = threading.Thread(target=self._compare, name="traincope-comparing", daemon=True)
             self._comparing.start()
 
     def _compare(self) -> None:
-        """Compare on a thread of its own, so that the signs of life to other hosts go on."""
-        self._next_comparing = _next_time(self._comparer.compare, longest_pause=MAX_COMPARING_PAUSE_SECONDS)
+        """Compare on a thread of its own: it may take long."""
+        began, meter = monotonic(), CpuMeter()
+        with meter.running():
+            self._comparer.compare()
+        self._next_comparing = began + min(meter.take() / SHARE_OF_A_CORE, MAX_COMPARING_PAUSE_SECONDS)
 
     def _end(self) -> None:
         """Send the last copies, take leave, and listen until it is clear which hosts fell silent."""
         deadline = monotonic() + END_SECONDS - INTERVAL_SECONDS
-        if self._channel is not None:
-            self._copy()
-            self._tell(Message(kind=FAREWELL))
+        self._copy()
+        for link in self._links:
+            link.finish()
+        for link in self._links:
+            link.join(max(deadline - monotonic(), 0.0))
         pause = threading.Event()
         while not self._witness.is_settled() and monotonic() < deadline:
             pause.wait(INTERVAL_SECONDS / 5)
@@ -196,15 +229,25 @@ class _Exchange:
                     channel.close()
 
     def _choose(self) -> None:
-        """Take the next host of the ring that answers."""
+        """Take the next hosts of the ring that answer."""
         for member in self._members.after(self._host):
+            if len(self._links) == NUM_WITNESSES:
+                return
+            if any(link.member.host == member.host for link in self._links):
+                continue
             channel = self._greet((member.address, member.port))
             if channel is not None:
-                self._channel, self._peer = channel, member
-                for copier in self._ranks().values():
-                    copier.forget()
+                link = Link(channel, member, newest=lambda: self._newest, meter=self._meter)
+                link.start(interval_seconds=INTERVAL_SECONDS)
+                self._links.append(link)
                 logger.info("the agent of host %s keeps copies of the last records", member.host.name)
-                return
+
+    def _drop_broken_links(self) -> None:
+        """Drop the links whose agents do not answer, or refuse. Others take their place."""
+        for link in self._links:
+            if not link.works:
+                self._avoid((link.member.address, link.member.port))
+        self._links = [link for link in self._links if link.works]
 
     def _greet(self, address: Address) -> Channel | None:
         """Connect and exchange who is known. None if the agent refuses or does not answer."""
@@ -232,45 +275,17 @@ class _Exchange:
         self._avoided = {known: until for known, until in self._avoided.items() if until > now}
         self._avoided[address] = now + AVOIDED_SECONDS
 
-    def _copy(self) -> None:
-        for copier in tuple(self._ranks().values()):
-            seen, copy = copier.seen(), copier.changed()
-            if copy is not None:
-                self._comparer.add(copy, host=self._host)
-                if not self._tell(copy_message(copy)):
-                    continue
-                copier.sent(copy)
-            if seen is not None and self._tell(copy_message(seen)):
-                copier.sent(seen)
-
-    def _tell(self, message: Message) -> bool:
-        """Tell the peer; False if it did not take it. A peer that does not answer is replaced."""
-        channel, peer = self._channel, self._peer
-        if channel is None or peer is None:
-            return False
-        try:
-            answer = channel.ask(message)
-        except (OSError, ServerError) as error:
-            logger.info("the agent of host %s no longer answers: %s", peer.host.name, error)
-        else:
-            if answer.kind == "answer":
-                return True
-            logger.info("the agent of host %s refuses: %s", peer.host.name, answer.fields.get("why"))
-        self._avoid((peer.address, peer.port))
-        self._leave_peer()
-        return False
-
-    def _leave_peer(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        self._channel = self._peer = None
-
-
-def _next_time(act: Callable[[], None], *, longest_pause: float) -> float:
-    """Act, and return when to act again, so that it takes its share of a core."""
-    began, before = monotonic(), thread_time()
-    act()
-    return began + min((thread_time() - before) / SHARE_OF_A_CORE, longest_pause)
+    def _copy(self) -> float:
+        """Renew the copies that the links send. Returns the CPU seconds of all threads for copies since then."""
+        with self._meter.running():
+            for rank, copier in tuple(self._ranks().items()):
+                seen, copy = copier.seen(), copier.changed()
+                if copy is not None:
+                    self._histories.add(copy, host=self._host)
+                    self._newest = {**self._newest, (rank, True): copy}
+                if seen is not None:
+                    self._newest = {**self._newest, (rank, False): seen}
+        return self._meter.take()
 
 
 def peers_or_none(make_settings: Callable[[], PeerSettings | None], *, host: Host) -> Peers:

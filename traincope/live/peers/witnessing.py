@@ -10,10 +10,11 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any
 
+from traincope.analysis.faults.lost_hosts import SILENCE_NS
 from traincope.errors import ServerError
 from traincope.live.peers.channel import Message
-from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
+from traincope.live.peers.histories import Histories
 from traincope.live.peers.members import Member
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.job.witness import Heard, witness_directory, write_heard
@@ -27,8 +28,6 @@ COPY, SEEN, ALIVE, FAREWELL = "copy", "seen", "alive", "farewell"
 MAX_HOSTS = 4
 """Hosts of which one agent keeps copies. Further ones are refused and ask the next."""
 MAX_RANKS_PER_HOST = 64
-SILENCE_NS = 5_000_000_000
-"""Silence after which a host is reported to have stopped answering. It sends a sign of life every second."""
 SIDE_FILES = frozenset({RANK_FILE, NAMES_FILE, GROUPS_FILE})
 SEEN_FILES = frozenset({LOOKS_FILE, FLIGHT_FILE})
 SEGMENT_FILE = re.compile(r"(main|thread-\d{1,3})-00000\.seg")
@@ -85,9 +84,9 @@ def _inflated(payload: bytes) -> bytes:
 class Witness:
     """Copies that one agent keeps. Any thread may use it."""
 
-    def __init__(self, attempt: Path, *, host: Host, comparer: Comparer | None = None) -> None:
-        """`host`: this one. `comparer`: gets each copy too."""
-        self._attempt, self._host, self._comparer = attempt, host, comparer
+    def __init__(self, attempt: Path, *, host: Host, histories: Histories | None = None) -> None:
+        """`host`: this one. `histories`: get each copy of records too."""
+        self._attempt, self._host, self._histories = attempt, host, histories
         self._lock = threading.Lock()
         self._heard: dict[Host, Heard] = {}
         self._heard_ns: dict[Host, int] = {}
@@ -105,12 +104,12 @@ class Witness:
                 raise ServerError(f"a witness keeps at most {MAX_RANKS_PER_HOST} ranks of a host")
             ranks.add(copy.rank)
             try:
-                copy.write(witness_directory(self._attempt, member.host) / f"rank-{copy.rank:05d}")
+                copy.write(self._directory(member.host) / f"rank-{copy.rank:05d}")
             except OSError as error:
                 self._report_disk(error)
                 raise ServerError("the copy could not be written") from error
-        if self._comparer is not None:
-            self._comparer.add(copy, host=member.host)
+        if self._histories is not None and copy.has_records:
+            self._histories.add(copy, host=member.host)
         return {}
 
     def alive(self, member: Member, _message: Message) -> Mapping[str, Any]:
@@ -141,8 +140,8 @@ class Witness:
                 silent_ns = monotonic_ns() - self._heard_ns[host]
                 self._heard[host] = heard = replace(heard, silent_ns=silent_ns)
                 try:
-                    witness_directory(self._attempt, host).mkdir(parents=True, exist_ok=True)
-                    write_heard(witness_directory(self._attempt, host), heard)
+                    self._directory(host).mkdir(parents=True, exist_ok=True)
+                    write_heard(self._directory(host), heard)
                 except OSError as error:
                     self._report_disk(error)
                 if silent_ns >= SILENCE_NS and not heard.farewell and host not in self._reported:
@@ -156,6 +155,9 @@ class Witness:
                 heard.farewell or heard.closed or monotonic_ns() - self._heard_ns[host] >= SILENCE_NS
                 for host, heard in self._heard.items()
             )
+
+    def _directory(self, host: Host) -> Path:
+        return witness_directory(self._attempt, host, witness=self._host)
 
     def _hear(self, host: Host) -> None:
         """Raises ServerError if this host would be one too many."""

@@ -1,10 +1,11 @@
 """Witness copies: the last records of another host's ranks, as its agent sent them, and when that host was last heard.
 
-    attempt-000/witness/HOST/heard.json    the host, its witness, and when the host was last heard
-    attempt-000/witness/HOST/rank-00001/   the rank's last records, in the form of an ordinary rank directory
-    attempt-000/compared/HOST/rank-00001/  the same of a rank whose collectives HOST's agent compared
+    attempt-000/witness/HOST-by-WITNESS/heard.json   the host, its witness, and when the host was last heard
+    attempt-000/witness/HOST-by-WITNESS/rank-00001/  the rank's last records, in the form of an ordinary rank directory
+    attempt-000/compared/HOST/rank-00001/            the same of a rank whose collectives HOST's agent compared
 
-The witness is the agent of another host. Its copies are the only evidence if the host and its run directory are lost.
+A witness is the agent of another host. Its copies are the only evidence if the host and its run directory are lost.
+Several witnesses of a host may share a run directory.
 Each agent compares its ranks with the copies. It keeps both sides of the first mismatch: later copies replace the ones
 that show it.
 """
@@ -39,14 +40,14 @@ class Heard:
     """The host's kernel closed the connection: the agent had ended, and the host was still alive."""
 
 
-def witness_directory(attempt: Path, host: Host) -> Path:
-    """Directory of the copies of one host."""
-    return attempt / WITNESS_DIRECTORY / _name_of(host)
+def witness_directory(attempt: Path, host: Host, *, witness: Host) -> Path:
+    """Directory of one witness' copies of one host."""
+    return attempt / WITNESS_DIRECTORY / f"{file_name_of(host)}-by-{file_name_of(witness)}"
 
 
 def compared_directory(attempt: Path, host: Host) -> Path:
     """Directory of the mismatch that the agent of this host saw. It appears at once, with all ranks."""
-    return attempt / COMPARED_DIRECTORY / _name_of(host)
+    return attempt / COMPARED_DIRECTORY / file_name_of(host)
 
 
 def compared_by_hosts(attempt: Path) -> list[Path]:
@@ -54,8 +55,8 @@ def compared_by_hosts(attempt: Path) -> list[Path]:
     return sorted((attempt / COMPARED_DIRECTORY).glob("[!.]*"))
 
 
-def _name_of(host: Host) -> str:
-    """A host's name never becomes a path as it is."""
+def file_name_of(host: Host) -> str:
+    """Name of a file about a host. A host's name never becomes a path as it is."""
     digest = blake2b(f"{host.name}\n{host.boot_id}".encode(), digest_size=4).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', host.name)[:64]}-{digest}"
 
