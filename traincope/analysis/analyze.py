@@ -114,16 +114,19 @@ class Analysis:
         return round(float(np.median(joined))) if len(joined) else None
 
 
-def analyze(timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None) -> Analysis:
+def analyze(
+    timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None, members: Timeline | None = None
+) -> Analysis:
     """Compute where the time of a run went. Pure: it reads only the timeline.
 
     Works rank by rank and reduces each to its sums before it slices the next: a rank's slices are as large as
     its records. A caller whose timeline is a part of a run gives `excluded_steps`, the steps that enter no sum.
-    Then the critical path is not computed: a running job has no time for it.
+    Then the critical path is not computed: a running job has no time for it. `members` is the timeline with ranks of
+    other hosts (`timeline.with_peers`): their records split waits from transfers, and enter no other result.
     """
     complete_run = excluded_steps is None
     excluded_steps = find_excluded_steps(timeline) if excluded_steps is None else excluded_steps
-    context = Context(timeline)
+    context = Context(timeline, members)
     instances, last, wire = context.instances, context.last, context.transfers
     steps, idle = _replayed(replica_steps(timeline), context)
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in timeline.ranks)
@@ -191,7 +194,7 @@ def _analysis(
     bubble = _bubble(timeline, ledger, counted)
     straggling = stragglers(timeline, ledger, stall_totals)
     ends = endings(timeline)
-    stopped = hangs(timeline, context.instances, ends)
+    stopped = hangs(timeline, context.own_instances, ends)
     faults, used = fault_stream(timeline, ledger, ends, stopped), memory(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
     experts, gpus = expert_loads(timeline), gpu_partition(timeline)

@@ -24,16 +24,25 @@ class Context:
     """A timeline and the results that its analyses share."""
 
     timeline: Timeline
+    members: Timeline | None = None
+    """The same ranks with ranks of other hosts, by copies of their collectives: they complete groups that span hosts.
+    None: the timeline has all that is known.
+    """
 
     @cached_property
     def instances(self) -> Instances:
-        """The collectives of all ranks, matched."""
-        return match_instances(self.timeline)
+        """The collectives of all ranks, matched with those of other hosts."""
+        return match_instances(self.members or self.timeline)
+
+    @cached_property
+    def own_instances(self) -> Instances:
+        """The collectives of the timeline's ranks, matched among them."""
+        return self.instances if self.members is None else match_instances(self.timeline)
 
     @cached_property
     def transfers(self) -> Transfers:
         """Time on the wire of each instance."""
-        return transfers(self.timeline, self.instances)
+        return transfers(self.members or self.timeline, self.instances)
 
     @cached_property
     def last(self) -> Ints:

@@ -3,7 +3,14 @@
 It is built from a run directory (`traincope.store` reads its files). Sums and findings are in `traincope.analysis`.
 """
 
-from traincope.timeline.building import build_copies, build_timeline, open_run, timelines_of_compared, with_copies
+from traincope.timeline.building import (
+    build_copies,
+    build_timeline,
+    open_run,
+    timelines_of_compared,
+    with_copies,
+    with_peers,
+)
 from traincope.timeline.clocks.clocks import ClockSource, RankClock, error_between_ns
 from traincope.timeline.collectives.channels import Channel
 from traincope.timeline.collectives.instances import Instances, match_instances
@@ -31,4 +38,5 @@ __all__ = [
     "open_run",
     "timelines_of_compared",
     "with_copies",
+    "with_peers",
 ]

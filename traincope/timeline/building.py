@@ -63,6 +63,27 @@ def with_copies(timeline: Timeline, *, without: Collection[int] = ()) -> Timelin
     )
 
 
+def with_peers(timeline: Timeline, copies: Sequence[RankRecords]) -> Timeline:
+    """Add ranks of other hosts by copies of their collectives. The timeline's own ranks, of one host, keep their axis.
+
+    Copies of own ranks only align the clocks: they reach further back than a timeline of few steps.
+    """
+    own = {rank.rank for rank in timeline.ranks}
+    peers = _timeline_of_copies(timeline, [copy for copy in copies if copy.rank not in own])
+    joined = _joined(timeline, peers)
+    if len({clock.host for clock in joined.clocks}) <= 1:
+        return joined
+    evidence = _timeline_of_copies(timeline, [copy for copy in copies if copy.rank in own])
+    clocks = align(_joined(evidence, peers) if evidence.ranks else joined)
+    return _joined(timeline, _timeline(peers.run, clocks, kinds=(), copied=True))
+
+
+def _joined(timeline: Timeline, copies: Timeline) -> Timeline:
+    """The ranks of both, those of the timeline first: their host's clock is the reference."""
+    run = replace(timeline.run, ranks=(*timeline.run.ranks, *copies.run.ranks))
+    return replace(timeline, run=run, ranks=(*timeline.ranks, *copies.ranks), clocks=(*timeline.clocks, *copies.clocks))
+
+
 def timelines_of_compared(run: RunRecords) -> Iterator[Timeline]:
     """The copies of each mismatch that an agent saw, on an axis of their own."""
     for copies in run.compared:
@@ -88,7 +109,8 @@ def _longest_copies(run: RunRecords) -> tuple[RankRecords, ...]:
 def _timeline_of_copies(timeline: Timeline, copies: Sequence[RankRecords]) -> Timeline:
     """Build a timeline of these copies, on the axis of the run."""
     run = replace(timeline.run, ranks=tuple(copies))
-    by_wall, same_host = wall_clocks(run), {clock.host: clock for clock in timeline.clocks}
+    by_wall = wall_clocks(replace(run, ranks=(*timeline.run.ranks, *copies))) if copies else {}
+    same_host = {clock.host: clock for clock in timeline.clocks}
     clocks = {
         copy.rank: replace(same_host.get(host_of(copy), by_wall[copy.rank]), rank=copy.rank) for copy in run.ranks
     }

@@ -10,16 +10,17 @@ import pytest
 from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
 from tests.timeline.hosts import moved
 from traincope.analysis import Analysis, analyze
-from traincope.analysis.attribution.stalls import split_stalls
+from traincope.analysis.attribution.stalls import AmbiguousWait, code, split_stalls
 from traincope.analysis.attribution.thread_slices import slice_thread
-from traincope.analysis.context import last_to_arrive
+from traincope.analysis.context import Context, last_to_arrive
 from traincope.events import Flag
 from traincope.store import read_run
-from traincope.timeline import Timeline, build_timeline, match_instances
+from traincope.timeline import ClockSource, RankTimeline, Timeline, build_timeline, match_instances, with_peers
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 """Ranks 0 and 1 hold stage 0, ranks 2 and 3 stage 1."""
 SECOND = 1_000_000_000
+ELSEWHERE = {"ahead_ns": 5 * 86_400 * SECOND, "drift": 80e-6, "wall_ahead_ns": 2 * SECOND}
 LATE = Flag.DONE_BEFORE_WAIT
 PP, WORLD = group("pp", 0, 1), group("world", 0, 1)
 
@@ -73,8 +74,7 @@ def test_the_last_rank_is_unknown_within_the_error(lead_ns: int, last: int) -> N
 @cache
 def demo(*elsewhere: int) -> Analysis:
     """Analyse the sample with some of its ranks 5 days, 2 s of wall time and 80 ppm ahead."""
-    other = {"ahead_ns": 5 * 86_400 * SECOND, "drift": 80e-6, "wall_ahead_ns": 2 * SECOND}
-    return analyze(build_timeline(moved(read_run(DEMO), elsewhere, **other)))
+    return analyze(build_timeline(moved(read_run(DEMO), elsewhere, **ELSEWHERE)))
 
 
 def test_a_pipeline_over_two_hosts_idles_as_it_does_on_one() -> None:
@@ -158,3 +158,51 @@ def test_any_time_between_two_failures_on_one_host_decides() -> None:
 @pytest.mark.parametrize(("later_ns", "ranks"), [(SECOND - 1, (0, 1)), (SECOND, (1,))])
 def test_wall_clocks_decide_failures_a_second_apart(later_ns: int, ranks: tuple[int, ...]) -> None:
     assert failed(later_ns=later_ns, apart_ns=None).verdict[0].ranks == ranks
+
+
+@pytest.mark.parametrize("elsewhere", [(1, 3), (2, 3), (0, 2)])
+def test_ranks_of_one_host_with_copies_of_the_others_split_as_the_whole_run_does(elsewhere: tuple[int, ...]) -> None:
+    """FSDP's groups (0, 1) and (2, 3) span hosts, or the pipeline does. Either host is the reference."""
+    run = moved(read_run(DEMO), elsewhere, **ELSEWHERE)
+    whole, others = build_timeline(run), [records for records in run.ranks if records.rank in elsewhere]
+    local = build_timeline(replace(run, ranks=tuple(records for records in run.ranks if records.rank not in elsewhere)))
+    members = with_peers(local, others)
+    assert {clock.source for clock in members.clocks if clock.rank in elsewhere} == {ClockSource.MESSAGES}
+    for own, same in zip(local.ranks, members.ranks, strict=False):
+        assert same.main.tobytes() == own.main.tobytes()  # the host keeps its axis
+        expected = next(known for known in whole.ranks if known.rank == own.rank)
+        wait_ns, is_split = _waits(Context(whole), expected)
+        assert _waits(Context(local, members), own) == (
+            pytest.approx(wait_ns, rel=1e-3),
+            pytest.approx(is_split, abs=0.01),
+        )
+        assert _waits(Context(local), own)[1] < 0.7
+
+
+def _waits(context: Context, rank: RankTimeline) -> tuple[int, float]:
+    """Sum of the rank's waits, and the share of its stalls that are split."""
+    _, split = context.slices(rank)
+    return int(split.wait_ns.sum()), float(split.split.mean())
+
+
+def test_without_a_members_copy_its_groups_stay_unsplit_and_enter_no_result() -> None:
+    """Rank 2 of the group of three has no copy. Rank 1's copy enters no table of rank 0's host."""
+    three = group("world", 0, 1, 2)
+    rows = [[step(0, 0, 1_000_000), collective(at, 900_000, group=0)] for at in (100_000, 500_000)]
+    ranks = [rank(at, *each, groups=[three], boot_id="ab"[at]) for at, each in enumerate(rows)]
+    ranks[0] = rank(0, *rows[0], stall(rows[0][1], 100_000, 900_000), groups=[three], boot_id="a")
+    local = timeline(ranks[0], world_size=3)
+    analysis = analyze(local, members=with_peers(local, ranks[1:]))
+    _, split = analysis.context.slices(local.ranks[0])
+    assert split.cause.tolist() == [code(AmbiguousWait.RECORDS_MISSING)]
+    assert (split.wait_ns.tolist(), split.transfer_ns.tolist()) == ([0], [800_000])
+    assert [each.rank for each in analysis.ledger.ranks] == [0]
+    assert [row.count for row in analysis.comm] == [1]
+
+
+@pytest.mark.parametrize("same_host", [True, False])
+def test_copies_of_a_host_without_shared_collectives_have_unbounded_clocks(same_host: bool) -> None:
+    local = timeline(rank(0, step(0, 0, 1_000_000), groups=[WORLD], boot_id="a"), world_size=2)
+    other = rank(1, step(0, 0, 1_000_000), groups=[WORLD], boot_id="a" if same_host else "b")
+    expected = ClockSource.SAME_HOST if same_host else ClockSource.WALL_CLOCKS
+    assert [clock.source for clock in with_peers(local, [other]).clocks] == [ClockSource.SAME_HOST, expected]

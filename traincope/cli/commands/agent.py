@@ -14,7 +14,7 @@ from traincope.cli.quantities import quantity
 from traincope.errors import TraincopeError, UsageError
 from traincope.live.node.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
 from traincope.live.serve.finishing import finish
-from traincope.live.serve.observers import AgentLocation, make_observers
+from traincope.live.serve.observers import AgentLocation, make_observers, make_peers
 from traincope.live.serve.tile_handoff import ship_tiles
 from traincope.live.window import Window
 from traincope.record.session.options import DEFAULT_DISK_BUDGET
@@ -91,8 +91,8 @@ def _agent(arguments: argparse.Namespace, node: AgentLocation) -> Agent:
         interval_seconds=arguments.interval,
         share_of_a_core=arguments.share,
     )
-    key = None if arguments.key is None else _read_key(arguments.key)
-    agent = Agent(options, observers=(*make_observers(node, key=key), FreezeGarbage()))
+    peers = make_peers(None if arguments.key is None else _read_key(arguments.key))
+    agent = Agent(options, observers=(*make_observers(node, peers=peers), FreezeGarbage()), copies=peers)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         agent.stopping = True

@@ -10,11 +10,11 @@ from time import monotonic_ns, process_time
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.node.rank import RankTail, over
-from traincope.live.node.ready import PATIENCE_NS, last_ready, progress
+from traincope.live.node.ready import PATIENCE_NS, last_arrived, last_ready, progress
 from traincope.live.node.reducing import Reducer
 from traincope.live.node.retention import NoRetention, RowRetention, SegmentRetention, remove_leftovers
 from traincope.live.node.watchdog import Watchdog
-from traincope.live.window import Observer, RankStatus, Window
+from traincope.live.window import CopiedRanks, Observer, RankStatus, Window
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.identity import this_host
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
@@ -57,10 +57,13 @@ class Options:
 class Agent:
     """Agent of one attempt of a job on this node."""
 
-    def __init__(self, options: Options, *, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self, options: Options, *, observers: Sequence[Observer] = (), copies: CopiedRanks | None = None
+    ) -> None:
+        """`copies`: without them, groups that span hosts stay unsplit."""
         self.stopping = False
         """True: look once more, then end. A signal handler may set it: no lock is needed."""
-        self._options = options
+        self._options, self._copies = options, copies
         self._observers = [guard(observer.observe) for observer in observers]
         self._close_observers = [guard(observer.close) for observer in observers]
         self._began_ns = monotonic_ns()
@@ -107,14 +110,17 @@ class Agent:
         ranks = tuple(tail.status() for tail in tails)
         info, reducer = read_run_info(self._options.run), self._reducer or self._first_look(tails)
         steps = [progress(tail, rank) for tail, rank in zip(tails, ranks, strict=True)]
+        copied = () if self._copies is None else self._copies.copied_ranks()
+        others = [rank for rank in copied if rank.records.rank not in self._tails]
         until = last_ready(steps, expected=self._expected(info, now_ns=now_ns), now_ns=now_ns)
+        until = last_arrived(steps, others, until=until, now_ns=now_ns)
         reduced = None
         if (
             self._has_new_end(ranks)
             or reducer.takes_over
             or any(step <= until for rank_progress in steps for step in rank_progress.ends_ns)
         ):
-            reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks))
+            reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks), copied=copied)
         rows = () if reduced is None else self._write_rows(reduced.rows, tails)
         if rows:
             self._watchdog.learn(rows, warm_up=reducer.warm_up, tails=tails)

@@ -4,18 +4,25 @@ A wait is split from its transfer by the events of all ranks. So a step waits un
 either all have finished the next step too, or one second has passed and every collective that began in the step has
 ended. An asynchronous collective may be found complete long after. A rank that hangs delays the others only for
 `PATIENCE_NS`.
+
+Copies of other hosts' ranks arrive some seconds later. A step waits for those of ranks that are still being copied, up
+to `AWAITED_NS`. After that, its groups that span hosts stay unsplit.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.live.node.rank import RankTail
-from traincope.live.window import RankStatus
+from traincope.events import OPEN, Flag, Kind
+from traincope.live.node.rank import MAIN, RankTail
+from traincope.live.window import CopiedRank, RankStatus
 
 SETTLING_NS = 1_000_000_000
 PATIENCE_NS = 30_000_000_000
+AWAITED_NS = 15_000_000_000
+"""Longest wait of a ready step for copies of other hosts' ranks. Two copies are at most 5 to 6 seconds apart."""
 NO_READY_STEP = -1
 
 
@@ -57,6 +64,28 @@ def last_ready(ranks: Sequence[Progress], *, expected: int, now_ns: int) -> int:
         return NO_READY_STEP
     common = min(rank.finished for rank in running)
     return common if _settled(running, common, now_ns=now_ns) else common - 1
+
+
+def last_arrived(ranks: Sequence[Progress], others: Sequence[CopiedRank], *, until: int, now_ns: int) -> int:
+    """Last step up to `until` whose copies of other hosts' ranks have arrived, or are not waited for any more.
+
+    A rank's part in a step is complete once its copies hold the end of the next step.
+    """
+    awaited = [other for other in others if now_ns - other.arrived_ns <= AWAITED_NS]
+    if all(rank.over for rank in ranks) or not awaited:
+        return until
+    ended_ns: dict[int, int] = defaultdict(int)
+    for step, end_ns in (item for rank in ranks for item in rank.ends_ns.items()):
+        ended_ns[step] = max(ended_ns[step], end_ns)
+    overdue = [step for step, end_ns in ended_ns.items() if now_ns - ended_ns.get(step + 1, end_ns) > AWAITED_NS]
+    return min(until, max([min(map(_finished, awaited)) - 1, *overdue]))
+
+
+def _finished(other: CopiedRank) -> int:
+    """Last complete step in the copies of a rank."""
+    main = other.records.thread(MAIN)
+    steps = main[(main["kind"] == Kind.STEP) & (main["end_ns"] != OPEN) & (main["flags"] & Flag.PARTIAL == 0)]
+    return int(steps["step"].max(initial=NO_READY_STEP))
 
 
 def _oldest_ns(ranks: Sequence[Progress], *, default_ns: int) -> int:

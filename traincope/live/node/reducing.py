@@ -11,7 +11,7 @@ from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.events import END_OF_TIME_NS
 from traincope.live.node.rank import RankTail
 from traincope.live.node.step_times import ChangedSteps, SlowSteps
-from traincope.live.window import RankState, RankStatus
+from traincope.live.window import CopiedRank, RankState, RankStatus
 from traincope.metrics.values import step_rows
 from traincope.store import Attempt, RunRecords
 from traincope.store.job.attempts import read_attempt
@@ -20,7 +20,7 @@ from traincope.store.job.manifests import RunInfo
 from traincope.store.job.requests import read_requests
 from traincope.store.layout import attempt_directory
 from traincope.store.rows import Row
-from traincope.timeline import Timeline, build_timeline
+from traincope.timeline import Timeline, build_timeline, with_peers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,19 @@ class Reducer:
         """True until the earlier agent's faults have been passed on."""
 
     def reduce(
-        self, tails: Sequence[RankTail], ranks: Sequence[RankStatus], *, info: RunInfo, until: int, last: bool
+        self,
+        tails: Sequence[RankTail],
+        ranks: Sequence[RankStatus],
+        *,
+        info: RunInfo,
+        until: int,
+        last: bool,
+        copied: Sequence[CopiedRank] = (),
     ) -> Reduced:
-        """Reduce the steps up to `until` that have no row yet, and find new faults. `last`: include all faults."""
+        """Reduce the steps up to `until` that have no row yet, and find new faults. `last`: include all faults.
+
+        `copied`: ranks whose copies split the waits in groups that span hosts.
+        """
         timeline = build_timeline(self._records(tails, info))
         done = {tail.rank: tail.done for tail in tails}
         numbers = {step.number for rank in timeline.ranks for step in rank.steps}
@@ -72,7 +82,8 @@ class Reducer:
             dropped=frozenset(numbers - new),
             unwatched=undetailed_steps(timeline) & new,
         )
-        analysis = analyze(timeline, excluded_steps=excluded_steps)
+        members = with_peers(timeline, [rank.records for rank in copied]) if copied else None
+        analysis = analyze(timeline, excluded_steps=excluded_steps, members=members)
         ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
         light = excluded_steps.unwatched
         rows = [

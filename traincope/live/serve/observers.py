@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.live.node.anomaly_windows import AnomalyWindows
-from traincope.live.peers.peers import peers_or_none
+from traincope.live.peers.peers import Peers, peers_or_none
 from traincope.live.peers.settings import peer_settings
 from traincope.live.serve.exporting import Exporting
 from traincope.live.window import Observer
@@ -23,10 +23,10 @@ class AgentLocation:
     """Name of user, job and attempt, unique on the node, for files that several jobs share."""
 
 
-def make_observers(location: AgentLocation, *, key: str | None = None) -> tuple[Observer, ...]:
+def make_peers(key: str | None = None) -> Peers:
     """`key`: with which the agents of the job's hosts recognize each other, from the rank that started this one."""
-    return (
-        Exporting(job=location.job, host=this_host().name),
-        AnomalyWindows(),
-        peers_or_none(lambda: peer_settings(os.environ, key=key), host=this_host()),
-    )
+    return peers_or_none(lambda: peer_settings(os.environ, key=key), host=this_host())
+
+
+def make_observers(location: AgentLocation, *, peers: Peers) -> tuple[Observer, ...]:
+    return (Exporting(job=location.job, host=this_host().name), AnomalyWindows(), peers)
