@@ -3,13 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.analysis.faults.hangs.test_stops import looked
+from tests.seeds import seeds
 from tests.timeline.build import Row, collective, group, message, phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.events import Flag, Kind, Phase
+from traincope.analysis.faults.hangs import mismatches
+from traincope.analysis.faults.hangs.hangs import completed_mismatches
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import RankRecords
 from traincope.timeline import build_timeline
 from traincope.topology import Group
@@ -182,3 +186,32 @@ def test_a_dropped_record_is_no_skipped_collective(size: int) -> None:
     kept = segment.records[(segment.records["kind"] != Kind.COLLECTIVE) | (segment.records["sequence"] != 7)]
     ranks[1] = replace(ranks[1], segments=(replace(segment, records=kept),))
     assert hangs(*(looked(replace(each, info=replace(each.info, ending=None)), at_ns=END_NS) for each in ranks)) == ()
+
+
+def disturbed(records: RankRecords, draw: np.random.Generator) -> RankRecords:
+    """The same with up to two changes: another size, root, step, window or operation, no end, or a lost record."""
+    (segment,) = records.segments
+    changed = segment.records.copy()
+    for at in draw.choice(np.flatnonzero(changed["kind"] == Kind.COLLECTIVE), draw.integers(3), replace=False):
+        column, by = [("value", 8), ("peer", 1), ("step", 1), ("step", -1), ("window", 1), ("name", 1)][
+            draw.integers(6)
+        ]
+        changed[column][at] += by
+        changed["end_ns"][at] = OPEN if draw.random() < 0.1 else changed["end_ns"][at]
+    kept = draw.random(len(changed)) > (0.02 if draw.random() < 0.2 else 0.0)
+    return replace(records, segments=(replace(segment, records=changed[kept]),))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(60))
+def test_windows_that_columns_rule_out_have_no_mismatch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranks with some changes, and steps whose number of collectives is drawn: with and without the columns."""
+    draw = np.random.default_rng(seed)
+    same = {at: ALIKE * int(draw.integers(1, 3)) for at in range(NUM_STEPS)}
+    skip = {**same, int(draw.integers(NUM_STEPS)): ALIKE[:1]}
+    forms = [skip if draw.random() < 0.3 else same for _ in range(3)]
+    ranks = [disturbed(training(number, of, groups=dp(3)), draw) for number, of in enumerate(forms)]
+    timeline = build_timeline(run(*ranks))
+    by_columns = list(completed_mismatches(timeline))
+    monkeypatch.setattr(mismatches, "_may_disagree", lambda *_: True)
+    assert by_columns == list(completed_mismatches(timeline))

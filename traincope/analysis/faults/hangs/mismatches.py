@@ -11,12 +11,14 @@ of the axis. If that decides nothing, all members are suspects.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traincope.analysis.faults.hangs.evidence.calls import UNPLACED, Call, RankCalls, calls_until
-from traincope.events import NO_STEP, Kind, Phase
+from traincope.arrays import Ints
+from traincope.events import NO_STEP, Flag, Kind, Phase
 from traincope.timeline import Channel, Instances, RankTimeline, Timeline
 from traincope.timeline.collectives.comparing import highest, lowest
 
@@ -80,6 +82,8 @@ def mismatches(
         if channel in done:
             continue
         for window in windows:
+            if not _may_disagree(timeline, channel, window):
+                continue
             mismatch = _mismatch(calls_until(timeline, window), channel, window)
             if mismatch is not None:
                 done.add(channel)
@@ -122,6 +126,60 @@ def _suspicious(instances: Instances) -> dict[Channel, list[int]]:
     return windows
 
 
+def _may_disagree(timeline: Timeline, channel: Channel, window: int) -> bool:
+    """False if `_mismatch` finds none for certain. It reads columns, so it is many times faster than with calls."""
+    issued = [(rank, records) for rank in timeline.ranks if len(records := _issued(rank, channel, window))]
+    if len(issued) < 2:
+        return False
+    common = max(int(records["sequence"].min()) for _, records in issued)
+    issued = [(rank, records[records["sequence"] >= common]) for rank, records in issued]
+    joined = np.concatenate([records for _, records in issued])
+    names: dict[str, int] = {}
+    operation = np.concatenate([_numbered_names(rank, records, names) for rank, records in issued])
+    same_bytes, same_root = (
+        np.array([name in chosen for name in names], dtype=bool)[operation] for chosen in (SAME_BYTES, SAME_ROOT)
+    )
+    forms = (operation, np.where(same_bytes, joined["value"], 0), np.where(same_root, joined["peer"], 0))
+    if any(_differ(values, joined["sequence"] - common) for values in forms):
+        return True
+    within = [(records["sequence"].astype(np.int64), records["step"].astype(np.int64)) for _, records in issued]
+    return _differ(joined["step"], joined["sequence"] - common) and _first_shift(within) is not None
+
+
+def _issued(rank: RankTimeline, channel: Channel, window: int) -> NDArray[np.void]:
+    """Collectives of the rank on the channel in this window, in order of start."""
+    numbers = [
+        at
+        for at, group in enumerate(rank.groups)
+        if (group.key, rank.observation) == (channel.group, channel.observation)
+    ]
+    parts = [
+        records[
+            (records["kind"] == Kind.COLLECTIVE)
+            & (records["window"] == window)
+            & np.isin(records["group"], numbers)
+            & (records["flags"] & Flag.POINT_TO_POINT == 0)
+        ]
+        for records in rank.threads.values()
+    ]
+    joined = np.concatenate(parts)
+    in_order: NDArray[np.void] = joined[np.argsort(joined["start_ns"], kind="stable")]
+    return in_order
+
+
+def _numbered_names(rank: RankTimeline, records: NDArray[np.void], numbers: dict[str, int]) -> Ints:
+    """Number of each record's operation. New names get the next number in `numbers`."""
+    distinct, at = np.unique(records["name"], return_inverse=True)
+    of_distinct = [numbers.setdefault(rank.name(name), len(numbers)) for name in distinct.tolist()]
+    return np.array(of_distinct, dtype=np.int64)[at]
+
+
+def _differ(values: NDArray[Any], number: NDArray[np.uint32]) -> bool:
+    """True if two values of one number differ."""
+    count, at = int(number.max()) + 1, number.astype(np.int32)
+    return bool((lowest(values, at, count) != highest(values, at, count))[np.unique(at)].any())
+
+
 def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> Mismatch | None:
     """The first disagreement of a channel's members in a window."""
     on_channel = {rank: [call for call in calls.calls if call.channel == channel] for rank, calls in ranks.items()}
@@ -137,28 +195,37 @@ def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> 
     in_order = [by_count[count] for count in sorted(by_count)]
     differing = next((calls for calls in in_order if len({form_of(call) for call in calls.values()}) > 1), None)
     moved = next((calls for calls in in_order if len({call.step for call in calls.values()}) > 1), None)
-    shift = _first_shift(within)
+    columns = [(_column(calls, "sequence"), _column(calls, "step")) for calls in within.values()]
+    shift = _first_shift(columns)
     before_forms = differing is None or shift is None or shift < min(call.step for call in differing.values())
     if shift is not None and moved is not None and before_forms:
         return _by_step(shift, moved, ranks, within)
     return None if differing is None else _by_form(differing, ranks, on_channel)
 
 
-def _first_shift(within: Mapping[int, Sequence[Call]]) -> int | None:
+def _column(calls: Sequence[Call], name: str) -> Ints:
+    return np.array([getattr(call, name) for call in calls], dtype=np.int64)
+
+
+def _first_shift(within: Sequence[tuple[Ints, Ints]]) -> int | None:
     """The first step up to which members issued different numbers, if the difference stays in all steps after it.
 
-    A difference that a later step evens out is a border that members see apart, or a step that is not known exactly. A
-    difference from the first step on is such a border too. None if records are missing: their steps are not known.
+    `within`: counts and steps of each member's collectives, in order of start. A difference that a later step evens out
+    is a border that members see apart, or a step that is not known exactly. A difference from the first step on is such
+    a border too. None if records are missing: their steps are not known.
     """
-    if any(len(calls) != calls[-1].sequence - calls[0].sequence + 1 for calls in within.values() if calls):
+    if any(len(counts) != counts[-1] - counts[0] + 1 for counts, _ in within if len(counts)):
         return None
-    last = min(max((call.step for call in calls), default=NO_STEP) for calls in within.values())
-    steps = sorted({call.step for calls in within.values() for call in calls if NO_STEP < call.step < last})
-    differ = [len({sum(call.step <= step for call in calls) for calls in within.values()}) > 1 for step in steps]
-    if differ[:1] == [True]:
+    last = min(int(steps.max(initial=NO_STEP)) for _, steps in within)
+    distinct = np.unique(np.concatenate([steps for _, steps in within]))
+    distinct = distinct[(distinct > NO_STEP) & (distinct < last)]
+    issued = np.stack([np.searchsorted(np.sort(steps), distinct, side="right") for _, steps in within])
+    differ = (issued != issued[0]).any(axis=0)
+    if differ[:1].any():
         return None
-    last_equal = max((at for at, unequal in enumerate(differ) if not unequal), default=-1)
-    return steps[last_equal + 1] if len(steps) - last_equal > MIN_SHIFTED_STEPS else None
+    equal = np.flatnonzero(~differ)
+    last_equal = int(equal[-1]) if len(equal) else -1
+    return int(distinct[last_equal + 1]) if len(distinct) - last_equal > MIN_SHIFTED_STEPS else None
 
 
 def _counts_alike(on_channel: Mapping[int, Sequence[Call]], window: int) -> bool:

@@ -23,6 +23,9 @@ UNPLACED = -1
 MAX_FLIGHT = 1_900
 """With more entries than this, torch's flight recorder may have dropped the older ones (it holds 2,000)."""
 
+COLUMNS = ("group", "step", "window", "sequence", "name", "value", "peer", "tag", "start_ns", "end_ns", "flags")
+RAISED, ASYNC = int(Flag.RAISED), int(Flag.ASYNC)
+
 Identity = tuple[Channel, int, int]
 """Channel, window and count: the same on all members of the group."""
 
@@ -170,8 +173,10 @@ def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Ite
     channels, at = channels_of(rank, records)
     counted: dict[tuple[Channel, int], int] = {}
     whole = _whole_steps(rank)
-    for record, number in zip(records, at.tolist(), strict=True):
-        channel, group, step = channels[number], int(record["group"]), int(record["step"])
+    columns = (at, *(records[name] for name in COLUMNS))
+    rows = zip(*(column.tolist() for column in columns), strict=True)  # many times faster than field by field
+    for number, group, step, window, sequence, name, num_bytes, root, torch_count, start_ns, end_ns, flags in rows:
+        channel = channels[number]
         if group >= len(rank.groups):
             continue
         place = counted.get((channel, step), 0)
@@ -179,18 +184,18 @@ def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Ite
         yield Call(
             rank=rank.rank,
             channel=channel,
-            window=int(record["window"]),
-            sequence=int(record["sequence"]),
-            operation=rank.name(int(record["name"])),
-            num_bytes=int(record["value"]),
-            root=-1 if channel.direct else int(record["peer"]),
+            window=window,
+            sequence=sequence,
+            operation=rank.name(name),
+            num_bytes=num_bytes,
+            root=-1 if channel.direct else root,
             step=step,
-            torch_count=0 if channel.direct else int(record["tag"]),
+            torch_count=0 if channel.direct else torch_count,
             place=place if whole is None or step in whole else UNPLACED,
-            start_ns=int(record["start_ns"]),
-            end_ns=int(record["end_ns"]),
-            raised=bool(record["flags"] & Flag.RAISED),
-            is_async=bool(record["flags"] & Flag.ASYNC),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            raised=bool(flags & RAISED),
+            is_async=bool(flags & ASYNC),
             group=rank.groups[group],
             in_training_thread=thread == TRAINING_THREAD,
         )
