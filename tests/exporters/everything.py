@@ -8,6 +8,7 @@ from tests.live.sample_table import HOST
 from tests.live.windows import MS, RankState, Record, ranks, records, scalar, statuses, window
 from tests.timeline.build import action
 from traincope.analysis import Bubble, Fault, FaultKind, StageBubble
+from traincope.analysis.attribution.stalls import AmbiguousWait
 from traincope.analysis.attribution.terms import BUBBLE
 from traincope.events import Kind, Phase
 from traincope.live.metrics.samples import Moment, samples
@@ -54,7 +55,11 @@ def busy_window(**logged: float) -> Window:
     work = {number: replace(rank, paper=rank.model, executed=rank.model) for number, rank in used.work.ranks.items()}
     utilization = replace(used, work=replace(used.work, ranks=work))
     parts = {term: np.full(3, ns) for term, ns in zip(BUBBLE, (20 * MS, -5 * MS, MS), strict=True)}
-    first = replace(ledger.ranks[0], terms={**ledger.ranks[0].terms, **parts})
+    first = replace(
+        ledger.ranks[0],
+        terms={**ledger.ranks[0].terms, **parts},
+        ambiguous_waits={("fsdp", AmbiguousWait.RECORDS_MISSING): np.full(3, 4 * MS)},
+    )
     ledger = replace(ledger, ranks=(first, *ledger.ranks[1:]))
     return replace(result, analysis=replace(result.analysis, bubble=bubble, utilization=utilization, ledger=ledger))
 

@@ -82,6 +82,14 @@ def test_collectives_are_summed_over_the_ranks_of_a_host() -> None:
     assert series_of(catalogue.COLLECTIVE_BYTES, run())["tp", "all_gather"] == [(0, 0), (2000, 8192), (3000, 16384)]
 
 
+def test_a_stall_whose_peers_have_no_records_is_an_ambiguous_wait() -> None:
+    call = collective(1000 * SECOND, 1200 * SECOND, at=1)
+    rows = [*(step(number, number * 1000 * SECOND, (number + 1) * 1000 * SECOND) for number in range(2)), call]
+    result = timeline(rank(0, *rows, stall(call, 1000 * SECOND, 1200 * SECOND), groups=[TP]), world_size=2)
+    assert series_of(catalogue.AMBIGUOUS_WAIT, result) == {("tp", "records_missing"): [(0, 0), (2000, 200)]}
+    assert series_of(catalogue.AMBIGUOUS_WAIT, run()) == {}
+
+
 def test_a_collective_that_nobody_waits_for_has_a_wait_of_0() -> None:
     """A series that appears with its first increase hides that increase from `rate()` and `increase()`."""
     unwaited = collective(1300 * SECOND, 1400 * SECOND, name="broadcast", at=1)

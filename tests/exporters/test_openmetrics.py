@@ -144,6 +144,7 @@ def test_prometheus_over_a_finished_run_agrees_with_the_report(tmp_path: Path) -
 NOT_IN_THE_DEMO = frozenset(
     {
         *(metric.prometheus for metric in CATALOGUE if metric.name.startswith(LIVE_ONLY)),
+        BY_PROMETHEUS["traincope_ambiguous_wait_seconds_total"].prometheus,
         BY_PROMETHEUS["traincope_faults_total"].prometheus,
         BY_PROMETHEUS["traincope_module_time_seconds_total"].prometheus,
     }

@@ -6,7 +6,9 @@ Prometheus, OTLP, dashboards, rules and the table in docs/METRICS.md are made fr
 from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Metric, Type, Unit
 from traincope.store.rows import STEP_BUCKETS
 
-OTHER_NODES = "In a job on several nodes, wait for ranks of other nodes counts as transfer."
+OTHER_NODES = (
+    "While a job runs on several nodes, wait for ranks of other nodes counts as transfer unless witness copies show it."
+)
 """An agent sees only the ranks of its node."""
 COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -141,8 +143,15 @@ COLLECTIVE_WAIT = Metric(
     name="collective.wait",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
-    help="Exposed wait in collectives: time that ranks of a node waited for others of it to join. " + OTHER_NODES,
+    help="Exposed wait in collectives: time that ranks of a node waited for others to join. " + OTHER_NODES,
     labels=(*NODE_LABELS, "axis", "op"),
+)
+AMBIGUOUS_WAIT = Metric(
+    name="ambiguous.wait",
+    type=Type.COUNTER,
+    unit=Unit.SECONDS,
+    help="Part of exposed transfer that may contain wait, by the reason why the records cannot separate them.",
+    labels=(*NODE_LABELS, "axis", "reason"),
 )
 BUS_BANDWIDTH = Metric(
     name="collective.bus.bandwidth",

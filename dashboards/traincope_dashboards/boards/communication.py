@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from traincope.metrics.catalogue import (
+    AMBIGUOUS_WAIT,
     BUS_BANDWIDTH,
     COLLECTIVE_BYTES,
     COLLECTIVE_TIMES,
@@ -91,6 +92,17 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "ranks of the chosen hosts. If it grows, the work is unequal or one rank is slow."
         ),
         queries=[_by_operation(axes, COLLECTIVE_WAIT)],
+    )
+    yield over_time(
+        "Ambiguous waits",
+        text=(
+            "Part of exposed transfer that may be wait, by axis and reason: seconds per second, summed over all ranks "
+            "of the chosen hosts. In a job on several hosts, switch witness copies on to separate the two while it "
+            "runs; the report separates them later."
+        ),
+        queries=[
+            Query(expression=f"sum by (axis, reason) ({axes.rate(AMBIGUOUS_WAIT)})", legend="{{axis}} {{reason}}")
+        ],
     )
     yield over_time(
         "Bytes",

@@ -7,7 +7,7 @@ them over time. Metrics that only one of the two has are not here.
 from collections.abc import Callable, Iterator, Mapping
 
 from traincope.metrics import catalogue
-from traincope.metrics.values.communication import collective_waits, collectives
+from traincope.metrics.values.communication import ambiguous_waits, collective_waits, collectives
 from traincope.metrics.values.efficiency import bubble, tokens, utilization
 from traincope.metrics.values.points import Node, Points, RankSteps, bucket_of, sum_by_step
 from traincope.metrics.values.recorded import actions, limit_modules, logged, memory, modules
@@ -40,6 +40,7 @@ NODE_METRICS: Mapping[str, Callable[[Node], Iterator[Points]]] = {
     catalogue.COLLECTIVE_TIMES.name: collectives,
     catalogue.COLLECTIVE_BYTES.name: collectives,
     catalogue.COLLECTIVE_WAIT.name: collective_waits,
+    catalogue.AMBIGUOUS_WAIT.name: ambiguous_waits,
     catalogue.COLLECTIVE_TRANSFER.name: collectives,
     catalogue.BUS_BANDWIDTH.name: collectives,
     catalogue.MODULE_TIME.name: modules,

@@ -1,4 +1,4 @@
-"""Bytes, waits, transfer times, durations and bandwidth of collectives, by axis and operation."""
+"""Bytes, waits, transfer times, durations and bandwidth of collectives, by axis and operation or reason."""
 
 from collections.abc import Iterator
 
@@ -58,6 +58,18 @@ def collective_waits(node: Node) -> Iterator[Points]:
                 labels=(axis_of(split.axes[axis]), split.operations[operation]),
                 times_ns=rank.ends_ns[step[chosen]],
                 values=split.wait_ns[chosen],
+            )
+
+
+def ambiguous_waits(node: Node) -> Iterator[Points]:
+    """Transfer in counted steps that may contain wait, by axis and reason."""
+    for rank in node.ranks:
+        for (axis, reason), values in rank.ledger.ambiguous_waits.items():
+            yield Points(
+                metric=catalogue.AMBIGUOUS_WAIT,
+                labels=(axis_of(axis), str(reason)),
+                times_ns=rank.ends_ns[rank.counted],
+                values=values[rank.counted],
             )
 
 
