@@ -103,7 +103,7 @@ bench-overhead: setup
 	$(BIN)/python -m tests.bench.outside
 
 test-kill: setup
-	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q tests/faults/test_kill_instants.py
+	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q tests/faults/test_kill_instants.py tests/engine/checkpoint/test_kill_instants.py
 
 bench-report: setup
 	$(BIN)/python -m tests.bench.report

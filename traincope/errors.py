@@ -9,7 +9,8 @@
     │   └── VersionError           5   written by an unknown version of traincope
     ├── DataError                  6   training data is missing or unusable
     ├── TrainingError              7   a launched training did not finish
-    │   └── HangError              11  it hung and was ended (`--on-hang=exit`)
+    │   ├── HangError              11  it hung and was ended (`--on-hang=exit`)
+    │   └── CheckpointError        12  a checkpoint of it cannot be written or loaded
     ├── MissingDependencyError     8   an optional package is not installed
     └── ServerError                9   a server refuses the request or is unreachable
 
@@ -64,6 +65,10 @@ class TrainingError(TraincopeError):
 
 class HangError(TrainingError):
     exit_code = 11
+
+
+class CheckpointError(TrainingError):
+    exit_code = 12
 
 
 class MissingDependencyError(TraincopeError):

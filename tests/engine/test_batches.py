@@ -43,17 +43,35 @@ def test_a_sequence_has_length_plus_one_consecutive_tokens() -> None:
 
 
 def test_an_epoch_has_each_sequence_once() -> None:
-    slices = BatchSlices(sequences=24, batch=8, steps=3, replica=0, replicas=1, seed=7)
+    slices = BatchSlices(sequences=24, batch=8, steps=range(3), replica=0, replicas=1, seed=7)
     assert sorted(index for batch in slices for index in batch) == list(range(24))
 
 
 @given(replicas=st.sampled_from([1, 2, 4, 8]), seed=st.none() | st.integers(0, 2**32), sequences=st.integers(1, 40))
 def test_slices_tile_the_global_batch(replicas: int, seed: int | None, sequences: int) -> None:
     def slices(replica: int, replicas: int) -> list[list[int]]:
-        return list(BatchSlices(sequences=sequences, batch=8, steps=3, replica=replica, replicas=replicas, seed=seed))
+        return list(
+            BatchSlices(sequences=sequences, batch=8, steps=range(3), replica=replica, replicas=replicas, seed=seed)
+        )
 
     parts = [slices(replica, replicas) for replica in range(replicas)]
     assert [list(chain(*step)) for step in zip(*parts, strict=True)] == slices(0, 1)
+
+
+@given(seed=st.none() | st.integers(0, 2**32), sequences=st.integers(1, 40), done=st.integers(0, 12))
+def test_slices_after_some_steps_are_those_of_a_training_from_the_begin(
+    seed: int | None, sequences: int, done: int
+) -> None:
+    def slices(steps: range) -> list[list[int]]:
+        return list(BatchSlices(sequences=sequences, batch=8, steps=steps, replica=1, replicas=2, seed=seed))
+
+    assert slices(range(done, 12)) == slices(range(12))[done:]
+
+
+def test_loaders_draw_no_number_that_training_could_draw() -> None:
+    before = torch.get_rng_state()
+    batches(config())
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_replicas_get_their_slice_of_the_same_batches() -> None:

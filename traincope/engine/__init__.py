@@ -9,6 +9,7 @@
     corpus       files -> byte tokens, split into training and held-out text
     batches      tokens -> the slice of each global batch that one replica trains on
     trainer      all of it together: a generator of optimizer steps
+    checkpoint   saves a training, and continues it to the bit
     launch       one torchrun on this machine, and its failure as an exception
 
 The engine does not import the recorder. `config`, `corpus` and `launch` need no torch.

@@ -4,7 +4,7 @@ A batch depends only on seed, step and tokens, never on the layout. With R repli
 order form the batch that a single process gets.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,9 +47,9 @@ class BatchSlices(Sampler[list[int]]):
     """Per step, the numbers of the sequences in one replica's slice of the global batch."""
 
     def __init__(
-        self, *, sequences: int, batch: int, steps: int, replica: int, replicas: int, seed: int | None
+        self, *, sequences: int, batch: int, steps: range, replica: int, replicas: int, seed: int | None
     ) -> None:
-        """`batch` counts sequences over all `replicas`. `seed` None keeps the text in order."""
+        """`steps` count from 0. `batch` counts sequences over all `replicas`. `seed` None keeps the text in order."""
         self._sequences = sequences
         self._batch = batch
         self._steps = steps
@@ -57,34 +57,37 @@ class BatchSlices(Sampler[list[int]]):
         self._seed = seed
 
     def __len__(self) -> int:
-        return self._steps
+        return len(self._steps)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = self._order()
-        for _ in range(self._steps):
+        order = self._order(self._steps.start * self._batch)
+        for _ in self._steps:
             yield [next(order) for _ in range(self._batch)][self._slice]
 
-    def _order(self) -> Iterator[int]:
-        """Yield each sequence once per epoch, without end."""
-        epoch = 0
+    def _order(self, first: int) -> Iterator[int]:
+        """Yield each sequence once per epoch, without end, from place `first` of that order."""
+        epoch, within = divmod(first, self._sequences)
         while True:
-            if self._seed is None:
-                yield from range(self._sequences)
-            else:
-                yield from np.random.default_rng([self._seed, epoch]).permutation(self._sequences).tolist()
-            epoch += 1
+            yield from self._epoch(epoch)[within:]
+            epoch, within = epoch + 1, 0
+
+    def _epoch(self, epoch: int) -> Sequence[int]:
+        if self._seed is None:
+            return range(self._sequences)
+        order: list[int] = np.random.default_rng([self._seed, epoch]).permutation(self._sequences).tolist()
+        return order
 
 
-def training_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
-    """One slice per step, int64 of shape (batch / replicas, sequence + 1)."""
+def training_batches(config: Config, corpus: Corpus, *, replica: int, done: int = 0) -> DataLoader[Tensor]:
+    """One slice per step after the first `done` steps, int64 of shape (batch / replicas, sequence + 1)."""
     sequences = _sequences(config, corpus.training, source=corpus.source)
-    return _loader(config, sequences, steps=config.train.steps, replica=replica, seed=config.train.seed)
+    return _loader(config, sequences, steps=range(done, config.train.steps), replica=replica, seed=config.train.seed)
 
 
 def held_out_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:
     """The first batches of the held-out text, in order; the same at each evaluation."""
     sequences = _sequences(config, corpus.held_out, source=held_out_part(corpus.source))
-    return _loader(config, sequences, steps=config.train.evaluation_batches, replica=replica, seed=None)
+    return _loader(config, sequences, steps=range(config.train.evaluation_batches), replica=replica, seed=None)
 
 
 def _sequences(config: Config, tokens: Tokens, *, source: str) -> Sequences:
@@ -92,7 +95,10 @@ def _sequences(config: Config, tokens: Tokens, *, source: str) -> Sequences:
     return Sequences(tokens=tokens, length=config.model.sequence, vocabulary=config.model.vocabulary, source=source)
 
 
-def _loader(config: Config, sequences: Sequences, *, steps: int, replica: int, seed: int | None) -> DataLoader[Tensor]:
+def _loader(
+    config: Config, sequences: Sequences, *, steps: range, replica: int, seed: int | None
+) -> DataLoader[Tensor]:
+    """Load the slices of `steps`. The loader has a generator of its own: it draws nothing that training would draw."""
     slices = BatchSlices(
         sequences=len(sequences),
         batch=config.train.batch,
@@ -102,4 +108,6 @@ def _loader(config: Config, sequences: Sequences, *, steps: int, replica: int, s
         seed=seed,
     )
     workers = config.data.workers
-    return DataLoader(sequences, batch_sampler=slices, num_workers=workers, persistent_workers=False)
+    return DataLoader(
+        sequences, batch_sampler=slices, num_workers=workers, persistent_workers=False, generator=torch.Generator()
+    )

@@ -1,5 +1,6 @@
 """Read text or token files into one array of tokens, and hold a part of it out of training."""
 
+import hashlib
 import os
 import sysconfig
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from traincope.errors import DataError
 END_OF_DOCUMENT = 256
 """Token that follows each file's bytes."""
 
+DIGEST_BYTES, DIGEST_PIECES = 64 << 20, 1024
+"""Most bytes of a text that its digest covers, and the number of pieces in which it does."""
+
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 
 _NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
@@ -29,6 +33,16 @@ class Corpus:
     held_out: Tokens
     source: str
     """Origin of the tokens, used in messages."""
+
+    def digest(self) -> str:
+        """SHA-256 of at most 64 MiB of the training tokens, in pieces at even distances: a check, not a proof."""
+        tokens = self.training
+        size = DIGEST_BYTES // DIGEST_PIECES // tokens.itemsize
+        distance = max(size, -(-len(tokens) // DIGEST_PIECES))
+        digest = hashlib.sha256(f"{tokens.dtype} {len(tokens)}".encode())
+        for start in range(0, len(tokens), distance):
+            digest.update(np.ascontiguousarray(tokens[start : start + size]).data)
+        return digest.hexdigest()
 
 
 def read_corpus(config: DataConfig) -> Corpus:

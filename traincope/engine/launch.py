@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from traincope.errors import ConfigError, DataError, TrainingError
-from traincope.store.job.launcher import LauncherNote, read_notes
+from traincope.errors import CheckpointError, ConfigError, DataError, TrainingError, UsageError
+from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE, LauncherNote, read_notes
 
 WORKER = "traincope.cli.launch.worker"
 TORCHRUN = "traincope.cli.launch.torchrun_child"
@@ -31,6 +31,8 @@ class Launch:
     module: str = WORKER
     notes: Path | None = None
     """File for the failures of ranks, in all attempts (`store.launcher`)."""
+    first_attempt: int = 0
+    """Number of the first attempt: how many earlier launches have left in the run directory."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables besides those of this process."""
     wait: Callable[["subprocess.Popen[bytes]"], int] = subprocess.Popen.wait
@@ -47,7 +49,7 @@ def launch(job: Launch) -> None:
         notes = job.notes or Path(directory) / "launcher.jsonl"
         command = [sys.executable, "-m", TORCHRUN, str(notes), *torchrun_arguments(job)]
         code = _run(command, job)
-        failures = [note for note in read_notes(notes) if note.first]
+        failures = [note for note in read_notes(notes) if note.first and note.attempt >= job.first_attempt]
     if code != 0 and failures:
         raise _failure(failures[-1])
     if code != 0:
@@ -80,15 +82,18 @@ def _environment(job: Launch) -> dict[str, str]:
 
     Ranks share the cores, and torchrun's own choice prints a warning.
     """
-    return {"OMP_NUM_THREADS": "1", **os.environ, **job.environment}
+    first_attempt = {FIRST_ATTEMPT_VARIABLE: str(job.first_attempt)}
+    return {"OMP_NUM_THREADS": "1", **os.environ, **first_attempt, **job.environment}
 
 
 def _failure(last: LauncherNote) -> Exception:
     if last.rank is None:
         return TrainingError(f"the training was stopped by {_SIGNALS.get(-last.exit_code, 'a signal')}")
-    for kind in (ConfigError, DataError):
+    for kind in (UsageError, ConfigError, DataError):
         if last.exit_code == kind.exit_code:
             return kind("the training was refused; the reason is above")
+    if last.exit_code == CheckpointError.exit_code:
+        return CheckpointError("the training ended because of its checkpoints; the reason is above")
     hint = "unless you stopped it yourself, see dmesg for the out-of-memory killer"
     advice = hint if last.exit_code == -signal.SIGKILL else "its last output is above"
     return TrainingError(f"rank {last.rank} {_exit_reason(last.exit_code)}; {advice}")

@@ -28,8 +28,9 @@ from traincope.engine.parallel.pipeline import Pipeline, stage_layers, stages_of
 from traincope.engine.parallel.recompute import apply_recompute
 from traincope.engine.parallel.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
 from traincope.engine.parallel.unpipelined import UnpipelinedModel
+from traincope.engine.ranks.generators import seed_generators
 from traincope.engine.ranks.mesh import Layout, build_layout
-from traincope.engine.sharing.data_parallel import apply_ddp
+from traincope.engine.sharing.data_parallel import Replicas, apply_ddp
 from traincope.engine.sharing.offload import allocate
 from traincope.engine.sharing.sharded import apply_fsdp
 
@@ -68,23 +69,34 @@ class Trainer:
         self.config = config
         self.device = device
         self.layout = build_layout(config.parallel, device=device)
-        corpus = read_corpus(config.data)
-        self._batches = training_batches(config, corpus, replica=self.layout.replica)
-        self._held_out = held_out_batches(config, corpus, replica=self.layout.replica)
+        self.corpus = read_corpus(config.data)
+        self.done = 0
+        """Optimizer steps that the parameters have had."""
+        self._held_out = held_out_batches(config, self.corpus, replica=self.layout.replica)
         self.modules = {
             stage: build_model(config, stage=stage, layout=self.layout, device=device)
             for stage in stages_of(config, layout=self.layout)
         }
         self._runner = _runner(self.modules, config, layout=self.layout, device=device)
-        self._parameters = [parameter for module in self.modules.values() for parameter in module.parameters()]
+        self.parameters = {
+            name.removeprefix("module."): parameter
+            for module in self.modules.values()
+            for name, parameter in module.named_parameters()
+        }
+        """This rank's parameters, whole or sharded, by their name in the whole model."""
+        self._parameters = list(self.parameters.values())
         self.optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
+        if config.model.dropout:
+            seed_generators(config, layout=self.layout, step=0)
 
     def steps(self) -> Iterator[StepResult]:
-        """Train to the end; yield one result after each optimizer step."""
-        for step, batch in enumerate(self._batches, start=1):
+        """Train from step `done` + 1 to the end; yield one result after each optimizer step."""
+        batches = training_batches(self.config, self.corpus, replica=self.layout.replica, done=self.done)
+        for step, batch in enumerate(batches, start=self.done + 1):
             with loss_over_vocabulary(self.layout):
                 loss = self._runner.train(batch.to(self.device, non_blocking=True))
             norm = self._update(step)
+            self.done = step
             logged = step % self.config.train.log_every == 0
             yield StepResult(
                 step=step,
@@ -93,6 +105,22 @@ class Trainer:
                 tokens=self.config.tokens_per_step,
                 squared_lengths=squared_lengths(batch[:, :-1], end=self.config.data.end_of_document),
             )
+
+    def settle_buckets(self) -> None:
+        """Let DDP order its buckets as in a running training. All ranks must call it together, before the next step.
+
+        DDP puts gradients into new buckets after the first backward, in the order in which they were ready. A sum over
+        ranks depends on the place of a number in its bucket. So a training that continues in the first buckets rounds
+        differently. This runs one batch and drops its gradients. It draws random numbers.
+        """
+        if not any(isinstance(module, Replicas) for module in self.modules.values()):
+            return
+        batch = next(iter(training_batches(self.config, self.corpus, replica=self.layout.replica)))
+        with loss_over_vocabulary(self.layout):
+            self._runner.train(batch.to(self.device))
+        self.optimizer.zero_grad(set_to_none=True)
+        for counter in load_counters(self.modules.values()).values():
+            counter.read(device=self.device)
 
     def evaluate(self) -> float:
         """Mean loss on held-out text in nats per token, the same on each rank."""

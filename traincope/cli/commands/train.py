@@ -33,19 +33,27 @@ class Train:
             type=int,
             default=0,
             metavar="N",
-            help="restart all ranks up to N times if one fails (default: 0)",
+            help="restart all ranks up to N times if one fails, from the newest checkpoint if the configuration has a "
+            "table [checkpoint] (default: 0)",
+        )
+        parser.add_argument(
+            "--resume",
+            action="store_true",
+            help="continue from the newest checkpoint of [checkpoint], in the run directory --out as one more attempt; "
+            "without a checkpoint, begin anew",
         )
         add_on_hang_argument(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         out = arguments.out or Path("traincope_runs") / f"{arguments.config.stem}-{stamp}"
-        check_out(out)
+        check_out(out, resume=arguments.resume)
         job = Job(
             config=arguments.config,
             out=out,
             overrides=tuple(arguments.overrides),
             max_restarts=arguments.max_restarts,
+            resume=arguments.resume,
             on_hang=arguments.on_hang,
         )
         console = Console()

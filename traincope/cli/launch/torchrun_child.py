@@ -4,6 +4,7 @@ torchrun prints failures only as text, and incompletely for an attempt that it r
 need rank and exit code.
 """
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher import api as launcher
 
-from traincope.store.job.launcher import SECOND_NS, LauncherNote, append_notes, culprit_first
+from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE, SECOND_NS, LauncherNote, append_notes, culprit_first
 
 KILLED = 128
 """A shell's exit code after a signal is 128 + the signal's number."""
@@ -49,7 +50,8 @@ def _noting_agent(notes: Path) -> type[_Agent]:
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             result: RunResult = super()._monitor_workers(worker_group)
-            NotingAgent.attempt = worker_group.spec.max_restarts - self._remaining_restarts
+            restarts = worker_group.spec.max_restarts - self._remaining_restarts
+            NotingAgent.attempt = int(os.environ.get(FIRST_ATTEMPT_VARIABLE, "0")) + restarts
             if result.is_failed():
                 append_notes(notes, _failed(result.failures, attempt=self.attempt))
             return result

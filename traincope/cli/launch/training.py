@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -20,7 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from traincope.cli.launch.hang_exit import REPORT, hang_exit
 from traincope.cli.launch.injecting import injecting_environment
 from traincope.errors import HangError, MissingDependencyError, TrainingError, UsageError
-from traincope.store.job.launcher import notes_path
+from traincope.store.job.launcher import next_attempt, notes_path
+
+if TYPE_CHECKING:
+    from traincope.engine.config import Config
 
 POLL_SECONDS = 0.2
 
@@ -35,14 +38,19 @@ class Job:
     max_restarts: int = 0
     fault: str | None = None
     """The fault to inject."""
+    resume: bool = False
+    """Continue from the newest checkpoint."""
     on_hang: str = REPORT
     """Reaction to a hang of the training (`hang_exit`)."""
 
 
-def check_out(out: Path) -> None:
-    """Raise UsageError if `out` is a file or a directory with files, which a new training must not mix with."""
-    if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out} already exists and is not empty; give another directory with --out, or remove it")
+def check_out(out: Path, *, resume: bool = False) -> None:
+    """Raise UsageError if `out` is a file, or a directory with files that a new training must not mix with."""
+    if not resume and out.is_dir() and any(out.iterdir()):
+        from traincope.engine.checkpoint.directory import IN_RUN
+
+        remedy = "continue it with --resume, or give" if (out / IN_RUN).is_dir() else "remove it, or give"
+        raise UsageError(f"{out} already exists and is not empty; {remedy} another directory with --out")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is not a directory; give another with --out")
 
@@ -50,8 +58,8 @@ def check_out(out: Path) -> None:
 def train(job: Job, *, console: Console) -> None:
     """Launch the training through torchrun and draw a progress bar until it ends.
 
-    Raises ConfigError or DataError, if possible before any process starts, TrainingError if a rank failed, and
-    HangError if the training hung and was ended.
+    Raises ConfigError, DataError or CheckpointError, if possible before any process starts, TrainingError if a rank
+    failed, and HangError if the training hung and was ended.
     """
     ending = hang_exit(job.on_hang, runs=lambda: [job.out], environment=os.environ)
     require_torch()
@@ -61,16 +69,19 @@ def train(job: Job, *, console: Console) -> None:
 
     config = load_config(job.config, overrides=job.overrides)
     check_corpus(config.data, sequence=config.model.sequence)
+    _check_checkpoints(config, job)
     ranks = config.parallel.world_size
     with TemporaryDirectory(prefix="traincope-progress-") as directory:
         progress_file = Path(directory) / "progress.jsonl"
         arguments = (str(job.config), "--out", str(job.out), "--progress", str(progress_file))
+        resume = ("--resume",) if job.resume else ()
         overrides = tuple(word for override in job.overrides for word in ("--set", override))
         launched = Launch(
             ranks=ranks,
-            arguments=arguments + overrides,
+            arguments=arguments + resume + overrides,
             max_restarts=job.max_restarts,
             notes=notes_path(job.out),
+            first_attempt=next_attempt(job.out),
             environment=injecting_environment(job.fault, out=job.out),
             wait=subprocess.Popen.wait if ending is None else ending.wait,
         )
@@ -81,6 +92,30 @@ def train(job: Job, *, console: Console) -> None:
             if ending is None or ending.notice is None:
                 raise
             raise HangError(f"ended the training (--on-hang=exit): {ending.notice.sentence}") from error
+
+
+def _check_checkpoints(config: "Config", job: Job) -> None:
+    """Check without a process that the training may begin, or resume, with the checkpoints that exist."""
+    from traincope.engine.checkpoint.directory import (
+        check_identity,
+        check_sizes,
+        check_unused,
+        checkpoint_directory,
+        complete_checkpoints,
+    )
+    from traincope.engine.checkpoint.identity import identity
+    from traincope.engine.corpus import read_corpus
+
+    if config.checkpoint is None:
+        if job.resume:
+            raise UsageError(f"--resume needs checkpoints, but {job.config} has no table [checkpoint]; add it")
+        return
+    directory = checkpoint_directory(config.checkpoint, run=job.out)
+    if not job.resume:
+        check_unused(directory)
+    elif complete_checkpoints(directory):
+        check_sizes(directory)
+        check_identity(directory, identity(config, read_corpus(config.data)))
 
 
 def program() -> str:

@@ -1,6 +1,6 @@
 """One rank of a training, which torchrun starts.
 
-    python -m traincope.cli.launch.worker CONFIG.toml [--set a.b=value] [--out RUN]
+    python -m traincope.cli.launch.worker CONFIG.toml [--set a.b=value] [--out RUN] [--resume]
 
 It joins the process group, trains under the recorder, and ends without destructors. Rank 0 writes one JSON object per
 step to `--progress`, for a progress bar, or to standard output.
@@ -18,13 +18,15 @@ import torch
 
 import traincope
 from traincope.cli.launch.worker_exit import exit_now, exit_on_error, exit_worker
+from traincope.engine.checkpoint.checkpoints import Checkpoints
+from traincope.engine.checkpoint.directory import checkpoint_directory
 from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
 from traincope.engine.model.shape import max_amounts, transformer
 from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
 from traincope.engine.ranks.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
-from traincope.errors import TraincopeError, UsageError
+from traincope.errors import CheckpointError, TraincopeError, UsageError
 from traincope.plan.model.rates import model_rates
 
 
@@ -38,27 +40,51 @@ def main() -> None:
         config.parallel.check_world_size(environment.world_size)
         with ExitStack() as files:
             progress = _open_progress(arguments.progress, files) if environment.rank == 0 else None
-            _train(config, environment=environment, out=arguments.out, progress=progress)
+            resume = arguments.resume or environment.attempt > 0
+            _train(config, environment=environment, out=arguments.out, resume=resume, progress=progress)
+    except CheckpointError as error:
+        if environment.rank == 0:  # all ranks raise it together
+            print(f"error: {error}", file=sys.stderr)
+        exit_now(error.exit_code)
     except TraincopeError as error:
         print(f"error: {error}", file=sys.stderr)
         exit_now(error.exit_code)
     exit_worker(0)
 
 
-def _train(config: Config, *, environment: WorkerEnvironment, out: Path | None, progress: TextIO | None) -> None:
+def _train(
+    config: Config, *, environment: WorkerEnvironment, out: Path | None, resume: bool, progress: TextIO | None
+) -> None:
     device = join(environment)
     peak = _measured_peak(config, device)
     with traincope.run(out=out) as run:
         run.describe(**settings(config), **peak)
         trainer = Trainer(config, device=device)
+        checkpoints = _begin_checkpoints(trainer, config, out=out, resume=resume)
+        resumed_after = trainer.done
         for result in trainer.steps():
-            run.log(**_logged(result), **document_values(config, result), **expert_values(trainer, config, result))
+            run.log(**_logged(result), **document_values(config, result))
+            run.log(**expert_values(trainer, config, result, resumed_after=resumed_after))
+            if checkpoints is not None:
+                checkpoints.save_if_due()
             run.step()
             _report(progress, attempt=environment.attempt, **asdict(result))
             every = config.train.evaluate_every
             if every is not None and result.step % every == 0:
                 loss = trainer.evaluate()
                 _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=loss)
+        if checkpoints is not None:
+            checkpoints.finish()
+
+
+def _begin_checkpoints(trainer: Trainer, config: Config, *, out: Path | None, resume: bool) -> Checkpoints | None:
+    """Resume the trainer, if it has checkpoints and shall resume. None if the configuration asks for no checkpoints."""
+    if config.checkpoint is None:
+        return None
+    directory = checkpoint_directory(config.checkpoint, run=out)
+    checkpoints = Checkpoints(trainer, config.checkpoint, directory=directory)
+    checkpoints.begin(resume=resume)
+    return checkpoints
 
 
 def settings(config: Config) -> dict[str, object]:
@@ -105,15 +131,17 @@ def document_values(config: Config, result: StepResult) -> dict[str, float]:
     return {"step_squared_lengths": result.squared_lengths / of_a_slice}
 
 
-def expert_values(trainer: Trainer, config: Config, result: StepResult) -> dict[str, float]:
+def expert_values(trainer: Trainer, config: Config, result: StepResult, *, resumed_after: int = 0) -> dict[str, float]:
     """Rows of this rank's experts by layer and expert, padding rows, and dropped tokens.
 
-    Means over the steps since the last call.
+    Means over the steps since the last call. Nothing if some of these came before the training was resumed.
     """
     every = config.train.log_every
     if config.experts is None or result.step % every:
         return {}
     loads = trainer.expert_loads()
+    if result.step - every < resumed_after:
+        return {}
     tokens = {f"expert_tokens[{load.layer}.{expert}]": rows for load in loads for expert, rows in load.tokens.items()}
     values = tokens | {
         "expert_padding": sum(load.padding for load in loads),
@@ -148,6 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         "--set", dest="overrides", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override one value"
     )
     parser.add_argument("--out", type=Path, default=None, metavar="RUN", help="run directory to record into")
+    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint, if there is one")
     parser.add_argument(
         "--progress",
         type=Path,

@@ -4,6 +4,7 @@ Each table of a configuration file is one of these classes, and each key is one 
 work raises ConfigError here, before any process starts. Nothing here needs torch.
 """
 
+from traincope.engine.config.checkpoint import CheckpointConfig
 from traincope.engine.config.config import Config
 from traincope.engine.config.data import DataConfig
 from traincope.engine.config.experts import ExpertsConfig
@@ -15,6 +16,7 @@ from traincope.engine.config.train import OptimizerConfig, TrainConfig
 __all__ = [
     "AXES",
     "VOCABULARY",
+    "CheckpointConfig",
     "Config",
     "DDPConfig",
     "DataConfig",

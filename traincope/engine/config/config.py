@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from traincope.engine.config.checkpoint import CheckpointConfig
 from traincope.engine.config.checks import require
 from traincope.engine.config.data import DataConfig
 from traincope.engine.config.experts import ExpertsConfig
@@ -28,6 +29,8 @@ class Config:
     offload: OffloadConfig = field(default_factory=OffloadConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    checkpoint: CheckpointConfig | None = None
+    """The checkpoints. None: the training saves none."""
 
     def __post_init__(self) -> None:
         pipeline = self.parallel.pipeline

@@ -29,11 +29,14 @@ class ModelConfig:
     token."""
     rope_theta: float = 10_000.0
     """Base of the rotary frequencies."""
+    dropout: float = 0.0
+    """Share of the numbers that training sets to zero in what attention and feed-forward add to the residual stream."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "sequence", "vocabulary"):
             require_positive(getattr(self, name), key=f"model.{name}")
         require_positive(self.rope_theta, key="model.rope_theta")
+        require(0.0 <= self.dropout < 1.0, f"model.dropout is {self.dropout}; it must be at least 0 and below 1")
         require_divisor(self.heads, self.hidden, divisor="model.heads", dividend="model.hidden")
         require_divisor(self.kv_heads, self.heads, divisor="model.kv_heads", dividend="model.heads")
         require(

@@ -72,10 +72,11 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.feed_forward_norm = nn.RMSNorm(config.hidden)
         self.feed_forward = _feed_forward(config, experts)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, *, documents: Documents | None = None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), documents=documents)
-        mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        x = x + self.dropout(self.attention(self.attention_norm(x), documents=documents))
+        mixed: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return mixed
 
 

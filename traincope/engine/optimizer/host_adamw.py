@@ -33,6 +33,11 @@ class HostAdamW(torch.optim.Optimizer):
             self.state[parameter] = {"step": torch.zeros(())} | moments
         self.register_load_state_dict_post_hook(_to_host)
 
+    def copy_parameters(self) -> None:
+        """Copy the parameters to the host again, after something else than a step has changed them."""
+        for parameter, pair in self.copies.items():
+            pair.parameter.copy_(local_part(parameter).detach())
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update each parameter that has a gradient. Gradients exist already, so `closure` must be None."""
@@ -92,5 +97,4 @@ def _to_host(optimizer: torch.optim.Optimizer) -> None:
     for parameter, state in optimizer.state.items():
         for name in MOMENTS:
             state[name] = like(parameter, local_part(state[name]).cpu())
-    for parameter, pair in optimizer.copies.items():
-        pair.parameter.copy_(local_part(parameter).detach())
+    optimizer.copy_parameters()

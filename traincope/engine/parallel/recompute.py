@@ -25,16 +25,17 @@ from traincope.engine.parallel.ulysses import OPERATOR as EXCHANGE
 from traincope.engine.ranks.torch_private import costly_operators
 
 RUN_WITH_RECOMPUTE = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-"""Runs a module and keeps only its inputs. A block draws no random numbers, so no generator state is kept."""
+"""Runs a module and keeps only its inputs. A module that draws random numbers must set `preserve_rng_state`."""
 
 
 def apply_recompute(model: GPT, mode: Literal["none", "pointwise", "selective", "full"]) -> None:
     """Set how the model runs its blocks, or the cores of their attention."""
+    run_block = functools.partial(RUN_WITH_RECOMPUTE, preserve_rng_state=model.config.dropout > 0)
     if mode == "full":
-        model.run_block = RUN_WITH_RECOMPUTE
+        model.run_block = run_block
     elif mode == "pointwise":
         keep = functools.partial(create_selective_checkpoint_contexts, costly_operators(RING, EXCHANGE, EXPERTS))
-        model.run_block = functools.partial(RUN_WITH_RECOMPUTE, context_fn=keep)
+        model.run_block = functools.partial(run_block, context_fn=keep)
     elif mode == "selective":
         for attention in [module for module in model.modules() if isinstance(module, Attention)]:
             attention.core = RecomputedCore(attention.core)

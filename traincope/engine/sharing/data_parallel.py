@@ -22,6 +22,13 @@ from traincope.engine.config import DDPConfig
 from traincope.engine.ranks.mesh import Layout
 
 
+class Replicas(DistributedDataParallel):
+    """DDP that knows what its gradients' compression keeps from step to step."""
+
+    factors: powerSGD_hook.PowerSGDState | None = None
+    """PowerSGD's factors and the errors of this rank. None without PowerSGD."""
+
+
 def apply_ddp(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: torch.device) -> nn.Module:
     """Wrap an initialised model in DDP.
 
@@ -30,7 +37,7 @@ def apply_ddp(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: 
     group = layout.group(layout.replica_axis)
     if group is None or layout.sharded:
         return model
-    replicas = DistributedDataParallel(
+    replicas = Replicas(
         model,
         device_ids=None if device.type == "cpu" else [device],
         process_group=group,
@@ -41,7 +48,7 @@ def apply_ddp(model: nn.Module, settings: DDPConfig, *, layout: Layout, device: 
     return replicas
 
 
-def compress_gradients(replicas: DistributedDataParallel, settings: DDPConfig, *, group: dist.ProcessGroup) -> None:
+def compress_gradients(replicas: Replicas, settings: DDPConfig, *, group: dist.ProcessGroup) -> None:
     """Send the replicas' gradients as `settings` says; without compression DDP sends fp32."""
     on_gpus = dist.get_backend(group) == "nccl"
     match settings.compression:
@@ -56,6 +63,7 @@ def compress_gradients(replicas: DistributedDataParallel, settings: DDPConfig, *
                 matrix_approximation_rank=settings.powersgd_rank,
                 start_powerSGD_iter=settings.powersgd_start,
             )
+            replicas.factors = factors
             if on_gpus:
                 replicas.register_comm_hook(factors, powerSGD_hook.powerSGD_hook)
             else:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE
 from traincope.topology import ClusterNode, Host, Scheduler
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class Identity:
     run_id: str | None
     """None if nothing names the job."""
     restarts: int
-    """Number of restarts of the job by the launcher."""
+    """Number of restarts of the job by the launcher, and of attempts of earlier launches in the same run directory."""
 
 
 def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Identity:
@@ -45,7 +46,8 @@ def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Id
         rank=rank,
         world_size=world_size or 1,
         run_id=declared_run_id(environment, run_id=run_id) or _run_id(environment),
-        restarts=_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0,
+        restarts=(_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0)
+        + (_integer(environment, FIRST_ATTEMPT_VARIABLE) or 0),
     )
 
 

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from traincope.store.layout import LAUNCHER_FILE
+from traincope.store.layout import LAUNCHER_FILE, attempt_number
 from traincope.store.lines import parse
 
 SECOND_NS = 1_000_000_000
+
+FIRST_ATTEMPT_VARIABLE = "TRAINCOPE_FIRST_ATTEMPT"
+"""Environment variable with the number of a launch's first attempt, if it continues a run directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,13 @@ def read_notes(path: Path) -> tuple[LauncherNote, ...]:
 def notes_path(run: Path) -> Path:
     """Path of the notes in a run directory."""
     return run / LAUNCHER_FILE
+
+
+def next_attempt(run: Path) -> int:
+    """Number of the first attempt that no launch in this run directory has begun; 0 in a new one."""
+    begun = [attempt_number(path) for path in run.glob("attempt-*")]
+    noted = [note.attempt for note in read_notes(notes_path(run))]
+    return max([number for number in (*begun, *noted) if number is not None], default=-1) + 1
 
 
 def _note(raw: object) -> LauncherNote | None:

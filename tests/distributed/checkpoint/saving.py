@@ -1,0 +1,98 @@
+"""What tests of damage and refusals do on the ranks of a pool."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch.distributed as dist
+
+from tests.distributed.checkpoint.interrupted import digest, start
+from traincope.engine.checkpoint import checkpoints
+from traincope.engine.config import Config
+from traincope.errors import TraincopeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A trainer at the begin of a training."""
+
+    step: int
+    digest: str
+    error: tuple[str, str] | None
+    """Type and message."""
+    warnings: list[str]
+
+
+def save_steps(config: Config, directory: Path, *steps: int) -> dict[int, str]:
+    """Train, and save after these steps. Returns the digest after each."""
+    trainer, saver = start(config, directory)
+    digests = {}
+    for result in trainer.steps():
+        if result.step in steps:
+            saver.save()
+            digests[result.step] = digest(trainer)
+    saver.finish()
+    return digests
+
+
+def begin(config: Config, directory: Path, resume: bool = True) -> Begun:
+    """Begin a training in a folder of checkpoints."""
+    lines: list[str] = []
+    handler = _Lines(lines)
+    checkpoints.logger.addHandler(handler)
+    trainer, saver = start(config, directory)
+    error = None
+    try:
+        saver.begin(resume=resume)
+    except TraincopeError as raised:
+        error = type(raised).__name__, str(raised)
+    finally:
+        checkpoints.logger.removeHandler(handler)
+    return Begun(step=trainer.done, digest=digest(trainer), error=error, warnings=lines)
+
+
+def save_on_full_disk(config: Config, disk: Path, asynchronous: bool) -> tuple[str, list[str], list[str]]:
+    """Save, fill the disk, save again, free it, and save again: the error, and the entries after it and at the end."""
+    trainer, saver = start(config, disk / "checkpoints")
+    steps = trainer.steps()
+    next(steps)
+    saver.save()
+    saver.finish()
+    next(steps)
+    filler = disk / "file of another user"
+    if dist.get_rank() == 0:
+        _fill(filler)
+    dist.barrier()
+    message = ""
+    try:
+        saver.save()
+        assert not asynchronous or saver.finish() is None
+    except TraincopeError as raised:
+        message = str(raised)
+    dist.barrier()
+    left = sorted(path.name for path in saver.directory.iterdir())
+    dist.barrier()
+    if dist.get_rank() == 0:
+        filler.unlink()
+    dist.barrier()
+    saver.save()
+    saver.finish()
+    return message, left, sorted(path.name for path in saver.directory.iterdir())
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            pass
+
+
+class _Lines(logging.Handler):
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())

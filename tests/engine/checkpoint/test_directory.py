@@ -1,0 +1,106 @@
+"""The folder of checkpoints: what is complete, what is kept, what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from traincope.engine.checkpoint import directory as folder
+from traincope.engine.checkpoint.manifest import MANIFEST, Damaged, Manifest, Sum, read_manifest
+from traincope.engine.config import CheckpointConfig
+from traincope.errors import CheckpointError, ConfigError, UsageError
+
+
+def write(directory: Path, *, step: int, keep: int = 2, layers: int = 1) -> None:
+    folder.prepare(directory)
+    new = folder.new_path(directory, step=step)
+    new.mkdir()
+    (new / "shard").write_bytes(bytes(step))
+    files = {"shard": Sum.of(new / "shard")}
+    folder.commit(new, Manifest(step=step, identity={"model.layers": layers}, layout={}, files=files), keep=keep)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_newest_checkpoints_stay(tmp_path: Path) -> None:
+    for step in (9, 10, 200):
+        write(tmp_path, step=step)
+    assert [folder.step_of(path) for path in folder.complete_checkpoints(tmp_path)] == [200, 10]
+    assert names(tmp_path) == ["step-00000010", "step-00000200"]
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write(tmp_path, step=3, layers=7)
+    manifest = read_manifest(tmp_path / "step-00000003")
+    assert (manifest.step, manifest.identity, manifest.layout) == (3, {"model.layers": 7}, {})
+    zeros = "709e80c88487a2411e1ee4dfb9f22a861492d20c4765150c0c794abd70f8147c"  # printf '\0\0\0' | sha256sum
+    assert manifest.files == {"shard": Sum(bytes=3, sha256=zeros)}
+
+
+def test_a_step_that_is_saved_again_replaces_the_one_before(tmp_path: Path) -> None:
+    write(tmp_path, step=3, layers=7)
+    write(tmp_path, step=3, layers=8)
+    assert names(tmp_path) == ["step-00000003"]
+    assert read_manifest(tmp_path / "step-00000003").identity == {"model.layers": 8}
+
+
+def test_what_a_killed_process_left_is_removed_before_the_next_checkpoint(tmp_path: Path) -> None:
+    for name in ("new-00000001", "old-00000001", "damaged-00000001"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shard").touch()
+    write(tmp_path, step=2)
+    assert names(tmp_path) == ["damaged-00000001", "step-00000002"]
+
+
+def test_damaged_checkpoints_are_not_counted_and_never_replace_each_other(tmp_path: Path) -> None:
+    for _ in range(3):
+        write(tmp_path, step=2)
+        folder.set_aside(tmp_path / "step-00000002")
+    assert names(tmp_path) == ["damaged-00000002", "damaged-00000002.1", "damaged-00000002.2"]
+    assert folder.complete_checkpoints(tmp_path) == []
+
+
+def test_a_folder_with_checkpoints_is_refused_without_resume(tmp_path: Path) -> None:
+    folder.check_unused(tmp_path / "absent")
+    folder.check_unused(tmp_path)
+    write(tmp_path, step=1)
+    with pytest.raises(UsageError, match=f"{tmp_path} holds checkpoints of a training"):
+        folder.check_unused(tmp_path)
+
+
+def test_another_training_is_refused_before_a_process_starts(tmp_path: Path) -> None:
+    write(tmp_path, step=1, layers=4)
+    folder.check_identity(tmp_path, {"model.layers": 4})
+    with pytest.raises(ConfigError, match=r"of another training: model\.layers is 4 there and 8 here; resume with"):
+        folder.check_identity(tmp_path, {"model.layers": 8})
+
+
+def test_missing_shards_are_an_error_only_if_no_checkpoint_is_left(tmp_path: Path) -> None:
+    folder.check_sizes(tmp_path)
+    write(tmp_path, step=1)
+    write(tmp_path, step=2)
+    (tmp_path / "step-00000002" / "shard").unlink()
+    folder.check_sizes(tmp_path)
+    (tmp_path / "step-00000001" / "shard").write_bytes(b"")
+    with pytest.raises(CheckpointError) as refused:
+        folder.check_sizes(tmp_path)
+    assert str(refused.value) == (
+        f"no checkpoint in {tmp_path} can be loaded: {tmp_path}/step-00000002/shard is missing; "
+        f"{tmp_path}/step-00000001/shard has 0 bytes instead of 1; restore the files from a copy, or start anew in "
+        "another directory"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"sha256": 1}', b"\xff"])
+def test_what_is_not_a_manifest_is_damage(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(Damaged):
+        read_manifest(tmp_path)
+
+
+def test_the_folder_is_in_the_run_directory_unless_it_is_named(tmp_path: Path) -> None:
+    assert folder.checkpoint_directory(CheckpointConfig(), run=tmp_path) == tmp_path / "checkpoints"
+    assert folder.checkpoint_directory(CheckpointConfig(directory="x"), run=tmp_path) == Path("x")
+    with pytest.raises(ConfigError, match=r"checkpoint\.directory is not set"):
+        folder.checkpoint_directory(CheckpointConfig(), run=None)

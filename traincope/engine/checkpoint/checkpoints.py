@@ -1,0 +1,180 @@
+"""Save and restore a trainer.
+
+checkpoints = Checkpoints(trainer, config, directory=directory)
+checkpoints.begin(resume=True)
+for result in trainer.steps():
+    checkpoints.save_if_due()
+checkpoints.finish()
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+import torch.distributed.checkpoint
+from torch.distributed.checkpoint.api import CheckpointException
+
+from traincope.engine.checkpoint import directory as folder
+from traincope.engine.checkpoint.identity import Settings, difference, identity, layout
+from traincope.engine.checkpoint.manifest import Damaged, Manifest, Sum, check_file, read_manifest
+from traincope.engine.checkpoint.rank_state import rank_state, set_rank_state
+from traincope.engine.checkpoint.tensors import after_loading, tensors_of
+from traincope.engine.checkpoint.writer import Writer
+from traincope.engine.config import CheckpointConfig
+from traincope.engine.ranks.generators import seed_generators
+from traincope.engine.trainer import Trainer
+from traincope.errors import CheckpointError, ConfigError
+
+logger = logging.getLogger(__name__)
+
+dcp: Any = torch.distributed.checkpoint
+"""Its functions are public, but torch's types do not export them."""
+
+Value = TypeVar("Value")
+
+
+class Checkpoints:
+    """The checkpoints of one trainer. All ranks create it and call its methods together, in a process group."""
+
+    def __init__(self, trainer: Trainer, config: CheckpointConfig, *, directory: Path) -> None:
+        """`directory` is the same on all ranks. It is created when the first checkpoint is saved."""
+        self.directory = directory
+        self._trainer = trainer
+        self._config = config
+        self._identity: Settings = identity(trainer.config, trainer.corpus)
+        self._layout: Settings = layout(trainer.config)
+        # A background save must not share a group with the training.
+        self._group = dist.new_group(backend="gloo", group_desc="checkpoint")
+        self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
+        self._pending: Future[Any] | None = None
+        self._last: int | None = None
+        """Step of the newest checkpoint."""
+
+    def begin(self, *, resume: bool) -> None:
+        """Bring the trainer to the newest checkpoint that is not damaged, if `resume` and there is one.
+
+        Call it before the first step. A warning names each damaged checkpoint, which is renamed. Raises ConfigError if
+        the checkpoint is of another training, UsageError if there is one without `resume`, and CheckpointError if all
+        are damaged.
+        """
+        if not resume:
+            folder.check_unused(self.directory)
+            return
+        reasons: dict[Path, str] = {}
+        for checkpoint in self._from_first(folder.complete_checkpoints(self.directory)):
+            reason = self._damage(checkpoint)
+            if reason is None:
+                self._load(checkpoint)
+                self._report(reasons, loaded=checkpoint)
+                return
+            reasons[checkpoint] = reason
+        if reasons:
+            raise folder.none_left(self.directory, list(reasons.values()))
+
+    def save_if_due(self) -> None:
+        """Save after each `every`-th step and after the last one. Raises like `save`."""
+        step = self._trainer.done
+        due = step % self._config.every == 0 or step >= self._trainer.config.train.steps
+        if due and step != self._last:
+            self.save()
+
+    def save(self) -> None:
+        """Save the trainer as it is now, after a background save of an earlier step has ended.
+
+        Raises CheckpointError on all ranks if a rank cannot write. The background's errors are raised by the next call
+        or by `finish`. Earlier checkpoints stay as they are.
+        """
+        self.finish()
+        step = self._trainer.done
+        state = {**tensors_of(self._trainer), self._rank_key: rank_state(self._trainer)}
+        new = folder.new_path(self.directory, step=step)
+
+        def commit(files: Mapping[str, Sum]) -> None:
+            manifest = Manifest(step=step, identity=self._identity, layout=self._layout, files=files)
+            folder.commit(new, manifest, keep=self._config.keep)
+
+        writer = Writer(new, prepare=lambda: folder.prepare(self.directory), commit=commit)
+        with self._failures():
+            if self._config.asynchronous:
+                saving: Any = dcp.async_save(state, storage_writer=writer, process_group=self._group)
+                self._pending = saving
+            else:
+                dcp.save(state, storage_writer=writer, process_group=self._group)
+        self._last = step
+
+    def finish(self) -> None:
+        """Wait for the background save, if there is one. Raises like `save`."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            with self._failures():
+                pending.result()
+
+    @property
+    def _rank_key(self) -> str:
+        return f"rank.{self._rank}"
+
+    def _load(self, checkpoint: Path) -> None:
+        manifest = read_manifest(checkpoint)
+        differs = difference(manifest.identity, self._identity)
+        if differs is not None:
+            raise ConfigError(folder.of_another_training(checkpoint, differs))
+        same_layout = difference(manifest.layout, self._layout) is None
+        self._trainer.settle_buckets()
+        state: dict[str, Any] = {**tensors_of(self._trainer), **({self._rank_key: b""} if same_layout else {})}
+        with self._failures():
+            dcp.load(state, storage_reader=dcp.FileSystemReader(checkpoint), process_group=self._group)
+        after_loading(self._trainer)
+        self._trainer.done = self._last = manifest.step
+        if same_layout:
+            set_rank_state(self._trainer, state[self._rank_key])
+        elif self._trainer.config.model.dropout:
+            seed_generators(self._trainer.config, layout=self._trainer.layout, step=manifest.step)
+
+    def _damage(self, checkpoint: Path) -> str | None:
+        """What is wrong with a checkpoint, the same on all ranks. Each rank reads a share of its files."""
+        reason = None
+        try:
+            files = read_manifest(checkpoint).files
+            for name in sorted(files)[self._rank :: self._ranks]:
+                check_file(checkpoint, name, files[name], whole=True)
+        except Damaged as damage:
+            reason = str(damage)
+        return next((each for each in self._from_all(reason) if each is not None), None)
+
+    def _report(self, reasons: Mapping[Path, str], *, loaded: Path) -> None:
+        """Warn of each checkpoint that is newer than the loaded one, and rename it."""
+        if self._rank == 0:
+            for checkpoint, reason in reasons.items():
+                aside = folder.set_aside(checkpoint)
+                logger.warning("checkpoint damaged: %s; loaded %s instead, and renamed it to %s", reason, loaded, aside)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn torch's collected failures into one sentence, and remove what was half written."""
+        try:
+            yield
+        except CheckpointException as failures:
+            if self._rank == 0:
+                folder.remove_left_overs(self.directory)
+            rank, (error, _) = min(failures.failures.items(), key=lambda failure: failure[0])
+            raise CheckpointError(
+                f"the checkpoint in {self.directory} failed on rank {rank}: {type(error).__name__}: {error}; the "
+                "checkpoints before it are complete, so remove the cause, for example a full disk, and resume"
+            ) from error
+
+    def _from_first(self, values: Sequence[Value]) -> list[Value]:
+        """Rank 0's list, on all ranks."""
+        received: list[Any] = [list(values)]
+        dist.broadcast_object_list(received, src=0, group=self._group)
+        result: list[Value] = received[0]
+        return result
+
+    def _from_all(self, value: Value) -> list[Value]:
+        """Each rank's value, on all ranks."""
+        received: list[Any] = [None] * self._ranks
+        dist.all_gather_object(received, value, group=self._group)
+        return received

@@ -1,0 +1,84 @@
+"""The manifest of a checkpoint: written last, so a checkpoint without one is not complete."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from traincope.engine.checkpoint.identity import Settings
+
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """Size and checksum of a file."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "Sum":
+        """Read the whole file. Raises OSError."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+            return cls(bytes=file.tell(), sha256=digest.hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A complete checkpoint."""
+
+    step: int
+    """Optimizer steps that its parameters have had: the consumed batches, not those that a loader has prefetched."""
+    identity: Settings
+    layout: Settings
+    files: Mapping[str, Sum]
+    """All other files of the checkpoint, by name."""
+
+    def content(self) -> bytes:
+        """The file. Its own checksum is over the rest of it."""
+        values = {"version": VERSION, **asdict(self)}
+        return (json.dumps({"sha256": _digest(values), **values}, indent=1) + "\n").encode()
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be loaded. The message is a clause that names the file and what is wrong with it."""
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """Read the manifest. Raises Damaged."""
+    path = checkpoint / MANIFEST
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.pop("sha256") != _digest(values):
+            raise Damaged(f"{path} does not have its checksum")
+        if values["version"] != VERSION:
+            raise Damaged(f"{path} has version {values['version']}, but this traincope reads version {VERSION}")
+        files = {name: Sum(**entry) for name, entry in values["files"].items()}
+        return Manifest(step=values["step"], identity=values["identity"], layout=values["layout"], files=files)
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path} is not a manifest") from error
+
+
+def check_file(checkpoint: Path, name: str, saved: Sum, *, whole: bool) -> None:
+    """Compare a file's size, and its checksum if `whole`. Raises Damaged."""
+    path = checkpoint / name
+    try:
+        size = path.stat().st_size
+        if size != saved.bytes:
+            raise Damaged(f"{path} has {size} bytes instead of {saved.bytes}")
+        if whole and Sum.of(path) != saved:
+            raise Damaged(f"{path} does not have its checksum")
+    except FileNotFoundError as error:
+        raise Damaged(f"{path} is missing") from error
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _digest(values: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,66 @@
+"""torch's writer of shards, with checksums, and with a commit as the last step of rank 0.
+
+torch calls these methods in order, in the background if the save is asynchronous: `stage` copies the state,
+`write_data` writes a rank's shards and waits for the disk, `finish` runs on rank 0 after all ranks have written.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.tensor import DTensor
+
+from traincope.engine.checkpoint.manifest import Sum
+from traincope.engine.ranks.local import local_part
+from traincope.engine.ranks.torch_private import dtensor_like
+
+METADATA = ".metadata"
+"""torch's index of the shards."""
+
+State = dict[str, Any]
+
+
+class Writer(FileSystemWriter):
+    """Writes one checkpoint."""
+
+    def __init__(self, path: Path, *, prepare: Callable[[], None], commit: Callable[[Mapping[str, Sum]], None]) -> None:
+        """`prepare` runs on rank 0 before any rank writes, `commit` after all have written, with the files' sums."""
+        super().__init__(path)
+        self._prepare = prepare
+        self._commit = commit
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        if is_coordinator:
+            self._prepare()
+
+    def stage(self, state_dict: State) -> State:
+        """Copy everything into the CPU's memory. torch's own copy would communicate for DTensors on a GPU."""
+        self.per_thread_copy_ahead = 0
+        return {name: _copy(value) for name, value in state_dict.items()}
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[Any]]:
+        """Write, then read the files back for their sums, which travel to rank 0 as one more result."""
+        written = super().write_data(plan, planner).value()
+        names = sorted({result.storage_data.relative_path for result in written})
+        future: torch.futures.Future[list[Any]] = torch.futures.Future()
+        future.set_result([*written, {name: Sum.of(Path(self.path, name)) for name in names}])
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+        super().finish(metadata, [written for *written, _ in results])
+        sums: dict[str, Sum] = {METADATA: Sum.of(Path(self.path, METADATA))}
+        for *_, of_rank in results:
+            sums |= of_rank
+        self._commit(sums)
+
+
+def _copy(value: object) -> object:
+    if isinstance(value, DTensor):
+        return dtensor_like(value, local_part(value).detach().to("cpu", copy=True))
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
