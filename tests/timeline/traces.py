@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from traincope.events import Work
 from traincope.store.traces import UNKNOWN, Lane, Trace, TraceCollective, TraceGroup, TraceInfo
 
 Value = TypeVar("Value")
@@ -25,6 +26,7 @@ class Row:
     correlation: int = 0
     flops: float = np.nan
     dtype: str | None = None
+    work: Work = Work.MATMUL
     sequence: int = UNKNOWN
     forward_thread: int = 0
     num_bytes: int = UNKNOWN
@@ -65,7 +67,14 @@ def launch(at_ns: int, correlation: int, *, thread: str = "1") -> Row:
 
 
 def operator(
-    name: str, start_ns: int, end_ns: int, *, thread: str = "1", flops: float = np.nan, dtype: str | None = None
+    name: str,
+    start_ns: int,
+    end_ns: int,
+    *,
+    thread: str = "1",
+    flops: float = np.nan,
+    dtype: str | None = None,
+    work: Work = Work.MATMUL,
 ) -> Row:
     return Row(
         category="cpu_op",
@@ -76,6 +85,7 @@ def operator(
         thread=thread,
         flops=flops,
         dtype=dtype,
+        work=work,
     )
 
 
@@ -106,6 +116,7 @@ def trace(
         correlation=np.array([row.correlation for row in ordered], dtype=np.int64),
         flops=np.array([row.flops for row in ordered], dtype=np.float64),
         dtype=_codes([row.dtype for row in ordered]),
+        work=np.array([row.work for row in ordered], dtype=np.int64),
         sequence=np.array([row.sequence for row in ordered], dtype=np.int64),
         forward_thread=np.array([row.forward_thread for row in ordered], dtype=np.int64),
         num_bytes=np.array([row.num_bytes for row in ordered], dtype=np.int64),

@@ -1,7 +1,7 @@
 """Reading of other tools' records: kernel traces of torch's profiler (Kineto), dumps of torch's flight recorder.
 
 `stream` reads a file in pieces, `events` finds the events, `decimals` converts their times to integers, `columns`
-stores them, `matmul_flops` computes FLOPs from recorded shapes, `collectives` reads process groups. `kineto` combines
+stores them, `shape_flops` computes FLOPs from recorded shapes, `collectives` reads process groups. `kineto` combines
 these: a file -> a `store.traces.Trace`. `importing` makes run directories of traces. `flight_recorder` reads dumps
 for the analysis of hangs. Analysis of kernels is in `analysis.kernels`.
 """

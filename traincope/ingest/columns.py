@@ -1,17 +1,18 @@
 """Columns of the events that are kept from a trace, growing piece by piece."""
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Codes, Ints
+from traincope.events import Work
 from traincope.ingest.collectives import OPERATOR, collective, whole
 from traincope.ingest.decimals import to_ns
 from traincope.ingest.events import ABSENT, Arguments, Complete
-from traincope.ingest.matmul_flops import FACTORS, product
+from traincope.ingest.shape_flops import FORMULAS, shape_flops
 from traincope.store.traces import (
     CODES,
     HOST_OPERATOR,
@@ -99,7 +100,7 @@ class Columns:
         described = [row for row in kernels if arguments[row].collective is not None]
         described += self._numbers["name"].among(name, [OPERATOR])
         piece["collective"][described] = [self._collective(arguments[row]) for row in described]
-        self._pieces.append(piece | self._products(name, kept, arguments))
+        self._pieces.append(piece | self._flops(name, kept, arguments))
 
     def _launch(self, arguments: Arguments) -> int:
         grid, block = arguments.grid, arguments.block
@@ -110,16 +111,15 @@ class Columns:
         metadata = collective(arguments)
         return UNKNOWN if metadata == TraceCollective() else self._numbers["collective"][metadata]
 
-    def _products(
-        self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]
-    ) -> dict[str, NDArray[Any]]:
-        """FLOPs and dtype of products with recorded shapes."""
-        flops, dtype = np.full(len(name), np.nan), np.full(len(name), UNKNOWN, dtype=np.int32)
-        for row in self._numbers["name"].among(name, FACTORS):
-            result = product(str(events[row].name), arguments[row])
-            if result is not None:
-                flops[row], dtype[row] = result.flops, self._numbers["dtype"][result.dtype]
-        return {"flops": flops, "dtype": dtype}
+    def _flops(self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]) -> dict[str, NDArray[Any]]:
+        """FLOPs, dtype and kind of the work of operators with recorded shapes."""
+        flops, work = np.full(len(name), np.nan), np.full(len(name), Work.MATMUL)
+        dtype = np.full(len(name), UNKNOWN, dtype=np.int32)
+        for row in self._numbers["name"].among(name, FORMULAS):
+            count = shape_flops(str(events[row].name), arguments[row])
+            if count is not None:
+                flops[row], dtype[row], work[row] = count.flops, self._numbers["dtype"][count.dtype], count.work
+        return {"flops": flops, "dtype": dtype, "work": work}
 
     def trace(self, info: TraceInfo, *, base_ns: int) -> Trace:
         """All events in order of start. Raises OverflowError for a time beyond 64 bits."""
@@ -127,6 +127,7 @@ class Columns:
         joined["start_ns"] = joined["start_ns"] + np.int64(base_ns)
         joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)  # Kineto has written negative ones
         order = np.argsort(joined["start_ns"], kind="stable")
+        joined["flops"][_inside_counted(joined)] = np.nan
         return Trace(
             info=info,
             names=tuple(map(str, self._numbers["name"])),
@@ -142,6 +143,20 @@ class Columns:
         """Join the pieces of a column and release each one: together they are as large as the trace."""
         empty = np.empty(0, dtype=column_dtype(name))
         return np.concatenate([empty, *(piece.pop(name) for piece in self._pieces)])
+
+
+def _inside_counted(columns: Mapping[str, NDArray[Any]]) -> Ints:
+    """Rows of counted operators that another one on their thread called: they are part of it."""
+    rows = np.flatnonzero(np.isfinite(columns["flops"]))
+    starts, ends, lanes = (columns[name][rows] for name in ("start_ns", "duration_ns", "lane"))
+    ends = starts + ends
+    order = np.lexsort((-ends, starts, lanes))
+    rows, starts, ends, lanes = rows[order], starts[order], ends[order], lanes[order]
+    inside = np.zeros(len(rows), dtype=bool)
+    for lane in np.unique(lanes).tolist():
+        at = np.flatnonzero(lanes == lane)
+        inside[at[1:]] = starts[at[1:]] < np.maximum.accumulate(ends[at])[:-1]
+    return rows[inside]
 
 
 def _is_stall(event: Complete) -> bool:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Codes, Ints
 from traincope.errors import RunDirectoryError, VersionError
+from traincope.events import Work
 from traincope.store.lines import parse
 from traincope.whole_files import written_aside
 
@@ -44,8 +45,8 @@ PYTHON_FUNCTION = "python_function"
 
 CODES = ("name", "category", "lane", "launch", "dtype", "collective")
 """Columns of positions in lists."""
-NUMBERS = ("duration_ns", "correlation", "flops", "sequence", "forward_thread", "num_bytes")
-_LATER = {"sequence": UNKNOWN, "forward_thread": 0, "num_bytes": UNKNOWN, "collective": UNKNOWN}
+NUMBERS = ("duration_ns", "correlation", "flops", "sequence", "forward_thread", "num_bytes", "work")
+_LATER = {"sequence": UNKNOWN, "forward_thread": 0, "num_bytes": UNKNOWN, "collective": UNKNOWN, "work": Work.MATMUL}
 """Columns that the first traincope did not write, and their value for an event that does not state it."""
 
 Row = TypeVar("Row", "TraceGroup", "TraceCollective")
@@ -142,9 +143,13 @@ class Trace:
     correlation: Ints
     """Equal for a launch on the host and the launched kernel; 0 if not stated."""
     flops: NDArray[np.float64]
-    """FLOPs of a matrix product on the host with recorded shapes; NaN if unknown."""
+    """FLOPs of a host's operator with recorded shapes, without those of an operator around it; NaN if unknown. Causal
+    attention counts in full."""
     dtype: Codes
-    """Data type of that product's factors."""
+    """Data type of that operator's factors."""
+    work: Ints
+    """`Work` of that operator; MATMUL also without FLOPs. AGAIN is a fused backward of attention: the fifth of its five
+    equal products is computed again."""
     sequence: Ints
     """Autograd's sequence number of an operator; UNKNOWN if it has none."""
     forward_thread: Ints
