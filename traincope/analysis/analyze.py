@@ -24,6 +24,7 @@ from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels
+from traincope.analysis.kernels.shapes_evidence import shapes_evidence
 from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
 from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls
 from traincope.analysis.ledger.hidden_waits import host_hidden_waits
@@ -205,7 +206,7 @@ def _analysis(
         bubble=bubble,
         stragglers=straggling,
         jitter_roots=roots,
-        utilization=utilization(timeline, ledger, job, experts=experts),
+        utilization=utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline)),
         faults=faults,
         hangs=stopped,
         memory=used,

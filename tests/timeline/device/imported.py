@@ -8,7 +8,7 @@ from typing import Any
 from tests.timeline.traces import Row, launch, operator
 from tests.timeline.traces import kernel as kernel_row
 from traincope.analysis import Analysis, analyze
-from traincope.events import CLEAN
+from traincope.events import CLEAN, Work
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.store.traces import Trace
@@ -89,6 +89,11 @@ class Program:
     ) -> None:
         row = operator(name, start_ns, end_ns, thread=thread)
         self.rows.append(replace(row, sequence=sequence, forward_thread=forward_thread))
+
+    def product(self, at_ns: int, *, flops: float, work: Work = Work.MATMUL, dtype: str = "bfloat16") -> None:
+        """An operator of 2 ns with recorded shapes, whose kernel starts 2 ns after it and runs for 5 ns."""
+        self.rows.append(operator("aten::mm", at_ns, at_ns + 2, flops=flops, dtype=dtype, work=work))
+        self.kernel(at_ns + 1, at_ns + 2, at_ns + 7)
 
     def kernel(
         self, launched_ns: int, start_ns: int, end_ns: int, *, name: str = "gemm", thread: str = "1", stream: str = "7"

@@ -37,6 +37,14 @@ class CountedFlops:
         """dtype -> FLOPs of forward work that backward repeated."""
         return self._by_dtype(lambda phase, _work: phase is Phase.RECOMPUTE, causal_half=True)
 
+    def needed_by_phase(self) -> dict[Phase, float]:
+        """FLOPs of each phase without what a kernel computes again, attention in full."""
+        sums: dict[Phase, float] = {}
+        for (phase, work, _), count in self.flops.items():
+            if work not in PARAMETERS and work not in AGAIN:
+                sums[phase] = sums.get(phase, 0.0) + count
+        return sums
+
     def scaled(self, step_scale: StepScale) -> "CountedFlops":
         """Scale to larger steps: weights by their tokens, attention by squared lengths."""
         flops = {

@@ -8,7 +8,6 @@ from traincope.analysis.efficiency.declared_flops import positive
 from traincope.plan.hardware import find_hardware
 
 DECLARED = "as the training declares"
-REMEDY = "call run.describe(peak_flops=...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,9 @@ def rank_peak(device: Mapping[str, Any], settings: Mapping[str, Any], *, dtypes:
     return Peak(device=name, flops={dtype: value for dtype, value in flops.items() if value is not None}, source=source)
 
 
-def why_unknown(peak: Peak, dtypes: Collection[str]) -> str | None:
+def why_unknown(peak: Peak, dtypes: Collection[str], *, remedy: str) -> str | None:
     """Sentence that names the dtypes without a known peak; None if all are known."""
     missing = sorted(set(dtypes) - set(peak.flops))
     if not missing:
         return None
-    return f"the peak of {peak.device} for {', '.join(missing)} is unknown; {REMEDY}"
+    return f"the peak of {peak.device} for {', '.join(missing)} is unknown; {remedy}"

@@ -12,10 +12,13 @@ from traincope.analysis.efficiency.declared_flops import TOKENS, mean_amount, po
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.efficiency.goodput import Goodput
 from traincope.analysis.efficiency.peaks import Peak, rank_peak, why_unknown
-from traincope.analysis.efficiency.work import JobWork, RankWork, job_work
+from traincope.analysis.efficiency.work import JobWork, RankWork, ShapesEvidence, job_work
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.timeline import Timeline
 
+PEAK_REMEDY = "call run.describe(peak_flops=...)"
+GPU_REMEDY = "give the GPU's name in a data sheet: traincope import --gpu NAME"
+TRACED = "the traces contain only a part of the job"
 NO_STEP = "no complete step was recorded"
 AT_WORK = ("forward", "backward")
 """Ledger terms that contain the model's FLOPs."""
@@ -55,24 +58,41 @@ class Utilization:
     """Peak of the first rank."""
 
 
-def utilization(timeline: Timeline, ledger: Ledger, job: Goodput | None, *, experts: ExpertLoads | None) -> Utilization:
-    """Divide FLOPs, counted or declared, by the devices' peaks and by the wall time of the steps and of the job."""
+def utilization(
+    timeline: Timeline,
+    ledger: Ledger,
+    job: Goodput | None,
+    *,
+    experts: ExpertLoads | None,
+    shapes: ShapesEvidence | None = None,
+) -> Utilization:
+    """Divide FLOPs, counted or declared, by the devices' peaks and by the wall time of the steps and of the job.
+
+    `shapes`: evidence of an imported run, None for a recorded one.
+    """
     settings = timeline.run.info.settings
     steps = {step for rank in ledger.ranks for step in rank.numbers[rank.timed].tolist()}
-    work = job_work(timeline, steps=steps, experts=experts)
+    work = job_work(timeline, steps=steps, experts=experts, shapes=shapes)
     dtypes, peaks = _dtypes(work), _peaks(timeline, work)
-    reason = work.reason or _why_unrated(ledger, peaks, dtypes)
+    unrated = work.reason or _why_unrated(ledger, peaks, dtypes, remedy=PEAK_REMEDY if shapes is None else GPU_REMEDY)
+    reason = unrated or work.model_reason
     rated = _Rated(ledger=ledger, work=work, peaks=peaks)
-    job_reason = reason or _why_no_job(job)
+    job_reason = reason or (_why_no_job(job) if shapes is None else TRACED)
+    if unrated:
+        ratios = Ratios()
+    elif work.model_reason:
+        ratios = Ratios(hfu=rated.over_steps(lambda rank: rank.executed))
+    else:
+        ratios = rated.ratios(None if job_reason else job)
     return Utilization(
-        ratios=Ratios() if reason else rated.ratios(None if job_reason else job),
+        ratios=ratios,
         tokens_per_second=_tokens_per_second(
             ledger, mean_amount(timeline, TOKENS, steps=steps) or positive(settings.get("tokens_per_step"))
         ),
         reason=reason,
         job_reason=job_reason,
         work=work,
-        peak=None if reason else peaks[min(work.ranks)],
+        peak=None if unrated else peaks[min(work.ranks)],
     )
 
 
@@ -163,10 +183,10 @@ def _why_no_job(job: Goodput | None) -> str | None:
     return job.reason
 
 
-def _why_unrated(ledger: Ledger, peaks: Mapping[int, Peak], dtypes: set[str]) -> str | None:
+def _why_unrated(ledger: Ledger, peaks: Mapping[int, Peak], dtypes: set[str], *, remedy: str) -> str | None:
     if not ledger.rank_steps:
         return NO_STEP
-    return next((why for peak in peaks.values() if (why := why_unknown(peak, dtypes)) is not None), None)
+    return next((why for peak in peaks.values() if (why := why_unknown(peak, dtypes, remedy=remedy)) is not None), None)
 
 
 def _tokens_per_second(ledger: Ledger, tokens_per_step: float | None) -> float | None:

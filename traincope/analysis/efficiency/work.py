@@ -27,6 +27,10 @@ NEVER_COUNTED = "no FLOPs are recorded"
 NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted: the run ended within its first two steps"
 COUNTED = "as counted, causal attention halved"
+BY_SHAPES = "by the shapes in the traces, causal attention halved"
+NO_DTYPE = (
+    "the dtype of its products is unknown; profile with record_shapes=True, or give --dtype to traincope import"
+)
 REDUNDANT = "redundant_flops"
 """Name under which a training logs FLOPs of padding, per rank and step."""
 DEFAULT_DTYPE = "bfloat16"
@@ -65,6 +69,16 @@ class RankWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShapesEvidence:
+    """Limits of the FLOPs that the shapes in imported traces give."""
+
+    executed_reason: str | None = None
+    """Reason why the executed FLOPs are unknown."""
+    model_reason: str | None = None
+    """Reason why the model's share of the executed FLOPs is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobWork:
     """FLOPs of all ranks, or the reason why they are unknown."""
 
@@ -72,12 +86,14 @@ class JobWork:
     convention: str | None = None
     reason: str | None = None
     """Reason why `ranks` is empty."""
+    model_reason: str | None = None
+    """Reason why only the executed FLOPs are known. `RankWork.model` then contains them."""
     coverage_ratio: float | None = None
     """Lowest coverage of all ranks."""
 
     @property
     def model(self) -> float | None:
-        return self._sum(lambda rank: rank.model)
+        return None if self.model_reason else self._sum(lambda rank: rank.model)
 
     @property
     def executed(self) -> float | None:
@@ -97,24 +113,41 @@ class JobWork:
         return sum(sum(flops.values()) for flops in known) if known and len(known) == len(self.ranks) else None
 
 
-def job_work(timeline: Timeline, *, steps: Collection[int], experts: ExpertLoads | None) -> JobWork:
-    """Mean FLOPs of one of `steps`. Declared model FLOPs win over counted ones; executed FLOPs are always counted."""
+def job_work(
+    timeline: Timeline, *, steps: Collection[int], experts: ExpertLoads | None, shapes: ShapesEvidence | None = None
+) -> JobWork:
+    """Mean FLOPs of one of `steps`. Declared model FLOPs win over counted ones; executed FLOPs are always counted.
+
+    `shapes`: evidence of an imported run, None for a recorded one.
+    """
     larger = step_scale(timeline, steps=steps)
     by_rank = {rank.rank: counted_flops(rank) for rank in timeline.ranks}
     counted = {rank: each.scaled(larger) for rank, each in by_rank.items() if each is not None}
     known = (each.coverage_ratio for each in counted.values())
     coverage = min((ratio for ratio in known if ratio is not None), default=None)
-    reason = _why_uncounted(timeline, counted, coverage)
+    reason = _why_uncounted(timeline, counted, coverage) if shapes is None else shapes.executed_reason
+    model_reason = None if shapes is None or reason else shapes.model_reason
     redundant_flops = {rank.rank: logged_means(rank).get(REDUNDANT, 0.0) for rank in timeline.ranks}
     ranks = (
         {rank: _counted(each, redundant_flops=redundant_flops[rank]) for rank, each in counted.items()}
         if reason is None
         else {}
     )
+    if model_reason:
+        ranks = {rank: RankWork(model=work.executed or {}, executed=work.executed) for rank, work in ranks.items()}
     ranks = _with_usual_rows(timeline, ranks, experts)
     declared = declared_flops(timeline, steps=steps, experts=experts)
     if declared is None:
-        return JobWork(ranks=ranks, convention=None if reason else COUNTED, reason=reason, coverage_ratio=coverage)
+        convention = COUNTED if shapes is None else BY_SHAPES
+        return JobWork(
+            ranks=ranks,
+            convention=None if reason or model_reason else convention,
+            reason=reason,
+            model_reason=model_reason,
+            coverage_ratio=coverage,
+        )
+    if shapes is not None and not ranks and "flops_dtype" not in timeline.run.info.settings:
+        declared = NO_DTYPE
     if isinstance(declared, str):
         return JobWork(ranks={}, reason=declared, coverage_ratio=coverage)
     return JobWork(

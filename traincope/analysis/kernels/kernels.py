@@ -13,12 +13,13 @@ import numpy as np
 
 from traincope.analysis.efficiency.counted_flops import counted_flops
 from traincope.analysis.efficiency.peaks import rank_peak
-from traincope.analysis.kernels.kernel_classes import GEMM, UNKNOWN, Family, KernelClass, kernel_class, operator_class
+from traincope.analysis.kernels.kernel_classes import ATTENTION, GEMM, UNKNOWN, Family, KernelClass, kernel_class, operator_class
 from traincope.analysis.kernels.overlap import Overlap, overlap, sum_overlaps
-from traincope.analysis.kernels.time_at_peak import TF32, Rated, ideal_by_counts, rate_by_shapes
+from traincope.analysis.kernels.time_at_peak import Rated, ideal_by_counts, rate_by_shapes
 from traincope.arrays import Bools, Ints
 from traincope.store.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
 from traincope.timeline import Timeline
+from traincope.timeline.device.products import TF32
 
 MAX_NAMED_KERNELS = 10
 """Number of kernels listed by name, the longest first."""
@@ -178,8 +179,8 @@ def _rated(timeline: Timeline, rank: int, times: _Times, source: Source) -> Mapp
     settings, trace = timeline.run.info.settings, times.trace
     if source is Source.DEVICE and np.isfinite(trace.flops).any():
         peak = rank_peak(records.info.device, settings, dtypes={*trace.dtypes, TF32})
-        result = rate_by_shapes(trace, times.of(GEMM), peak.flops)
-        return {} if result is None else {GEMM: result}
+        rated = {kind: rate_by_shapes(trace, times.of(kind), peak.flops, kind=kind) for kind in (GEMM, ATTENTION)}
+        return {kind: result for kind, result in rated.items() if result is not None}
     timeline_rank = next((entry for entry in timeline.ranks if entry.rank == rank), None)
     counted = None if timeline_rank is None or trace.info.step is None else counted_flops(timeline_rank)
     if counted is None:

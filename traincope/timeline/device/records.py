@@ -14,6 +14,7 @@ from traincope.store.segments.segments import SegmentRecords
 from traincope.store.traces import Trace
 from traincope.timeline.device.collectives import DeviceCollectives, device_collectives
 from traincope.timeline.device.owners import Owned, owned
+from traincope.timeline.device.products import flops_by_step
 from traincope.timeline.device.ranges import activity_ranges
 from traincope.timeline.device.steps import DeviceSteps, device_steps
 from traincope.timeline.device.works import Works, gpus, works
@@ -74,6 +75,7 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
             owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))
             for records in _records(kernels, steps, found, owner, names=names, first_group=first):
                 parts[TRAINING_THREAD].append(records)
+            parts[TRAINING_THREAD].append(_flops(trace, kernels, steps, names=names))
             parts[HOST_THREAD].append(_activities(trace, kernels, steps))
     segments = tuple(
         SegmentRecords(thread=thread, index=0, records=_sorted(records), lost_bytes=0)
@@ -129,6 +131,18 @@ def _step_records(steps: DeviceSteps) -> NDArray[np.void]:
     records["step"] = steps.number
     records["flags"] = Flag.DETAILED | (Flag.GUESSED if steps.guessed else 0)
     return records
+
+
+def _flops(trace: Trace, kernels: Works, steps: DeviceSteps, *, names: _Names) -> NDArray[np.void]:
+    """Records of the FLOPs that the shapes of operators state, at the end of each step."""
+    by_step = flops_by_step(trace, kernels, steps)
+    parts = [_empty(0, Kind.FLOPS, steps.end_ns[:0], steps.end_ns[:0])]
+    for (phase, work, dtype), flops in by_step.items():
+        records = _empty(len(flops), Kind.FLOPS, steps.end_ns, steps.end_ns)
+        records["step"], records["phase"], records["tag"] = steps.number, phase, work
+        records["name"], records["value"] = names.numbers([dtype])[0], flops
+        parts.append(records)
+    return np.concatenate(parts)
 
 
 def _activities(trace: Trace, kernels: Works, steps: DeviceSteps) -> NDArray[np.void]:

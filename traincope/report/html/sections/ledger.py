@@ -140,4 +140,6 @@ def _lines(source: Source, ledger_json: Ledger) -> Iterator[str]:
         yield from evidence(utilization)
     else:
         yield f"MFU unknown: {utilization['reason']}"
+        if utilization["hfu"] is not None:
+            yield f"HFU {share(utilization['hfu'])}: all FLOPs of the recorded shapes"
     yield from (line.plain for line in ledger_notes(ledger_json))

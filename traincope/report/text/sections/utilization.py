@@ -17,6 +17,7 @@ def utilization(used: Utilization) -> Iterator[Text | Padding]:
     parts = [] if speed is None else [f"{speed:,.0f} tokens/s"]
     if used["mfu"] is None:
         parts.append(f"MFU unknown: {used['reason']}")
+        parts += [] if used["hfu"] is None else [f"HFU {share(used['hfu'])}: all FLOPs of the recorded shapes"]
     else:
         parts.append(f"MFU {share(used['mfu'])} over the counted steps")
     yield head.append_text(text("  " + "; ".join(parts), style="not bold"))

@@ -1,0 +1,88 @@
+"""Operators with known FLOPs that launched kernels, and the number format in which these multiplied."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import Bools, Ints
+from traincope.events import Phase, Work
+from traincope.store.traces import KERNEL, MEMORY, Trace
+from traincope.timeline.device.phases import phases
+from traincope.timeline.device.steps import DeviceSteps
+from traincope.timeline.device.works import Works
+from traincope.timeline.intervals.painting import ABSENT
+
+TF32 = "tf32"
+"""Name of float32's format on TF32 units."""
+AS_TF32 = ("tf32", "s1688")
+"""Words in names of kernels that multiply float32 on TF32 units (cuBLAS and CUTLASS: m16n8k8 instructions)."""
+AGAIN = {
+    Work.ATTENTION_AGAIN: Work.ATTENTION,
+    Work.CAUSAL_ATTENTION_AGAIN: Work.CAUSAL_ATTENTION,
+}
+"""Work of a fused backward of attention -> work of the products that are not computed again."""
+AGAIN_SHARE = 1 / 5
+"""Share of that backward's products that forward computed already (`ingest.shape_flops`)."""
+
+
+def launching_product(trace: Trace, rows: Ints) -> Ints:
+    """Return the row of the operator with FLOPs that launched each of these kernels; ABSENT without one.
+
+    A kernel and its launch have the same correlation. The launch lies within the operator, on its thread.
+    """
+    launches = np.flatnonzero((trace.correlation != 0) & ~trace.of_category(KERNEL, *MEMORY))
+    launches = launches[np.argsort(trace.correlation[launches], kind="stable")]
+    at = np.searchsorted(trace.correlation[launches], trace.correlation[rows])
+    matched = np.append(trace.correlation[launches], 0)[at] == trace.correlation[rows]
+    matched &= trace.correlation[rows] != 0
+    launch = np.append(launches, 0)[at]
+    product = np.full(len(rows), ABSENT, dtype=np.int64)
+    products = np.flatnonzero(np.isfinite(trace.flops))
+    for lane in np.unique(trace.lane[products]).tolist():
+        lane_products = products[trace.lane[products] == lane]
+        begun = np.searchsorted(trace.start_ns[lane_products], trace.start_ns[launch], side="right") - 1
+        inside = (
+            (begun >= 0) & (trace.start_ns[launch] < trace.end_ns[lane_products[begun]]) & (trace.lane[launch] == lane)
+        )
+        product = np.where(matched & inside, lane_products[begun], product)
+    return product
+
+
+def formats(trace: Trace, products: Ints, rows: Ints, product_at: Ints) -> NDArray[np.object_]:
+    """Name the number format of each product: its dtype, or TF32 by the names of its kernels.
+
+    `product_at` is the position of the product of each kernel in `rows`.
+    """
+    names = np.array([*trace.dtypes, TF32], dtype=object)
+    on_tf32 = np.zeros(len(products), dtype=bool)
+    np.logical_or.at(on_tf32, product_at, _on_tf32(trace)[trace.name[rows]])
+    return np.where(on_tf32 & (names[trace.dtype[products]] == "float32"), TF32, names[trace.dtype[products]])
+
+
+def _on_tf32(trace: Trace) -> Bools:
+    return np.array([any(word in name.lower() for word in AS_TF32) for name in trace.names] or [False])
+
+
+def flops_by_step(trace: Trace, works: Works, steps: DeviceSteps) -> dict[tuple[Phase, Work, str], Ints]:
+    """FLOPs of each step by phase, kind of work and number format; evaluation is excluded.
+
+    A product belongs to the step in which its first kernel begins. Products that launched no kernel did not run on this
+    GPU, for example those that a CUDA graph only captured.
+    """
+    kernels = np.flatnonzero(works.compute)
+    product = launching_product(trace, works.row[kernels])
+    kernels, product = kernels[product != ABSENT], product[product != ABSENT]
+    operators, first, product_at = np.unique(product, return_index=True, return_inverse=True)
+    named = formats(trace, operators, works.row[kernels], product_at)
+    phase, step = phases(trace, works)[kernels[first]], steps.at(works.start_ns[kernels[first]])
+    sums: dict[tuple[Phase, Work, str], Ints] = {}
+    for at in np.flatnonzero((step >= 0) & (phase != Phase.EVALUATION)).tolist():
+        for work, flops in _parts(Work(int(trace.work[operators[at]])), float(trace.flops[operators[at]])):
+            key = Phase(int(phase[at])), work, str(named[at])
+            sums.setdefault(key, np.zeros(len(steps.number), dtype=np.int64))[step[at]] += round(flops)
+    return sums
+
+
+def _parts(work: Work, flops: float) -> tuple[tuple[Work, float], ...]:
+    if work not in AGAIN:
+        return ((work, flops),)
+    return (AGAIN[work], (1 - AGAIN_SHARE) * flops), (work, AGAIN_SHARE * flops)
