@@ -137,3 +137,53 @@ def test_a_wrong_axis_is_refused_with_an_example(tmp_path: Path) -> None:
     done = traincope("import", tmp_path, "-o", tmp_path / "run", "--axes", "tp")
     assert done.returncode == 2
     assert "'tp' is not GROUP=AXIS[,...], for example 3=tp,mesh_fsdp=fsdp" in " ".join(done.stderr.split())
+
+
+def timed_step(**job: object) -> str:
+    """A step of 1 ms on an H100: one kernel, without shapes."""
+    events = [
+        complete("ProfilerStep#1", "0", "1000", cat="user_annotation", pid=9, tid=1),
+        complete("cudaLaunchKernel", "0", "1", cat="cuda_runtime", pid=9, tid=1, correlation=5),
+        complete("gemm", "0", "1000", pid=0, correlation=5),
+    ]
+    head = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "distributedInfo": job}
+    return kineto(events, head=head)
+
+
+def utilization(file: Path, *arguments: object) -> dict[str, object]:
+    run = file.parent / "run"
+    done = traincope("import", file, *arguments, "-o", run)
+    assert (done.returncode, done.stderr) == (0, "")
+    return dict(json.loads(traincope("report", run, "--format", "json").stdout)["utilization"])
+
+
+MODEL = "layers = 1\nhidden = 1000\nheads = 1\nffn = 4000\nvocabulary = 1\nsequence = 100\n"
+"""12,001,000 weights."""
+TOKENS = 1000
+FLOPS = 6 * 12_001_000 * TOKENS + 12 * 1000 * 100 * TOKENS / 2
+
+
+def test_a_model_gives_the_mfu(tmp_path: Path) -> None:
+    """Of 8 ranks, one has a trace: an eighth of the model's FLOPs in 1 ms at 989.4 TFLOP/s."""
+    (file := tmp_path / "rank0.json").write_text(timed_step(rank=0, world_size=8))
+    (model := tmp_path / "model.toml").write_text(MODEL)
+    used = utilization(file, "--model", model, "--tokens-per-step", TOKENS, "--dtype", "bfloat16")
+    assert used["mfu"] == pytest.approx(FLOPS / 8 / 989.4e12 / 1e-3)
+    assert used["hfu"] is None
+    assert used["tokens_per_second"] == pytest.approx(TOKENS / 1e-3)
+
+
+def test_without_shapes_the_number_format_must_be_given(tmp_path: Path) -> None:
+    (file := tmp_path / "rank0.json").write_text(timed_step(rank=0, world_size=8))
+    (model := tmp_path / "model.toml").write_text(MODEL)
+    used = utilization(file, "--model", model, "--tokens-per-step", TOKENS)
+    assert used["mfu"] is None
+    assert "give --dtype to traincope import" in str(used["reason"])
+
+
+def test_a_model_needs_the_tokens_of_a_step(trace: Path, tmp_path: Path) -> None:
+    done = traincope("import", trace, "--model", "llama3-8b", "-o", tmp_path / "run")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "traincope import: --model needs the number of tokens; give --tokens-per-step\n",
+    )

@@ -111,7 +111,9 @@ class Columns:
         metadata = collective(arguments)
         return UNKNOWN if metadata == TraceCollective() else self._numbers["collective"][metadata]
 
-    def _flops(self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]) -> dict[str, NDArray[Any]]:
+    def _flops(
+        self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]
+    ) -> dict[str, NDArray[Any]]:
         """FLOPs, dtype and kind of the work of operators with recorded shapes."""
         flops, work = np.full(len(name), np.nan), np.full(len(name), Work.MATMUL)
         dtype = np.full(len(name), UNKNOWN, dtype=np.int32)

@@ -50,12 +50,14 @@ class Given:
     """Name of the host's ranges that are the steps; None: the profiler's marks."""
     gpu: str | None = None
     """Name of the GPUs; None: by the trace."""
+    described: Mapping[str, float | str] = field(default_factory=dict)
+    """The model's rates and a step's amounts, as `run.describe()` of a training declares them."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """The facts as settings of the run."""
         values = {"axes": dict(self.axes) or None, "step_marker": self.step_marker}
-        return {name: value for name, value in values.items() if value is not None}
+        return {**self.described, **{name: value for name, value in values.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

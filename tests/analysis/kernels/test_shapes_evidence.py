@@ -147,7 +147,8 @@ class TestRealTraces:
         forward = 10 * 2 * 1_814_073_344
         assert used.work.model == 3 * forward - first
         assert used.work.recomputed == forward - first - 2 * 10 * 512 * 1000
-        assert used.ratios.mfu is not None and used.ratios.hfu is not None
+        assert used.ratios.mfu is not None
+        assert used.ratios.hfu is not None
         assert used.ratios.hfu / used.ratios.mfu == pytest.approx(
             (used.work.model + used.work.recomputed) / used.work.model
         )

@@ -28,9 +28,7 @@ NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted: the run ended within its first two steps"
 COUNTED = "as counted, causal attention halved"
 BY_SHAPES = "by the shapes in the traces, causal attention halved"
-NO_DTYPE = (
-    "the dtype of its products is unknown; profile with record_shapes=True, or give --dtype to traincope import"
-)
+NO_DTYPE = "the dtype of its products is unknown; profile with record_shapes=True, or give --dtype to traincope import"
 REDUNDANT = "redundant_flops"
 """Name under which a training logs FLOPs of padding, per rank and step."""
 DEFAULT_DTYPE = "bfloat16"
@@ -76,6 +74,8 @@ class ShapesEvidence:
     """Reason why the executed FLOPs are unknown."""
     model_reason: str | None = None
     """Reason why the model's share of the executed FLOPs is unknown."""
+    rank_reason: str | None = None
+    """Reason why a rank's share of the model's declared FLOPs is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,9 @@ def job_work(
             model_reason=model_reason,
             coverage_ratio=coverage,
         )
-    if shapes is not None and not ranks and "flops_dtype" not in timeline.run.info.settings:
-        declared = NO_DTYPE
+    if shapes is not None and not isinstance(declared, str):
+        has_dtype = bool(ranks) or "flops_dtype" in timeline.run.info.settings
+        declared = shapes.rank_reason or (declared if has_dtype else NO_DTYPE)
     if isinstance(declared, str):
         return JobWork(ranks={}, reason=declared, coverage_ratio=coverage)
     return JobWork(

@@ -13,7 +13,15 @@ import numpy as np
 
 from traincope.analysis.efficiency.counted_flops import counted_flops
 from traincope.analysis.efficiency.peaks import rank_peak
-from traincope.analysis.kernels.kernel_classes import ATTENTION, GEMM, UNKNOWN, Family, KernelClass, kernel_class, operator_class
+from traincope.analysis.kernels.kernel_classes import (
+    ATTENTION,
+    GEMM,
+    UNKNOWN,
+    Family,
+    KernelClass,
+    kernel_class,
+    operator_class,
+)
 from traincope.analysis.kernels.overlap import Overlap, overlap, sum_overlaps
 from traincope.analysis.kernels.time_at_peak import Rated, ideal_by_counts, rate_by_shapes
 from traincope.arrays import Bools, Ints

@@ -17,7 +17,7 @@ from traincope.store.traces import Trace
 from traincope.timeline import Timeline
 from traincope.timeline.device.products import launching_product
 from traincope.timeline.device.steps import device_steps
-from traincope.timeline.device.works import gpus, works
+from traincope.timeline.device.works import gpus, is_communication, works
 from traincope.timeline.intervals.painting import ABSENT
 from traincope.units import share
 
@@ -27,6 +27,7 @@ COMPILED = "CompiledFunctionBackward"
 GIVE_MODEL = "give the model with traincope import --model"
 NO_SHAPES = f"the traces contain no shapes; profile with record_shapes=True, or {GIVE_MODEL}"
 COMPILED_BACKWARD = f"a compiled backward may contain recomputation that no range shows; {GIVE_MODEL}"
+NO_WORLD_SIZE = "the traces do not state the number of ranks (distributedInfo, from torch 2.1 on)"
 NO_PHASE = (
     "{} of the FLOPs are launched outside of forward and backward; annotate them "
     f"(record_function('## forward ##')), or {GIVE_MODEL}"
@@ -47,7 +48,9 @@ def shapes_evidence(timeline: Timeline) -> ShapesEvidence | None:
     model = next((why for each in counted.values() if each for why in _repetitions(each)), None)
     if model is None and any(COMPILED in name for trace in traces for name in trace.names):
         model = COMPILED_BACKWARD
-    return ShapesEvidence(executed_reason=executed, model_reason=model)
+    stated = any(trace.info.world_size is not None for trace in traces)
+    alone = stated or not any(is_communication(trace).any() for trace in traces)
+    return ShapesEvidence(executed_reason=executed, model_reason=model, rank_reason=None if alone else NO_WORLD_SIZE)
 
 
 def _gaps(trace: Trace, *, marker: str | None) -> Iterator[str]:

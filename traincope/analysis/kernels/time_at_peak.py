@@ -27,6 +27,8 @@ CLASS_OF = {
     Work.ATTENTION_AGAIN: ATTENTION,
     Work.CAUSAL_ATTENTION_AGAIN: ATTENTION,
 }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
     """Time of kernels whose FLOPs are known."""

@@ -6,7 +6,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from traincope.cli.plan.model_shape import require_positive
+from traincope.cli.quantities import whole
+from traincope.errors import UsageError
 from traincope.ingest import Given, find_traces, import_traces
+from traincope.plan.model.rates import model_rates, whole_sequences
+from traincope.plan.model.sources import PRESETS, read_model
+
+FORMATS = ("bfloat16", "float16", "tf32", "float32", "float8")
+"""Number formats of the data sheets."""
 
 
 class Import:
@@ -35,9 +43,25 @@ class Import:
             help="range that marks each step, if the profiler's step() was not called",
         )
         parser.add_argument("--gpu", metavar="NAME", help="the GPUs' name in the data sheets, if the traces lack it")
+        parser.add_argument(
+            "--model",
+            metavar="MODEL",
+            help=f"model for the MFU: a config.json of transformers, a .toml file of shapes, or {', '.join(PRESETS)}",
+        )
+        parser.add_argument("--tokens-per-step", type=whole, metavar="N", help="tokens of a step, over all ranks")
+        parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence")
+        parser.add_argument(
+            "--dtype", choices=FORMATS, help="number format of the products, if the traces contain no shapes"
+        )
         parser.add_argument("-o", "--output", type=Path, metavar="RUN", required=True, help="run directory to create")
 
     def run(self, arguments: argparse.Namespace) -> int:
+        given = Given(
+            axes=arguments.axes,
+            step_marker=arguments.step_marker,
+            gpu=arguments.gpu,
+            described=_described(arguments),
+        )
         paths = find_traces(arguments.traces)
         console = Console(stderr=True)
         columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -46,7 +70,7 @@ class Import:
             imported = import_traces(
                 paths,
                 arguments.output,
-                given=Given(axes=arguments.axes, step_marker=arguments.step_marker, gpu=arguments.gpu),
+                given=given,
                 on_read=lambda: progress.advance(task),
             )
         for trace in imported:
@@ -56,6 +80,28 @@ class Import:
                 print(f"  incomplete: {trace.lost}")
         print(f"see the result:  traincope report {arguments.output}")
         return 0
+
+
+def _described(arguments: argparse.Namespace) -> dict[str, float | str]:
+    """Rates of the model and amounts of a step, under the names that `run.describe()` gives them."""
+    require_positive(arguments, "tokens_per_step", "seq")
+    described: dict[str, float | str] = {} if arguments.dtype is None else {"flops_dtype": arguments.dtype}
+    tokens = arguments.tokens_per_step
+    if tokens is not None:
+        described["tokens_per_step"] = tokens
+    if arguments.model is None:
+        return described
+    if tokens is None:
+        raise UsageError("--model needs the number of tokens; give --tokens-per-step")
+    shape = read_model(arguments.model, sequence=arguments.seq)
+    rates, amounts = model_rates(shape), whole_sequences(shape, tokens=tokens)
+    return described | {
+        "flops_per_token": rates.token,
+        "flops_per_squared_length": rates.squared_length,
+        "flops_per_routed_token": rates.routed_token,
+        "squared_lengths_per_step": amounts.squared_lengths,
+        "routed_tokens_per_step": amounts.routed_tokens,
+    }
 
 
 def _axes(text: str) -> dict[str, str]:

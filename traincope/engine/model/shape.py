@@ -1,7 +1,7 @@
 """Shapes of the configured model, in the form that the formulas of `plan` take."""
 
 from traincope.engine.config import Config, ExpertsConfig
-from traincope.plan.model.rates import Amounts, expert_passes
+from traincope.plan.model.rates import Amounts, whole_sequences
 from traincope.plan.model.transformer import Experts, Transformer
 
 
@@ -30,9 +30,4 @@ def _experts(config: ExpertsConfig, *, shared_ffn: int) -> Experts:
 
 def max_amounts(config: Config) -> Amounts:
     """Largest amounts of a step: whole sequences without documents, and no token dropped by an expert."""
-    tokens = config.tokens_per_step
-    return Amounts(
-        tokens=tokens,
-        squared_lengths=tokens * config.model.sequence,
-        routed_tokens=tokens * expert_passes(transformer(config)),
-    )
+    return whole_sequences(transformer(config), tokens=config.tokens_per_step)

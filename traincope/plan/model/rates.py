@@ -49,6 +49,11 @@ def model_rates(shape: Transformer) -> Rates:
     )
 
 
+def whole_sequences(shape: Transformer, *, tokens: float) -> Amounts:
+    """Amounts of `tokens` tokens in whole sequences, without documents and with no token dropped by an expert."""
+    return Amounts(tokens=tokens, squared_lengths=tokens * shape.sequence, routed_tokens=tokens * expert_passes(shape))
+
+
 def expert_passes(shape: Transformer) -> int:
     """Experts that a token passes in all blocks together."""
     return 0 if shape.experts is None else shape.expert_layers * shape.experts.top_k

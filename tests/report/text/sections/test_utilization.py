@@ -76,5 +76,12 @@ def test_an_unknown_job_mfu_has_its_reason() -> None:
 
 
 def test_an_unknown_mfu_has_its_reason() -> None:
-    unknown = KNOWN | {"mfu": None, "reason": "the peak of Some CPU is not known"}
+    unknown = KNOWN | {"mfu": None, "hfu": None, "reason": "the peak of Some CPU is not known"}
     assert shown(unknown) == "UTILIZATION  3,970 tokens/s; MFU unknown: the peak of Some CPU is not known\n\n"
+
+
+def test_the_hfu_of_shapes_stands_next_to_an_unknown_mfu() -> None:
+    unknown = KNOWN | {"mfu": None, "reason": "a compiled backward"}
+    assert " ".join(shown(unknown).split()) == (
+        "UTILIZATION 3,970 tokens/s; MFU unknown: a compiled backward; HFU 43.0 %: all FLOPs of the recorded shapes"
+    )
