@@ -22,7 +22,7 @@ from traincope.live.window import CopiedRank, RankStatus
 SETTLING_NS = 1_000_000_000
 PATIENCE_NS = 30_000_000_000
 AWAITED_NS = 15_000_000_000
-"""Longest wait of a ready step for copies of other hosts' ranks. Two copies are at most 5 to 6 seconds apart."""
+"""Longest wait of a ready step for copies of other hosts' ranks. Two copies are about 4 seconds apart at most."""
 NO_READY_STEP = -1
 
 

@@ -72,6 +72,7 @@ class Reducer:
         `copied`: ranks whose copies split the waits in groups that span hosts.
         """
         timeline = build_timeline(self._records(tails, info))
+        members = with_peers(timeline, [rank.records for rank in copied]) if copied else None
         done = {tail.rank: tail.done for tail in tails}
         numbers = {step.number for rank in timeline.ranks for step in rank.steps}
         if self.warm_up is None:
@@ -80,9 +81,8 @@ class Reducer:
         excluded_steps = ExcludedSteps(
             warm_up=frozenset(number for number in numbers if number == self.warm_up),
             dropped=frozenset(numbers - new),
-            unwatched=undetailed_steps(timeline) & new,
+            unwatched=undetailed_steps(members or timeline) & new,
         )
-        members = with_peers(timeline, [rank.records for rank in copied]) if copied else None
         analysis = analyze(timeline, excluded_steps=excluded_steps, members=members)
         ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
         light = excluded_steps.unwatched

@@ -39,9 +39,10 @@ with room.
 """
 SHARE_OF_A_CORE = 0.003
 """Maximum mean CPU share of copies, made, sent and kept, and of comparing: both become rarer before they cost more."""
-MAX_PAUSE_SECONDS = 5.0
+MAX_PAUSE_SECONDS = 3.0
+"""Longest pause between copies. With the interval it is shorter than what a copy holds, so that copies add up."""
 MAX_COMPARING_PAUSE_SECONDS = 60.0
-"""Share of one core for comparing. Histories of collectives cover a longer pause than copies do."""
+"""Longest pause between comparisons. Histories of collectives cover a longer pause than copies do."""
 MEETING_SECONDS = 15.0
 """Interval at which configured addresses are greeted again: their agents may have started later."""
 AVOIDED_SECONDS = 10.0
