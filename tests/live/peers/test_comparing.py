@@ -1,19 +1,23 @@
 """Successive copies of ranks add up to histories, and a mismatch between hosts is kept with both sides."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic_ns
 
 import numpy as np
 import pytest
 
 from tests.analysis.faults.hangs.test_mismatches import ALIKE, BYTES, NUM_STEPS, Form, training
-from tests.timeline.build import group
+from tests.timeline.build import collective, group, message, rank, stall, step
+from traincope.events import Kind
 from traincope.live.peers import histories
 from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import RankCopy
 from traincope.live.peers.histories import Histories
+from traincope.live.peers.links import CpuMeter
 from traincope.live.peers.members import Member
 from traincope.live.peers.witnessing import Witness, copy_message
 from traincope.store import RankRecords, read_run
@@ -146,6 +150,45 @@ def test_a_history_is_bounded(attempt: Path, monkeypatch: pytest.MonkeyPatch) ->
         known.add(copy(records, host=host, since_ns=4 * STEP_NS, until_ns=6 * STEP_NS), host=host)
     comparer.compare()
     assert [len(records.thread("main")) for records in kept(attempt)] == [10, 10, 10]
+
+
+def test_histories_are_those_of_the_ranks_and_hosts_that_their_cards_name(attempt: Path) -> None:
+    _, known = comparer_of(attempt)
+    before = monotonic_ns()
+    for records, host in ranks():
+        known.add(copy(records, host=host), host=host)
+    assert known.hosts == {A, B}
+    assert known.num_copies == 3
+    assert all(before <= each.arrived_ns <= monotonic_ns() for each in known.ranks().values())
+    stranger = copy(ranks()[0][0], host=A)
+    known.add(replace(stranger, rank=7), host=B)  # its card names rank 0
+    known.add(copy(ranks()[1][0], host=A), host=B)  # its card names host a
+    assert {rank: each.records.info.host for rank, each in known.ranks().items()} == {0: A, 1: A, 2: B}
+
+
+def test_stalls_for_messages_are_kept_and_other_stalls_are_not(attempt: Path) -> None:
+    _, known = comparer_of(attempt)
+    sent, joined = message("send", 10, 20, peer=1), collective(30, 40)
+    records = rank(0, step(0, 0, 50), sent, joined, stall(sent, 11, 19), stall(joined, 31, 39), groups=[DP])
+    known.add(copy(records, host=A), host=A)
+    main = known.ranks()[0].records.thread("main")
+    assert main["start_ns"][main["kind"] == Kind.STALL].tolist() == [11]
+
+
+def test_a_meter_adds_the_cpu_time_of_threads_and_begins_anew() -> None:
+    meter = CpuMeter()
+
+    def work() -> None:
+        with meter.running():
+            sum(range(100_000))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert meter.take() > 0
+    assert meter.take() == 0
 
 
 @pytest.mark.parametrize(

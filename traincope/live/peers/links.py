@@ -51,23 +51,28 @@ class CpuMeter:
 class Link:
     """Connection to one witness."""
 
-    def __init__(self, channel: Channel, member: Member, *, newest: Callable[[], Newest], meter: CpuMeter) -> None:
-        """`newest`: the copies to send; it must be quick."""
+    def __init__(
+        self,
+        channel: Channel,
+        member: Member,
+        *,
+        newest: Callable[[], Newest],
+        meter: CpuMeter,
+        interval_seconds: float,
+    ) -> None:
+        """`newest`: the copies to send. `meter`: counts the CPU time of sending."""
         self.member = member
-        self._channel, self._newest, self._meter = channel, newest, meter
+        self._channel, self._newest, self._meter, self._interval_seconds = channel, newest, meter, interval_seconds
         self._sent: dict[Part, RankCopy] = {}
         self._ending = threading.Event()
-        self._thread = threading.Thread(daemon=True, name="traincope-link")
+        self._thread = threading.Thread(target=guard(self._run), daemon=True, name="traincope-link")
 
-    def start(self, *, interval_seconds: float) -> None:
-        self._thread = threading.Thread(
-            target=guard(self._run), args=(interval_seconds,), daemon=True, name="traincope-link"
-        )
+    def start(self) -> None:
         self._thread.start()
 
     @property
     def works(self) -> bool:
-        """False once the witness refused a message or did not answer."""
+        """False before the start, and once the witness refused a message or did not answer."""
         return self._thread.is_alive()
 
     def finish(self) -> None:
@@ -78,9 +83,9 @@ class Link:
         """Wait for the end."""
         self._thread.join(seconds)
 
-    def _run(self, interval_seconds: float) -> None:
+    def _run(self) -> None:
         try:
-            while not self._ending.wait(interval_seconds):
+            while not self._ending.wait(self._interval_seconds):
                 if not self._turn():
                     return
             if self._turn():

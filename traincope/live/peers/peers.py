@@ -238,8 +238,14 @@ class _Exchange:
                 continue
             channel = self._greet((member.address, member.port))
             if channel is not None:
-                link = Link(channel, member, newest=lambda: self._newest, meter=self._meter)
-                link.start(interval_seconds=INTERVAL_SECONDS)
+                link = Link(
+                    channel,
+                    member,
+                    newest=lambda: self._newest,
+                    meter=self._meter,
+                    interval_seconds=INTERVAL_SECONDS,
+                )
+                link.start()
                 self._links.append(link)
                 logger.info("the agent of host %s keeps copies of the last records", member.host.name)
 
