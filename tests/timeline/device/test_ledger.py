@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.timeline.device.imported import Program, analysis_of, ledger_of, run_of
-from tests.timeline.traces import Row, trace
+from tests.timeline.traces import Row, kernel, trace
 from traincope.store.traces import TraceCollective
 from traincope.timeline import LedgerClock
 
@@ -382,3 +382,35 @@ def test_waits_of_the_host_are_hidden_only_while_the_gpu_works_in_a_step() -> No
     result = analysis_of(trace(*program.rows))
     assert result.host_hidden_waits == {"data_wait": 5 + 10}
     assert result.ledger.total("data_wait") == 5
+
+
+def test_a_pipeline_of_three_stages_has_a_bubble_without_matched_messages() -> None:
+    """F = 10, B = 20 on each stage: (p - 1) (F + B) = 60 of schedule. In a group of more than two ranks, a rank's
+    messages are not matched, so their time is in the jitter: 5 for each of the four hops."""
+    group = TraceCollective(name="send", group="7", description="pp", ranks=(0, 1, 2), group_size=3)
+    programs = []
+    for stage in range(3):
+        program = Program()
+        program.step(0, 0, 200)
+        forward_ns, backward_ns = 15 * stage, 45 + 25 * (2 - stage) - 5
+        program.rows += [_receive(0, forward_ns, group)] if stage else []
+        program.range(f"PP:{stage}F0", 1, 5, category="user_annotation")
+        program.range("## forward ##", 2, 4)
+        program.kernel(3, forward_ns, forward_ns + 10)
+        program.rows += [_receive(forward_ns + 10, backward_ns, group)] if stage < 2 else []
+        program.range(f"PP:{stage}B0", 6, 10, category="user_annotation")
+        program.range("## backward ##", 7, 9)
+        program.kernel(8, backward_ns, backward_ns + 20)
+        program.rows += [_receive(backward_ns + 20, 110, group)] if stage else []
+        programs.append(trace(*program.rows, rank=stage))
+    analysis = analysis_of(*programs)
+    assert (analysis.hangs, analysis.faults) == ((), ())
+    for rank in analysis.ledger.ranks:
+        shares = {term: int(ns[0]) for term, ns in rank.terms.items() if ns is not None and ns[0]}
+        assert shares.pop("unattributed", 0) == 90
+        assert shares == {"forward": 10, "backward": 20, "bubble.schedule": 60, "bubble.jitter": 20}
+
+
+def _receive(start_ns: int, end_ns: int, group: TraceCollective) -> Row:
+    row = kernel("ncclDevKernel_SendRecv", start_ns, end_ns, stream="40")
+    return replace(row, collective=group)

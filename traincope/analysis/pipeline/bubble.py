@@ -17,12 +17,13 @@ import numpy as np
 from traincope.analysis.attribution.transfers import Transfers, received
 from traincope.analysis.pipeline.replicas import ReplicaSteps, by_number
 from traincope.analysis.pipeline.schedule import CUSTOM, Replica, mean_over_stages, recognise, replay
-from traincope.arrays import Ints
+from traincope.arrays import Bools, Ints
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
 from traincope.plan.pipeline.bubble import bubble_ratio
 from traincope.plan.pipeline.orders import Shape
 from traincope.plan.pipeline.schedule import Key, Ns, Timetable
 from traincope.timeline import Instances
+from traincope.timeline.device.collectives import SEND_RECV
 from traincope.timeline.intervals.medians import medians
 from traincope.topology import PIPELINE_AXIS
 
@@ -128,17 +129,32 @@ def replay_idle(steps: ReplicaSteps, transfers: Mapping[tuple[int, int], Ns]) ->
 
 
 def measured_transfers(instances: Instances, wire: Transfers) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-    """Return (source rank, destination rank) -> (step numbers, median transfer ns in each) on the pipeline's axis."""
+    """Return (source rank, destination rank) -> (step numbers, median transfer ns in each) on the pipeline's axis.
+
+    A GPU's kernel that sends and receives between two ranks counts for both directions.
+    """
     pipeline = np.array([axis == PIPELINE_AXIS for axis in instances.axes])
-    chosen = np.flatnonzero(received(instances) & pipeline[instances.parts.axis_code])
+    exchanges = _exchanged(instances)
+    chosen = np.flatnonzero((received(instances) | exchanges) & pipeline[instances.parts.axis_code])
     senders = np.array([channel.source for channel in instances.channels], dtype=np.int64)
-    source = senders[instances.channel[instances.number[chosen]]]
-    destination = instances.parts.rank[chosen]
+    destination = instances.parts.rank[chosen].astype(np.int64)
+    both = np.bincount(instances.number, weights=instances.parts.rank, minlength=len(instances)).astype(np.int64)
+    of = instances.number[chosen]
+    source = np.where(exchanges[chosen], both[of] - destination, senders[instances.channel[of]])
     result = {}
     for pair in sorted(set(zip(source.tolist(), destination.tolist(), strict=True))):
         of = chosen[(source == pair[0]) & (destination == pair[1])]
         result[pair] = medians(instances.parts.step[of].astype(np.int64), wire.ns[instances.number[of]])
     return result
+
+
+def _exchanged(instances: Instances) -> Bools:
+    """Mark the parts of matched kernels that exchange messages between two ranks."""
+    named = np.array([name == SEND_RECV for name in instances.operations])
+    direct = np.array([channel.direct for channel in instances.channels], dtype=bool)[instances.channel]
+    pair = instances.complete & ~direct & (np.bincount(instances.number, minlength=len(instances)) == 2)
+    chosen: Bools = named[instances.parts.operation_code] & pair[instances.number]
+    return chosen
 
 
 def stage_transfers(

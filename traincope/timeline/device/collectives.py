@@ -176,7 +176,9 @@ def _can_match(operation: str, step: int, steps: DeviceSteps, stated: TraceColle
 def _identity(
     group: _StatedGroup | None, *, matched: bool, rank: int, info: RunInfo
 ) -> tuple[str, str, str, tuple[int, ...]]:
-    """Return key, axis, rule and ranks of a group. The key of an unmatched one is the rank's own."""
+    """Return key, axis, rule and ranks of a group. The key of an unmatched one is the rank's own, so that no other rank
+    has a part in its instances.
+    """
     if group is None:
         return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN)
     everyone, given = tuple(range(info.world_size)), info.settings.get("axes", {})
@@ -190,7 +192,9 @@ def _identity(
         axis, rule = f"group:{','.join(map(str, group.ranks))}", "none"
     members = group.ranks or (everyone if group.size in (None, info.world_size) else (rank, UNKNOWN))
     key = f"{group.name or ''}:{','.join(map(str, members))}"
-    return (key, axis, rule, members) if matched else (f"{key}, rank {rank}", axis, rule, (rank, UNKNOWN))
+    if matched:
+        return key, axis, rule, members
+    return f"{key}, rank {rank}", axis, rule, members if len(members) > 1 else (rank, UNKNOWN)
 
 
 def _operation(stated: TraceCollective | None, annotation: str, kernel: str) -> str:

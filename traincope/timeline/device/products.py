@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from traincope.arrays import Bools, Ints
 from traincope.events import Phase, Work
 from traincope.store.traces import KERNEL, MEMORY, Trace
-from traincope.timeline.device.phases import phases
 from traincope.timeline.device.steps import DeviceSteps
 from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
@@ -62,8 +61,10 @@ def _on_tf32(trace: Trace) -> Bools:
     return np.array([any(word in name.lower() for word in AS_TF32) for name in trace.names] or [False])
 
 
-def flops_by_step(trace: Trace, works: Works, steps: DeviceSteps) -> dict[tuple[Phase, Work, str], Ints]:
-    """FLOPs of each step by phase, kind of work and number format; evaluation is excluded.
+def flops_by_step(
+    trace: Trace, works: Works, steps: DeviceSteps, *, phase: Ints
+) -> dict[tuple[Phase, Work, str], Ints]:
+    """FLOPs of each step by phase, kind of work and number format; evaluation is excluded. `phase`: of each work.
 
     A product belongs to the step in which its first kernel begins. Products that launched no kernel did not run on this
     GPU, for example those that a CUDA graph only captured.
@@ -73,7 +74,7 @@ def flops_by_step(trace: Trace, works: Works, steps: DeviceSteps) -> dict[tuple[
     kernels, product = kernels[product != ABSENT], product[product != ABSENT]
     operators, first, product_at = np.unique(product, return_index=True, return_inverse=True)
     named = formats(trace, operators, works.row[kernels], product_at)
-    phase, step = phases(trace, works)[kernels[first]], steps.at(works.start_ns[kernels[first]])
+    phase, step = phase[kernels[first]], steps.at(works.start_ns[kernels[first]])
     sums: dict[tuple[Phase, Work, str], Ints] = {}
     for at in np.flatnonzero((step >= 0) & (phase != Phase.EVALUATION)).tolist():
         for work, flops in _parts(Work(int(trace.work[operators[at]])), float(trace.flops[operators[at]])):

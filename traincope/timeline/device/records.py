@@ -12,8 +12,10 @@ from traincope.store import RECORD_DTYPE, RankRecords, RunRecords
 from traincope.store.job.manifests import RunInfo
 from traincope.store.segments.segments import SegmentRecords
 from traincope.store.traces import Trace
+from traincope.timeline.device.actions import device_actions
 from traincope.timeline.device.collectives import DeviceCollectives, device_collectives
 from traincope.timeline.device.owners import Owned, owned
+from traincope.timeline.device.phases import phases
 from traincope.timeline.device.products import flops_by_step
 from traincope.timeline.device.ranges import activity_ranges
 from traincope.timeline.device.steps import DeviceSteps, device_steps
@@ -75,7 +77,9 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
             owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))
             for records in _records(kernels, steps, found, owner, names=names, first_group=first):
                 parts[TRAINING_THREAD].append(records)
-            parts[TRAINING_THREAD].append(_flops(trace, kernels, steps, names=names))
+            phase = phases(trace, kernels)
+            parts[TRAINING_THREAD].append(_flops(trace, kernels, steps, phase=phase, names=names))
+            parts[TRAINING_THREAD].append(_actions(trace, kernels, steps, phase=phase, names=names))
             parts[HOST_THREAD].append(_activities(trace, kernels, steps))
     segments = tuple(
         SegmentRecords(thread=thread, index=0, records=_sorted(records), lost_bytes=0)
@@ -133,16 +137,29 @@ def _step_records(steps: DeviceSteps) -> NDArray[np.void]:
     return records
 
 
-def _flops(trace: Trace, kernels: Works, steps: DeviceSteps, *, names: _Names) -> NDArray[np.void]:
+def _flops(trace: Trace, kernels: Works, steps: DeviceSteps, *, phase: Ints, names: _Names) -> NDArray[np.void]:
     """Records of the FLOPs that the shapes of operators state, at the end of each step."""
-    by_step = flops_by_step(trace, kernels, steps)
+    by_step = flops_by_step(trace, kernels, steps, phase=phase)
     parts = [_empty(0, Kind.FLOPS, steps.end_ns[:0], steps.end_ns[:0])]
-    for (phase, work, dtype), flops in by_step.items():
+    for (of_phase, work, dtype), flops in by_step.items():
         records = _empty(len(flops), Kind.FLOPS, steps.end_ns, steps.end_ns)
-        records["step"], records["phase"], records["tag"] = steps.number, phase, work
+        records["step"], records["phase"], records["tag"] = steps.number, of_phase, work
         records["name"], records["value"] = names.numbers([dtype])[0], flops
         parts.append(records)
     return np.concatenate(parts)
+
+
+def _actions(trace: Trace, kernels: Works, steps: DeviceSteps, *, phase: Ints, names: _Names) -> NDArray[np.void]:
+    """Records of the pipeline's actions."""
+    actions = device_actions(trace, kernels, phase=phase)
+    records = _empty(len(actions.kind), Kind.ACTION, actions.start_ns, actions.end_ns)
+    records["name"], records["peer"], records["sequence"] = (
+        names.numbers(actions.kind),
+        actions.stage,
+        actions.microbatch,
+    )
+    records["phase"] = np.where(actions.evaluates, Phase.EVALUATION, Phase.NONE)
+    return _in_steps(records, steps)
 
 
 def _activities(trace: Trace, kernels: Works, steps: DeviceSteps) -> NDArray[np.void]:

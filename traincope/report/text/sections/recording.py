@@ -6,11 +6,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis import FaultKind
+from traincope.analysis.attribution.terms import exposed_transfer
 from traincope.palette import SEVERE
 from traincope.report.document.recording_losses import losses_text
 from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, RequestedWindow, Run
 from traincope.report.text.layout.lines import indented, text
 from traincope.timeline.observation import PROBE, observation
+from traincope.topology import PIPELINE_AXIS
 from traincope.units import count, duration, numbers, ranges, share
 
 MIN_DRIFT_PPM = 0.1
@@ -59,7 +61,18 @@ def _imported(document: Document) -> Iterator[Text]:
     yield text("kernel traces were imported: steps, phases and stalls are those of the GPUs; nothing else was recorded")
     if document["run"]["guessed_steps"]:
         yield text("step boundaries were inferred from the optimizer; call the profiler's step() for exact ones")
+    yield from _no_bubble(document)
     yield from _clock(document["clock"])
+
+
+def _no_bubble(document: Document) -> Iterator[Text]:
+    """Reason why an imported pipeline has no bubble."""
+    ledger = document["ledger"]
+    if document["bubble"] is None and ledger is not None and ledger["terms"].get(exposed_transfer(PIPELINE_AXIS)):
+        yield text(
+            "the pipeline's bubble is unknown, and its idle time is exposed communication: not all its ranks have "
+            "traces with annotated actions (PP:0F0 and the like, as torch's multi-stage schedules write them)"
+        )
 
 
 def _no_ends(document: Document) -> Iterator[Text]:
