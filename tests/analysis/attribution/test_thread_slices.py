@@ -51,6 +51,13 @@ def test_a_stall_owns_its_time_within_a_forward() -> None:
     assert owned(*rows) == [(0, 20, "forward"), (20, 40, ""), (40, 50, "forward")]
 
 
+def test_a_checkpoint_keeps_the_stalls_in_it() -> None:
+    """Ranks that save a checkpoint wait for the slowest to write."""
+    gather, later = collective(15, 40), collective(60, 80)
+    rows = (phase(Phase.CHECKPOINT_STALL, 0, 50), gather, stall(gather, 20, 40), later, stall(later, 60, 80))
+    assert owned(*rows) == [(0, 50, "checkpoint_stall"), (50, 60, "unattributed"), (60, 80, "")]
+
+
 def test_pipeline_actions_are_forward_and_backward() -> None:
     rows = [action(kind, 10 * at, 10 * at + 10, stage=0, microbatch=0) for at, kind in enumerate("FBIW")]
     assert owned(*rows) == [(0, 10, "forward"), (10, 40, "backward")]

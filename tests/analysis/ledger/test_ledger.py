@@ -214,7 +214,11 @@ def _label(workload: Workload, ns: int, *, number: int) -> str | None:
         return None
     latest = max(row.start_ns for row in is_open)
     inner = [row for row in is_open if row.start_ns == latest][-1]
-    return PHASE_TERMS[inner.phase] if inner.kind == Kind.PHASE else _stall_label(workload, inner, ns, number=number)
+    if inner.kind == Kind.PHASE:
+        return PHASE_TERMS[inner.phase]
+    if any(row.phase == Phase.CHECKPOINT_STALL for row in is_open if row.kind == Kind.PHASE):
+        return "checkpoint_stall"
+    return _stall_label(workload, inner, ns, number=number)
 
 
 def _between_evaluations(rows: list[Row], ns: int) -> bool:

@@ -1,6 +1,7 @@
 """Slices of one rank's training thread. Each slice has one owner: the innermost open interval.
 
-The innermost interval is the one that began last. A slice lies in one step or outside all steps, and never
+The innermost interval is the one that began last. Stalls in a checkpoint are the exception: the checkpoint keeps them,
+because ranks that save wait only for each other's writing. A slice lies in one step or outside all steps, and never
 crosses the end of a pipeline window, so that sums over slices are exact sums of time.
 """
 
@@ -67,6 +68,9 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
     begin, stop = borders[:-1], borders[1:]
     owner = owners(borders, intervals["start_ns"], intervals["end_ns"])
     code = np.append(_codes(rank, intervals), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
+    saves = (intervals["kind"] == Kind.PHASE) & (intervals["phase"] == Phase.CHECKPOINT_STALL)
+    in_save = _covered(borders, intervals[saves])
+    code[in_save & (code == STALLED)] = HOST_TERMS.index(PHASE_TERMS[Phase.CHECKPOINT_STALL])
     code[evaluations(rank).cover(begin)] = HOST_TERMS.index(EVALUATION)
     step = np.searchsorted(starts, begin, side="right") - 1
     inside = (step >= 0) & (begin < np.append(ends, 0)[step])
