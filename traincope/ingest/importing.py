@@ -89,13 +89,14 @@ def import_traces(
     target: Path,
     *,
     given: Given = Given(),
-    processes: int = 2,
+    processes: int = 1,
     on_read: Callable[[], object] = lambda: None,
 ) -> tuple[Imported, ...]:
     """Make the run directory `target`, which must not exist, of traces of torch's profiler, plain or gzip.
 
-    `on_read` is called, from any thread, after each trace. Raises UsageError if the directory cannot be made, DataError
-    for a file that is not a trace. On an error nothing remains of it.
+    A script that gives two `processes` must call this below `if __name__ == "__main__"`: the second process imports the
+    script. `on_read` is called, from any thread, after each trace. Raises UsageError if the directory cannot be made,
+    DataError for a file that is not a trace. On an error nothing remains of it.
     """
     if target.exists():
         raise UsageError(f"{target} exists already; choose another directory with -o")

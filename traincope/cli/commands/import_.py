@@ -71,6 +71,7 @@ class Import:
                 paths,
                 arguments.output,
                 given=given,
+                processes=2,
                 on_read=lambda: progress.advance(task),
             )
         for trace in imported:
