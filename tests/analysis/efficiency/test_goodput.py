@@ -70,6 +70,13 @@ def test_one_attempt_is_startup_and_steps() -> None:
     assert result.productive_ratio == pytest.approx(27 / 35)
 
 
+def test_imported_traces_have_no_goodput() -> None:
+    """They begin at any step of the job, so the time before their first mark is no startup."""
+    records = run(rank(0, started(0), *steps(5, 3)))
+    assert goodput(build_timeline(records)) is not None
+    assert goodput(build_timeline(replace(records, info=replace(records.info, imported=True)))) is None
+
+
 def test_steps_after_the_last_checkpoint_are_lost_at_a_restart_that_loads_it() -> None:
     """4 steps, saved after the second; the next attempt begins 10 s later, loads for 2 s, makes 2 more."""
     first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2), step(4, 40 * S, OPEN))

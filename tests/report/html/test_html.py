@@ -160,7 +160,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "kernels": "No kernel traces. Record steps at level 3, or import traces with `traincope import`.",
         "experts": "The training logged no expert load.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",
-        "goodput": "Goodput is unknown: no attempt reached a step.",
+        "goodput": "Goodput is unknown: no attempt reached a step, or imported traces show a part of the job only.",
         "recording": None,
     }
 

@@ -63,7 +63,12 @@ class Goodput:
 
 
 def goodput(timeline: Timeline, *, end_ns: int | None = None) -> Goodput | None:
-    """Goodput of the run; None if no attempt made a step. `end_ns`: the run's end, if it is not its last record."""
+    """Goodput of the run; None if no attempt made a step, and for imported traces, which show a part of the job.
+
+    `end_ns`: the run's end, if it is not its last record.
+    """
+    if timeline.run.info.imported:
+        return None
     return goodput_of(all_attempts(timeline, end_ns=end_ns))
 
 

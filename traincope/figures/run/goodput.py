@@ -13,6 +13,8 @@ from traincope.units import count, duration, share
 MAX_ATTEMPTS = 40
 """Attempts with a row of their own: the latest ones."""
 
+UNKNOWN = "Goodput is unknown: no attempt reached a step, or imported traces show a part of the job only."
+
 
 def goodput_bars(job: Goodput) -> go.Figure:
     """Bars of the job and its attempts; `steps` replaces `productive` where lost steps are unknown."""

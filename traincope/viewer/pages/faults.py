@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 from traincope.analysis import logged_samples
 from traincope.figures.drawing.time_axis import instant
 from traincope.figures.run.faults import fault_timeline
-from traincope.figures.run.goodput import goodput_bars
+from traincope.figures.run.goodput import UNKNOWN, goodput_bars
 from traincope.figures.steps.loss_curves import logged_curves
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
@@ -34,7 +34,7 @@ def render(asked: Asked) -> Sequence[Component]:
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
     if analysis.goodput is None:
-        shown.append(absent("No attempt reached a step, so goodput is unknown."))
+        shown.append(absent(UNKNOWN))
     else:
         shown.append(
             section(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from traincope.figures.run.goodput import goodput_bars, parts
+from traincope.figures.run.goodput import UNKNOWN, goodput_bars, parts
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
@@ -25,7 +25,7 @@ PARTS = {
 def goodput(source: Source) -> Section:
     job, data = source.document["goodput"], source.analysis.goodput
     if job is None or data is None:
-        return Section(name="goodput", title=TITLE, missing="Goodput is unknown: no attempt reached a step.")
+        return Section(name="goodput", title=TITLE, missing=UNKNOWN)
     rows = [_row(source, part, PARTS[part]) for part, ns in parts(data).items() if ns]
     return Section(
         name="goodput",
