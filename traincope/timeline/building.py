@@ -69,12 +69,12 @@ def with_peers(timeline: Timeline, copies: Sequence[RankRecords]) -> Timeline:
     Copies of own ranks only align the clocks: they reach further back than a timeline of few steps.
     """
     own = {rank.rank for rank in timeline.ranks}
-    peers = _timeline_of_copies(timeline, [copy for copy in copies if copy.rank not in own])
-    joined = _joined(timeline, peers)
-    if len({clock.host for clock in joined.clocks}) <= 1:
-        return joined
-    evidence = _timeline_of_copies(timeline, [copy for copy in copies if copy.rank in own])
-    clocks = align(_joined(evidence, peers) if evidence.ranks else joined)
+    of_peers = [copy for copy in copies if copy.rank not in own]
+    if {host_of(copy) for copy in of_peers} <= {clock.host for clock in timeline.clocks}:
+        return _joined(timeline, _timeline_of_copies(timeline, of_peers))
+    of_own = [copy for copy in copies if copy.rank in own]
+    evidence, peers = (_timeline_of_copies(timeline, each, kinds=(Kind.COLLECTIVE,)) for each in (of_own, of_peers))
+    clocks = align(_joined(evidence if evidence.ranks else timeline, peers))
     return _joined(timeline, _timeline(peers.run, clocks, kinds=(), copied=True))
 
 
@@ -106,7 +106,7 @@ def _longest_copies(run: RunRecords) -> tuple[RankRecords, ...]:
     return tuple(longest[number] for number in sorted(longest))
 
 
-def _timeline_of_copies(timeline: Timeline, copies: Sequence[RankRecords]) -> Timeline:
+def _timeline_of_copies(timeline: Timeline, copies: Sequence[RankRecords], *, kinds: tuple[Kind, ...] = ()) -> Timeline:
     """Build a timeline of these copies, on the axis of the run."""
     run = replace(timeline.run, ranks=tuple(copies))
     by_wall = wall_clocks(replace(run, ranks=(*timeline.run.ranks, *copies))) if copies else {}
@@ -114,7 +114,7 @@ def _timeline_of_copies(timeline: Timeline, copies: Sequence[RankRecords]) -> Ti
     clocks = {
         copy.rank: replace(same_host.get(host_of(copy), by_wall[copy.rank]), rank=copy.rank) for copy in run.ranks
     }
-    return _timeline(run, clocks, kinds=(), copied=True)
+    return _timeline(run, clocks, kinds=kinds, copied=True)
 
 
 def _last_ns(rank: RankRecords) -> int:

@@ -17,7 +17,7 @@ EARLIEST_NS = -END_OF_TIME_NS
 def lowest(values: Ints | NDArray[np.int32], number: NDArray[np.int32], count: int) -> Ints:
     """Return the smallest value of each instance."""
     smallest = np.full(count, AFTER_ALL_NS)
-    np.minimum.at(smallest, number, values)
+    np.minimum.at(smallest, number, values.astype(np.int64, copy=False))  # ten times faster if types are equal
     return smallest
 
 
