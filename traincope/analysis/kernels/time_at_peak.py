@@ -44,8 +44,8 @@ def rate_by_shapes(trace: Trace, kernels: Bools, peaks: Peaks, *, kind: str) -> 
     """
     rows = np.flatnonzero(kernels)
     product = launching_product(trace, rows)
-    of_kind = np.array([CLASS_OF.get(Work(work)) == kind for work in trace.work[product].tolist()], dtype=bool)
-    chosen = (product != ABSENT) & of_kind
+    of_kind = np.isin(trace.work, [work for work, name in CLASS_OF.items() if name == kind])
+    chosen = (product != ABSENT) & of_kind[product]
     rows, product = rows[chosen], product[chosen]
     launched, product_at = np.unique(product, return_inverse=True)
     took_ns = np.zeros(len(launched), dtype=np.int64)

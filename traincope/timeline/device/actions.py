@@ -17,6 +17,8 @@ from traincope.timeline.device.works import Works
 
 ANNOTATION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,6})")
 """Name of an action that computes. Sends, receives and unsharding are no actions of the order."""
+OVERLAPPED = re.compile(r"PP:\(.*\)OVERLAP_F_B")
+"""Name of a forward and a backward under one annotation, as DualPipe-V runs them. Their kernels are not separable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +36,12 @@ class DeviceActions:
 
 
 def device_actions(trace: Trace, works: Works, *, phase: Ints) -> DeviceActions:
-    """Find the actions; without annotations there are none. `phase`: the `Phase` of each work.
+    """Find the actions; there are none without annotations, and if some are overlapped. `phase`: that of each work.
 
     An action whose annotation launched no compute is left out.
     """
-    matches = [ANNOTATION.fullmatch(name) for name in trace.names] or [None]
+    overlapped = any(OVERLAPPED.fullmatch(name) for name in trace.names)
+    matches = [None if overlapped else ANNOTATION.fullmatch(name) for name in trace.names] or [None]
     annotated = np.array([match is not None for match in matches])
     rows = np.flatnonzero(trace.of_category(*NAMED) & annotated[trace.name])
     computes = np.flatnonzero(works.compute)

@@ -73,17 +73,22 @@ def flops_by_step(
     product = launching_product(trace, works.row[kernels])
     kernels, product = kernels[product != ABSENT], product[product != ABSENT]
     operators, first, product_at = np.unique(product, return_index=True, return_inverse=True)
-    named = formats(trace, operators, works.row[kernels], product_at)
+    named, format_at = np.unique(formats(trace, operators, works.row[kernels], product_at), return_inverse=True)
     phase, step = phase[kernels[first]], steps.at(works.start_ns[kernels[first]])
+    kept = (step >= 0) & (phase != Phase.EVALUATION)
+    keys = np.stack([phase, trace.work[operators], format_at.reshape(-1)])[:, kept]
+    unique, key_at = np.unique(keys, axis=1, return_inverse=True)
     sums: dict[tuple[Phase, Work, str], Ints] = {}
-    for at in np.flatnonzero((step >= 0) & (phase != Phase.EVALUATION)).tolist():
-        for work, flops in _parts(Work(int(trace.work[operators[at]])), float(trace.flops[operators[at]])):
-            key = Phase(int(phase[at])), work, str(named[at])
-            sums.setdefault(key, np.zeros(len(steps.number), dtype=np.int64))[step[at]] += round(flops)
+    for number, (of_phase, work, name) in enumerate(unique.T.tolist()):
+        of_key = key_at.reshape(-1) == number
+        flops = np.zeros(len(steps.number))
+        np.add.at(flops, step[kept][of_key], trace.flops[operators][kept][of_key])
+        for part, share in _parts(Work(work)):
+            key = Phase(of_phase), part, str(named[name])
+            sums[key] = sums.get(key, 0) + np.rint(share * flops).astype(np.int64)
     return sums
 
 
-def _parts(work: Work, flops: float) -> tuple[tuple[Work, float], ...]:
-    if work not in AGAIN:
-        return ((work, flops),)
-    return (AGAIN[work], (1 - AGAIN_SHARE) * flops), (work, AGAIN_SHARE * flops)
+def _parts(work: Work) -> tuple[tuple[Work, float], ...]:
+    """Kinds of work of an operator, with their shares of its FLOPs."""
+    return ((AGAIN[work], 1 - AGAIN_SHARE), (work, AGAIN_SHARE)) if work in AGAIN else ((work, 1.0),)
