@@ -53,6 +53,7 @@ def test_recomputation_is_in_the_hfu_only() -> None:
 def test_a_traced_part_gives_no_utilization_of_the_job() -> None:
     result = utilization_of(one_step())
     assert (result.ratios.mfu_job, result.job_reason) == (None, "the traces contain only a part of the job")
+    assert analysis_of(one_step()).goodput is None
 
 
 def test_fused_attention_repeats_a_fifth_of_its_backward_and_skips_half_under_a_causal_mask() -> None:

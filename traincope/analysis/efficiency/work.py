@@ -27,7 +27,9 @@ NEVER_COUNTED = "no FLOPs are recorded"
 NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted: the run ended within its first two steps"
 COUNTED = "as counted, causal attention halved"
-BY_SHAPES = "by the shapes in the traces, causal attention halved"
+BY_SHAPES = "on the traced ranks, by their shapes, causal attention halved"
+OF_TRACED = "on the traced ranks, {}"
+"""Convention of declared FLOPs of an imported run."""
 NO_DTYPE = "the dtype of its products is unknown; profile with record_shapes=True, or give --dtype to traincope import"
 REDUNDANT = "redundant_flops"
 """Name under which a training logs FLOPs of padding, per rank and step."""
@@ -152,7 +154,9 @@ def job_work(
     if isinstance(declared, str):
         return JobWork(ranks={}, reason=declared, coverage_ratio=coverage)
     return JobWork(
-        ranks=_share_declared(timeline, declared, ranks), convention=declared.convention, coverage_ratio=coverage
+        ranks=_share_declared(timeline, declared, ranks),
+        convention=declared.convention if shapes is None else OF_TRACED.format(declared.convention),
+        coverage_ratio=coverage,
     )
 
 

@@ -22,6 +22,8 @@ from traincope.timeline.intervals.painting import ABSENT
 from traincope.units import share
 
 MAY_MULTIPLY = (GEMM, ATTENTION, UNKNOWN)
+MAX_SHOWN = 60
+"""Characters of a kernel's name in a sentence: templates have thousands."""
 COMPILED = "CompiledFunctionBackward"
 """Part of the names of autograd's nodes that run a compiled backward."""
 GIVE_MODEL = "give the model with traincope import --model"
@@ -66,7 +68,7 @@ def _gaps(trace: Trace, *, marker: str | None) -> Iterator[str]:
         missed = rows[multiplies & (launching_product(trace, rows) == ABSENT)]
         ratio = int(trace.duration_ns[missed].sum()) / max(int(trace.duration_ns[rows].sum()), 1)
         if ratio > 1 - ENOUGH_COVERAGE:
-            longest = trace.names[trace.name[missed[np.argmax(trace.duration_ns[missed])]]]
+            longest = trace.names[trace.name[missed[np.argmax(trace.duration_ns[missed])]]][:MAX_SHOWN]
             yield f"kernels with {share(ratio)} of the compute time have unknown FLOPs, such as {longest}; {GIVE_MODEL}"
 
 
