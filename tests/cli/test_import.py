@@ -187,3 +187,49 @@ def test_a_model_needs_the_tokens_of_a_step(trace: Path, tmp_path: Path) -> None
         2,
         "traincope import: --model needs the number of tokens; give --tokens-per-step\n",
     )
+
+
+def shaped_step(**job: object) -> str:
+    """A step of 1 ms: a product of 2 x 1,000 x 2,000 x 3,000 FLOPs forward, and its two gradients backward."""
+    mm = {"cat": "cpu_op", "pid": 9, "tid": 1}
+    types = {"Input type": ["c10::BFloat16"] * 2}
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events = [
+        complete("ProfilerStep#1", "0", "1000", cat="user_annotation", pid=9, tid=1),
+        complete("## forward ##", "0", "100", cat="user_annotation", pid=9, tid=1),
+        complete("aten::mm", "10", "20", **mm, **types, **{"Input Dims": [[1000, 2000], [2000, 3000]]}),
+        complete(node, "100", "100", **mm),
+        complete("aten::mm", "110", "20", **mm, **types, **{"Input Dims": [[1000, 3000], [3000, 2000]]}),
+        complete("aten::mm", "140", "20", **mm, **types, **{"Input Dims": [[2000, 1000], [1000, 3000]]}),
+        *(
+            complete("cudaLaunchKernel", str(at), "1", cat="cuda_runtime", pid=9, tid=1, correlation=at)
+            for at in (12, 112, 142)
+        ),
+        *(complete("nvjet_gemm", str(at), "20", pid=0, correlation=at) for at in (12, 112, 142)),
+    ]
+    head = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "distributedInfo": job}
+    return kineto(events, head=head)
+
+
+def test_shapes_give_the_mfu_and_the_hfu(tmp_path: Path) -> None:
+    (file := tmp_path / "rank0.json").write_text(shaped_step(rank=0, world_size=8))
+    used = utilization(file)
+    assert used["mfu"] == used["hfu"] == pytest.approx(3 * 2 * 1000 * 2000 * 3000 / 989.4e12 / 1e-3)
+    assert used["model_flops_per_step"] == 3 * 2 * 1000 * 2000 * 3000
+
+
+def test_a_model_gives_the_mfu_next_to_the_hfu_of_shapes(tmp_path: Path) -> None:
+    (file := tmp_path / "rank0.json").write_text(shaped_step(rank=0, world_size=8))
+    (model := tmp_path / "model.toml").write_text(MODEL)
+    used = utilization(file, "--model", model, "--tokens-per-step", TOKENS)
+    assert used["mfu"] == pytest.approx(FLOPS / 8 / 989.4e12 / 1e-3)
+    assert used["hfu"] == pytest.approx(3 * 2 * 1000 * 2000 * 3000 / 989.4e12 / 1e-3)
+
+
+def test_a_gpu_without_a_data_sheet_needs_its_name(tmp_path: Path) -> None:
+    text = shaped_step(rank=0, world_size=8).replace("NVIDIA H100 80GB HBM3", "NVIDIA Secret")
+    (file := tmp_path / "rank0.json").write_text(text)
+    used = utilization(file)
+    assert (used["mfu"], used["hfu"]) == (None, None)
+    assert str(used["reason"]).startswith("the peak of NVIDIA Secret for bfloat16 is unknown")
+    assert "traincope import --gpu NAME" in str(used["reason"])
