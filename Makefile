@@ -103,7 +103,8 @@ bench-overhead: setup
 	$(BIN)/python -m tests.bench.outside
 
 test-kill: setup
-	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q tests/faults/test_kill_instants.py tests/engine/checkpoint/test_kill_instants.py
+	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q -m 'not timing' tests/faults/test_kill_instants.py \
+	  tests/engine/checkpoint/test_kill_instants.py tests/cli/launch/test_restarts.py
 
 bench-report: setup
 	$(BIN)/python -m tests.bench.report

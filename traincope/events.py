@@ -69,6 +69,9 @@ CHECKPOINT_SAVED = "checkpoint saved"
 CHECKPOINT_FAILED = "checkpoint failed"
 """Name of the event that records a failed asynchronous save."""
 
+RESUMED = "resumed"
+"""Name of the event by which a training declares that it continues; details: `step`, the steps of its state."""
+
 DETAIL_LEVEL = 1
 """The lowest level of recording with detail."""
 
@@ -154,7 +157,7 @@ class Flag(IntFlag):
     POINT_TO_POINT = 32
     """A send or receive: the instance is (group, source, destination, tag, sequence)."""
     PARTIAL = 64
-    """An interval that began but had not trained when the run ended. It is not a step."""
+    """An interval that began but had not trained when the run ended, or when the training resumed. It is not a step."""
     SKIPPED = 128
     """A step whose optimizer did not run: its gradients overflowed."""
     GIVEN = 256

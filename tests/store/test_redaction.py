@@ -119,7 +119,7 @@ def test_of_an_exception_only_the_type_stays(tmp_path: Path) -> None:
 
 def test_inputs_of_utilization_stay(tmp_path: Path) -> None:
     values = {name: 7 for name, value in settings(Config()).items() if not isinstance(value, dict)}
-    del values["experts"]
+    del values["experts"], values["checkpoint"]
     with traincope.run(tmp_path / "run") as run:
         run.describe(**values, peak_flops=7, model_flops_per_step=7)
         run.log(step_tokens=1.0, step_squared_lengths=1.0)

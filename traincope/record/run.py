@@ -6,12 +6,14 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
+from traincope.events import RESUMED
 from traincope.record.compute.logged_values import Scalars
 from traincope.record.flight import write_last
 from traincope.record.hooks import make_hooks
@@ -250,7 +252,10 @@ def log(**values: Any) -> None:
 
 
 def event(name: str, **details: Any) -> None:
-    """Record an event at this moment. `details` are kept as JSON."""
+    """Record an event at this moment. `details` are kept as JSON.
+
+    `event("resumed", step=n)` declares that the training continues from a state that has had n steps.
+    """
     if _active is not None and _active._recorder is not None:
         _write_event(_active._recorder, name, details)
 
@@ -330,6 +335,10 @@ def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
 @guard
 def _write_event(recorder: Recorder, name: str, details: dict[str, Any]) -> None:
     if recorder.active:
+        if name == RESUMED and type(details.get("step")) is int and threading.get_ident() == recorder.main_thread:
+            recorder.steps.resumed()
+            recorder.event(name, {"step": details["step"]})
+            return
         recorder.event(name, details, from_training=True)
 
 

@@ -5,7 +5,7 @@ They are listed in full, because a pattern could match a user's names.
 
 import re
 
-from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, EXCEPTION, RECORDER_LEVEL, REQUESTED_WINDOW
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, EXCEPTION, RECORDER_LEVEL, REQUESTED_WINDOW, RESUMED
 from traincope.topology import KNOWN_AXES
 
 EVENTS = frozenset(
@@ -13,6 +13,7 @@ EVENTS = frozenset(
         EXCEPTION,
         RECORDER_LEVEL,
         REQUESTED_WINDOW,
+        RESUMED,
         CHECKPOINT_SAVED,
         CHECKPOINT_FAILED,
         "kernel window",

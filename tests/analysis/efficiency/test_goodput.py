@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis.efficiency.goodput import Goodput, goodput
-from traincope.events import OPEN, Phase
+from traincope.events import OPEN, Kind, Phase
 from traincope.store import Attempt
 from traincope.store.job.attempts import summarise
 from traincope.timeline import build_timeline
@@ -19,7 +19,8 @@ S = 1_000_000_000
 
 def attempt(number: int, *rows: Row, ending: str | None = "ValueError") -> Attempt:
     records = rank(0, *rows)
-    return summarise(records.thread("main"), names=records.names, number=number, last_ns=0, endings={0: ending})
+    main, names = records.thread("main"), records.names
+    return summarise(main, names=names, number=number, last_ns=0, endings={0: ending}, details=DECLARED)
 
 
 def steps(first_s: int, count: int) -> list[Row]:
@@ -37,8 +38,18 @@ def load(start_s: int) -> Row:
     return replace(phase(Phase.CHECKPOINT_STALL, start_s * S, (start_s + 2) * S), name="load checkpoint")
 
 
+DECLARED = {number: {"step": number} for number in range(1, 9)}
+"""Number of an event's details -> the step in them. Number 0 means no details."""
+
+
+def resumed(at_s: int, *, after: int) -> Row:
+    """The training declares that it continues after this step."""
+    return Row(kind=Kind.EVENT, start_ns=at_s * S, end_ns=at_s * S, name="resumed", group=after)
+
+
 def job(*earlier: Attempt, last: list[Row]) -> Goodput:
-    result = goodput(build_timeline(replace(run(replace(rank(0, *last), attempt=len(earlier))), earlier=earlier)))
+    final = replace(rank(0, *last), attempt=len(earlier), details=DECLARED)
+    result = goodput(build_timeline(replace(run(final), earlier=earlier)))
     assert result is not None
     assert_a_partition(result)
     return result
@@ -95,6 +106,29 @@ def test_a_step_is_kept_if_it_saved_after_its_optimizer() -> None:
         first = attempt(0, started(0), *steps(0, 4), optimizer, save(28, step_number=2))
         result = job(first, last=[started(50), load(50), *steps(52, 1)])
         assert (result.steps_done, result.steps_lost) == (5, lost)
+
+
+def test_an_asynchronous_save_holds_the_steps_before_it_began() -> None:
+    """5 steps; a save begins at 20 s, after the second, and ends at 38 s; another begins at 40 s and never ends."""
+    begins = [replace(save(at), name="async_save checkpoint") for at in (20, 40)]
+    ended = Row(kind=Kind.EVENT, start_ns=38 * S, end_ns=38 * S, name="checkpoint saved")
+    first = attempt(0, started(0), *steps(0, 5), *begins, ended)
+    result = job(first, last=[started(60), load(60), *steps(62, 1)])
+    assert (result.steps_done, result.steps_lost, result.lost_ns) == (6, 3, (30 - 2) * S)
+
+
+def test_the_training_declares_where_it_continued() -> None:
+    """It lost the steps after that one, whatever was saved or loaded; of an older checkpoint their time is unknown."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    jobs = [job(first, last=[started(50), load(50), resumed(52, after=step), *steps(52, 1)]) for step in (2, 4, 1)]
+    assert [(each.steps_lost, each.lost_ns) for each in jobs] == [(2, 19 * S), (0, 0), (None, None)]
+    assert jobs[2].reason == (
+        "attempt 1 continued from step 1, which is not where the last checkpoint of attempt 0 was recorded, so the "
+        "time of the lost steps is unknown"
+    )
+    again = attempt(1, started(50), load(50), resumed(52, after=2), *steps(52, 3))
+    result = job(first, again, last=[started(90), load(90), resumed(92, after=2), *steps(92, 1)])
+    assert (result.steps_lost, result.lost_ns) == (2 + 3, (19 + 30) * S)
 
 
 def test_attempts_that_saved_nothing_lose_all_their_steps() -> None:

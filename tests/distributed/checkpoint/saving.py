@@ -1,4 +1,4 @@
-"""What tests of damage and refusals do on the ranks of a pool."""
+"""Trainings that save, begin, and meet a full disk, on the ranks of a pool."""
 
 import logging
 from dataclasses import dataclass

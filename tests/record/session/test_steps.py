@@ -44,6 +44,22 @@ class Training:
 NONE = Flag(0)
 
 
+def test_work_before_a_training_resumes_is_no_step(tmp_path: Path) -> None:
+    """One batch, whose gradients are zeroed, only prepares the training. Later the same event changes nothing."""
+    training = Training(tmp_path)
+    training.steps.before_work()
+    training.steps.backward_began()
+    training.steps.gradients_zeroed(FIRST)
+    training.steps.resumed()
+    for _ in range(2):
+        training.steps.before_work()
+        training.steps.optimizer_steps()
+        training.steps.optimizer_stepped(FIRST)
+        training.steps.resumed()
+        training.steps.mark()
+    assert training.recorded() == [(0, True, Flag.PARTIAL), (1, True, NONE), (2, True, NONE), (3, False, NONE)]
+
+
 def test_marks_at_the_end_of_each_iteration(tmp_path: Path) -> None:
     training = Training(tmp_path)
     for _ in range(3):

@@ -110,6 +110,7 @@ def all_attempts(timeline: Timeline, *, end_ns: int | None = None) -> tuple[Atte
                 number=rank.attempt,
                 last_ns=timeline.end_ns if end_ns is None else end_ns,
                 endings=endings,
+                details=rank.details,
             )
             return (*timeline.run.earlier, last)
     return timeline.run.earlier
@@ -134,10 +135,14 @@ def _continued(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]
 def _lost(before: Attempt, after: Attempt) -> tuple[int, int] | None:
     """(Steps, ns) that the next attempt did not continue from; None if unknown.
 
-    An attempt that ended cleanly loses nothing. An attempt that loads a checkpoint continues from the last saved one,
-    or from step 0 if none was saved. An attempt that loads none may have begun anew, or continued from what another
-    library saved: steps are numbered from 0 in both cases.
+    If the training declared where it continued, that decides. An attempt without such an event then began with step 0.
+
+    Otherwise, an attempt that ended cleanly loses nothing. An attempt that loads a checkpoint continues from the last
+    saved one, or from step 0 if none was saved. An attempt that loads none may have begun anew, or continued from what
+    another library saved: steps are numbered from 0 in both cases.
     """
+    if after.resumed_step is not None:
+        return _lost_before(after.resumed_step, before)
     if before.clean:
         return 0, 0
     if not after.loaded:
@@ -145,7 +150,22 @@ def _lost(before: Attempt, after: Attempt) -> tuple[int, int] | None:
     return before.num_steps - (before.kept_steps or 0), before.steps_ns - before.kept_ns
 
 
+def _lost_before(resumed_step: int, before: Attempt) -> tuple[int, int] | None:
+    """(Steps, ns) of an attempt after this step; None if their time is unknown."""
+    lost = (before.resumed_step or 0) + before.num_steps - resumed_step
+    if lost <= 0:
+        return 0, 0
+    if lost == before.num_steps - (before.kept_steps or 0):
+        return lost, before.steps_ns - before.kept_ns
+    return (lost, before.steps_ns) if lost == before.num_steps else None
+
+
 def _why_unknown(before: Attempt, after: Attempt) -> str:
+    if after.resumed_step is not None:
+        return (
+            f"attempt {after.number} continued from step {after.resumed_step}, which is not where the last checkpoint "
+            f"of attempt {before.number} was recorded, so the time of the lost steps is unknown"
+        )
     return (
         f"attempt {after.number} loaded no recorded checkpoint, so it is unknown whether it continued from "
         f"the steps of attempt {before.number}"

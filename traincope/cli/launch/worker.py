@@ -27,6 +27,7 @@ from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
 from traincope.engine.ranks.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import CheckpointError, TraincopeError, UsageError
+from traincope.events import RESUMED
 from traincope.plan.model.rates import model_rates
 
 
@@ -84,6 +85,8 @@ def _begin_checkpoints(trainer: Trainer, config: Config, *, out: Path | None, re
     directory = checkpoint_directory(config.checkpoint, run=out)
     checkpoints = Checkpoints(trainer, config.checkpoint, directory=directory)
     checkpoints.begin(resume=resume)
+    if resume:
+        traincope.event(RESUMED, step=trainer.done)
     return checkpoints
 
 

@@ -1,10 +1,10 @@
 """Checkpoints of a training: saved in shards, committed whole, checked before they are loaded.
 
-    identity      what a checkpoint must share with the training that loads it
+    identity      the settings that a checkpoint shares with the training that loads it
     manifest      the file that makes a checkpoint complete: step, identity, checksums
     directory     the folder of all checkpoints: commit, keep, find
     tensors       a trainer's state by name
-    rank_state    what only this rank has: generators, and the errors of its compression
+    rank_state    the state of this rank alone: generators, and the errors of its compression
     writer        torch's writer of shards, with checksums and a commit
     checkpoints   saves and restores a trainer
 

@@ -88,7 +88,6 @@ class Checkpoints:
         Raises CheckpointError on all ranks if a rank cannot write. The background's errors are raised by the next call
         or by `finish`. Earlier checkpoints stay as they are.
         """
-        self.finish()
         step = self._trainer.done
         state = {**tensors_of(self._trainer), self._rank_key: rank_state(self._trainer)}
         new = folder.new_path(self.directory, step=step)
@@ -97,7 +96,8 @@ class Checkpoints:
             manifest = Manifest(step=step, identity=self._identity, layout=self._layout, files=files)
             folder.commit(new, manifest, keep=self._config.keep)
 
-        writer = Writer(new, prepare=lambda: folder.prepare(self.directory), commit=commit)
+        # A background save waits in torch's call for the one before: an observer of that call sees the stall.
+        writer = Writer(new, wait=self.finish, prepare=lambda: folder.prepare(self.directory), commit=commit)
         with self._failures():
             if self._config.asynchronous:
                 saving: Any = dcp.async_save(state, storage_writer=writer, process_group=self._group)
@@ -135,7 +135,7 @@ class Checkpoints:
             seed_generators(self._trainer.config, layout=self._trainer.layout, step=manifest.step)
 
     def _damage(self, checkpoint: Path) -> str | None:
-        """What is wrong with a checkpoint, the same on all ranks. Each rank reads a share of its files."""
+        """Find the damage of a checkpoint, the same on all ranks. Each rank reads a share of its files."""
         reason = None
         try:
             files = read_manifest(checkpoint).files

@@ -1,4 +1,4 @@
-"""What a checkpoint must share with the training that loads it, and what only a bit-exact continuation needs."""
+"""The settings that a checkpoint must share with the training that loads it, or with its bit-exact continuation."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

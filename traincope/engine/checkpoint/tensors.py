@@ -4,14 +4,13 @@ Names do not depend on the layout, so a training with other ranks finds its piec
 of their stages; with ZeRO-1 each rank has the moments of its parameters.
 """
 
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from traincope.engine.optimizer.adamw_state import MOMENTS
 from traincope.engine.optimizer.host_adamw import HostAdamW
-from traincope.engine.ranks.torch_private import zero_redundancy_optimizer
 from traincope.engine.trainer import Trainer
 
 
@@ -19,21 +18,26 @@ def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
     """Name -> the trainer's own tensor. What is written into it changes the trainer; see `after_loading`."""
     names = {parameter: name for name, parameter in trainer.parameters.items()}
     tensors: dict[str, Tensor] = {f"model.{name}": parameter.detach() for name, parameter in trainer.parameters.items()}
-    for parameter, state in _states(trainer.optimizer).items():
+    for parameter, state in _states(_updater(trainer)).items():
         tensors |= {f"optimizer.{names[parameter]}.{entry}": value for entry, value in state.items()}
     return tensors
 
 
 def after_loading(trainer: Trainer) -> None:
-    """Tell the optimizer that tensors have new values."""
+    """Make the optimizer use the new values."""
     if isinstance(trainer.optimizer, HostAdamW):
         trainer.optimizer.copy_parameters()
 
 
+def _updater(trainer: Trainer) -> torch.optim.Optimizer:
+    """The optimizer of this rank's parameters. ZeRO-1 wraps it."""
+    optimizer: Any = trainer.optimizer
+    updater: torch.optim.Optimizer = optimizer.optim if trainer.config.ddp.shard_optimizer else optimizer
+    return updater
+
+
 def _states(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, dict[str, Tensor]]:
     """State of each parameter that this rank updates. torch creates it in the first step; before, it is all zeros."""
-    if isinstance(optimizer, zero_redundancy_optimizer()):
-        optimizer = cast(torch.optim.Optimizer, optimizer.optim)
     states: dict[nn.Parameter, dict[str, Tensor]] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:

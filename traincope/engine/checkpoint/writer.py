@@ -28,9 +28,20 @@ State = dict[str, Any]
 class Writer(FileSystemWriter):
     """Writes one checkpoint."""
 
-    def __init__(self, path: Path, *, prepare: Callable[[], None], commit: Callable[[Mapping[str, Sum]], None]) -> None:
-        """`prepare` runs on rank 0 before any rank writes, `commit` after all have written, with the files' sums."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        wait: Callable[[], None],
+        prepare: Callable[[], None],
+        commit: Callable[[Mapping[str, Sum]], None],
+    ) -> None:
+        """`wait` runs before a copy is made for the background.
+
+        `prepare` runs on rank 0 before any rank writes, `commit` after all have written, with the files' sums.
+        """
         super().__init__(path)
+        self._wait = wait
         self._prepare = prepare
         self._commit = commit
 
@@ -41,6 +52,7 @@ class Writer(FileSystemWriter):
 
     def stage(self, state_dict: State) -> State:
         """Copy everything into the CPU's memory. torch's own copy would communicate for DTensors on a GPU."""
+        self._wait()
         self.per_thread_copy_ahead = 0
         return {name: _copy(value) for name, value in state_dict.items()}
 

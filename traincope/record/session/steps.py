@@ -135,6 +135,12 @@ class Steps:
             add_flag(self._slot, Flag.SKIPPED)
             self._anchor_stepped, self._backwards = True, 0
 
+    def resumed(self) -> None:
+        """Note that the training continues from a saved state: before its first optimizer, all work prepared for it."""
+        if not self._optimizer_begun:
+            self._close(flag=Flag.PARTIAL)
+            self._backwards = 0
+
     def is_detailed(self, *, requested: bool) -> None:
         """Note that the open step is recorded in detail. `requested`: only because of a request."""
         if self._slot is not None:
@@ -159,8 +165,9 @@ class Steps:
             return
         own_ns, now = meter.own_ns - self._own_ns_before, monotonic_ns()
         end_step(self._slot, now, own_ns=own_ns, flag=flag)
-        self.latest = (own_ns, now - self._began_ns)
-        self.not_judged.append(self.latest)
+        if not flag & Flag.PARTIAL:
+            self.latest = (own_ns, now - self._began_ns)
+            self.not_judged.append(self.latest)
         self._slot = None
         self._shared.step = NO_STEP
 

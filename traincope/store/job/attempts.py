@@ -6,19 +6,20 @@ All ranks of an attempt run the same steps, so the lowest rank stands for all of
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
-from traincope.events import CHECKPOINT_SAVED, CLEAN, OPEN, Flag, Kind, Phase
+from traincope.events import CHECKPOINT_SAVED, CLEAN, OPEN, RESUMED, Flag, Kind, Phase
 from traincope.store.job.evaluating import evaluation_intervals
-from traincope.store.layout import NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
+from traincope.store.layout import DETAILS_FILE, NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
 from traincope.store.lines import dense_names, parse, read_numbered
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, recorder_events
 
-SAVING, LOADING = "save", "load"
+SAVING, SAVING_LATER, LOADING = "save", "async_save", "load"
 """First word of the names of checkpoint stalls."""
 
 
@@ -50,6 +51,8 @@ class Attempt:
     endings: Mapping[int, str | None] = field(default_factory=dict)
     """Rank -> `clean`, or the exception that ended its run; None if no end was recorded."""
 
+    resumed_step: int | None = None
+    """Steps that its state had had when it continued, as the training declared by `RESUMED`, or None."""
     ended_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> the time when it wrote its ending."""
     noted: bool = False
@@ -81,6 +84,7 @@ def read_attempt(directory: Path) -> Attempt | None:
             return summarise(
                 main,
                 names=dense_names(read_numbered(path / NAMES_FILE, version=_version(path))),
+                details=read_numbered(path / DETAILS_FILE, version=_version(path)),
                 number=attempt_number(directory) or 0,
                 last_ns=max((_last_wall_ns(other) for other in ranks.values()), default=0),
                 endings={number: _ending(ranks[number]) for number in sorted(ranks)},
@@ -97,10 +101,12 @@ def summarise(
     last_ns: int,
     endings: Mapping[int, str | None],
     ended_ns: Mapping[int, int] | None = None,
+    details: Mapping[int, Any] | None = None,
 ) -> Attempt:
     """Summarise the training thread's records.
 
-    `main`: RECORD_DTYPE, at least one record, on the rank's own clock. `last_ns`: wall time.
+    `main`: RECORD_DTYPE, at least one record, on the rank's own clock. `last_ns`: wall time. `details`: of events, by
+    number.
     """
     offset = wall_offset_ns(main)
     steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)]
@@ -108,7 +114,7 @@ def summarise(
     done = _done(steps[steps["end_ns"] != OPEN])
     stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
-    saved_ns = _saves_ns(main, stalls[kinds == SAVING], names=names)
+    saved_ns = _saves_ns(main, stalls[kinds == SAVING], later=stalls[kinds == SAVING_LATER], names=names)
     saved = done[_settled_ns(done, main) <= saved_ns.max(initial=0)]
     ended = last_instant_ns(main)
     layers = [evaluation_intervals(main, last_ns=ended), *(_spans(layer, ended) for layer in (stalls, saved, done))]
@@ -126,6 +132,7 @@ def summarise(
         checkpoint_stall_ns=checkpoint_stall_ns,
         evaluation_ns=evaluation_ns,
         endings=dict(endings),
+        resumed_step=_resumed_step(main, names=names, details=details or {}),
         ended_ns=dict(ended_ns or {}),
     )
 
@@ -143,16 +150,31 @@ def wall_offset_ns(records: NDArray[np.void]) -> int:
     return int(offsets[len(offsets) // 2]) if len(offsets) else 0
 
 
-def _saves_ns(main: NDArray[np.void], saves: NDArray[np.void], *, names: tuple[str, ...]) -> NDArray[np.int64]:
-    """Begin times of completed saves. An asynchronous save counts at its end, because its begin is not recorded."""
-    complete = saves[saves["end_ns"] != OPEN]["start_ns"]
+def _saves_ns(
+    main: NDArray[np.void], saves: NDArray[np.void], *, later: NDArray[np.void], names: tuple[str, ...]
+) -> NDArray[np.int64]:
+    """Begin times of completed saves.
+
+    `later`: calls that began asynchronous saves. An asynchronous save that ends is taken for the newest that had begun.
+    Without a recorded begin it counts at its end.
+    """
+    complete = saves[saves["end_ns"] != OPEN]["start_ns"].astype(np.int64)
     events = recorder_events(main)
-    later = [int(at) for at, name in zip(events["start_ns"], events["name"], strict=True) if _is_saved(names, name)]
-    return np.append(complete.astype(np.int64), np.array(later, dtype=np.int64))
+    ends = np.array(events["start_ns"][_named(events, CHECKPOINT_SAVED, names=names)], dtype=np.int64)
+    begins = np.sort(later["start_ns"].astype(np.int64))
+    at = np.searchsorted(begins, ends, side="right") - 1
+    return np.append(complete, np.where(at >= 0, np.append(begins, 0)[at], ends))
 
 
-def _is_saved(names: tuple[str, ...], number: int) -> bool:
-    return number < len(names) and names[number] == CHECKPOINT_SAVED
+def _resumed_step(main: NDArray[np.void], *, names: tuple[str, ...], details: Mapping[int, Any]) -> int | None:
+    events = recorder_events(main)
+    numbers = events["group"][_named(events, RESUMED, names=names)].tolist()
+    steps = [values.get("step") for number in numbers if isinstance(values := details.get(number), dict)]
+    return next((step for step in steps if type(step) is int and step >= 0), None)
+
+
+def _named(events: NDArray[np.void], name: str, *, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    return np.isin(events["name"], [number for number, known in enumerate(names) if known == name])
 
 
 DONE_DTYPE = np.dtype([("start_ns", np.int64), ("end_ns", np.int64), ("count", np.int64)])
