@@ -22,9 +22,11 @@ The fields by kind (a field not listed is unused):
 | FLOPS      | instant: a counted step's end   | dtype     |          |              |              | FLOPs    |
 | GPU        | instant: after a step           | quantity  |          |              |              | reading  |
 
-The value of a STEP is the recorder's own time in it. The value of a SCALAR is the bits of a 64-bit float. The value of
-a GPU record has the unit in `GPU_SAMPLE_UNITS`. A FLOPS record has the counted `Work` as its `tag`, and the phase that
-it was done for. An ACTION without gradients has phase EVALUATION.
+The value of a STEP is the recorder's own time in it. The value of a STEP or PHASE that was measured on the device is
+how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at most 2.1 s.
+The value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
+FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
+phase EVALUATION.
 
 `name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
 details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, window,

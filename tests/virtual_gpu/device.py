@@ -50,6 +50,9 @@ class VirtualDevice:
         self.stream = stream
         self.is_capturing = False
 
+    def in_use(self) -> bool:
+        return True
+
     def make_event(self) -> VirtualEvent:
         return VirtualEvent(self)
 

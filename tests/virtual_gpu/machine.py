@@ -201,7 +201,7 @@ class Gpu:
         return queued
 
 
-class _Host:
+class Host:
     """One rank: its host performs the actions one after the other, on the thread that each names."""
 
     def __init__(self, rank: int, program: Program, meetings: dict[tuple[str, int], Meeting]) -> None:
@@ -311,7 +311,7 @@ def execute(program: Program) -> tuple[RankRecord, ...]:
     Raises Deadlock if a host or a collective would wait forever.
     """
     meetings: dict[tuple[str, int], Meeting] = {}
-    hosts = [_Host(rank, program, meetings) for rank in range(len(program.ranks))]
+    hosts = [Host(rank, program, meetings) for rank in range(len(program.ranks))]
     running = [host.perform(actions) for host, actions in zip(hosts, program.ranks, strict=True)]
     while True:
         running = [each for each in running if next(each, MAIN) is None]

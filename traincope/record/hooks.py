@@ -26,8 +26,8 @@ def make_hooks() -> tuple[Hook, ...]:
     """Create all hooks, in order of installation. They are removed in reverse order."""
     meshes = Meshes()
     collectives = Collectives(meshes)
-    waits = Waits(collectives.pending)
     phases = Phases()
+    waits = Waits(collectives.pending, phases)
     return (
         meshes,
         collectives,
@@ -37,9 +37,9 @@ def make_hooks() -> tuple[Hook, ...]:
         phases,
         DistributedDataParallelStall(collectives, phases, waits),
         PipelineActions(),
-        DataLoading(),
+        DataLoading(phases),
         GarbageCollection(),
-        Checkpoints(),
+        Checkpoints(phases),
         GradientScaling(),
         Signals(),
         FlightRecorder(),

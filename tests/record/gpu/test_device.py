@@ -16,7 +16,7 @@ from traincope.record.communication.groups import KnownGroup
 from traincope.record.communication.pending import Issued
 from traincope.record.communication.streams import Streams
 from traincope.record.gpu import device as devices
-from traincope.record.gpu.device import DeviceStalls
+from traincope.record.gpu.device import DeviceMarks
 from traincope.record.instrumentation import guard as guarding
 from traincope.record.instrumentation.guard import meter
 from traincope.record.session.identity import Identity
@@ -56,6 +56,9 @@ class FakeDevice:
         self.anchor_ms: float | None = None
         """The time when an anchor happens. None: at once."""
 
+    def in_use(self) -> bool:
+        return True
+
     def make_event(self) -> FakeEvent:
         self._clock.created += 1
         return FakeEvent(self._clock)
@@ -90,7 +93,7 @@ class HostClock:
         return self.now_ns
 
 
-MakeStalls = Callable[[FakeDevice], DeviceStalls]
+MakeStalls = Callable[[FakeDevice], DeviceMarks]
 
 
 @pytest.fixture(autouse=True)
@@ -115,10 +118,10 @@ def recorder(tmp_path: Path) -> Recorder:
 @pytest.fixture
 def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
     """Create device stalls. Their threads, which hold the recorder, end with the test."""
-    created: list[DeviceStalls] = []
+    created: list[DeviceMarks] = []
 
-    def make(device: FakeDevice) -> DeviceStalls:
-        created.append(DeviceStalls(recorder, device))
+    def make(device: FakeDevice) -> DeviceMarks:
+        created.append(DeviceMarks(recorder, device))
         return created[-1]
 
     yield make
@@ -327,7 +330,7 @@ class Event:
 class Waiting:
     """The hooks on waits and collectives, reduced to what `Streams` needs."""
 
-    def __init__(self, device: DeviceStalls | None) -> None:
+    def __init__(self, device: DeviceMarks | None) -> None:
         self.device = device
         self.on_device: object = None
 
@@ -335,7 +338,7 @@ class Waiting:
 @pytest.fixture
 def streams(
     recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Streams, DeviceStalls, Clock]]:
+) -> Iterator[tuple[Streams, DeviceMarks, Clock]]:
     clock = Clock()
     stalls = stalls_on(FakeDevice(clock))
     monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -351,7 +354,7 @@ def streams(
 
 
 def test_a_synchronous_collective_on_the_compute_stream_is_itself_the_stall(
-    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+    recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]
 ) -> None:
     """The stall lasts from 1 ms, when its call queues it, to 4 ms, when the work queued after it begins."""
     hook, stalls, clock = streams
@@ -366,7 +369,7 @@ def test_a_synchronous_collective_on_the_compute_stream_is_itself_the_stall(
 
 
 def test_fsdp_waits_by_an_event_for_a_collective_of_another_stream(
-    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+    recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]
 ) -> None:
     """A collective issued and recorded on stream 7. The compute stream waits for it from 2 to 5 ms, once."""
     hook, stalls, clock = streams
@@ -387,9 +390,7 @@ def test_fsdp_waits_by_an_event_for_a_collective_of_another_stream(
     assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
 
 
-def test_a_captured_collective_causes_no_stall(
-    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
-) -> None:
+def test_a_captured_collective_causes_no_stall(recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]) -> None:
     """Every capture is on a stream of its own. Later work on that stream is not this collective."""
     hook, stalls, clock = streams
     stalls.give_back(stalls.mark())
@@ -406,7 +407,7 @@ def test_a_captured_collective_causes_no_stall(
 
 
 def test_the_compute_stream_does_not_wait_for_itself(
-    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+    recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]
 ) -> None:
     hook, stalls, clock = streams
     clock.stream = 7
@@ -422,7 +423,7 @@ def test_the_compute_stream_does_not_wait_for_itself(
 
 
 def test_an_event_on_a_device_generic_stream_is_understood(
-    recorder: Recorder, streams: tuple[Streams, DeviceStalls, Clock]
+    recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]
 ) -> None:
     """`torch.Stream` (torch.accelerator's) has no `cuda_stream`. torch 2.13 exposes its handle, older
     versions do not.

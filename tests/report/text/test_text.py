@@ -344,7 +344,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "    rank 1: its records end with no open event\n"
         "    ranks 2, 3 of 4 left no readable records\n"
         "    7 events, 3 dropped, recorder overhead not measured\n"
-        "    lost: 1,200 names, 2 stalls of the compute stream (reasons: traincope doctor\n"
+        "    lost: 1,200 names, 2 marks on the compute stream (reasons: traincope doctor\n"
         "    RUN)\n"
         "    excluded from all averages because a rank dropped events in them: steps\n"
         "    61-1361, 1400\n"

@@ -16,7 +16,7 @@ from typing import Any
 from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.pending import FLAGS, MAX_PENDING, Issued
 from traincope.record.communication.waits import Waits
-from traincope.record.gpu.device import OTHER_DEVICE, DeviceStalls, Event
+from traincope.record.gpu.device import OTHER_DEVICE, DeviceMarks, Event
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import raw_stream_reader
@@ -49,7 +49,7 @@ class Streams:
             recorder.probes[self.name] = WITHOUT_CUDA
             return
         self._recorder = recorder
-        self._stalls: DeviceStalls = self._waits.device
+        self._stalls: DeviceMarks = self._waits.device
         self._current_stream = raw_stream_reader()
         self._current_device = torch.cuda.current_device
         self._collectives.on_device = self

@@ -10,7 +10,8 @@ from typing import Any
 
 from traincope.events import OPEN, Flag, Kind
 from traincope.record.communication.pending import Issued, Pending
-from traincope.record.gpu.device import CudaDevice, DeviceStalls, Event
+from traincope.record.compute.phases import Phases
+from traincope.record.gpu.device import CudaDevice, DeviceMarks, Event
 from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
@@ -29,19 +30,20 @@ class Waits:
     name = "waits"
     level = 1
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: Pending, phases: Phases) -> None:
         self._pending = pending
+        self._phases = phases
         self._patches = Patches()
         self._interposed = Interposed("_c10d_functional")
-        self.device: DeviceStalls | None = None
-        """Stalls on the compute stream. None if torch cannot use a GPU."""
+        self.device: DeviceMarks | None = None
+        """Marks on the compute stream. None if torch cannot use a GPU."""
 
     def install(self, recorder: Recorder) -> None:
         import torch
 
         self._recorder = recorder
         if torch.backends.cuda.is_built():
-            self.device = DeviceStalls(recorder, CudaDevice())
+            self.device = DeviceMarks(recorder, CudaDevice())
             recorder.between_steps(self._between_steps)
         self._patch_work()
         recorder.at_blocks(self._prepare)
@@ -55,7 +57,7 @@ class Waits:
         self._interposed.remove()
         if self.device is not None:
             self.device.stop()
-            self.device = None
+            self.device = self._phases.device = None
 
     def _prepare(self, detailed: bool) -> bool:
         """Let waits between windows pass without our kernel, once what was issued inside has been waited for."""
@@ -66,8 +68,9 @@ class Waits:
         return True
 
     def _between_steps(self) -> None:
+        """Mark phases too in the windows that begin after the device is in use."""
         if self.device is not None:
-            self.device.choose_stream()
+            self._phases.device = self.device if self.device.between_steps() else None
 
     def _patch_work(self) -> None:
         from torch.distributed import Work

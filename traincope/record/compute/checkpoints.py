@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Kind, Phase
+from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
@@ -24,7 +25,8 @@ class Checkpoints:
     name = "checkpoints"
     level = 0
 
-    def __init__(self) -> None:
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
         self._patches = Patches()
         self._depth = _Depth()
         self._late = (
@@ -53,11 +55,19 @@ class Checkpoints:
         return patch
 
     def _recorded(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
-        recorder, depth, finish, follow = self._recorder, self._depth, guard(end), guard(self._follow)
+        recorder, phases, depth, follow = self._recorder, self._phases, self._depth, guard(self._follow)
 
         @guard
         def begin() -> Slot:
-            return recorder.writer().begin(Kind.PHASE, Phase.CHECKPOINT_STALL, recorder.names.intern(name))
+            number = recorder.names.intern(name)
+            slot = recorder.writer().begin(Kind.PHASE, Phase.CHECKPOINT_STALL, number)
+            phases.mark_begin(slot, Phase.CHECKPOINT_STALL, number)
+            return slot
+
+        @guard
+        def finish(slot: Slot) -> None:
+            phases.mark_end(slot)
+            end(slot)
 
         @functools.wraps(original)
         def stalled(*args: Any, **kwargs: Any) -> Any:

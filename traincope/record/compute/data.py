@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 from traincope.events import Phase
+from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import data_loader_iterator
@@ -17,7 +18,8 @@ class DataLoading:
     name = "data"
     level = 0
 
-    def __init__(self) -> None:
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
         self._patches = Patches()
 
     def install(self, recorder: Recorder) -> None:
@@ -25,12 +27,19 @@ class DataLoading:
         original = iterator_class.__next__
 
         number, threads, data_wait = recorder.names.intern("DataLoader"), recorder.threads, int(Phase.DATA_WAIT)
+        phases = self._phases
 
         def begin() -> Slot:
             recorder.before_work()
-            return threads.writer.begin_phase(data_wait, number)
+            slot = threads.writer.begin_phase(data_wait, number)
+            phases.mark_begin(slot, data_wait, number)
+            return slot
 
-        begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
+        def end_wait(slot: Slot) -> None:
+            phases.mark_end(slot)
+            end(slot)
+
+        begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(end_wait, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Protocol
 
 from traincope.events import Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
@@ -54,6 +54,18 @@ class _ThreadState(threading.local):
         self.caller = _Caller()
 
 
+class PhaseMarks(Protocol):
+    """Marks of phases on the compute stream of a GPU."""
+
+    @property
+    def begin_phase(self) -> Callable[[object, int, int], None]:
+        """Mark the begin of a phase, given a key that lives until its end, the phase and a name."""
+
+    @property
+    def end_phase(self) -> Callable[[object], None]:
+        """Mark the end of the phase that began with this key."""
+
+
 class Phases:
     """Hook on modules, autograd and optimizers."""
 
@@ -72,6 +84,21 @@ class Phases:
         """Threads that have called a root module, without autograd's threads, which recompute."""
         self.around_module: AroundModule | None = None
         """A function that makes every module's call in place of torch, while FLOPs are counted."""
+        self.device: PhaseMarks | None = None
+        """Marks of phases on the compute stream. None outside windows, and unless the training uses a GPU."""
+
+    def mark_begin(self, key: object, phase: int, name: int) -> None:
+        """Mark the begin of a phase on the compute stream, in a window of a training that uses a GPU.
+
+        `key`: an object that lives until the phase ends.
+        """
+        if self.device is not None:
+            self.device.begin_phase(key, phase, name)
+
+    def mark_end(self, key: object) -> None:
+        """Mark the end of the phase that began with this key."""
+        if self.device is not None:
+            self.device.end_phase(key)
 
     @property
     def in_backward(self) -> bool:
@@ -168,9 +195,13 @@ class Phases:
                 recorder.before_work()
             else:
                 phase = EVALUATION
-        return recorder.threads.writer.begin_phase(phase, recorder.names.intern(type(module).__name__))
+        name = recorder.names.intern(type(module).__name__)
+        slot = recorder.threads.writer.begin_phase(phase, name)
+        self.mark_begin(slot, phase, name)
+        return slot
 
     def _end_forward(self, slot: Slot) -> None:
+        self.mark_end(slot)
         end(slot)
         if self._after_phase:
             self._ended(Phase.FORWARD)
@@ -209,12 +240,15 @@ class Phases:
     def _begin_backward(self) -> Slot:
         recorder = self._recorder
         recorder.steps.backward_began()
-        return recorder.threads.writer.begin_phase(BACKWARD, self._backward_name)
+        slot = recorder.threads.writer.begin_phase(BACKWARD, self._backward_name)
+        self.mark_begin(slot, BACKWARD, self._backward_name)
+        return slot
 
     def _end_backward(self, slot: Slot | None) -> None:
         for listener in self._after_backward:
             listener()
         if slot is not None:
+            self.mark_end(slot)
             end(slot)
             if self._after_phase:
                 self._ended(Phase.BACKWARD)
@@ -248,20 +282,29 @@ class Phases:
         recorder = self._recorder
         number, threads, steps = recorder.names.intern("zero_grad"), recorder.threads, recorder.steps
 
-        def end_zeroing(owner: Any, start_ns: int) -> None:
+        def end_zeroing(owner: Any, start_ns: int, key: object) -> None:
+            if key is not None:
+                self.mark_end(key)
             threads.writer.write(PHASE, start_ns, monotonic_ns(), OPTIMIZER, number)
             if steps.awaits_zeroing:
                 steps.gradients_zeroed(owner)
 
+        def mark_zeroing() -> object:
+            key = object()
+            self.mark_begin(key, OPTIMIZER, number)
+            return key
+
+        mark = guard(mark_zeroing, every=SAMPLING_INTERVAL)
         finish = guard(end_zeroing, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def zero_grad(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or not recorder.active:
                 return original(owner, *args, **kwargs)
+            key = None if self.device is None else mark()
             start_ns = monotonic_ns()
             result = original(owner, *args, **kwargs)
-            finish(owner, start_ns)
+            finish(owner, start_ns, key)
             return result
 
         return zero_grad
@@ -271,11 +314,13 @@ class Phases:
         if recorder.active:
             recorder.steps.optimizer_steps()
             name = recorder.names.intern(type(optimizer).__name__)
-            self._open_optimizers[id(optimizer)] = recorder.threads.writer.begin_phase(OPTIMIZER, name)
+            slot = self._open_optimizers[id(optimizer)] = recorder.threads.writer.begin_phase(OPTIMIZER, name)
+            self.mark_begin(slot, OPTIMIZER, name)
 
     def _end_optimizer(self, optimizer: Any) -> None:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
+            self.mark_end(slot)
             end(slot)
             self._recorder.steps.optimizer_stepped(optimizer)
             if self._after_phase:
@@ -298,9 +343,15 @@ class Phases:
         number, threads = recorder.names.intern(name), recorder.threads
 
         def begin_part() -> Slot:
-            return threads.writer.begin_phase(OPTIMIZER, number)
+            slot = threads.writer.begin_phase(OPTIMIZER, number)
+            self.mark_begin(slot, OPTIMIZER, number)
+            return slot
 
-        begin, finish = guard(begin_part, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
+        def end_part(slot: Slot) -> None:
+            self.mark_end(slot)
+            end(slot)
+
+        begin, finish = guard(begin_part, every=SAMPLING_INTERVAL), guard(end_part, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def phased(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hooks on a GPU and its driver: stalls of the compute stream, kernel windows, hardware faults and samples.
+"""Hooks on a GPU and its driver: marks on the compute stream, kernel windows, hardware faults and samples.
 
 Nothing here initialises CUDA; each part starts after the training has used the GPU.
 """

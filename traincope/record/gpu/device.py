@@ -1,8 +1,8 @@
-"""Stalls of the compute stream on a GPU: a CUDA event before the wait, one after it, and no synchronisation.
+"""Marks on the compute stream of a GPU: CUDA events around waits, phases and steps, and no synchronisation.
 
-On CUDA a wait does not block the host: it makes the compute stream wait. The stall is exactly the difference of the two
-events. Events come from a pool. A thread of ours calls `query()` until both have happened, and only then writes the
-record.
+On CUDA a wait does not block the host: it makes the compute stream wait. The stall is exactly the difference of two
+events, and so is the time that the stream takes from the begin of a phase or step to its end. Events come from a pool.
+A thread of ours calls `query()` until both have happened, and only then writes the record.
 
 A query from one thread breaks the CUDA graph that another thread is capturing (pytorch #104487), unless the querying
 thread has set the driver's relaxed capture mode. torch's own watchdog does so (#148594), and so does our thread before
@@ -14,18 +14,22 @@ Nothing here uses the device before the training has: a context on the wrong GPU
 import ctypes
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from traincope.events import Flag, Kind
-from traincope.record.instrumentation.guard import guard
+from traincope.events import Flag, Kind, Phase
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.torch_private import raw_stream_reader
 from traincope.record.session.recorder import Recorder
 
 POLL_SECONDS = 0.01
 POOL_SIZE = 1_024
-"""Maximum number of brackets in flight. Further stalls are counted as unmeasured, so that memory stays bounded."""
+"""Maximum number of brackets in flight. Further ones are counted as unmeasured, so that memory stays bounded."""
+MAX_FAILURES = 3
+"""Number of polls in a row that fail before marking ends: a device that fails so often does not recover."""
 ANCHOR_INTERVAL_NS = 10_000_000_000
 """`elapsed_time` is a float32 of milliseconds: after 10 s its last digit is still a microsecond."""
 ANCHOR_TOLERANCE_NS = 200_000
@@ -45,7 +49,9 @@ CAPTURE_MODE_RELAXED = 2
 DEFAULT_STREAM = 0
 """Raw handle of the default stream, on every device."""
 OTHER_DEVICE = -1
-"""Not a handle of any stream. If a process trains on several devices, only the first one's stalls are measured."""
+"""Not a handle of any stream. If a process trains on several devices, only the first one is measured."""
+MAX_TAG = (1 << 31) - 1
+BACKWARD, RECOMPUTE = int(Phase.BACKWARD), int(Phase.RECOMPUTE)
 
 
 class Issued(Protocol):
@@ -69,6 +75,9 @@ class Event(Protocol):
 class Device(Protocol):
     """The used part of the accelerator."""
 
+    def in_use(self) -> bool:
+        """Return whether the training has tensors on the current device. Creates no context on it."""
+
     def make_event(self) -> Event: ...
 
     def make_anchor(self) -> Event:
@@ -86,10 +95,25 @@ class Device(Protocol):
 
 @dataclass(slots=True)
 class _Bracket:
-    issued: Issued
     before: Event
     after: Event
+    queued_ns: int
+    """Time at which the host queued the end."""
+    write: Callable[[int, int, int], None]
+    """Write the record of the time between the events, given its begin and end in ns, and `queued_ns`."""
+
+
+@dataclass(slots=True)
+class _Interval:
+    """A step or phase whose begin is marked."""
+
+    kind: int
+    phase: int
+    name: int
     step: int
+    before: Event
+    queued_ns: int
+    """Time at which the host queued the mark."""
 
 
 @dataclass(slots=True)
@@ -100,8 +124,8 @@ class _ClockAnchor:
     at_ns: int
 
 
-class DeviceStalls:
-    """Brackets around waits of the current stream, resolved off the training thread."""
+class DeviceMarks:
+    """Brackets on the compute stream, resolved off the training thread."""
 
     def __init__(self, recorder: Recorder, device: Device) -> None:
         self._recorder = recorder
@@ -115,10 +139,17 @@ class DeviceStalls:
         self._free: deque[Event] = deque()
         self._num_events = 0
         self._waiting: deque[_Bracket] = deque()
+        self._step: _Interval | None = None
+        self._phases: dict[int, _Interval] = {}
+        """Marked phases under way, by the identity of a hook's key."""
         self._capturing = False
         self._anchor: _ClockAnchor | None = None
         self._awaited: Event | None = None
         """The next anchor, which had not happened at the last poll."""
+        self.begin_phase = guard(self._begin_phase, every=SAMPLING_INTERVAL)
+        """Mark the begin of a phase of the training, given a key, the phase and a name. The key lives until its end."""
+        self.end_phase = guard(self._end_phase, every=SAMPLING_INTERVAL)
+        """Mark the end of the phase that began with this key."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
 
@@ -130,6 +161,59 @@ class DeviceStalls:
             self._thread.join(timeout=1.0)
         self._recorder.stalls_unmeasured += len(self._waiting)
         self._waiting.clear()
+        self._phases.clear()
+        self._step = None
+
+    def between_steps(self) -> bool:
+        """Choose the compute stream, and mark where one step ends and the next begins, in a window.
+
+        Returns whether to mark phases too: the training uses the device, and this is a window.
+        """
+        if self._off:
+            return False
+        self._used = self._used or self._device.in_use()
+        if self._used:
+            self.choose_stream()
+            self._mark_step()
+        return self._used and self._recorder.detailed
+
+    def _mark_step(self) -> None:
+        ended, self._step = self._step, None
+        crossing, self._phases = self._phases, {}
+        for interval in crossing.values():
+            self.give_back(interval.before)
+        if self._recorder.detailed:
+            self._end(ended)
+            self._step = self._begin(int(Kind.STEP), 0, 0)
+        elif ended is not None:
+            self.give_back(ended.before)
+
+    def _begin_phase(self, key: object, phase: int, name: int) -> None:
+        if self._recorder.detailed and self._computes_here(phase):
+            lost, interval = self._phases.pop(id(key), None), self._begin(int(Kind.PHASE), phase, name)
+            if lost is not None:
+                self.give_back(lost.before)
+            if interval is not None:
+                self._phases[id(key)] = interval
+
+    def _end_phase(self, key: object) -> None:
+        self._end(self._phases.pop(id(key), None))
+
+    def _computes_here(self, phase: int) -> bool:
+        """Return whether the calling thread computes for the training: autograd's thread recomputes for it."""
+        if threading.get_ident() == self._recorder.main_thread:
+            return True
+        return phase == RECOMPUTE and any(each.phase == BACKWARD for each in tuple(self._phases.values()))
+
+    def _begin(self, kind: int, phase: int, name: int) -> _Interval | None:
+        queued_ns, before = monotonic_ns(), self.mark()
+        if before is None:
+            return None
+        return _Interval(kind, phase, name, self._recorder.shared.step, before, queued_ns)
+
+    def _end(self, interval: _Interval | None) -> None:
+        if interval is not None:
+            self._bracket(interval.before, partial(self._write_interval, interval))
 
     def choose_stream(self) -> None:
         """Choose the compute stream: the current stream between two steps."""
@@ -171,13 +255,15 @@ class DeviceStalls:
 
     def close(self, before: Event | None, issued: Issued) -> None:
         """Close the bracket that began at `before`: its wait is queued on the current stream."""
-        if before is None:
-            return
-        after = self.mark()
+        if before is not None:
+            self._bracket(before, partial(self._write_stall, issued, self._recorder.shared.step))
+
+    def _bracket(self, before: Event, write: Callable[[int, int, int], None]) -> None:
+        queued_ns, after = monotonic_ns(), self.mark()
         if after is None:
             self.give_back(before)
             return
-        self._waiting.append(_Bracket(issued, before, after, self._recorder.shared.step))
+        self._waiting.append(_Bracket(before, after, queued_ns, write))
 
     def give_back(self, before: Event | None) -> None:
         """Return an event to the pool: no wait followed it."""
@@ -203,9 +289,12 @@ class DeviceStalls:
         if not guard(self._enter)():
             self._off = True
             return
-        resolve = guard(self.resolve)
+        resolve, failures = guard(self.resolve), 0
         while not self._stopped.wait(POLL_SECONDS):
-            resolve()
+            failures = failures + 1 if resolve() is None else 0
+            if failures == MAX_FAILURES:
+                self._off = True
+                return
         resolve()
 
     def _enter(self) -> bool:
@@ -236,14 +325,24 @@ class DeviceStalls:
             self._anchor = _ClockAnchor(event, (not_yet_ns + happened_ns) // 2)
 
     def _write(self, bracket: _Bracket, anchor: _ClockAnchor) -> None:
-        name, group, sequence, peer, tag, num_bytes, flags, window = bracket.issued.fields
-        flags |= Flag.DEVICE
         start_ns = anchor.at_ns + round(anchor.event.elapsed_time(bracket.before) * 1e6)
         end_ns = start_ns + round(bracket.before.elapsed_time(bracket.after) * 1e6)
-        self._recorder.writer().write(
-            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, window, bracket.step
-        )
+        bracket.write(start_ns, end_ns, bracket.queued_ns)
         self._free += (bracket.before, bracket.after)
+
+    def _write_stall(self, issued: Issued, step: int, start_ns: int, end_ns: int, _: int) -> None:
+        name, group, sequence, peer, tag, num_bytes, flags, window = issued.fields
+        flags |= Flag.DEVICE
+        self._recorder.writer().write(
+            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, window, step
+        )
+
+    def _write_interval(self, interval: _Interval, start_ns: int, end_ns: int, queued_ns: int) -> None:
+        self._recorder.writer().write(
+            interval.kind, start_ns, end_ns, interval.phase, interval.name,
+            value=start_ns - interval.queued_ns, tag=max(min(end_ns - queued_ns, MAX_TAG), -MAX_TAG),
+            flags=Flag.DEVICE, step=interval.step,
+        )  # fmt: skip
 
 
 class CudaDevice:
@@ -257,6 +356,9 @@ class CudaDevice:
         self._index: int | None = None
         self._stream: Any = None
         """The stream of the anchors, which must wait for nothing."""
+
+    def in_use(self) -> bool:
+        return bool(self._cuda.is_initialized() and self._cuda.memory_allocated())
 
     def make_event(self) -> Event:
         event: Event = self._cuda.Event(enable_timing=True)

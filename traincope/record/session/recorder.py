@@ -73,7 +73,7 @@ class Recorder:
         self.values_left_out = 0
         """Values of `run.log()` that had not arrived from the GPU when the run ended, or were too many at once."""
         self.stalls_unmeasured = 0
-        """Stalls of the compute stream without a free event, or unfinished on the device when the run ended."""
+        """Pairs of marks on the compute stream without a free event, or unfinished on the device when the run ended."""
         self.collectives_forgotten = 0
         """Unfinished collectives that were dropped because too many others were pending.
 

@@ -13,8 +13,9 @@ LOSSES = {
     ),
     "details_refused": ("details of events", "did not fit; record fewer or smaller ones"),
     "stalls_unmeasured": (
-        "stalls of the compute stream",
-        "were too many at once, or still open on the GPU when the run ended: they count as computing",
+        "marks on the compute stream",
+        "were too many at once, or had not happened when the run ended: their stalls count as computing, and the GPU's "
+        "ledger lacks their steps",
     ),
     "collectives_forgotten": (
         "collectives in flight",
