@@ -267,6 +267,8 @@ def document() -> schema.Document:
             },
             "clock": "host",
             "host_hidden_wait": None,
+            "host_clock_reason": None,
+            "run_ahead": None,
             "rank_steps": 6,
             "ambiguous_waits_ns": 0,
             "ambiguous_waits": [],

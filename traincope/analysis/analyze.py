@@ -26,9 +26,10 @@ from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels
 from traincope.analysis.kernels.shapes_evidence import shapes_evidence
 from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
-from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls
+from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls, why_on_host
 from traincope.analysis.ledger.hidden_waits import host_hidden_waits
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, assemble, rank_ledger
+from traincope.analysis.ledger.run_ahead import RunAhead, run_ahead, unmarked_terms
 from traincope.analysis.pipeline.bubble import (
     Bubble,
     Idle,
@@ -89,9 +90,13 @@ class Analysis:
     goodput: Goodput | None = None
     """None: no step began."""
     device_stalls: tuple[DeviceStall, ...] | None = None
-    """None: no rank computes on a GPU, so the ledger contains all stalls."""
+    """None: the ledger contains all stalls, because no rank computes on a GPU, or because it is the GPUs' ledger."""
     host_hidden_waits: Mapping[str, int] | None = None
     """Term -> ns that the host waited in counted steps while its GPU worked; None: the host measured the ledger."""
+    why_on_host: str | None = None
+    """Why the hosts measured the ledger of a training on GPUs; None: they did not, or it has none."""
+    run_ahead: RunAhead | None = None
+    """None: no marks on compute streams measured the ledger."""
     kernels: Kernels | None = None
     """None: no kernel trace was recorded or imported."""
     gpu_partition: tuple[GpuPartition, ...] = ()
@@ -126,12 +131,13 @@ def analyze(
     other hosts (`timeline.with_peers`): their records split waits from transfers, and enter no other result.
     """
     complete_run = excluded_steps is None
-    excluded_steps = find_excluded_steps(timeline) if excluded_steps is None else excluded_steps
     context = Context(timeline, members)
+    measured = context.measured if complete_run else timeline
+    excluded_steps = find_excluded_steps(measured) if excluded_steps is None else excluded_steps
     instances, last, wire = context.instances, context.last, context.transfers
-    steps, idle = _replayed(replica_steps(timeline), context)
-    pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in timeline.ranks)
-    in_pipeline = {rank for group in steps if one_clock(timeline, group) for rank in group.ranks}
+    steps, idle = _replayed(replica_steps(measured), context)
+    pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in measured.ranks)
+    in_pipeline = {rank for group in steps if one_clock(measured, group) for rank in group.ranks}
     stall_totals = {}
     waited = {}
     wait_spans_of = {}
@@ -139,7 +145,7 @@ def analyze(
     calls = []
     stalls = {}
     ledgers = []
-    for rank in timeline.ranks:
+    for rank, recorded in zip(measured.ranks, timeline.ranks, strict=True):
         ends = window_ends(rank, steps)
         slices, split = context.slices(rank, window_ends=ends[ends != NO_WINDOW])
         own_ledger = rank_ledger(
@@ -160,11 +166,19 @@ def analyze(
             tracks[rank.rank] = track(slices, split, released)
             if excluded_steps.light:
                 stalls[rank.rank] = phase_stalls(rank, slices, split)
-            calls.append(rank_calls(rank, slices, split, counted=own_ledger.counted, instances=instances, wire=wire))
+            counted = own_ledger.counted
+            called = replace(recorded, steps=rank.steps)
+            calls.append(rank_calls(called, slices, split, counted=counted, instances=instances, wire=wire))
         ledgers.append(own_ledger)
-    ledger = assemble(tuple(ledgers), excluded_steps=excluded_steps, clock=timeline.ledger_clock)
-    roots, path = jitter_roots(ledger, wait_spans_of), critical_path(timeline, ledger, tracks) if complete_run else None
-    result = _analysis(context, ledger, stall_totals, steps=steps, roots=roots)
+    ahead = run_ahead(measured, tuple(ledgers)) if measured.by_marks else None
+    ledger = assemble(
+        tuple(ledgers),
+        excluded_steps=excluded_steps,
+        clock=measured.ledger_clock,
+        not_measured=tuple(unmarked_terms(ahead)) if measured.by_marks else None,
+    )
+    roots, path = jitter_roots(ledger, wait_spans_of), critical_path(measured, ledger, tracks) if complete_run else None
+    result = _analysis(context, ledger, stall_totals, measured=measured, ahead=ahead, steps=steps, roots=roots)
     waits = group_waits(timeline, waited)
     result = replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
     if not complete_run:
@@ -185,6 +199,8 @@ def _analysis(
     ledger: Ledger,
     stall_totals: Mapping[int, tuple[StallTotal, ...]],
     *,
+    measured: Timeline,
+    ahead: RunAhead | None,
     steps: tuple[ReplicaSteps, ...],
     roots: tuple[Root, ...],
 ) -> Analysis:
@@ -198,7 +214,7 @@ def _analysis(
     stopped = hangs(timeline, context.own_instances, ends)
     faults, used = fault_stream(timeline, ledger, ends, stopped), memory(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
-    experts, gpus = expert_loads(timeline), gpu_partition(timeline)
+    experts, gpus, on_streams = expert_loads(timeline), gpu_partition(timeline), device_stalls(timeline, ledger)
     return Analysis(
         context=context,
         ledger=ledger,
@@ -212,8 +228,10 @@ def _analysis(
         memory=used,
         experts=experts,
         goodput=job,
-        device_stalls=device_stalls(timeline, ledger),
-        host_hidden_waits=host_hidden_waits(timeline, ledger),
+        device_stalls=on_streams,
+        why_on_host=None if measured is not timeline else why_on_host(timeline, on_streams),
+        host_hidden_waits=host_hidden_waits(measured, ledger),
+        run_ahead=ahead,
         kernels=kernels(timeline),
         gpu_partition=gpus,
         verdict=verdict(
@@ -228,6 +246,7 @@ def _analysis(
             memory=used,
             experts=experts,
             gpus=gpus,
+            ahead=ahead,
         ),
     )
 

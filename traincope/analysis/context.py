@@ -15,6 +15,7 @@ from traincope.analysis.attribution.transfers import Transfers, transfers
 from traincope.arrays import Ints
 from traincope.timeline import Instances, RankTimeline, Timeline, match_instances
 from traincope.timeline.collectives.comparing import lowest
+from traincope.timeline.device import on_device
 
 NO_WINDOWS = np.empty(0, dtype=np.int64)
 
@@ -28,6 +29,11 @@ class Context:
     """The same ranks with ranks of other hosts, by copies of their collectives: they complete groups that span hosts.
     None: the timeline has all that is known.
     """
+
+    @cached_property
+    def measured(self) -> Timeline:
+        """The timeline that the ledger measures: of the GPUs, if marks show them, otherwise of the hosts."""
+        return on_device(self.timeline)
 
     @cached_property
     def instances(self) -> Instances:

@@ -22,7 +22,6 @@ from traincope.analysis.attribution.releases import Releases
 from traincope.analysis.attribution.stalls import StallSplit
 from traincope.analysis.attribution.terms import (
     EVALUATION,
-    EVERY_STEP,
     HOST_TERMS,
     UNATTRIBUTED,
     exposed_transfer,
@@ -199,7 +198,7 @@ def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath
     known = {step.number: step.terms() for step in path.steps}
     evaluation = {rank.rank: _evaluation_ns(timeline, rank) for rank in ledger.ranks}
     terms = tuple(path.terms())
-    rest = next((term for term in terms if term not in EVERY_STEP), terms[0])
+    rest = next((term for term in terms if term not in ledger.every_step), terms[0])
     numbers = np.array([window.number for window in windows], dtype=np.int64)
     sampled = np.array([number in known for number in numbers.tolist()])
     length_ns = np.array(
@@ -215,7 +214,7 @@ def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath
     for term, ns in parts.items():
         if term == rest:
             continue
-        if term not in EVERY_STEP:
+        if term not in ledger.every_step:
             by_phase[rest, term] = ns
             others_ns -= ns
             continue

@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from traincope.arrays import Bools, Ints
 from traincope.events import OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks.clocks import RankClock
@@ -17,6 +18,10 @@ from traincope.topology import PIPELINE_AXIS, Group
 TRAINING_THREAD = "main"
 HOST_THREAD = "host"
 """Thread of what a host did, where the records of `TRAINING_THREAD` are those of its GPU."""
+MAX_LATENCY_NS = 200_000
+"""A GPU with nothing to do passes a mark within this, the error between its clock and the host's included."""
+EMPTY_NS = 20_000
+"""A mark found nothing to do if it happened at most this later than the fastest one: launches vary by about as much."""
 UNKNOWN_REASON = "an unknown request"
 """Reason of a step whose request is missing in the run directory."""
 
@@ -27,7 +32,7 @@ class LedgerClock(StrEnum):
     HOST = "host"
     """The training thread's. A host queues work ahead of its GPUs."""
     DEVICE = "device"
-    """The GPU's, from kernel traces."""
+    """The GPU's, from kernel traces, or from marks on its compute stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,48 @@ class OpenRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Begins of steps and phases on the compute stream of a GPU, in order. Arrays have one entry per begin.
+
+    The end of a step is one too if the next step has none.
+    """
+
+    step: Ints
+    """Step numbers."""
+    phase: Ints
+    """Phase, or Phase.NONE for the begin of a step."""
+    at_ns: Ints
+    """When the stream passed the mark."""
+    ahead_ns: Ints
+    """How long before that the host had queued it: the host's run-ahead."""
+
+    @property
+    def empty(self) -> Bools:
+        """True for marks that the stream passed at once: it had nothing to do when the host queued them."""
+        found: Bools = self.ahead_ns <= self._latency_ns + EMPTY_NS
+        return found
+
+    @property
+    def fed(self) -> Bools:
+        """True for marks before which the stream never lacked work since the mark before: the host had queued it all
+        by then. The first mark counts as fed.
+        """
+        queued: Bools = (self.at_ns - self.ahead_ns)[1:] + self._latency_ns <= self.at_ns[:-1]
+        return np.append(True, queued)[: len(self.at_ns)]
+
+    @property
+    def _latency_ns(self) -> int:
+        """Time from the launch of a mark to the earliest that it can happen."""
+        return int(self.ahead_ns.min(initial=MAX_LATENCY_NS))
+
+    def empty_at(self, times_ns: Ints) -> Bools:
+        """Return whether a mark happened at each instant with nothing to do before it."""
+        at = np.minimum(np.searchsorted(self.at_ns, times_ns, side="left"), len(self.at_ns) - 1)
+        found: Bools = (self.at_ns[at] == times_ns) & self.empty[at]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTimeline:
     """Records of one rank on the common axis."""
 
@@ -89,6 +136,13 @@ class RankTimeline:
     """How it records collectives (`observation.py`)."""
     since_ns: int | None = None
     """Start of what is held, of a copy that lacks the beginning. None: the records are not a copy."""
+    marks: Marks | None = None
+    """Marks on the compute stream of its GPU, if `main` and `steps` are those of the GPU by these marks."""
+
+    @property
+    def on_device(self) -> bool:
+        """Return whether marks on a compute stream measured `main` and `steps`."""
+        return self.marks is not None
 
     @property
     def main(self) -> NDArray[np.void]:
@@ -141,6 +195,11 @@ class Timeline:
     def ledger_clock(self) -> LedgerClock:
         on_device = bool(self.ranks) and all(rank.ledger_clock is LedgerClock.DEVICE for rank in self.ranks)
         return LedgerClock.DEVICE if on_device else LedgerClock.HOST
+
+    @property
+    def by_marks(self) -> bool:
+        """Return whether marks on compute streams measured the ledger's steps, phases and stalls."""
+        return any(rank.on_device for rank in self.ranks)
 
     @property
     def requested_steps(self) -> Mapping[int, str]:

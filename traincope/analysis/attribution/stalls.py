@@ -27,6 +27,8 @@ class AmbiguousWait(StrEnum):
     CLOCKS = "clocks"
     NOT_REPLAYED = "not_replayed"
     """Only for the pipeline's own sends and receives: only a replay splits its idle time."""
+    DEVICE_MARKS = "device_marks"
+    """Marks on a compute stream show how long it stalled, and not when the collective ran."""
 
 
 WHY = {
@@ -34,6 +36,7 @@ WHY = {
     AmbiguousWait.NEVER_WAITED_FOR: "a peer never waited for its part, so the end of that part is unknown",
     AmbiguousWait.CLOCKS: "the clocks of their hosts are not known well enough",
     AmbiguousWait.NOT_REPLAYED: "some stage has no actions recorded in these steps",
+    AmbiguousWait.DEVICE_MARKS: "marks on the GPUs' streams do not show when the collective ran",
 }
 CAUSES = tuple(AmbiguousWait)
 """Code -> reason."""
@@ -97,7 +100,7 @@ def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instanc
     wait = np.where(cause[of] == SPLIT, np.clip(transfer_starts[of], start, end) - start, 0)
     axes, axis = _encode(records["group"], [group.axis for group in rank.groups], lost="group")
     operations, operation = _encode(records["name"], rank.names, lost="name")
-    return StallSplit(
+    found = StallSplit(
         at=at,
         wait_ns=wait,
         transfer_ns=end - start - wait,
@@ -108,6 +111,7 @@ def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instanc
         operation_code=operation[of],
         instance=instance[of],
     )
+    return found.as_ambiguous(np.ones(len(at), dtype=bool), AmbiguousWait.DEVICE_MARKS) if rank.on_device else found
 
 
 def _encode(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) -> tuple[tuple[str, ...], Ints]:

@@ -87,12 +87,17 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
 
 
 def phase_codes(rank: RankTimeline, slices: ThreadSlices) -> NDArray[np.int8]:
-    """Return the code that each slice has without detail: of the innermost phase, whatever stalls or acts in it."""
+    """Return the code that each slice has without detail: of the innermost phase, whatever stalls or acts in it.
+
+    Marks on a device show no phases without detail.
+    """
+    evaluation = np.int8(HOST_TERMS.index(EVALUATION))
+    if rank.on_device:
+        return np.where(slices.code == evaluation, evaluation, np.int8(HOST_TERMS.index(UNATTRIBUTED)))
     phases = slices.intervals[slices.intervals["kind"] == Kind.PHASE]
     borders = np.append(slices.start_ns, slices.end_ns[-1:])
     owner = owners(borders, phases["start_ns"], phases["end_ns"])
     codes = np.append(_codes(rank, phases), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
-    evaluation = np.int8(HOST_TERMS.index(EVALUATION))
     return np.where(slices.code == evaluation, evaluation, codes)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.events import Flag, Kind
-from traincope.timeline import Timeline
+from traincope.timeline import LedgerClock, Timeline
+from traincope.timeline.device import why_not_on_device
 from traincope.timeline.evidence import waits_on_the_host
 
 
@@ -25,11 +26,11 @@ class DeviceStall:
 
 
 def device_stalls(timeline: Timeline, ledger: Ledger) -> tuple[DeviceStall, ...] | None:
-    """Sum the stalls of GPUs by axis, the longest first; None if no rank computes on a GPU.
+    """Sum the stalls of GPUs by axis, the longest first; None if the ledger contains all stalls.
 
     Stalls of one stream never overlap, so their times add up.
     """
-    if waits_on_the_host(timeline.run.info.versions):
+    if ledger.clock is LedgerClock.DEVICE or waits_on_the_host(timeline.run.info.versions):
         return None
     counted = {rank.rank: rank.numbers[rank.counted] for rank in ledger.ranks}
     counts: dict[str, int] = defaultdict(int)
@@ -46,3 +47,11 @@ def device_stalls(timeline: Timeline, ledger: Ledger) -> tuple[DeviceStall, ...]
         return None  # the training ran on the host of a machine with GPUs
     totals = [DeviceStall(axis=axis, count=counts[axis], total_ns=total_ns[axis]) for axis in counts]
     return tuple(sorted(totals, key=lambda stall: (-stall.total_ns, stall.axis)))
+
+
+def why_on_host(timeline: Timeline, stalls: tuple[DeviceStall, ...] | None) -> str | None:
+    """Return why the hosts measured the ledger of a training on GPUs; None if they did not, or without GPUs.
+
+    `stalls`: the result of `device_stalls`.
+    """
+    return None if stalls is None else why_not_on_device(timeline)

@@ -9,11 +9,13 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.arrays import Ints
 from traincope.events import Kind, Phase
 from traincope.timeline import LedgerClock, RankTimeline, Timeline
+from traincope.timeline.device import HOST_WAITS
 from traincope.timeline.intervals.union import Union
 from traincope.timeline.timeline import HOST_THREAD
 
 IDLE = (
-    *(Phase.LAUNCH_GAP, Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC),
+    Phase.LAUNCH_GAP,
+    *HOST_WAITS,
     Phase.EVALUATION,
 )
 """Phases in which a GPU does no work of the step."""
@@ -38,7 +40,8 @@ def _of_rank(rank: RankTimeline, *, numbers: Ints) -> dict[str, int]:
     works = (rank.main["kind"] == Kind.STALL) | ((rank.main["kind"] == Kind.PHASE) & ~np.isin(rank.main["phase"], IDLE))
     works &= np.isin(rank.main["step"], numbers)
     busy = Union.of(rank.main["start_ns"][works], rank.main["end_ns"][works])
-    waits = rank.threads.get(HOST_THREAD, rank.main[:0])
+    waits = rank.closed(rank.threads.get(HOST_THREAD, rank.main[:0]))
+    waits = waits[(waits["kind"] == Kind.PHASE) & np.isin(waits["phase"], HOST_WAITS)]
     sums: dict[str, int] = {}
     for phase in np.unique(waits["phase"]).tolist():
         chosen = waits[waits["phase"] == phase]

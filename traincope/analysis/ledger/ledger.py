@@ -1,7 +1,7 @@
 """Ledger: integer terms in ns of every complete step on every rank, which sum exactly to the step's wall time."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -50,6 +50,8 @@ class RankLedger:
     """True for steps whose length is known but not what it consists of, and for requested ones, which are no sample."""
     by_phase: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
     """(Phase, term) -> ns of the term that a light step would record as that phase. Empty if no step is light."""
+    every_step: tuple[str, ...] = EVERY_STEP
+    """Terms that light steps have too."""
     evaluation_ns: int = 0
     """Evaluation in steps, between them and after them."""
     recorded_ns: int = 0
@@ -76,7 +78,7 @@ class RankLedger:
 
     def known(self, term: str) -> tuple[int, int]:
         """Return a term's ns and the wall time of its steps: all if every step records it, otherwise counted ones."""
-        values, steps = self.terms.get(term), self.timed if term in EVERY_STEP else self.counted
+        values, steps = self.terms.get(term), self.timed if term in self.every_step else self.counted
         return 0 if values is None else int(values[steps].sum()), int(self.wall_ns[steps].sum())
 
     @property
@@ -102,6 +104,11 @@ class Ledger:
     @cached_property
     def wall_ns(self) -> int:
         return sum(rank.total_wall_ns for rank in self.ranks)
+
+    @property
+    def every_step(self) -> tuple[str, ...]:
+        """Terms that light steps have too, on every rank."""
+        return tuple(term for term in EVERY_STEP if all(term in rank.every_step for rank in self.ranks))
 
     @property
     def rank_steps(self) -> int:
@@ -205,6 +212,7 @@ def rank_ledger(
         counted=~np.isin(numbers, list(excluded.numbers)),
         light=np.isin(numbers, list(excluded.light)),
         by_phase=_by_phase(rank, slices, split, pool=pool, bubble=bubble) if excluded.light else {},
+        every_step=() if rank.on_device else EVERY_STEP,
         evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
     )
@@ -224,10 +232,17 @@ def idle_pool(slices: ThreadSlices, split: StallSplit, *, window_ends: Ints) -> 
     return pool
 
 
-def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps, clock: LedgerClock) -> Ledger:
+def assemble(
+    ranks: tuple[RankLedger, ...],
+    *,
+    excluded_steps: ExcludedSteps,
+    clock: LedgerClock,
+    not_measured: Collection[str] | None = None,
+) -> Ledger:
     """Join all ranks in one ledger. Every rank gets every term of the run, 0 if it recorded none of it.
 
-    A term without a probe is None on all ranks, unless the records of some rank contain such time.
+    A term without a probe is None on all ranks, unless the records of some rank contain such time. `not_measured`:
+    these terms, if they are not those of the clock; they are None unless counted steps contain such time.
     """
     recorded_terms = {term for rank in ranks for term in rank.terms}
     axes = {term.partition("[")[2].rstrip("]") for term in recorded_terms if "[" in term}
@@ -235,18 +250,25 @@ def assemble(ranks: tuple[RankLedger, ...], *, excluded_steps: ExcludedSteps, cl
     absent = {exposed_wait(PIPELINE_AXIS)} - recorded_terms
     zero = {term for term in order if not any(np.any(rank.terms.get(term, 0)) for rank in ranks)}
     order = tuple(term for term in order if term not in absent | ({OTHER_COMPUTE} & zero))
-    unseen = zero.intersection(NOT_MEASURED[clock])
+    if not_measured is None:
+        unseen = zero.intersection(NOT_MEASURED[clock])
+    else:
+        unseen = {term for term in not_measured if not any(rank.total(term) for rank in ranks)}
     return Ledger(
-        ranks=tuple(
-            replace(rank, terms={term: None if term in unseen else _filled(rank, term) for term in order})
-            for rank in ranks
-        ),
+        ranks=tuple(replace(rank, terms={term: _values(rank, term, unseen) for term in order}) for rank in ranks),
         order=order,
         excluded_steps=tuple(sorted(excluded_steps.warm_up)),
         dropped_steps=tuple(sorted(excluded_steps.dropped)),
         unwatched_steps=tuple(sorted(excluded_steps.unwatched)),
         clock=clock,
     )
+
+
+def _values(rank: RankLedger, term: str, unseen: Collection[str]) -> Ints | None:
+    """Return the term's ns; None if nothing measures it. Steps that are not counted may have some, without an owner."""
+    if term in unseen:
+        return None
+    return _filled(rank, term) + sum(_filled(rank, each) for each in unseen if term == UNATTRIBUTED)
 
 
 def _filled(rank: RankLedger, term: str) -> Ints:

@@ -41,6 +41,8 @@ class FindingKind(StrEnum):
     SYNC = "sync"
     LAUNCH_GAP = "launch_gap"
     """The GPU idles until the host launches its next kernel."""
+    LAUNCH_BOUND = "launch_bound"
+    """The GPUs run out of queued work, by marks on their streams."""
     EVALUATION = "evaluation"
     UNATTRIBUTED = "unattributed"
     GPU_IDLE = "gpu_idle"

@@ -11,6 +11,7 @@ from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
@@ -37,6 +38,7 @@ def verdict(
     memory: Sequence[MemoryUse] = (),
     experts: ExpertLoads | None = None,
     gpus: Sequence[GpuPartition] = (),
+    ahead: RunAhead | None = None,
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
@@ -48,7 +50,7 @@ def verdict(
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
-    findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts)
+    findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
     findings += changed_steps(timeline, ledger)
     findings += _memory_growth([use for use in memory if use.leak])
     real_faults = [fault for fault in faults if fault.is_fault]

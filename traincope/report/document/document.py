@@ -93,6 +93,7 @@ def _run(analysis: Analysis) -> schema.Run:
 
 def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
     ledger, on_device, hidden = analysis.ledger, analysis.device_stalls, analysis.host_hidden_waits
+    ahead = analysis.run_ahead
     waits = ledger.ambiguous_waits()
     return schema.convert(
         ledger,
@@ -105,6 +106,8 @@ def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
         run=None if ledger.run is None else _run_ledger(ledger.run),
         device_stalls=None if on_device is None else [_device_stall(each, ledger.wall_ns) for each in on_device],
         host_hidden_wait=None if hidden is None else dict(hidden),
+        host_clock_reason=analysis.why_on_host,
+        run_ahead=None if ahead is None else schema.convert(ahead, schema.RunAhead),
         cost=cost,
     )
 

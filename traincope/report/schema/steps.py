@@ -87,6 +87,15 @@ class RunLedger(TypedDict):
     """`exposed_communication[axis]` and `bubble` -> their share of `wall_ns`."""
 
 
+class RunAhead(TypedDict):
+    """How long before a GPU reaches the begin of a step or phase its host has queued it."""
+
+    median_ns: int
+    """Near 0, the host limits the GPU."""
+    empty_ratio: float
+    """Share of step time in computing phases after which the GPU had nothing to do."""
+
+
 class Ledger(TypedDict):
     """`wall_ns`, `terms`, `ranks` and `rank_steps` are of the steps with detail."""
 
@@ -111,10 +120,14 @@ class Ledger(TypedDict):
     """Evaluation as a share of the recorded time."""
     device_stalls: list[DeviceStall] | None
     """Stalls of the GPUs' compute streams for communication, the longest first. The terms are measured on the host,
-    which queues work ahead of the GPUs. null: no computation on a GPU.
+    which queues work ahead of the GPUs. null: no computation on a GPU, or the GPUs' clocks measured the terms.
     """
     host_hidden_wait: dict[str, int] | None
     """Term -> ns that the host waited while its GPU worked; in no term. null: the host's clock measured the terms."""
+    host_clock_reason: str | None
+    """Why the hosts measured the terms of a training on GPUs. null: they did not, or no computation on a GPU."""
+    run_ahead: RunAhead | None
+    """How far the hosts queue work ahead. null: no marks on the GPUs' compute streams measured the terms."""
     cost: Cost
 
 

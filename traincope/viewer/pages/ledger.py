@@ -15,7 +15,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document
 from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
 from traincope.report.text.sections.loss_table import PRICE, SCOPES, cause, largest, lead
-from traincope.report.text.sections.waterfall import not_visible, on_device
+from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, linked, parameter, section, table
 from traincope.viewer.numbers import number
@@ -57,9 +57,13 @@ def render(asked: Asked) -> Sequence[Component]:
 
 def _on_device(asked: Asked) -> Sequence[Component]:
     ledger = asked.document["ledger"]
+    if ledger is not None and ledger["run_ahead"] is not None:
+        return [html.P(run_ahead(ledger["run_ahead"]))]
     if ledger is None or ledger["device_stalls"] is None:
         return []
-    return [html.P(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"]))]
+    return [
+        html.P(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"], reason=ledger["host_clock_reason"]))
+    ]
 
 
 def _why_not(asked: Asked) -> str:

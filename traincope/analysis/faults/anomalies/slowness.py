@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.attribution.terms import BUBBLE, EVERY_STEP
+from traincope.analysis.attribution.terms import BUBBLE
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
@@ -149,6 +149,6 @@ def _growths(rank: RankLedger, number: int, medians_ns: Medians) -> Iterator[_Gr
     at = np.flatnonzero(rank.numbers == number)
     for term, values in rank.terms.items():
         median_ns = medians_ns.get((rank.rank, term))
-        known = len(at) and (rank.counted[at[0]] or term in EVERY_STEP)
+        known = len(at) and (rank.counted[at[0]] or term in rank.every_step)
         if values is not None and median_ns is not None and known:
             yield _Growth(rank=rank.rank, term=term, now_ns=int(values[at[0]]), median_ns=median_ns)

@@ -79,6 +79,7 @@ REMEDIES = {
     AmbiguousWait.NEVER_WAITED_FOR: "Call work.wait() for every transfer before the step ends.",
     AmbiguousWait.CLOCKS: "Compare only ranks of one host: RECORDING shows the error between the hosts' clocks.",
     AmbiguousWait.NOT_REPLAYED: "Copy the missing stages' records into the run directory, and report again.",
+    AmbiguousWait.DEVICE_MARKS: TRACE_ALL,
 }
 
 

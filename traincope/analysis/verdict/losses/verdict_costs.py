@@ -8,6 +8,7 @@ from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
@@ -15,9 +16,19 @@ from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind,
 from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
+from traincope.units import duration
 
 LARGE_EVALUATION = 0.1
 """Share of a run from which evaluation is a finding. It is not a loss: the user asked for it."""
+
+LAUNCH_BOUND = 0.5
+"""Share of step time in phases after which the GPUs have nothing to do, from which launches limit them."""
+BETWEEN_PHASES = {False: "covered by no probe", True: "work of the GPUs between the phases"}
+COVER = {
+    False: "Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
+    True: "Compute losses and metrics in the model's forward, or import a kernel trace, which names this work.",
+}
+"""True if marks on the GPUs' streams measured the ledger -> description of unattributed time, and the advice."""
 
 HOST_LOSSES = {
     "checkpoint_stall": ("checkpoints stop training", "Save checkpoints asynchronously, or less often."),
@@ -42,8 +53,12 @@ def cost_findings(
     stragglers: Stragglers,
     roots: tuple[Root, ...] = (),
     experts: ExpertLoads | None = None,
+    ahead: RunAhead | None = None,
 ) -> list[Finding]:
-    """Findings about the counted steps, ordered by their share of step time; `findings.ordered` ranks them by gain."""
+    """Findings about the counted steps, ordered by their share of step time; `findings.ordered` ranks them by gain.
+
+    `ahead`: the hosts' run-ahead, if marks on the GPUs' streams measured the ledger.
+    """
     hot = tuple(hot_axes(ledger, comm, stragglers, experts))
     stragglers = _without_hot_experts(stragglers, hot)
     cause = find_cause(ledger, bubble, roots)
@@ -55,8 +70,9 @@ def cost_findings(
         *idle_findings(bubble, cause, reported=cause is not None and cause.term in reported),
         *exposed_findings(ledger, comm, stragglers, hot),
         *((hot_axis.share, hot_axis.finding) for hot_axis in hot),
+        *_launch_bound(ahead),
         *_evaluation(ledger),
-        *_unattributed(ledger, late.get(UNATTRIBUTED)),
+        *_unattributed(ledger, late.get(UNATTRIBUTED), by_marks=ahead is not None),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
@@ -179,6 +195,26 @@ def _host(ledger: Ledger, late: Mapping[str | None, int]) -> Weighted:
             )
 
 
+def _launch_bound(ahead: RunAhead | None) -> Weighted:
+    """Marks show that GPUs run out of work, not how much time each of their kernels then waits. So no gain is known."""
+    if ahead is not None and ahead.empty_ratio >= LAUNCH_BOUND:
+        yield (
+            ahead.empty_ratio,
+            Finding(
+                kind=FindingKind.LAUNCH_BOUND,
+                confidence=MEDIUM,
+                evidence=(
+                    f"the GPUs have nothing queued at the end of phases with {percent(ahead.empty_ratio)} of step "
+                    f"time: their hosts run only {duration(ahead.median_ns)} ahead (median)"
+                ),
+                advice=(
+                    "Launch fewer and larger kernels (torch.compile, CUDA graphs, larger batches), and remove calls "
+                    "that wait for the GPU (.item(), print)."
+                ),
+            ),
+        )
+
+
 def _evaluation(ledger: Ledger) -> Weighted:
     """Evaluation lies outside of the steps. Only the user knows what fewer evaluations would save."""
     share = ledger.evaluation_ratio
@@ -194,7 +230,7 @@ def _evaluation(ledger: Ledger) -> Weighted:
         )
 
 
-def _unattributed(ledger: Ledger, late: int | None) -> Weighted:
+def _unattributed(ledger: Ledger, late: int | None, *, by_marks: bool) -> Weighted:
     others = _OtherRanks.excluding(late, ledger)
     share = others.share(UNATTRIBUTED)
     if share >= MIN_SHARE:
@@ -204,7 +240,7 @@ def _unattributed(ledger: Ledger, late: int | None) -> Weighted:
                 kind=FindingKind.UNATTRIBUTED,
                 ranks=others.ranks,
                 confidence=MEDIUM,
-                evidence=f"{percent(share)} of step time is covered by no probe{others.suffix}",
-                advice="Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
+                evidence=f"{percent(share)} of step time is {BETWEEN_PHASES[by_marks]}{others.suffix}",
+                advice=COVER[by_marks],
             ),
         )

@@ -10,7 +10,7 @@ from rich.text import Text
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
 from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Cost, DeviceStall, Ledger
+from traincope.report.schema import Cost, DeviceStall, Ledger, RunAhead
 from traincope.report.text.layout.bars import bar
 from traincope.report.text.layout.lines import indented, text
 from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
@@ -90,13 +90,23 @@ def _costs(cost: Cost, term: str | None) -> Iterator[str]:
         yield money(cost["wall_money"] if term is None else cost["money"][term])
 
 
-def on_device(stalls: list[DeviceStall], *, rank_steps: int) -> str:
-    """Stalls that the GPUs measured. The ledger's exposed communication is measured on the host."""
+def on_device(stalls: list[DeviceStall], *, rank_steps: int, reason: str | None) -> str:
+    """Stalls that the GPUs measured. The ledger's exposed communication is measured on the host, with a `reason`."""
     host = "the terms are measured on the host, which queues work ahead of its GPUs"
+    host += "" if reason is None else f", because {reason}"
     if not stalls:
         return f"{host}; no stall of the GPUs' compute streams for communication was recorded"
     each = [f"{stall['axis']} {duration(stall['total_ns'] / rank_steps)} ({share(stall['ratio'])})" for stall in stalls]
     return f"{host}; the GPUs' compute streams stalled for communication, per step: {', '.join(each)}"
+
+
+def run_ahead(ahead: RunAhead) -> str:
+    """How far the hosts queue work ahead, and what the terms contain because marks measured them."""
+    return (
+        f"measured by marks on the GPUs' streams, so idle time within a phase is part of the phase; the hosts run "
+        f"{duration(ahead['median_ns'])} ahead (median); after phases with {share(ahead['empty_ratio'])} of step time "
+        "the GPUs had nothing to do"
+    )
 
 
 def hidden_waits(waits: Mapping[str, int], *, rank_steps: int) -> str:
@@ -109,6 +119,8 @@ def not_visible(ledger: Ledger) -> str:
     """The terms that no rank measured; empty if all were measured."""
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
     within = "launch_gap" if ledger["clock"] == LedgerClock.DEVICE else "unattributed"
+    if ledger["run_ahead"] is not None:
+        within = "a phase, launch_gap or unattributed"
     return f"not measured, so part of {within}: {', '.join(unseen)}" if unseen else ""
 
 
@@ -120,9 +132,13 @@ def notes(ledger: Ledger) -> Iterator[Text]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
         yield text(f"evaluation: {per_rank} outside the steps ({of_run} of the run)")
     if ledger["device_stalls"] is not None:
-        yield text(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"]))
+        yield text(
+            on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"], reason=ledger["host_clock_reason"])
+        )
     if ledger["host_hidden_wait"]:
         yield text(hidden_waits(ledger["host_hidden_wait"], rank_steps=ledger["rank_steps"]))
+    if ledger["run_ahead"] is not None:
+        yield text(run_ahead(ledger["run_ahead"]))
     if unseen := not_visible(ledger):
         yield text(unseen, style="dim")
     for part in ledger["ambiguous_waits"]:

@@ -1,0 +1,343 @@
+"""Record a program of the virtual GPU with the recorder's own hooks, rank by rank.
+
+The hosts perform the program's actions inside real calls of torch: modules, backward, optimizers, data loaders and
+checkpoints. Only the device and the clocks are virtual. A rank is recorded alone: its collectives become works as long
+as the machine computed them for all ranks together.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from tests.virtual_gpu.actions import (
+    COMPUTE_STREAM,
+    Action,
+    Clock,
+    Launch,
+    Meaning,
+    OnThread,
+    Program,
+    Range,
+    RecordEvent,
+    WaitEvent,
+    Work,
+    kernel,
+    sleep,
+    step,
+)
+from tests.virtual_gpu.device import VirtualDevice
+from tests.virtual_gpu.machine import Host, execute
+from traincope.events import CLEAN, Kind
+from traincope.record.communication import waits as waits_module
+from traincope.record.communication.groups import KnownGroup
+from traincope.record.communication.pending import Issued, Pending
+from traincope.record.communication.waits import Waits
+from traincope.record.compute import phases as phases_module
+from traincope.record.compute.checkpoints import Checkpoints
+from traincope.record.compute.data import DataLoading
+from traincope.record.compute.garbage import GarbageCollection
+from traincope.record.compute.phases import Phases
+from traincope.record.gpu import device as devices
+from traincope.record.segments import slots as slots_module
+from traincope.record.segments import writer as writer_module
+from traincope.record.segments.slots import end
+from traincope.record.session import recorder as recorder_module
+from traincope.record.session import steps as steps_module
+from traincope.record.session.identity import Identity
+from traincope.record.session.recorder import Recorder
+
+BEGAN_NS = 1_000_000_000
+"""The monotonic clock of a host when its program begins."""
+WARM_UP, LAST = 0, 99
+"""Steps around those of a program: the recorder counts from 0, and the first is the warm-up. The last has no end."""
+AFTER_NS = 1_000_000_000
+"""From the end of the program to that of the run: the GPU has done all its work."""
+
+
+def padded(program: Program, *, lead_us: int = 1) -> Program:
+    """Put a warm-up step before each rank's actions, and a last one behind them. All ranks have one clock.
+
+    `lead_us`: the work of the GPU in the warm-up step, by which its host gets ahead.
+    """
+    around = step(WARM_UP, kernel(lead_us), sleep(1)), step(LAST, kernel(1))
+    ranks = tuple((around[0], *actions, around[1]) for actions in program.ranks)
+    return replace(program, ranks=ranks, clocks=(Clock(),), untraced=frozenset())
+
+
+def alone(program: Program, rank: int) -> Program:
+    """Return the program of one rank whose collectives last as long as with all ranks."""
+    (record,) = (each for each in execute(program) if each.rank == rank)
+    lengths = {
+        (ran.work.group.name, ran.position): ran.end_ns - ran.start_ns
+        for ran in record.works
+        if ran.work.group is not None
+    }
+    positions: dict[str, int] = {}
+
+    def resolved(action: Action) -> Action:
+        if isinstance(action, (Range, OnThread)):
+            return replace(action, body=tuple(map(resolved, action.body)))
+        if isinstance(action, Launch):
+            return replace(action, works=tuple(map(fixed, action.works)))
+        return action
+
+    def fixed(work: Work) -> Work:
+        if work.group is None:
+            return work
+        position = positions[work.group.name] = positions.get(work.group.name, -1) + 1
+        return replace(work, group=replace(work.group, ranks=(rank,)), duration_ns=lengths[work.group.name, position])
+
+    return replace(program, ranks=(tuple(map(resolved, program.ranks[rank])),))
+
+
+class HostClock:
+    """The monotonic clock of the host under way. A poll of the device's thread, at the end of a run, advances it."""
+
+    def __init__(self) -> None:
+        self.host: _RecordedHost | None = None
+        self.polling = False
+
+    def monotonic_ns(self) -> int:
+        if self.host is None:
+            return BEGAN_NS
+        self.host.now_ns += self.polling
+        return BEGAN_NS + self.host.now_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hooks:
+    phases: Phases
+    waits: Waits
+    collector: GarbageCollection
+
+
+class _RecordedHost(Host):
+    """A host that performs the ranges of its program inside the calls that the recorder hooks."""
+
+    def __init__(self, program: Program, ranks: int, recorder: Recorder, hooks: _Hooks, clock: HostClock) -> None:
+        super().__init__(0, program, {})
+        self._recorder, self._hooks, self._clock, self._ranks = recorder, hooks, clock, ranks
+        self._groups: dict[str, KnownGroup] = {}
+        self._issued: dict[int, Issued] = {}
+        """Stream -> its newest collective."""
+        self._followed: dict[str, Issued] = {}
+        """Event -> the collective whose end it follows."""
+        self._model, self._weight = _Model(), torch.zeros(2, requires_grad=True)
+        self._collecting = False
+
+    def play(self, body: tuple[Action, ...], thread: str) -> None:
+        for _ in self.perform(body, thread):
+            raise AssertionError("the host of a single rank never waits for another")
+
+    def perform(self, actions: tuple[Action, ...], thread: str = "main") -> Iterator[None]:
+        for action in actions:
+            match action:
+                case OnThread(thread=other, body=body):
+                    _Calling.apply(self._weight, lambda body=body, other=other: self.play(body, other)).sum().backward()  # type: ignore[no-untyped-call]
+                case RecordEvent(event=name, stream=stream):
+                    self._followed.pop(name, None)
+                    if stream in self._issued:
+                        self._followed[name] = self._issued[stream]
+                    yield from super().perform((action,), thread)
+                case WaitEvent(event=name, stream=stream) if stream == COMPUTE_STREAM and name in self._followed:
+                    assert self._hooks.waits.device is not None
+                    before = self._hooks.waits.device.mark()
+                    yield from super().perform((action,), thread)
+                    self._hooks.waits.device.close(before, self._followed.pop(name))
+                case _:
+                    yield from super().perform((action,), thread)
+
+    def _range(self, action: Range, thread: str) -> Iterator[None]:
+        """Perform a range within the call that means the same."""
+        if action.meaning is Meaning.STEP:
+            self._recorder.steps.mark()
+            self._recorder.tick()
+        around = self._calls().get(action.meaning, _plainly)
+        if action.meaning is Meaning.OPTIMIZER and "zero_grad" in action.name:
+            around = _zero_gradients
+        if action.collective is not None:
+            self._issue(action.collective)
+        around(lambda: self.play_range(action, thread))
+        yield from ()
+
+    def play_range(self, action: Range, thread: str) -> None:
+        for _ in super()._range(action, thread):
+            raise AssertionError("the host of a single rank never waits for another")
+
+    def _calls(self) -> Mapping[Meaning | None, Callable[[Callable[[], None]], Any]]:
+        return {
+            Meaning.FORWARD: self._model,
+            Meaning.RECOMPUTE: self._model,
+            Meaning.OPTIMIZER: lambda body: _Optimizer([torch.zeros(2)]).step(body),
+            Meaning.EVALUATION: self._evaluate,
+            Meaning.DATA_WAIT: lambda body: next(iter(DataLoader(_Batches(body), batch_size=None))),
+            Meaning.CHECKPOINT_STALL: lambda body: torch.save(_Saved(body), io.BytesIO()),
+            Meaning.GC: self._collect,
+        }
+
+    def _evaluate(self, body: Callable[[], None]) -> None:
+        self._model.eval()
+        with torch.no_grad():
+            self._model(body)
+        self._model.train()
+
+    def _collect(self, body: Callable[[], None]) -> None:
+        """Python collects no garbage while it does so."""
+        outer, self._collecting = self._collecting, True
+        if not outer:
+            self._hooks.collector._callback("start", {})
+        body()
+        if not outer:
+            self._hooks.collector._callback("stop", {})
+        self._collecting = outer
+
+    def _issue(self, work: Work) -> None:
+        """Begin the record of a collective, as the hook on c10d does."""
+        assert work.group is not None
+        known = self._groups.get(work.group.name)
+        if known is None:
+            ranks = tuple(range(self._ranks))
+            number = self._recorder.add_group(key=work.group.name, axis=work.group.axis, rule="mesh", ranks=ranks)
+            known = KnownGroup(
+                number=number,
+                key=work.group.name,
+                axis=work.group.axis,
+                reference=lambda: None,  # type: ignore[arg-type]
+                rule="mesh",
+                ranks=ranks,
+            )
+            self._groups[work.group.name] = known
+        name = self._recorder.names.intern(work.operation)
+        fields = (name, known.number, known.count, -1, 0, 64, 0, 0)
+        known.count += 1
+        slot = self._recorder.main.begin_collective(Kind.COLLECTIVE, fields)
+        end(slot)
+        self._issued[work.stream] = Issued(slot, fields, known, True)
+
+
+def _plainly(body: Callable[[], None]) -> None:
+    body()
+
+
+def _zero_gradients(body: Callable[[], None]) -> None:
+    """Zero the gradients of parameters whose listing takes as long as a function."""
+    optimizer = _Optimizer([torch.zeros(2)])
+    optimizer.param_groups = [{"params": _Listed(body)}]
+    optimizer.zero_grad()
+
+
+class _Calling(torch.autograd.Function):
+    """Call a function in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, body: Callable[[], None]) -> torch.Tensor:
+        ctx.body = body
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.body()
+        return gradients[0], None
+
+
+class _Model(torch.nn.Module):
+    def forward(self, body: Callable[[], None]) -> None:
+        body()
+
+
+class _Optimizer(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        closure()
+
+
+class _Listed:
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self._body()
+        return iter(())
+
+
+class _Batches(IterableDataset):  # type: ignore[type-arg]
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[int]:
+        self._body()
+        yield 0
+
+
+class _Saved:
+    """An object whose saving takes as long as a function."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._body = body
+
+    def __reduce__(self) -> tuple[type[int], tuple[()]]:
+        self._body()
+        return int, ()
+
+
+@contextmanager
+def virtual_hosts() -> Iterator[HostClock]:
+    """Let the recorder read the clock of virtual hosts."""
+    clock = HostClock()
+    modules = devices, phases_module, slots_module, writer_module, recorder_module, steps_module, waits_module
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            patch.setattr(module, "monotonic_ns", clock.monotonic_ns)
+        patch.setattr(devices, "POLL_SECONDS", 3600.0)
+        patch.setattr(torch.backends.cuda, "is_built", lambda: True)
+        patch.setattr(waits_module, "CudaDevice", lambda: _Current(clock))
+        yield clock
+
+
+class _Current(VirtualDevice):
+    """The device of the host under way."""
+
+    def __init__(self, clock: HostClock) -> None:
+        assert clock.host is not None
+        host = clock.host
+        super().__init__(host.gpu, lambda: host.now_ns, stream=COMPUTE_STREAM)
+
+
+def record(program: Program, folder: Path) -> Path:
+    """Record every rank of a padded program. Returns the run directory."""
+    with virtual_hosts() as clock:
+        for rank in range(len(program.ranks)):
+            _record_rank(alone(program, rank), rank, len(program.ranks), clock, folder)
+    return folder / "run"
+
+
+def _record_rank(program: Program, rank: int, ranks: int, clock: HostClock, folder: Path) -> None:
+    clock.host, clock.polling = None, False
+    identity = Identity(rank=rank, world_size=ranks, run_id="test", restarts=0)
+    recorder = Recorder(folder / "run", root=folder, identity=identity, disk_budget_bytes=1 << 22)
+    recorder.detailed = True
+    recorder.between_detailed_steps(lambda: recorder.steps.is_detailed(requested=False))
+    phases, collector = Phases(), GarbageCollection()
+    waits = Waits(Pending(), phases)
+    installed = (waits, phases, DataLoading(phases), Checkpoints(phases), collector)
+    host = clock.host = _RecordedHost(
+        program, ranks, recorder, _Hooks(phases=phases, waits=waits, collector=collector), clock
+    )
+    for hook in installed:
+        hook.install(recorder)
+    try:
+        host.play(program.ranks[0], "main")
+        host.now_ns += AFTER_NS
+    finally:
+        for hook in reversed(installed[1:]):
+            hook.remove()
+        recorder.steps.finish()
+        clock.polling = True
+        waits.remove()
+        recorder.close(ending=CLEAN)

@@ -1,0 +1,277 @@
+"""Lane of a GPU by the marks that a recorder put on its compute stream: steps, phases, stalls, and why it was idle.
+
+Marks show when the stream reached the begins of steps and the begins and ends of phases, not what it ran in between. So
+idle time within a phase stays in the phase. Between phases the stream may be idle, or run work outside all phases. If
+it had nothing to do when the host queued the next mark, the host decided how long that took: the time is idle, and
+belongs to what the host did. Otherwise it stays without an owner.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.arrays import AFTER_ALL_NS, Bools, Ints
+from traincope.events import NO_PEER, OPEN, Flag, Kind, Phase
+from traincope.store import RECORD_DTYPE
+from traincope.store.job.evaluating import evaluation_intervals
+from traincope.timeline.intervals.painting import ranges
+from traincope.timeline.intervals.union import Union
+from traincope.timeline.timeline import HOST_THREAD, TRAINING_THREAD, Marks, RankTimeline, Step, Timeline
+
+HOST_WAITS = (Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC)
+"""Phases of a host in which it queues no work."""
+MARKED = (
+    *(Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER),
+    *(Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.EVALUATION),
+)
+"""Phases whose begins and ends a recorder marks, if the training thread, or autograd's thread for it, runs them."""
+
+
+def on_device(timeline: Timeline) -> Timeline:
+    """Return the timeline with the lanes of the GPUs as training threads, and those of the hosts as threads "host".
+
+    It is the timeline itself if it was imported, if it has pipeline actions, which are not marked, or unless marks
+    measure at least half of the steps with detail on every rank.
+    """
+    if not timeline.ranks or timeline.run.info.imported or why_not_on_device(timeline) is not None:
+        return timeline
+    return replace(timeline, ranks=tuple(_Lane.of(rank).rank_on_device() for rank in timeline.ranks))
+
+
+def why_not_on_device(timeline: Timeline) -> str | None:
+    """Return why marks do not measure the ledger of a recorded run; None if they do."""
+    unmarked = [rank.rank for rank in timeline.ranks if not _has_marks(rank)]
+    if unmarked:
+        return f"rank {unmarked[0]} has no marks on a compute stream"
+    if any(len(rank.of_kind(Kind.ACTION)) for rank in timeline.ranks):
+        return "the pipeline's actions are not marked on the compute streams"
+    for rank in timeline.ranks:
+        measured, detailed = _Lane.of(rank).num_measured, sum(step.detailed for step in rank.steps)
+        if not measured or 2 * measured < detailed:
+            return f"marks on the compute stream measure only {measured} of {detailed} steps of rank {rank.rank}"
+    return None
+
+
+def _has_marks(rank: RankTimeline) -> bool:
+    return any(
+        bool(((records["flags"] & Flag.DEVICE > 0) & (records["kind"] == Kind.STEP)).any())
+        for records in rank.threads.values()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lane:
+    """Steps, phases and stalls of a rank by its marks. Arrays of steps have one entry per complete step of the host."""
+
+    rank: RankTimeline
+    numbers: Ints
+    measured: Bools
+    """True for the steps with detail whose begin, end and phases are all marked."""
+    starts_ns: Ints
+    ends_ns: Ints
+    """Begins and ends on the device."""
+    records: NDArray[np.void]
+    """Phases and stalls on the device in measured steps, without evaluation. The outer one is first."""
+    evaluation: NDArray[np.void]
+    marks: Marks
+
+    @classmethod
+    def of(cls, rank: RankTimeline) -> "_Lane":
+        records = np.concatenate([of[of["flags"] & Flag.DEVICE > 0] for of in rank.threads.values()])
+        records["flags"] &= ~np.uint16(Flag.DEVICE)
+        marked = records[records["kind"] == Kind.STEP]
+        numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
+        detailed = np.array([step.detailed for step in rank.steps], dtype=bool)
+        measured = detailed & np.isin(numbers, marked["step"]) & _all_marked(rank, records, numbers)
+        starts_ns, ends_ns = _borders(rank, numbers, measured, marked)
+        inside = records[np.isin(records["step"], numbers[measured])]
+        inside = inside[::-1]  # an outer phase is written after those in it
+        evaluating = inside["phase"] == Phase.EVALUATION
+        lane = cls(
+            rank=rank,
+            numbers=numbers,
+            measured=measured,
+            starts_ns=starts_ns,
+            ends_ns=ends_ns,
+            records=_outer_first(inside[np.isin(inside["kind"], (Kind.PHASE, Kind.STALL)) & ~evaluating]),
+            evaluation=inside[evaluating],
+            marks=_marks(records),
+        )
+        return replace(lane, evaluation=lane._evaluation())
+
+    @property
+    def num_measured(self) -> int:
+        return int(self.measured.sum())
+
+    def rank_on_device(self) -> RankTimeline:
+        host = self.rank.threads
+        steps = tuple(map(self._step, range(self._num_steps)))
+        lane = _outer_first(np.concatenate([self._steps(), self.records, self.evaluation, *self._idle()]))
+        others = {name: records for name, records in host.items() if name != TRAINING_THREAD}
+        return replace(
+            self.rank,
+            threads={TRAINING_THREAD: lane, HOST_THREAD: host[TRAINING_THREAD], **others},
+            steps=steps,
+            marks=self.marks,
+        )
+
+    @property
+    def _num_steps(self) -> int:
+        """Number of steps without the last ones that have detail, but no mark of their end: the run ended in them."""
+        count = len(self.numbers)
+        while count and self.rank.steps[count - 1].detailed and not self.measured[count - 1]:
+            count -= 1
+        return count
+
+    def _step(self, at: int) -> Step:
+        return replace(
+            self.rank.steps[at],
+            start_ns=int(self.starts_ns[at]),
+            end_ns=int(self.ends_ns[at]),
+            detailed=bool(self.measured[at]),
+        )
+
+    def _steps(self) -> NDArray[np.void]:
+        records = _rows(Kind.STEP, self.starts_ns[: self._num_steps], self.ends_ns[: self._num_steps])
+        records["step"] = self.numbers[: self._num_steps]
+        return records
+
+    def _evaluation(self) -> NDArray[np.void]:
+        """Evaluation: in measured steps by marks, in the others by the host, moved like their borders."""
+        steps = _rows(Kind.STEP, self.starts_ns, self.ends_ns)
+        marked = evaluation_intervals(np.concatenate([steps, self.records, self.evaluation]), last_ns=self.rank.last_ns)
+        by_host = evaluation_intervals(self.rank.main, last_ns=self.rank.last_ns)
+        borders = _host_borders(self.rank)
+        step = np.searchsorted(borders[:, 0], by_host[:, 0], side="right") - 1
+        moved = by_host[(step >= 0) & ~np.append(self.measured, True)[step]]
+        if len(moved):
+            device = np.stack([self.starts_ns, self.ends_ns], axis=1).reshape(-1)
+            moved = moved + _interpolated(moved, borders.reshape(-1), device - borders.reshape(-1))
+        both = np.concatenate([marked, moved])
+        evaluations = Union.of(both[:, 0], both[:, 1])
+        records = _rows(Kind.PHASE, evaluations.starts_ns, evaluations.ends_ns)
+        records["phase"] = Phase.EVALUATION
+        within = np.searchsorted(self.starts_ns, records["start_ns"], side="right") - 1
+        records["step"] = np.append(self.numbers, -1)[within]
+        return records
+
+    def _idle(self) -> Iterator[NDArray[np.void]]:
+        """Idle time between phases, owned by what the host did."""
+        starts, ends, step = self._gaps()
+        idle = self.marks.empty_at(ends)
+        starts, ends, step = starts[idle], ends[idle], step[idle]
+        gaps = _rows(Kind.PHASE, starts, ends)
+        gaps["phase"], gaps["step"] = Phase.LAUNCH_GAP, self.numbers[step]
+        yield gaps
+        waits = self.rank.closed(self.rank.of_kind(Kind.PHASE))
+        waits = waits[np.isin(waits["phase"], HOST_WAITS)]
+        first = np.searchsorted(ends, waits["start_ns"], side="right")
+        last = np.maximum(np.searchsorted(starts, waits["end_ns"], side="left"), first)
+        of, gap = np.repeat(np.arange(len(waits)), last - first), ranges(first, last)
+        clipped = waits[of]
+        clipped["start_ns"] = np.maximum(clipped["start_ns"], starts[gap])
+        clipped["end_ns"] = np.minimum(clipped["end_ns"], ends[gap])
+        clipped["step"] = self.numbers[step[gap]]
+        yield clipped
+
+    def _gaps(self) -> tuple[Ints, Ints, Ints]:
+        """Begins, ends and steps (positions) of the time in measured steps that no phase or stall covers."""
+        owned = np.concatenate([self.records, self.evaluation])
+        busy = Union.of(owned["start_ns"], owned["end_ns"])
+        rows = np.flatnonzero(self.measured)
+        starts = np.unique(np.concatenate([busy.ends_ns, self.starts_ns[rows]]))
+        before = np.searchsorted(busy.starts_ns, starts, side="right") - 1
+        free = (before < 0) | (starts >= np.append(busy.ends_ns, 0)[before])
+        at = np.searchsorted(self.starts_ns[rows], starts, side="right") - 1
+        step = np.append(rows, 0)[at]
+        ends = np.minimum(np.append(busy.starts_ns, AFTER_ALL_NS)[before + 1], self.ends_ns[step])
+        chosen = free & (at >= 0) & (ends > starts)
+        return starts[chosen], ends[chosen], step[chosen]
+
+
+def _all_marked(rank: RankTimeline, marked: NDArray[np.void], numbers: Ints) -> Bools:
+    """True for the steps in which every phase of the host has its marks.
+
+    A phase lacks them if it was captured into a graph, if it ran on another stream, or without a free event.
+    """
+    on_host = [records[records["flags"] & Flag.DEVICE == 0] for records in rank.threads.values()]
+    recomputed = [records[records["phase"] == Phase.RECOMPUTE] for records in on_host]
+    main = rank.main[(rank.main["flags"] & Flag.DEVICE == 0) & (rank.main["phase"] != Phase.RECOMPUTE)]
+    expected = _count_phases(np.concatenate([main, *recomputed]), numbers)
+    complete: Bools = (expected == _count_phases(marked, numbers)).all(axis=1)
+    return complete
+
+
+def _count_phases(records: NDArray[np.void], numbers: Ints) -> Ints:
+    """Count the records of each marked phase: an array (steps, phases)."""
+    records = records[(records["kind"] == Kind.PHASE) & np.isin(records["step"], numbers)]
+    counts = np.zeros((len(numbers), len(MARKED)), dtype=np.int64)
+    for at, phase in enumerate(MARKED):
+        chosen = records["step"][records["phase"] == phase]
+        np.add.at(counts[:, at], np.searchsorted(numbers, chosen), 1)
+    return counts
+
+
+def _borders(rank: RankTimeline, numbers: Ints, measured: Bools, marked: NDArray[np.void]) -> tuple[Ints, Ints]:
+    """Begins and ends of the steps on the device.
+
+    A step that was not measured is moved by how far the device was behind the host at the nearest marks, so that the
+    steps still join.
+    """
+    order = np.argsort(marked["step"], kind="stable")
+    at = order[np.searchsorted(marked["step"], numbers[measured], sorter=order)]
+    host = _host_borders(rank)
+    known = host[measured].reshape(-1)
+    behind = np.stack([marked["start_ns"][at], marked["end_ns"][at]], axis=1).reshape(-1) - known
+    if not len(known):
+        return host[:, 0], host[:, 1]
+    device = host + _interpolated(host, known, behind)
+    device[measured] = host[measured] + behind.reshape(-1, 2)
+    starts = np.maximum.accumulate(device[:, 0])
+    following = np.append(starts[1:], AFTER_ALL_NS)[: len(starts)]
+    joined = measured & np.append(measured[1:] & (np.diff(numbers) == 1), False)[: len(starts)]
+    ends = np.where(joined, following, np.clip(device[:, 1], starts, following))
+    return starts, ends
+
+
+def _interpolated(at_ns: Ints, known_ns: Ints, values_ns: Ints) -> Ints:
+    """Interpolate between known values. Differences are exact as floats; times since the epoch are not."""
+    since = known_ns[0]
+    result: Ints = np.rint(np.interp(at_ns - since, known_ns - since, values_ns)).astype(np.int64)
+    return result
+
+
+def _marks(records: NDArray[np.void]) -> Marks:
+    """Begins of steps and phases, and ends of steps. Of those that happen together, the one queued first is first."""
+    ends = records[records["kind"] == Kind.STEP]
+    ends["start_ns"], ends["value"] = ends["end_ns"], ends["tag"]
+    begins = records[np.isin(records["kind"], (Kind.STEP, Kind.PHASE))]
+    marks = np.concatenate([begins, ends[~np.isin(ends["step"] + 1, begins["step"])]])
+    in_order = marks[np.lexsort((marks["kind"], -marks["value"], marks["start_ns"]))]
+    return Marks(
+        step=in_order["step"].astype(np.int64),
+        phase=in_order["phase"].astype(np.int64),
+        at_ns=in_order["start_ns"],
+        ahead_ns=in_order["value"],
+    )
+
+
+def _host_borders(rank: RankTimeline) -> Ints:
+    return np.array([(step.start_ns, step.end_ns) for step in rank.steps], dtype=np.int64).reshape(-1, 2)
+
+
+def _rows(kind: Kind, starts_ns: Ints, ends_ns: Ints) -> NDArray[np.void]:
+    records = np.zeros(len(starts_ns), dtype=RECORD_DTYPE)
+    records["kind"], records["start_ns"], records["end_ns"], records["peer"] = kind, starts_ns, ends_ns, NO_PEER
+    return records
+
+
+def _outer_first(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Sort by begin, and put the outer of two that begin together first: the longer one, or the one queued first."""
+    closed = records[records["end_ns"] != OPEN]
+    ahead_ns = np.where(closed["kind"] == Kind.PHASE, closed["value"], 0)
+    order = np.lexsort((-ahead_ns, closed["kind"], -closed["end_ns"], closed["start_ns"]))
+    in_order: NDArray[np.void] = closed[order]
+    return in_order
