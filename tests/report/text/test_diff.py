@@ -7,8 +7,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from tests.report.example import MS, analysis
-from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
+from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange, diff
 from traincope.report import diff_document, render_diff
+from traincope.timeline import LedgerClock
 
 
 def moved(term: str, before: float, after: float, *, p: float | None = 0.5, path: float | None = None) -> TermChange:
@@ -98,7 +99,7 @@ def test_the_document_has_every_number() -> None:
     document = diff_document(SLOWER)
     assert document["judgement"] == "slower"
     assert (document["before"], document["after"]["blocks"]) == (
-        {"id": "demo-7f3a", "ranks": 2, "steps": 40, "sampled_steps": None, "blocks": 20},
+        {"id": "demo-7f3a", "ranks": 2, "steps": 40, "sampled_steps": None, "clock": "host", "blocks": 20},
         15,
     )
     assert document["step"]["change_ratio"] == 0.2
@@ -127,3 +128,13 @@ def test_the_steps_behind_terms_that_only_windows_show_are_printed() -> None:
     assert "other terms are from 12 and 9 steps in windows, weighted by the steps that a window stands for" in text
     assert diff_document(replace(SLOWER, sampled_steps=(12, 9)))["after"]["sampled_steps"] == 9
     assert "windows" not in shown(SLOWER)
+
+
+def test_terms_that_other_clocks_measured_are_not_compared() -> None:
+    on_device = replace(SLOWER.after, ledger=replace(SLOWER.after.ledger, clock=LedgerClock.DEVICE))
+    result = diff(SLOWER.before, on_device)
+    assert (result.terms, result.unseen) == ((), ())
+    assert "terms are not compared: A is measured by its hosts' clocks, B by marks on the GPUs' streams" in shown(
+        result
+    )
+    assert diff_document(result)["after"]["clock"] == "marks on the GPUs' streams"

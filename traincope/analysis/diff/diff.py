@@ -17,7 +17,6 @@ from functools import cached_property
 import numpy as np
 
 from traincope.analysis.analyze import Analysis
-from traincope.analysis.attribution.terms import EVERY_STEP
 from traincope.analysis.diff.series import StepSeries, by_window, every_step, step_series, tokens_per_step
 from traincope.analysis.diff.settings import Difference, differences
 from traincope.analysis.diff.significance import (
@@ -31,6 +30,7 @@ from traincope.analysis.diff.significance import (
 )
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.arrays import Floats
+from traincope.timeline import LedgerClock
 
 LEVEL = 0.01
 """Share of pairs of equal runs that the test wrongly calls different."""
@@ -52,6 +52,21 @@ class Basis(StrEnum):
     TOKEN = "rank-time per token"
     """Ns per step, times ranks, over tokens."""
     SHARE = "share of a step"
+
+
+class Clock(StrEnum):
+    """Kind of clock that measured the terms of a run; the value is its name in JSON."""
+
+    HOST = "host"
+    MARKS = "marks on the GPUs' streams"
+    TRACES = "kernel traces"
+
+
+def clock_of(analysis: Analysis) -> Clock:
+    """Return what measured the terms of a run."""
+    if analysis.ledger.clock is LedgerClock.HOST:
+        return Clock.HOST
+    return Clock.TRACES if analysis.timeline.run.info.imported else Clock.MARKS
 
 
 class Judgement(StrEnum):
@@ -111,7 +126,7 @@ class Diff:
     terms: tuple[TermChange, ...]
     """Terms of both runs, in the order of the ledger."""
     unseen: tuple[str, ...]
-    """Terms that one of the runs does not measure. Their time is in unattributed."""
+    """Terms that one of the runs does not measure. Their time is in unattributed. Empty if other clocks measured."""
     num_steps: tuple[int, int]
     sampled_steps: tuple[int, int] | None
     """Number of steps behind the terms that only windows show; None: neither run is recorded in windows."""
@@ -127,6 +142,17 @@ class Diff:
     def change_ratio(self) -> float:
         """Change of the step over its first value."""
         return self.step.change / self.step.before if self.step.before else 0.0
+
+    @property
+    def exact_terms(self) -> tuple[str, ...]:
+        """Terms of all steps, also if a run is recorded in windows."""
+        compared = {term.term for term in self.terms} & {*self.after.ledger.every_step}
+        return tuple(term for term in self.before.ledger.every_step if term in compared)
+
+    @property
+    def clocks(self) -> tuple[Clock, Clock]:
+        """Kinds of clock that measured the terms of the two runs."""
+        return clock_of(self.before), clock_of(self.after)
 
     @property
     def movers(self) -> tuple[TermChange, ...]:
@@ -223,7 +249,7 @@ def _pairs(before: Analysis, after: Analysis, names: Sequence[str], *, basis: Ba
         return (_pair(runs, counted, detailed=counted, of=counted, names=(STEP, *names), basis=basis),)
     windows = by_window(counted[0], before), by_window(counted[1], after)
     every = every_step(before), every_step(after)
-    exact = tuple(name for name in names if name in EVERY_STEP)
+    exact = tuple(name for name in names if name in before.ledger.every_step and name in after.ledger.every_step)
     others = tuple(name for name in names if name not in exact)
     return (
         _pair(runs, every, detailed=windows, of=every, names=(STEP, *exact), basis=basis),
@@ -256,7 +282,12 @@ def _pair(
 
 
 def _terms(before: Analysis, after: Analysis) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the terms of either run that both measure, and those that only one measures, in ledger order."""
+    """Return the terms of either run that both measure, and those that only one measures, in ledger order.
+
+    Terms that other clocks measured are other quantities: of those, none is compared.
+    """
+    if clock_of(before) is not clock_of(after):
+        return (), ()
     unseen = step_series(before).unseen, step_series(after).unseen
     names = tuple(dict.fromkeys((*before.ledger.order, *after.ledger.order)))
     both = tuple(name for name in names if name not in unseen[0] | unseen[1])

@@ -12,6 +12,8 @@ class ComparedRun(TypedDict):
     """Number of compared steps."""
     sampled_steps: int | None
     """Number of those that terms stand on which only windows show; null: neither run is recorded in windows."""
+    clock: str
+    """Clock of the terms: host, marks on the GPUs' streams, kernel traces. If it differs, no term is compared."""
     blocks: int
     """Number of blocks of steps, each compared as one sample. With fewer than 5 the judgement is "too few steps"."""
 

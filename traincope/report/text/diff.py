@@ -6,14 +6,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
-from traincope.analysis.attribution.terms import EVERY_STEP
-from traincope.analysis.diff.diff import LEVEL
+from traincope.analysis.diff.diff import LEVEL, Clock
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
 from traincope.report.text.layout.lines import Trimmed, indented, table, text
 from traincope.units import MISSING, count, duration, share
 
+CLOCKS = {Clock.HOST: "its hosts' clocks", Clock.MARKS: Clock.MARKS.value, Clock.TRACES: Clock.TRACES.value}
 MIN_ROW_SHARE = 0.002
 """Share of step time below which a term without evidence of a change has no row."""
 MAX_SETTINGS = 12
@@ -30,6 +30,7 @@ def diff_document(diff: Diff) -> schema.Diff:
             ranks=analysis.timeline.run.info.world_size,
             steps=diff.num_steps[at],
             sampled_steps=None if diff.sampled_steps is None else diff.sampled_steps[at],
+            clock=diff.clocks[at].value,
             blocks=diff.num_blocks[at],
         )
         for at, analysis in enumerate((diff.before, diff.after))
@@ -113,10 +114,19 @@ def _evidence(diff: Diff) -> Iterator[str]:
 
 def sampled_terms(diff: Diff) -> str:
     """Which terms are of all steps and which of the steps in windows; there must be windows."""
-    exact = ", ".join(name for name in EVERY_STEP if any(term.term == name for term in diff.terms))
+    exact = ", ".join(("step", *diff.exact_terms))
+    are = "are" if diff.exact_terms else "is"
     before, after = diff.sampled_steps or (0, 0)
     windows = f"other terms are from {before:,} and {count(after, 'step')} in windows, weighted"
-    return f"step, {exact} are of all these steps; {windows} by the steps that a window stands for"
+    return f"{exact} {are} of all these steps; {windows} by the steps that a window stands for"
+
+
+def other_clocks(diff: Diff, *, names: tuple[str, str] = ("A", "B")) -> str:
+    """Why no term is compared; empty if the same kind of clock measured both runs. `names`: of the two runs."""
+    first, second = (CLOCKS[clock] for clock in diff.clocks)
+    if first == second:
+        return ""
+    return f"terms are not compared: {names[0]} is measured by {first}, {names[1]} by {second}"
 
 
 def _terms(diff: Diff) -> Iterator[RenderableType]:
@@ -128,6 +138,8 @@ def _terms(diff: Diff) -> Iterator[RenderableType]:
             rows.add_row(text(f"  {'*' if term.evident else ' '} {term.term}"), *_cells(term, diff))
     rows.add_row("    step", *_cells(diff.step, diff), style="bold")
     yield rows
+    if note := other_clocks(diff):
+        yield indented([text(note)])
     if diff.unseen:
         yield indented([text(f"measured in only one run: {', '.join(diff.unseen)}", style="dim")])
 

@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from traincope.analysis import Analysis, Diff, TermChange, diff
 from traincope.analysis.diff.diff import Basis
 from traincope.analysis.diff.series import step_series
-from traincope.report.text.diff import diff_document, sampled_terms
+from traincope.report.text.diff import diff_document, other_clocks, sampled_terms
 from traincope.report.text.layout.forms import Form
 from traincope.units import MISSING
 from traincope.viewer.components import absent, field, parameter, plain, section, table
@@ -69,6 +69,8 @@ def _answer(result: Diff) -> Iterator[Line]:
     yield _sizes(result)
     if result.sampled_steps is not None:
         yield [plain(sampled_terms(result))]
+    if note := other_clocks(result, names=("the other run", "this run")):
+        yield [plain(note)]
     if result.reason:
         yield [plain(result.reason)]
     for moved in result.movers:
