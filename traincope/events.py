@@ -24,6 +24,8 @@ The fields by kind (a field not listed is unused):
 
 The value of a STEP is the recorder's own time in it. The value of a STEP or PHASE that was measured on the device is
 how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at most 2.1 s.
+The `tag` of a STALL of the device is how many ns before it the compute stream reached the issue of the collective that
+ends it, or NOT_MARKED. It has DONE_BEFORE_WAIT if that end is only an upper bound.
 The value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
 FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
 phase EVALUATION.
@@ -82,6 +84,14 @@ BLOCK_STEPS = 7
 
 A prime: in blocks of 8, work in every 8th or 16th step would fall on first steps only, and would never be sampled.
 """
+
+NOT_MARKED = -1
+"""`tag` of a device's STALL if the issue of its collective has no mark, or if it lasted until a later collective."""
+
+MAX_LATENCY_NS = 200_000
+"""A GPU with nothing to do passes a mark within this, the error between its clock and the host's included."""
+EMPTY_NS = 20_000
+"""A mark found nothing to do if it happened at most this later than the fastest one: launches vary by about as much."""
 
 NO_STEP = -1
 """`step` of a record outside every step."""

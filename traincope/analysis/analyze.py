@@ -134,7 +134,8 @@ def analyze(
     context = Context(timeline, members)
     measured = context.measured if complete_run else timeline
     excluded_steps = find_excluded_steps(measured) if excluded_steps is None else excluded_steps
-    instances, last, wire = context.instances, context.last, context.transfers
+    streams = context.on_streams if complete_run else context
+    instances, last, wire = streams.instances, streams.last, streams.transfers
     steps, idle = _replayed(replica_steps(measured), context)
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in measured.ranks)
     in_pipeline = {rank for group in steps if one_clock(measured, group) for rank in group.ranks}
@@ -168,7 +169,10 @@ def analyze(
                 stalls[rank.rank] = phase_stalls(rank, slices, split)
             counted = own_ledger.counted
             called = replace(recorded, steps=rank.steps)
-            calls.append(rank_calls(called, slices, split, counted=counted, instances=instances, wire=wire))
+            split = replace(split, instance=context.instances.find(rank, slices.intervals[slices.owner[split.at]]))
+            calls.append(
+                rank_calls(called, slices, split, counted=counted, instances=context.instances, wire=context.transfers)
+            )
         ledgers.append(own_ledger)
     ahead = run_ahead(measured, tuple(ledgers)) if measured.by_marks else None
     ledger = assemble(

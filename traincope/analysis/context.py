@@ -15,7 +15,7 @@ from traincope.analysis.attribution.transfers import Transfers, transfers
 from traincope.arrays import Ints
 from traincope.timeline import Instances, RankTimeline, Timeline, match_instances
 from traincope.timeline.collectives.comparing import lowest
-from traincope.timeline.device import on_device
+from traincope.timeline.device import collectives_on_streams, on_device
 
 NO_WINDOWS = np.empty(0, dtype=np.int64)
 
@@ -34,6 +34,11 @@ class Context:
     def measured(self) -> Timeline:
         """The timeline that the ledger measures: of the GPUs, if marks show them, otherwise of the hosts."""
         return on_device(self.timeline)
+
+    @cached_property
+    def on_streams(self) -> "Context":
+        """The collectives that marks on compute streams measured; the context itself without marks."""
+        return Context(collectives_on_streams(self.measured)) if self.measured.by_marks else self
 
     @cached_property
     def instances(self) -> Instances:
@@ -58,10 +63,12 @@ class Context:
     def slices(self, rank: RankTimeline, *, window_ends: Ints = NO_WINDOWS) -> tuple[ThreadSlices, StallSplit]:
         """Slice the rank's training thread by owner, and split its stalls into wait and transfer.
 
-        No slice crosses one of `window_ends` (ns).
+        No slice crosses one of `window_ends` (ns). A stall that marks measured belongs to one of the instances of
+        `on_streams`.
         """
         slices = slice_thread(rank, window_ends=window_ends)
-        return slices, split_stalls(rank, slices, instances=self.instances)
+        instances = self.on_streams.instances if rank.on_device else self.instances
+        return slices, split_stalls(rank, slices, instances=instances)
 
 
 def last_to_arrive(instances: Instances) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Ints
-from traincope.events import OPEN, Kind
+from traincope.events import EMPTY_NS, MAX_LATENCY_NS, OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.observation import DISPATCHER
@@ -18,10 +18,6 @@ from traincope.topology import PIPELINE_AXIS, Group
 TRAINING_THREAD = "main"
 HOST_THREAD = "host"
 """Thread of what a host did, where the records of `TRAINING_THREAD` are those of its GPU."""
-MAX_LATENCY_NS = 200_000
-"""A GPU with nothing to do passes a mark within this, the error between its clock and the host's included."""
-EMPTY_NS = 20_000
-"""A mark found nothing to do if it happened at most this later than the fastest one: launches vary by about as much."""
 UNKNOWN_REASON = "an unknown request"
 """Reason of a step whose request is missing in the run directory."""
 
@@ -85,6 +81,8 @@ class Marks:
     """When the stream passed the mark."""
     ahead_ns: Ints
     """How long before that the host had queued it: the host's run-ahead."""
+    collectives: NDArray[np.void]
+    """COLLECTIVE records, from start to end on the GPU, of those whose start and end the marks show."""
 
     @property
     def empty(self) -> Bools:

@@ -34,6 +34,8 @@ def stalls_of(versions: dict[str, str], *stalls: Row, uuid: str = "") -> tuple[D
     assert ledger is not None
     assert sum(ns or 0 for ns in ledger["terms"].values()) == ledger["wall_ns"] == 400, "they are in no term"
     device_rows = ledger["device_stalls"]
+    why = None if device_rows is None else "rank 0 has no marks on a compute stream"
+    assert (ledger["clock"], ledger["host_clock_reason"]) == ("host", why)
     assert (device_rows is None) == (analysis.device_stalls is None)
     assert [records["ratio"] for records in device_rows or ()] == (
         [70 / 400, 20 / 400] if analysis.device_stalls else []
@@ -62,5 +64,5 @@ def test_device_stalls_in_the_report() -> None:
         {"axis": "tp", "count": 2, "total_ns": 2_000, "ratio": 0.01},
     ]
     sentence = "the GPUs' compute streams stalled for communication, per step: fsdp 2.00 ms (4.0 %), tp 500 ns (1.0 %)"
-    assert on_device(stalls, rank_steps=4).endswith(sentence)  # type: ignore[arg-type]
-    assert "no stall of the GPUs" in on_device([], rank_steps=4)
+    assert on_device(stalls, rank_steps=4, reason=None).endswith(sentence)  # type: ignore[arg-type]
+    assert "no stall of the GPUs" in on_device([], rank_steps=4, reason=None)

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic_ns, thread_time_ns
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import traincope
-from traincope.events import OPEN, Flag, Kind
+from traincope.events import NOT_MARKED, OPEN, Flag, Kind
 from traincope.record.communication.groups import KnownGroup
 from traincope.record.communication.pending import Issued
 from traincope.record.communication.streams import Streams
@@ -134,15 +135,19 @@ def issue(recorder: Recorder) -> Issued:
     return Issued(recorder.main.begin(Kind.COLLECTIVE), (1, 0, 5, -1, 0, 64, 0, 0), known, True)
 
 
-def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
-    """Return (duration ns, sequence, step) of the device's stalls."""
+def device_records(recorder: Recorder) -> list[Any]:
     from traincope.store import read_run
 
     recorder.settle(True)
     assert recorder.run is not None
     rank = read_run(recorder.run).ranks[0]
     records = [record for thread in rank.threads for record in rank.thread(thread)]
-    stalls = [record for record in records if record["kind"] == Kind.STALL and record["flags"] & Flag.DEVICE]
+    return [record for record in records if record["flags"] & Flag.DEVICE]
+
+
+def device_stalls(recorder: Recorder) -> list[tuple[int, int, int]]:
+    """Return (duration ns, sequence, step) of the device's stalls."""
+    stalls = [record for record in device_records(recorder) if record["kind"] == Kind.STALL]
     return [(int(r["end_ns"] - r["start_ns"]), int(r["sequence"]), int(r["step"])) for r in stalls]
 
 
@@ -471,3 +476,47 @@ def test_a_collective_without_a_work_ends_at_its_return(tmp_path: Path, monkeypa
         assert (rank.of_kind(Kind.COLLECTIVE)["end_ns"] != OPEN).all()
     finally:
         dist.destroy_process_group()
+
+
+def test_a_stall_tells_when_the_compute_stream_reached_the_issue_of_its_collective(
+    recorder: Recorder, stalls_on: MakeStalls
+) -> None:
+    """Issued at 1 ms, awaited from 3 to 4.5 ms. The wait for the next one lasts until a later one ends."""
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    issued, other = issue(recorder), issue(recorder)
+    for now_ms, mark in ((1.0, lambda: stalls.issue(issued)), (2.0, lambda: stalls.issue(other))):
+        clock.now_ms = now_ms
+        mark()
+    clock.now_ms = 3.0
+    before = stalls.mark()
+    clock.now_ms = 4.5
+    stalls.close(before, issued)
+    stalls.close(stalls.mark(), other, until_its_end=False)
+    stalls.close(stalls.mark(), issue(recorder))
+    clock.done_ms = 10.0
+    stalls.resolve()
+    assert [int(record["tag"]) for record in device_records(recorder)] == [2_000_000, NOT_MARKED, NOT_MARKED]
+
+
+def test_issues_of_collectives_without_a_wait_are_forgotten(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of the forgotten ones are used again."""
+    monkeypatch.setattr(devices, "MAX_ISSUES", 3)
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    for _ in range(100):
+        stalls.issue(issue(recorder))
+    assert clock.created == 4
+
+
+def test_a_clock_that_is_ahead_of_its_gpu_makes_no_negative_run_ahead(
+    recorder: Recorder, stalls_on: MakeStalls
+) -> None:
+    """A record with a negative value would not be read: the clocks are tied to 0.1 ms only."""
+    stalls = stalls_on(FakeDevice(Clock()))
+    interval = devices._Interval(int(Kind.STEP), 0, 0, 4, FakeEvent(Clock()), queued_ns=2_000)
+    stalls._write_interval(interval, 1_000, 5_000, 6_000)
+    (step,) = device_records(recorder)
+    assert (int(step["value"]), int(step["tag"]), int(step["step"])) == (0, 0, 4)

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from tests.timeline.device.recorded import alone
 from tests.virtual_gpu.actions import COMPUTE_STREAM, Action, Meaning, OnThread, Program, Range, RecordEvent, WaitEvent
-from tests.virtual_gpu.machine import Host, Queued
+from tests.virtual_gpu.machine import Host, Queued, execute
+from tests.virtual_gpu.truth import transfers_ns
 
 OUTERMOST = (Meaning.FORWARD, Meaning.EVALUATION, Meaning.RECOMPUTE)
 """Only the outermost call of a module is a phase."""
@@ -30,6 +31,8 @@ class _Marked:
     queued_ns: int
     begin: Queued
     end: Queued | None = None
+    collective: tuple[str, int] = ("", -1)
+    """Group and position of the collective that a stall waits for."""
 
     @property
     def begin_ns(self) -> int:
@@ -52,8 +55,10 @@ class _MarkedHost(Host):
         self.phases: list[_Marked] = []
         self.activities: list[tuple[int, int, int, str]] = []
         """Order, begin and end of each on the host, and its term."""
-        self._newest: dict[int, str] = {}
-        self._followed: dict[str, str] = {}
+        self._newest: dict[int, tuple[str, tuple[str, int]]] = {}
+        """Stream -> axis, group and position of its newest collective."""
+        self._followed: dict[str, tuple[str, tuple[str, int]]] = {}
+        self._num_issued: Counter[str] = Counter()
         self._within: list[Meaning] = []
         self._num_opened = 0
 
@@ -70,7 +75,9 @@ class _MarkedHost(Host):
                         self._followed[name] = self._newest[stream]
                     yield from super().perform((action,), thread)
                 case WaitEvent(event=name, stream=stream) if stream == COMPUTE_STREAM and name in self._followed:
-                    stall = self._mark(f"exposed_transfer[{self._followed.pop(name)}]")
+                    axis, collective = self._followed.pop(name)
+                    stall = self._mark(f"exposed_transfer[{axis}]")
+                    stall.collective = collective
                     yield from super().perform((action,), thread)
                     self._close(stall)
                 case _:
@@ -79,7 +86,10 @@ class _MarkedHost(Host):
     def _marked(self, action: Range, thread: str) -> Iterator[None]:
         body = super().perform((action,), thread)
         if action.collective is not None and action.collective.group is not None:
-            self._newest[action.collective.stream] = action.collective.group.axis
+            self.gpu.record(self.now_ns, COMPUTE_STREAM)
+            group = action.collective.group
+            self._newest[action.collective.stream] = group.axis, (group.name, self._num_issued[group.name])
+            self._num_issued[group.name] += 1
         if action.meaning is Meaning.STEP:
             self.steps.append(self._mark("step", keep=False))
             yield from body
@@ -122,11 +132,7 @@ class _MarkedHost(Host):
 
 def projected(program: Program, rank: int) -> dict[int, dict[str, int]]:
     """Step -> term -> ns, with `wall`, of one rank of a padded program; without its first and its last step."""
-    own = alone(program, rank)
-    host = _MarkedHost(own)
-    for _ in host.perform(own.ranks[0]):
-        raise AssertionError("the host of a single rank never waits for another")
-    host.gpu.settle()
+    own, host = alone(program, rank), _performed(program, rank)
     ledger = {}
     for number, (step, following) in enumerate(pairwise(host.steps)):
         terms: Counter[str] = Counter()
@@ -136,6 +142,37 @@ def projected(program: Program, rank: int) -> dict[int, dict[str, int]]:
         wall_ns = following.begin_ns - step.begin_ns - evaluation_ns
         ledger[number] = {"wall": wall_ns} | dict(terms)
     return {number: terms for number, terms in ledger.items() if number}
+
+
+def true_stalls(program: Program, rank: int) -> tuple[dict[str, int], int]:
+    """Sum the stalls of one rank of a padded program without gaps: exposed wait and transfer, per axis, in ns, of the
+    collectives that it waits for. Also return their number.
+    """
+    records = execute(program)
+    transfers = transfers_ns(records, frozenset())
+    ran = {(each.work.group.name, each.position): each for each in records[rank].works if each.work.group is not None}
+    stalls = [phase for phase in _performed(program, rank).phases if phase.collective in ran]
+    sums: Counter[str] = Counter()
+    for stall in stalls:
+        each = ran[stall.collective]
+        border_ns = each.end_ns - (transfers[stall.collective] or 0)
+        axis = stall.term.removeprefix("exposed_transfer")
+        sums[f"exposed_wait{axis}"] += _overlap(stall, each.start_ns, border_ns)
+        sums[f"exposed_transfer{axis}"] += _overlap(stall, border_ns, each.end_ns)
+    return dict(sums), len(stalls)
+
+
+def _overlap(stall: _Marked, start_ns: int, end_ns: int) -> int:
+    return max(min(stall.end_ns, end_ns) - max(stall.begin_ns, start_ns), 0)
+
+
+def _performed(program: Program, rank: int) -> _MarkedHost:
+    own = alone(program, rank)
+    host = _MarkedHost(own)
+    for _ in host.perform(own.ranks[0]):
+        raise AssertionError("the host of a single rank never waits for another")
+    host.gpu.settle()
+    return host
 
 
 def _elementary(host: _MarkedHost, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:

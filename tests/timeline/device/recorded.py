@@ -121,9 +121,9 @@ class _Hooks:
 class _RecordedHost(Host):
     """A host that performs the ranges of its program inside the calls that the recorder hooks."""
 
-    def __init__(self, program: Program, ranks: int, recorder: Recorder, hooks: _Hooks, clock: HostClock) -> None:
+    def __init__(self, program: Program, recorder: Recorder, hooks: _Hooks, clock: HostClock) -> None:
         super().__init__(0, program, {})
-        self._recorder, self._hooks, self._clock, self._ranks = recorder, hooks, clock, ranks
+        self._recorder, self._hooks, self._clock = recorder, hooks, clock
         self._groups: dict[str, KnownGroup] = {}
         self._issued: dict[int, Issued] = {}
         """Stream -> its newest collective."""
@@ -200,26 +200,28 @@ class _RecordedHost(Host):
 
     def _issue(self, work: Work) -> None:
         """Begin the record of a collective, as the hook on c10d does."""
-        assert work.group is not None
-        known = self._groups.get(work.group.name)
+        group = work.group
+        assert group is not None
+        known = self._groups.get(group.name)
         if known is None:
-            ranks = tuple(range(self._ranks))
-            number = self._recorder.add_group(key=work.group.name, axis=work.group.axis, rule="mesh", ranks=ranks)
+            number = self._recorder.add_group(key=group.name, axis=group.axis, rule="mesh", ranks=group.ranks)
             known = KnownGroup(
                 number=number,
-                key=work.group.name,
-                axis=work.group.axis,
+                key=group.name,
+                axis=group.axis,
                 reference=lambda: None,  # type: ignore[arg-type]
                 rule="mesh",
-                ranks=ranks,
+                ranks=group.ranks,
             )
-            self._groups[work.group.name] = known
+            self._groups[group.name] = known
         name = self._recorder.names.intern(work.operation)
         fields = (name, known.number, known.count, -1, 0, 64, 0, 0)
         known.count += 1
         slot = self._recorder.main.begin_collective(Kind.COLLECTIVE, fields)
         end(slot)
-        self._issued[work.stream] = Issued(slot, fields, known, True)
+        issued = self._issued[work.stream] = Issued(slot, fields, known, True)
+        assert self._hooks.waits.device is not None
+        self._hooks.waits.device.issue(issued)
 
 
 def _plainly(body: Callable[[], None]) -> None:
@@ -326,9 +328,7 @@ def _record_rank(program: Program, rank: int, ranks: int, clock: HostClock, fold
     phases, collector = Phases(), GarbageCollection()
     waits = Waits(Pending(), phases)
     installed = (waits, phases, DataLoading(phases), Checkpoints(phases), collector)
-    host = clock.host = _RecordedHost(
-        program, ranks, recorder, _Hooks(phases=phases, waits=waits, collector=collector), clock
-    )
+    host = clock.host = _RecordedHost(program, recorder, _Hooks(phases=phases, waits=waits, collector=collector), clock)
     for hook in installed:
         hook.install(recorder)
     try:

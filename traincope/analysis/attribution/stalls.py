@@ -28,7 +28,7 @@ class AmbiguousWait(StrEnum):
     NOT_REPLAYED = "not_replayed"
     """Only for the pipeline's own sends and receives: only a replay splits its idle time."""
     DEVICE_MARKS = "device_marks"
-    """Marks on a compute stream show how long it stalled, and not when the collective ran."""
+    """Marks on compute streams do not show when the collective ran on every rank."""
 
 
 WHY = {
@@ -36,7 +36,7 @@ WHY = {
     AmbiguousWait.NEVER_WAITED_FOR: "a peer never waited for its part, so the end of that part is unknown",
     AmbiguousWait.CLOCKS: "the clocks of their hosts are not known well enough",
     AmbiguousWait.NOT_REPLAYED: "some stage has no actions recorded in these steps",
-    AmbiguousWait.DEVICE_MARKS: "marks on the GPUs' streams do not show when the collective ran",
+    AmbiguousWait.DEVICE_MARKS: "marks on the GPUs' streams do not show when the collectives ran on every rank",
 }
 CAUSES = tuple(AmbiguousWait)
 """Code -> reason."""
@@ -111,7 +111,7 @@ def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instanc
         operation_code=operation[of],
         instance=instance[of],
     )
-    return found.as_ambiguous(np.ones(len(at), dtype=bool), AmbiguousWait.DEVICE_MARKS) if rank.on_device else found
+    return found.as_ambiguous(~found.split, AmbiguousWait.DEVICE_MARKS) if rank.on_device else found
 
 
 def _encode(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) -> tuple[tuple[str, ...], Ints]:

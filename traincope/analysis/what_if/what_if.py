@@ -195,7 +195,8 @@ def _last_steps(analysis: Analysis, numbers: tuple[int, ...]) -> tuple[int, ...]
 def _moves(analysis: Analysis, numbers: tuple[int, ...]) -> dict[int, Moves]:
     """Moves of all ranks that completed steps. The threads are sliced again because an analysis keeps no slices."""
     context = analysis.context
-    instances, wire, last = context.instances, context.transfers, context.last
+    streams = context.on_streams
+    instances, wire, last = streams.instances, streams.transfers, streams.last
     ranks = [rank for rank in context.measured.ranks if rank.steps]
     shared = shared_collectives(ranks, instances, first=numbers[0], last=numbers[-1])
     moves = {}

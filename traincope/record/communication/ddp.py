@@ -120,5 +120,6 @@ class DistributedDataParallelStall:
                     add_flag(issued.slot, Flag.DONE_BEFORE_WAIT)
         self._recorder.writer().write(Kind.STALL, representative.returned_ns, now, 0, *representative.fields)
         if self._waits.device is not None:
-            self._waits.device.close(self._last_mark, representative)
+            until_its_end = representative is underway[-1]
+            self._waits.device.close(self._last_mark, representative, until_its_end=until_its_end)
             self._last_mark = None

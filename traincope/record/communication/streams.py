@@ -65,6 +65,7 @@ class Streams:
 
     def began(self, issued: Issued) -> None:
         """Note that a collective with tensors on the device is about to be issued."""
+        self._stalls.issue(issued)
         if issued.fields[FLAGS] == SYNCHRONOUS:
             issued.before = self._stalls.mark()
 

@@ -20,7 +20,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from traincope.events import Flag, Kind, Phase
+from traincope.events import EMPTY_NS, MAX_LATENCY_NS, NOT_MARKED, Flag, Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.torch_private import raw_stream_reader
 from traincope.record.session.recorder import Recorder
@@ -51,6 +51,8 @@ DEFAULT_STREAM = 0
 OTHER_DEVICE = -1
 """Not a handle of any stream. If a process trains on several devices, only the first one is measured."""
 MAX_TAG = (1 << 31) - 1
+MAX_ISSUES = 256
+"""Maximum number of collectives under way whose issue is marked. Without a wait, older ones are forgotten."""
 BACKWARD, RECOMPUTE = int(Phase.BACKWARD), int(Phase.RECOMPUTE)
 
 
@@ -142,6 +144,10 @@ class DeviceMarks:
         self._step: _Interval | None = None
         self._phases: dict[int, _Interval] = {}
         """Marked phases under way, by the identity of a hook's key."""
+        self._issues: dict[int, tuple[Issued, Event]] = {}
+        """Collectives under way, by identity, with the mark of their issue."""
+        self._latency_ns = MAX_LATENCY_NS
+        """Shortest time so far from the launch of a mark until it happened."""
         self._capturing = False
         self._anchor: _ClockAnchor | None = None
         self._awaited: Event | None = None
@@ -162,6 +168,7 @@ class DeviceMarks:
         self._recorder.stalls_unmeasured += len(self._waiting)
         self._waiting.clear()
         self._phases.clear()
+        self._issues.clear()
         self._step = None
 
     def between_steps(self) -> bool:
@@ -185,8 +192,11 @@ class DeviceMarks:
         if self._recorder.detailed:
             self._end(ended)
             self._step = self._begin(int(Kind.STEP), 0, 0)
-        elif ended is not None:
-            self.give_back(ended.before)
+        else:
+            for _, event in self._issues.values():
+                self.give_back(event)
+            self._issues.clear()
+            self.give_back(None if ended is None else ended.before)
 
     def _begin_phase(self, key: object, phase: int, name: int) -> None:
         if self._recorder.detailed and self._computes_here(phase):
@@ -253,10 +263,26 @@ class DeviceMarks:
         event.record()
         return event
 
-    def close(self, before: Event | None, issued: Issued) -> None:
-        """Close the bracket that began at `before`: its wait is queued on the current stream."""
+    def issue(self, issued: Issued) -> None:
+        """Mark on the compute stream that a collective is issued now: it starts after the work queued so far."""
+        event = self.mark()
+        if event is None:
+            return
+        if len(self._issues) >= MAX_ISSUES:
+            self._free.append(self._issues.pop(next(iter(self._issues)))[1])
+        self._issues[id(issued)] = (issued, event)
+
+    def close(self, before: Event | None, issued: Issued, *, until_its_end: bool = True) -> None:
+        """Close the bracket that began at `before`: its wait is queued on the current stream.
+
+        `until_its_end`: the wait ends with this collective, not with a later one.
+        """
+        _, issue = self._issues.pop(id(issued), (None, None))
+        if before is None or not until_its_end:
+            self.give_back(issue)
+            issue = None
         if before is not None:
-            self._bracket(before, partial(self._write_stall, issued, self._recorder.shared.step))
+            self._bracket(before, partial(self._write_stall, issued, self._recorder.shared.step, issue, before))
 
     def _bracket(self, before: Event, write: Callable[[int, int, int], None]) -> None:
         queued_ns, after = monotonic_ns(), self.mark()
@@ -327,12 +353,27 @@ class DeviceMarks:
     def _write(self, bracket: _Bracket, anchor: _ClockAnchor) -> None:
         start_ns = anchor.at_ns + round(anchor.event.elapsed_time(bracket.before) * 1e6)
         end_ns = start_ns + round(bracket.before.elapsed_time(bracket.after) * 1e6)
+        self._latency_ns = max(min(self._latency_ns, end_ns - bracket.queued_ns), 0)
         bracket.write(start_ns, end_ns, bracket.queued_ns)
         self._free += (bracket.before, bracket.after)
 
-    def _write_stall(self, issued: Issued, step: int, start_ns: int, end_ns: int, _: int) -> None:
-        name, group, sequence, peer, tag, num_bytes, flags, window = issued.fields
-        flags |= Flag.DEVICE
+    def _write_stall(
+        self,
+        issued: Issued,
+        step: int,
+        issue: Event | None,
+        before: Event,
+        start_ns: int,
+        end_ns: int,
+        queued_ns: int,
+    ) -> None:
+        name, group, sequence, peer, _, num_bytes, flags, window = issued.fields
+        tag, flags = NOT_MARKED, flags | Flag.DEVICE
+        if issue is not None:
+            tag = _as_tag(round(issue.elapsed_time(before) * 1e6))
+            self.give_back(issue)
+        if min(end_ns - start_ns, end_ns - queued_ns - self._latency_ns) <= EMPTY_NS:
+            flags |= Flag.DONE_BEFORE_WAIT
         self._recorder.writer().write(
             Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, window, step
         )
@@ -340,9 +381,13 @@ class DeviceMarks:
     def _write_interval(self, interval: _Interval, start_ns: int, end_ns: int, queued_ns: int) -> None:
         self._recorder.writer().write(
             interval.kind, start_ns, end_ns, interval.phase, interval.name,
-            value=start_ns - interval.queued_ns, tag=max(min(end_ns - queued_ns, MAX_TAG), -MAX_TAG),
+            value=max(start_ns - interval.queued_ns, 0), tag=_as_tag(end_ns - queued_ns),
             flags=Flag.DEVICE, step=interval.step,
         )  # fmt: skip
+
+
+def _as_tag(ns: int) -> int:
+    return max(min(ns, MAX_TAG), 0)
 
 
 class CudaDevice:

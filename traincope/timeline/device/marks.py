@@ -12,13 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import AFTER_ALL_NS, Bools, Ints
-from traincope.events import NO_PEER, OPEN, Flag, Kind, Phase
+from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
+from traincope.events import NO_PEER, NOT_MARKED, OPEN, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE
 from traincope.store.job.evaluating import evaluation_intervals
 from traincope.timeline.intervals.painting import ranges
 from traincope.timeline.intervals.union import Union
-from traincope.timeline.timeline import HOST_THREAD, TRAINING_THREAD, Marks, RankTimeline, Step, Timeline
+from traincope.timeline.timeline import (
+    HOST_THREAD,
+    TRAINING_THREAD,
+    Marks,
+    RankTimeline,
+    Step,
+    Timeline,
+)
 
 HOST_WAITS = (Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC)
 """Phases of a host in which it queues no work."""
@@ -38,6 +45,18 @@ def on_device(timeline: Timeline) -> Timeline:
     if not timeline.ranks or timeline.run.info.imported or why_not_on_device(timeline) is not None:
         return timeline
     return replace(timeline, ranks=tuple(_Lane.of(rank).rank_on_device() for rank in timeline.ranks))
+
+
+def collectives_on_streams(timeline: Timeline) -> Timeline:
+    """Return a timeline of only the collectives whose start and end marks show, of the ranks that marks measured."""
+    return replace(
+        timeline,
+        ranks=tuple(
+            replace(rank, threads={TRAINING_THREAD: rank.marks.collectives})
+            for rank in timeline.ranks
+            if rank.marks is not None
+        ),
+    )
 
 
 def why_not_on_device(timeline: Timeline) -> str | None:
@@ -255,7 +274,36 @@ def _marks(records: NDArray[np.void]) -> Marks:
         phase=in_order["phase"].astype(np.int64),
         at_ns=in_order["start_ns"],
         ahead_ns=in_order["value"],
+        collectives=_collectives(records),
     )
+
+
+def _collectives(records: NDArray[np.void]) -> NDArray[np.void]:
+    """Find the start and the end of collectives on the GPU, by the stalls for them.
+
+    A collective starts when the compute stream reaches its issue, but not before the previous one of its group has
+    ended: they share a stream. The end of a stall is its end, unless it did not stall, or not any more when the host
+    queued the mark behind it (`Flag.DONE_BEFORE_WAIT`).
+    A stall that begins before the start is not only for this collective, and shows nothing.
+    """
+    alone = records["flags"] & Flag.POINT_TO_POINT == 0
+    known = records[(records["kind"] == Kind.STALL) & alone]
+    known = known[np.lexsort((known["sequence"], known["window"], known["group"]))]
+    exact = (known["flags"] & Flag.DONE_BEFORE_WAIT == 0) & (known["tag"] != NOT_MARKED)
+    issued_ns = known["start_ns"] - known["tag"]
+    follows = np.zeros(len(known), dtype=bool)
+    follows[1:] = (np.diff(known["sequence"].astype(np.int64)) == 1) & (known["group"][1:] == known["group"][:-1])
+    follows[1:] &= known["window"][1:] == known["window"][:-1]
+    before_ns = np.concatenate([[BEFORE_ALL_NS], known["end_ns"]])[: len(known)]
+    first = (known["window"] == 0) & (known["sequence"] == 0)
+    free = first | (follows & (before_ns <= issued_ns))
+    queued = (
+        follows & (before_ns > issued_ns) & (before_ns <= known["start_ns"]) & np.append(False, exact)[: len(known)]
+    )
+    result: NDArray[np.void] = known[exact & (free | queued)]
+    result["start_ns"] = np.where(queued, before_ns, issued_ns)[exact & (free | queued)]
+    result["kind"], result["tag"] = Kind.COLLECTIVE, 0
+    return result
 
 
 def _host_borders(rank: RankTimeline) -> Ints:
