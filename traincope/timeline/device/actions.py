@@ -16,7 +16,7 @@ from traincope.timeline.device.ranges import NAMED
 from traincope.timeline.device.works import Works
 
 ANNOTATION = re.compile(r"PP:(\d{1,6})([FBIW])(\d{1,6})")
-"""Name of an action that computes. Sends, receives and unsharding are no actions of the order."""
+"""Name of an action that computes. The order does not contain sends, receives and unsharding."""
 OVERLAPPED = re.compile(r"PP:\(.*\)OVERLAP_F_B")
 """Name of a forward and a backward under one annotation, as DualPipe-V runs them. Their kernels are not separable."""
 
@@ -36,7 +36,7 @@ class DeviceActions:
 
 
 def device_actions(trace: Trace, works: Works, *, phase: Ints) -> DeviceActions:
-    """Find the actions; there are none without annotations, and if some are overlapped. `phase`: that of each work.
+    """Find the actions. Without annotations, or if some are overlapped, the result is empty. `phase`: of each work.
 
     An action whose annotation launched no compute is left out.
     """
