@@ -11,9 +11,8 @@ from traincope.errors import CheckpointError, ConfigError, UsageError
 
 
 def write(directory: Path, *, step: int, keep: int = 2, layers: int = 1) -> None:
-    folder.prepare(directory)
     new = folder.new_path(directory, step=step)
-    new.mkdir()
+    folder.prepare(new)
     (new / "shard").write_bytes(bytes(step))
     files = {"shard": Sum.of(new / "shard")}
     folder.commit(new, Manifest(step=step, identity={"model.layers": layers}, layout={}, files=files), keep=keep)
@@ -46,7 +45,7 @@ def test_a_step_that_is_saved_again_replaces_the_one_before(tmp_path: Path) -> N
 
 
 def test_what_a_killed_process_left_is_removed_before_the_next_checkpoint(tmp_path: Path) -> None:
-    for name in ("new-00000001", "old-00000001", "damaged-00000001"):
+    for name in ("new-00000001", "new-00000002", "old-00000001", "damaged-00000001"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "shard").touch()
     write(tmp_path, step=2)

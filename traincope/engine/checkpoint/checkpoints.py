@@ -97,7 +97,7 @@ class Checkpoints:
             folder.commit(new, manifest, keep=self._config.keep)
 
         # A background save waits in torch's call for the one before: an observer of that call sees the stall.
-        writer = Writer(new, wait=self.finish, prepare=lambda: folder.prepare(self.directory), commit=commit)
+        writer = Writer(new, wait=self.finish, prepare=lambda: folder.prepare(new), commit=commit)
         with self._failures():
             if self._config.asynchronous:
                 saving: Any = dcp.async_save(state, storage_writer=writer, process_group=self._group)

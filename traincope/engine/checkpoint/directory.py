@@ -51,17 +51,23 @@ def new_path(directory: Path, *, step: int) -> Path:
     return directory / f"new-{step:08d}"
 
 
-def prepare(directory: Path) -> None:
-    """Create the folder, or remove what killed processes have left in it. Raises OSError."""
-    directory.mkdir(parents=True, exist_ok=True)
-    _sync(directory.parent)
-    remove_left_overs(directory)
+def prepare(new: Path) -> None:
+    """Make room for a new checkpoint: an empty folder, without what killed processes have left. Raises OSError.
+
+    Other ranks may create the same folder at the same time, so it is emptied and never removed.
+    """
+    new.parent.mkdir(parents=True, exist_ok=True)
+    _sync(new.parent.parent)
+    remove_left_overs(new.parent, keep=new)
+    new.mkdir(exist_ok=True)
+    for file in new.iterdir():
+        file.unlink()
 
 
-def remove_left_overs(directory: Path) -> None:
-    """Remove what is not complete. No checkpoint may be in the making."""
+def remove_left_overs(directory: Path, *, keep: Path | None = None) -> None:
+    """Remove what is not complete, except for `keep`. No other checkpoint may be in the making."""
     for path in directory.glob("*"):
-        if path.name.startswith(_LEFT):
+        if path.name.startswith(_LEFT) and path != keep:
             shutil.rmtree(path)
 
 
