@@ -61,12 +61,14 @@ class Checkpoints:
         def begin() -> Slot:
             number = recorder.names.intern(name)
             slot = recorder.writer().begin(Kind.PHASE, Phase.CHECKPOINT_STALL, number)
-            phases.mark_begin(slot, Phase.CHECKPOINT_STALL, number)
+            if phases.device is not None:
+                phases.device.begin_phase(slot, Phase.CHECKPOINT_STALL, number)
             return slot
 
         @guard
         def finish(slot: Slot) -> None:
-            phases.mark_end(slot)
+            if phases.device is not None:
+                phases.device.end_phase(slot)
             end(slot)
 
         @functools.wraps(original)

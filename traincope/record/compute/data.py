@@ -32,11 +32,13 @@ class DataLoading:
         def begin() -> Slot:
             recorder.before_work()
             slot = threads.writer.begin_phase(data_wait, number)
-            phases.mark_begin(slot, data_wait, number)
+            if phases.device is not None:
+                phases.device.begin_phase(slot, data_wait, number)
             return slot
 
         def end_wait(slot: Slot) -> None:
-            phases.mark_end(slot)
+            if phases.device is not None:
+                phases.device.end_phase(slot)
             end(slot)
 
         begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(end_wait, every=SAMPLING_INTERVAL)

@@ -87,19 +87,6 @@ class Phases:
         self.device: PhaseMarks | None = None
         """Marks of phases on the compute stream. None outside windows, and unless the training uses a GPU."""
 
-    def mark_begin(self, key: object, phase: int, name: int) -> None:
-        """Mark the begin of a phase on the compute stream, in a window of a training that uses a GPU.
-
-        `key`: an object that lives until the phase ends.
-        """
-        if self.device is not None:
-            self.device.begin_phase(key, phase, name)
-
-    def mark_end(self, key: object) -> None:
-        """Mark the end of the phase that began with this key."""
-        if self.device is not None:
-            self.device.end_phase(key)
-
     @property
     def in_backward(self) -> bool:
         """Return whether the calling thread is inside a backward call, or runs a part of another thread's backward."""
@@ -197,11 +184,13 @@ class Phases:
                 phase = EVALUATION
         name = recorder.names.intern(type(module).__name__)
         slot = recorder.threads.writer.begin_phase(phase, name)
-        self.mark_begin(slot, phase, name)
+        if self.device is not None:
+            self.device.begin_phase(slot, phase, name)
         return slot
 
     def _end_forward(self, slot: Slot) -> None:
-        self.mark_end(slot)
+        if self.device is not None:
+            self.device.end_phase(slot)
         end(slot)
         if self._after_phase:
             self._ended(Phase.FORWARD)
@@ -241,14 +230,16 @@ class Phases:
         recorder = self._recorder
         recorder.steps.backward_began()
         slot = recorder.threads.writer.begin_phase(BACKWARD, self._backward_name)
-        self.mark_begin(slot, BACKWARD, self._backward_name)
+        if self.device is not None:
+            self.device.begin_phase(slot, BACKWARD, self._backward_name)
         return slot
 
     def _end_backward(self, slot: Slot | None) -> None:
         for listener in self._after_backward:
             listener()
         if slot is not None:
-            self.mark_end(slot)
+            if self.device is not None:
+                self.device.end_phase(slot)
             end(slot)
             if self._after_phase:
                 self._ended(Phase.BACKWARD)
@@ -283,15 +274,16 @@ class Phases:
         number, threads, steps = recorder.names.intern("zero_grad"), recorder.threads, recorder.steps
 
         def end_zeroing(owner: Any, start_ns: int, key: object) -> None:
-            if key is not None:
-                self.mark_end(key)
+            if key is not None and self.device is not None:
+                self.device.end_phase(key)
             threads.writer.write(PHASE, start_ns, monotonic_ns(), OPTIMIZER, number)
             if steps.awaits_zeroing:
                 steps.gradients_zeroed(owner)
 
         def mark_zeroing() -> object:
             key = object()
-            self.mark_begin(key, OPTIMIZER, number)
+            if self.device is not None:
+                self.device.begin_phase(key, OPTIMIZER, number)
             return key
 
         mark = guard(mark_zeroing, every=SAMPLING_INTERVAL)
@@ -315,12 +307,14 @@ class Phases:
             recorder.steps.optimizer_steps()
             name = recorder.names.intern(type(optimizer).__name__)
             slot = self._open_optimizers[id(optimizer)] = recorder.threads.writer.begin_phase(OPTIMIZER, name)
-            self.mark_begin(slot, OPTIMIZER, name)
+            if self.device is not None:
+                self.device.begin_phase(slot, OPTIMIZER, name)
 
     def _end_optimizer(self, optimizer: Any) -> None:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
-            self.mark_end(slot)
+            if self.device is not None:
+                self.device.end_phase(slot)
             end(slot)
             self._recorder.steps.optimizer_stepped(optimizer)
             if self._after_phase:
@@ -344,11 +338,13 @@ class Phases:
 
         def begin_part() -> Slot:
             slot = threads.writer.begin_phase(OPTIMIZER, number)
-            self.mark_begin(slot, OPTIMIZER, number)
+            if self.device is not None:
+                self.device.begin_phase(slot, OPTIMIZER, number)
             return slot
 
         def end_part(slot: Slot) -> None:
-            self.mark_end(slot)
+            if self.device is not None:
+                self.device.end_phase(slot)
             end(slot)
 
         begin, finish = guard(begin_part, every=SAMPLING_INTERVAL), guard(end_part, every=SAMPLING_INTERVAL)
