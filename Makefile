@@ -26,7 +26,7 @@ demo: setup
 	@$(BIN)/traincope demo
 
 test: setup programs
-	@$(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder tests
+	@$(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder tests
 
 # SECONDS=600 runs for 600 seconds; SEED=7 runs one round with that seed.
 fuzz: setup
