@@ -99,8 +99,9 @@ MakeStalls = Callable[[FakeDevice], DeviceMarks]
 
 @pytest.fixture(autouse=True)
 def _sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread polls only once, when it is stopped. Until then the test polls."""
+    """The thread polls only once, when it is stopped, however long the machine pauses. Until then the test polls."""
     monkeypatch.setattr(devices, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(devices, "STOP_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)

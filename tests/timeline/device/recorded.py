@@ -297,6 +297,7 @@ def virtual_hosts() -> Iterator[HostClock]:
         for module in modules:
             patch.setattr(module, "monotonic_ns", clock.monotonic_ns)
         patch.setattr(devices, "POLL_SECONDS", 3600.0)
+        patch.setattr(devices, "STOP_SECONDS", 60.0)
         patch.setattr(torch.backends.cuda, "is_built", lambda: True)
         patch.setattr(waits_module, "CudaDevice", lambda: _Current(clock))
         yield clock

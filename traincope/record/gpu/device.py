@@ -26,6 +26,8 @@ from traincope.record.instrumentation.torch_private import raw_stream_reader
 from traincope.record.session.recorder import Recorder
 
 POLL_SECONDS = 0.01
+STOP_SECONDS = 1.0
+"""Longest time that the end of a run waits for the last marks."""
 POOL_SIZE = 1_024
 """Maximum number of brackets in flight. Further ones are counted as unmeasured, so that memory stays bounded."""
 MAX_FAILURES = 3
@@ -164,7 +166,7 @@ class DeviceMarks:
         self._off = True
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=1.0)
+            self._thread.join(timeout=STOP_SECONDS)
         self._recorder.stalls_unmeasured += len(self._waiting)
         self._waiting.clear()
         self._phases.clear()
