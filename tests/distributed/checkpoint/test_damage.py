@@ -1,7 +1,10 @@
 """Damaged checkpoints are found and named, and the one before is loaded. Refusals and full disks lose nothing."""
 
+import hashlib
+import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +14,18 @@ import pytest
 from tests.distributed.checkpoint.saving import begin, save_on_full_disk, save_steps
 from tests.distributed.layouts import small_config
 from tests.distributed.ranks.pool import Pool
+from traincope.engine.checkpoint.directory import LOCK
 from traincope.engine.config import CheckpointConfig, Config, ParallelConfig
 
 OLD, NEW = "step-00000002", "step-00000004"
+HOLDER = """
+import sys
+from pathlib import Path
+from traincope.engine.checkpoint.directory import hold
+hold(Path(sys.argv[1]))
+print(flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +60,17 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text().replace('"step": 4', '"step": 5'))
 
 
+def entries(directory: Path) -> list[str]:
+    """Names in the folder, without the lock."""
+    return sorted({path.name for path in directory.iterdir()} - {LOCK})
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a flipped bit": (flip, "__1_0.distcp", "does not have its checksum"),
     "a flipped bit of the index": (flip, ".metadata", "does not have its checksum"),
     "a cut shard": (cut, "__0_0.distcp", "bytes instead of"),
     "a missing shard": (Path.unlink, "__0_0.distcp", "is missing"),
-    "a missing manifest": (Path.unlink, "manifest.json", "cannot be read (No such file or directory)"),
+    "a missing manifest": (Path.unlink, "manifest.json", "is missing"),
     "an edited manifest": (edit, "manifest.json", "does not have its checksum"),
 }
 
@@ -72,7 +89,35 @@ def test_the_checkpoint_before_a_damaged_one_is_loaded_with_a_warning(
     assert warning.startswith(f"checkpoint damaged: {directory / NEW / name} ")
     assert reason in warning
     assert warning.endswith(f"; loaded {directory / OLD} instead, and renamed it to {directory / 'damaged-00000004'}")
-    assert sorted(path.name for path in directory.iterdir()) == ["damaged-00000004", OLD]
+    assert entries(directory) == ["damaged-00000004", OLD]
+
+
+def test_a_checkpoint_of_another_version_is_no_damaged_one(two_ranks: Pool, config: Config, directory: Path) -> None:
+    """Its checksum is right. To go back to the older one would cost steps, and replace it later."""
+    manifest = directory / NEW / "manifest.json"
+    values = json.loads(manifest.read_text())
+    del values["sha256"]
+    values["version"] = 2
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    manifest.write_text(json.dumps({"sha256": digest, **values}))
+    for rank in two_ranks.run(begin, config, directory):
+        assert rank.error is not None
+        assert rank.error[0] == "CheckpointError"
+        assert "has version 2, but this traincope reads version 1" in rank.error[1]
+    assert entries(directory) == [OLD, NEW]
+
+
+def test_a_folder_that_another_training_holds_is_refused(two_ranks: Pool, config: Config, directory: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", HOLDER, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    other.stdout.readline()
+    for rank in two_ranks.run(begin, config, directory):
+        assert rank.error is not None
+        assert rank.error[0] == "CheckpointError"
+        assert "another training writes checkpoints" in rank.error[1]
+    other.kill()
+    other.communicate()
+    assert [rank.error for rank in two_ranks.run(begin, config, directory)] == [None, None]
 
 
 def test_if_all_are_damaged_the_training_does_not_begin_anew(two_ranks: Pool, config: Config, directory: Path) -> None:
@@ -84,7 +129,7 @@ def test_if_all_are_damaged_the_training_does_not_begin_anew(two_ranks: Pool, co
         assert (kind, rank.step) == ("CheckpointError", 0)
         assert message.startswith(f"no checkpoint in {directory} can be loaded: {directory / NEW / '__0_0.distcp'} ")
         assert str(directory / OLD / "__1_0.distcp") in message
-    assert sorted(path.name for path in directory.iterdir()) == [OLD, NEW]
+    assert entries(directory) == [OLD, NEW]
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_the_first_key_that_differs(
@@ -97,7 +142,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_first_key_that_differs(
             f"{directory / NEW} is of another training: model.layers is 1 there and 2 here; resume with its "
             "configuration, or give another checkpoint.directory",
         )
-    assert sorted(path.name for path in directory.iterdir()) == [OLD, NEW]
+    assert entries(directory) == [OLD, NEW]
 
 
 def test_a_new_training_does_not_touch_the_checkpoints_of_another(

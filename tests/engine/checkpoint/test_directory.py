@@ -29,6 +29,18 @@ def test_the_newest_checkpoints_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000010", "step-00000200"]
 
 
+def test_only_what_a_save_left_is_removed(tmp_path: Path) -> None:
+    kept = tmp_path / "old-experiments" / "results.csv"
+    kept.parent.mkdir()
+    kept.touch()
+    (tmp_path / "new-notes.txt").touch()
+    for left in ("new-00000001", "old-00000002"):
+        (tmp_path / left).mkdir()
+    write(tmp_path, step=3)
+    assert names(tmp_path) == ["new-notes.txt", "old-experiments", "step-00000003"]
+    assert kept.exists()
+
+
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     write(tmp_path, step=3, layers=7)
     manifest = read_manifest(tmp_path / "step-00000003")

@@ -125,9 +125,15 @@ def restart_gap_ns(before: Attempt, after: Attempt) -> int:
 
 
 def _continued(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]:
-    """Pair each attempt that made steps with the next one that made steps or loaded a checkpoint."""
+    """Pair each attempt that made steps with the next one that made steps or loaded a checkpoint.
+
+    An attempt that declared where it continued goes before one that made no step.
+    """
     for at, before in enumerate(attempts):
         after = next((attempt for attempt in attempts[at + 1 :] if attempt.loaded or attempt.num_steps), None)
+        stepping = next((attempt for attempt in attempts[at + 1 :] if attempt.num_steps), None)
+        if stepping is not None and stepping.resumed_step is not None:
+            after = stepping
         if before.num_steps and after is not None:
             yield before, after
 

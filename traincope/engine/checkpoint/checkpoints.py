@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from traincope.engine.checkpoint import directory as folder
 from traincope.engine.checkpoint.identity import Settings, difference, identity, layout
-from traincope.engine.checkpoint.manifest import Damaged, Manifest, Sum, check_file, read_manifest
+from traincope.engine.checkpoint.manifest import Damaged, Manifest, Sum, Unreadable, check_file, read_manifest
 from traincope.engine.checkpoint.rank_state import rank_state, set_rank_state
 from traincope.engine.checkpoint.tensors import after_loading, tensors_of
 from traincope.engine.checkpoint.writer import Writer
@@ -41,7 +41,7 @@ class Checkpoints:
     """The checkpoints of one trainer. All ranks create it and call its methods together, in a process group."""
 
     def __init__(self, trainer: Trainer, config: CheckpointConfig, *, directory: Path) -> None:
-        """`directory` is the same on all ranks. It is created when the first checkpoint is saved."""
+        """`directory` is the same on all ranks. `begin` creates it."""
         self.directory = directory
         self._trainer = trainer
         self._config = config
@@ -51,6 +51,8 @@ class Checkpoints:
         self._group = dist.new_group(backend="gloo", group_desc="checkpoint")
         self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
         self._pending: Future[Any] | None = None
+        self._held: int | None = None
+        """Rank 0's lock on the folder."""
         self._last: int | None = None
         """Step of the newest checkpoint."""
 
@@ -59,19 +61,23 @@ class Checkpoints:
 
         Call it before the first step. A warning names each damaged checkpoint, which is renamed. Raises ConfigError if
         the checkpoint is of another training, UsageError if there is one without `resume`, and CheckpointError if all
-        are damaged.
+        are damaged, if one cannot be read, or if another training writes into the folder.
         """
         if not resume:
             folder.check_unused(self.directory)
+        self._hold()
+        if not resume:
             return
         reasons: dict[Path, str] = {}
         for checkpoint in self._from_first(folder.complete_checkpoints(self.directory)):
-            reason = self._damage(checkpoint)
-            if reason is None:
+            damage = self._damage(checkpoint)
+            if isinstance(damage, Unreadable):
+                raise CheckpointError(f"{damage}; make it readable, or move {checkpoint} away to continue from another")
+            if damage is None:
                 self._load(checkpoint)
                 self._report(reasons, loaded=checkpoint)
                 return
-            reasons[checkpoint] = reason
+            reasons[checkpoint] = str(damage)
         if reasons:
             raise folder.none_left(self.directory, list(reasons.values()))
 
@@ -134,16 +140,27 @@ class Checkpoints:
         elif self._trainer.config.model.dropout:
             seed_generators(self._trainer.config, layout=self._trainer.layout, step=manifest.step)
 
-    def _damage(self, checkpoint: Path) -> str | None:
-        """Find the damage of a checkpoint, the same on all ranks. Each rank reads a share of its files."""
-        reason = None
+    def _damage(self, checkpoint: Path) -> Damaged | None:
+        """What is wrong with a checkpoint, the same on all ranks. Each rank reads a share of its files."""
+        found: Damaged | None = None
         try:
             files = read_manifest(checkpoint).files
             for name in sorted(files)[self._rank :: self._ranks]:
                 check_file(checkpoint, name, files[name], whole=True)
         except Damaged as damage:
-            reason = str(damage)
-        return next((each for each in self._from_all(reason) if each is not None), None)
+            found = damage.with_traceback(None)
+        return next((each for each in self._from_all(found) if each is not None), None)
+
+    def _hold(self) -> None:
+        """Let no other training write into the folder until rank 0 ends. Raises CheckpointError on all ranks."""
+        refused: list[CheckpointError] = []
+        if self._rank == 0:
+            try:
+                self._held = folder.hold(self.directory)
+            except CheckpointError as error:
+                refused.append(error.with_traceback(None))
+        for refusal in self._from_first(refused):
+            raise refusal
 
     def _report(self, reasons: Mapping[Path, str], *, loaded: Path) -> None:
         """Warn of each checkpoint that is newer than the loaded one, and rename it."""

@@ -6,6 +6,8 @@ old-00000050        being removed, or left by a process that was killed
 damaged-00000100    newer than the one that was loaded, and damaged; never removed
 """
 
+import fcntl
+import logging
 import os
 import re
 import shutil
@@ -17,11 +19,15 @@ from traincope.engine.checkpoint.manifest import MANIFEST, Damaged, Manifest, ch
 from traincope.engine.config import CheckpointConfig
 from traincope.errors import CheckpointError, ConfigError, UsageError
 
+logger = logging.getLogger(__name__)
+
 IN_RUN = "checkpoints"
 """Name of the folder in a run directory."""
 
 _COMPLETE = re.compile(r"step-(\d{8,})")
-_LEFT = ("new-", "old-")
+_LEFT = re.compile(r"(new|old)-\d{8,}")
+LOCK = ".lock"
+"""File that the training which writes into the folder holds."""
 
 
 def checkpoint_directory(config: CheckpointConfig, *, run: Path | None) -> Path:
@@ -67,8 +73,34 @@ def prepare(new: Path) -> None:
 def remove_left_overs(directory: Path, *, keep: Path | None = None) -> None:
     """Remove what is not complete, except for `keep`. No other checkpoint may be in the making."""
     for path in directory.glob("*"):
-        if path.name.startswith(_LEFT) and path != keep:
+        if _LEFT.fullmatch(path.name) and path.is_dir() and path != keep:
             shutil.rmtree(path)
+
+
+def hold(directory: Path) -> int:
+    """Let no other process write into the folder until this one ends. Creates the folder. Returns a file descriptor.
+
+    Raises CheckpointError if another process holds it, for example a training whose launcher was killed. The lock is
+    one of POSIX: no child holds it after its parent.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise CheckpointError(
+                f"another training writes checkpoints into {directory}; end it first, or give another "
+                "checkpoint.directory"
+            ) from error
+        except OSError:
+            logger.warning("%s cannot be locked, so nothing keeps a second training from writing to it", directory)
+        return descriptor
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory} cannot be written ({error.strerror}); give another checkpoint.directory"
+        ) from error
 
 
 def check_unused(directory: Path) -> None:

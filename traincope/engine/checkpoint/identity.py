@@ -8,6 +8,8 @@ from traincope.engine.corpus import Corpus
 
 Settings = Mapping[str, object]
 """Dotted key -> value, as JSON has it."""
+RANK_STATE = ("ep", "sequence_parallel", "schedule", "virtual")
+"""Settings of `[parallel]` beside the axes that decide the state of single ranks."""
 
 
 def identity(config: Config, corpus: Corpus) -> Settings:
@@ -24,9 +26,9 @@ def identity(config: Config, corpus: Corpus) -> Settings:
 
 
 def layout(config: Config) -> Settings:
-    """Ranks on each axis, and the form of DDP's gradients. State of single ranks fits only the same layout."""
-    sizes = {f"parallel.{axis}": getattr(config.parallel, axis) for axis in AXES}
-    return {**sizes, "parallel.ep": config.parallel.ep, **_keys("ddp", asdict(config.ddp))}
+    """What decides which state a rank has, and what it draws by chance. State of ranks fits only the same layout."""
+    parallel = {name: getattr(config.parallel, name) for name in (*AXES, *RANK_STATE)}
+    return {**_keys("parallel", parallel), **_keys("ddp", asdict(config.ddp))}
 
 
 def difference(saved: Settings, wanted: Settings) -> str | None:

@@ -48,25 +48,31 @@ class Damaged(Exception):
     """A checkpoint that cannot be loaded. The message is a clause that names the file and what is wrong with it."""
 
 
+class Unreadable(Damaged):
+    """A checkpoint that may be good: this process cannot read it, or this traincope does not know its version."""
+
+
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Read the manifest. Raises Damaged."""
+    """Read the manifest. Raises Damaged, and Unreadable."""
     path = checkpoint / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("sha256") != _digest(values):
             raise Damaged(f"{path} does not have its checksum")
         if values["version"] != VERSION:
-            raise Damaged(f"{path} has version {values['version']}, but this traincope reads version {VERSION}")
+            raise Unreadable(f"{path} has version {values['version']}, but this traincope reads version {VERSION}")
         files = {name: Sum(**entry) for name, entry in values["files"].items()}
         return Manifest(step=values["step"], identity=values["identity"], layout=values["layout"], files=files)
+    except FileNotFoundError as error:
+        raise Damaged(f"{path} is missing") from error
     except OSError as error:
-        raise Damaged(f"{path} cannot be read ({error.strerror})") from error
+        raise Unreadable(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{path} is not a manifest") from error
 
 
 def check_file(checkpoint: Path, name: str, saved: Sum, *, whole: bool) -> None:
-    """Compare a file's size, and its checksum if `whole`. Raises Damaged."""
+    """Compare a file's size, and its checksum if `whole`. Raises Damaged, and Unreadable."""
     path = checkpoint / name
     try:
         size = path.stat().st_size
@@ -77,7 +83,7 @@ def check_file(checkpoint: Path, name: str, saved: Sum, *, whole: bool) -> None:
     except FileNotFoundError as error:
         raise Damaged(f"{path} is missing") from error
     except OSError as error:
-        raise Damaged(f"{path} cannot be read ({error.strerror})") from error
+        raise Unreadable(f"{path} cannot be read ({error.strerror})") from error
 
 
 def _digest(values: Mapping[str, object]) -> str:
