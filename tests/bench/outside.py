@@ -15,6 +15,7 @@ import os
 import resource
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ WINDOWS = 200
 """Windows of the run that measures itself: one of every two blocks of steps. So many find a burned 2 %."""
 LAYERS, WIDTH, BATCH = 5, 256, 512
 BURNED = 0.02
+NEAR = 8
+"""Light steps whose median length is the usual one: the machine's speed changes."""
 MALLOCS = (
     ("usual", {}),
     ("holds memory", {"MALLOC_TRIM_THRESHOLD_": "2000000000", "MALLOC_MMAP_THRESHOLD_": "2000000000"}),
@@ -172,13 +175,15 @@ def measure_itself(directory: str, control: str) -> None:
     sampling.needed_halvings = lambda *_, **__: 1
     if control == EMPTY:
         recording.make_hooks = lambda: tuple(hook for hook in usual_hooks() if hook.level < DETAIL_LEVEL)
-    usual = float(np.median([_seconds(step) for _ in range(8)]))
+    light = deque([_seconds(step) for _ in range(NEAR)], maxlen=NEAR)
     try:
         with traincope.run(directory, run_id="overhead", budget=0.5):
             for _ in range(2 * WINDOWS * BLOCK_STEPS):
-                step()
-                if control == BURNING and recording._recording is not None and recording._recording.detailed:
-                    _burn(BURNED * usual)
+                seconds, detailed = _seconds(step), recording._recording is not None and recording._recording.detailed
+                if not detailed:
+                    light.append(seconds)
+                elif control == BURNING:
+                    _burn(BURNED * float(np.median(light)))
                 traincope.step()
     finally:
         sampling.needed_halvings, recording.make_hooks = usual_halvings, usual_hooks
