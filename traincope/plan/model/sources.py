@@ -81,6 +81,10 @@ def _read(source: str, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 def _by_table(source: str, table: dict[str, Any], *, sequence: int | None) -> Transformer:
     experts = table.pop("experts", None)
+    if experts is not None and not isinstance(experts, dict):
+        raise UsageError(
+            f"{source}: experts = {experts!r} is no table of shapes; write [experts] and its keys below it"
+        )
     if sequence is not None:
         table["sequence"] = sequence
     built = None if experts is None else _built(source, Experts, experts)
