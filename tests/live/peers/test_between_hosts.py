@@ -45,6 +45,7 @@ def hang_of(document: Mapping[str, Any]) -> dict[str, Any]:
     return dict(hang)
 
 
+@pytest.mark.sweep
 def test_both_agents_name_the_rank_that_left_out_a_collective_while_the_job_runs(tmp_path: Path) -> None:
     """Rank 3 issues one all-reduce of three fewer. Each host sees two ranks of its own, and two by copies."""
     with (
@@ -81,7 +82,7 @@ def test_with_three_hosts_each_agent_compares_with_both_others(tmp_path: Path) -
         assert sentence.startswith(hang["evidence"])
 
 
-@pytest.mark.parametrize("budget", [(), (0.005,)])
+@pytest.mark.parametrize("budget", [(), pytest.param((0.005,), marks=pytest.mark.sweep)])
 def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
     tmp_path: Path, budget: tuple[float, ...]
 ) -> None:
