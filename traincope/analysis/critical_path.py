@@ -188,11 +188,11 @@ def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track
 
 
 def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath:
-    """Estimate the path of all steps. A light step shows its length, and those terms of each rank that every step
-    records: the longest such term of the ranks is a phase that the path takes in part, and the rest of the step is
-    another.
+    """Estimate the path of all steps.
 
-    The largest other term takes what is left, so the shares sum to 1.
+    A light step shows its length, and the terms of each rank that every step records. The longest of the ranks is a
+    phase, of which the path takes a part. The rest of the step is another phase. The largest term that not every step
+    records takes what is left, so the shares sum to 1.
     """
     windows = step_windows(timeline, ledger, lambda rank: rank.timed)
     known = {step.number: step.terms() for step in path.steps}

@@ -82,7 +82,7 @@ def test_one_attempt_is_startup_and_steps() -> None:
 
 
 def test_imported_traces_have_no_goodput() -> None:
-    """They begin at any step of the job, so the time before their first mark is no startup."""
+    """They begin at any step of the job, so the time before their first mark is not a start-up."""
     records = run(rank(0, started(0), *steps(5, 3)))
     assert goodput(build_timeline(records)) is not None
     assert goodput(build_timeline(replace(records, info=replace(records.info, imported=True)))) is None
@@ -129,6 +129,16 @@ def test_the_training_declares_where_it_continued() -> None:
     again = attempt(1, started(50), load(50), resumed(52, after=2), *steps(52, 3))
     result = job(first, again, last=[started(90), load(90), resumed(92, after=2), *steps(92, 1)])
     assert (result.steps_lost, result.lost_ns) == (2 + 3, (19 + 30) * S)
+
+
+def test_an_attempt_without_steps_does_not_hide_that_the_next_one_went_further_back() -> None:
+    """Attempt 1 loads the checkpoint after step 2 and makes no step. Attempt 2 loads an older one."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    none = attempt(1, started(50), load(50), resumed(52, after=2))
+    result = job(first, none, last=[started(90), load(90), resumed(92, after=1), *steps(92, 1)])
+    assert (result.steps_lost, result.lost_ns) == (None, None)
+    assert result.reason is not None
+    assert result.reason.startswith("attempt 2 continued from step 1")
 
 
 def test_attempts_that_saved_nothing_lose_all_their_steps() -> None:

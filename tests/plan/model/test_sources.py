@@ -113,7 +113,7 @@ def test_a_table_of_shapes(tmp_path: Path) -> None:
         ("layers = true\n", "layers = True is not a shape"),
         ("layers = 2\n", "lacks shapes"),
         ("layers = ", "cannot be read"),
-        ("experts = 8\n", "experts = 8 is no table of shapes"),
+        ("experts = 8\n", "experts = 8 is not a table of shapes"),
     ],
 )
 def test_an_unclear_table_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -66,7 +66,7 @@ class SampledSteps:
     by_phase: Mapping[tuple[str, str], Floats]
     """(Phase, term) -> ns of the term that a light step records as that phase; in a light step the phase's own term."""
     whole_phases: bool = True
-    """Whether a phase that windows show without other terms is one without other terms in light steps too."""
+    """True if a phase that windows show without other terms has none in light steps either."""
 
     @property
     def phases(self) -> tuple[str, ...]:

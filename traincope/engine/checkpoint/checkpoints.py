@@ -141,7 +141,7 @@ class Checkpoints:
             seed_generators(self._trainer.config, layout=self._trainer.layout, step=manifest.step)
 
     def _damage(self, checkpoint: Path) -> Damaged | None:
-        """What is wrong with a checkpoint, the same on all ranks. Each rank reads a share of its files."""
+        """Find the damage of a checkpoint, the same on all ranks. Each rank reads a share of its files."""
         found: Damaged | None = None
         try:
             files = read_manifest(checkpoint).files

@@ -9,7 +9,7 @@ from traincope.engine.corpus import Corpus
 Settings = Mapping[str, object]
 """Dotted key -> value, as JSON has it."""
 RANK_STATE = ("ep", "sequence_parallel", "schedule", "virtual")
-"""Settings of `[parallel]` beside the axes that decide the state of single ranks."""
+"""Settings of `[parallel]`, besides its axes, that decide the state of single ranks."""
 
 
 def identity(config: Config, corpus: Corpus) -> Settings:
@@ -26,7 +26,7 @@ def identity(config: Config, corpus: Corpus) -> Settings:
 
 
 def layout(config: Config) -> Settings:
-    """What decides which state a rank has, and what it draws by chance. State of ranks fits only the same layout."""
+    """Settings that decide the state of single ranks and their random numbers. That state fits only the same layout."""
     parallel = {name: getattr(config.parallel, name) for name in (*AXES, *RANK_STATE)}
     return {**_keys("parallel", parallel), **_keys("ddp", asdict(config.ddp))}
 

@@ -83,7 +83,7 @@ def _by_table(source: str, table: dict[str, Any], *, sequence: int | None) -> Tr
     experts = table.pop("experts", None)
     if experts is not None and not isinstance(experts, dict):
         raise UsageError(
-            f"{source}: experts = {experts!r} is no table of shapes; write [experts] and its keys below it"
+            f"{source}: experts = {experts!r} is not a table of shapes; write [experts] and its keys below it"
         )
     if sequence is not None:
         table["sequence"] = sequence
