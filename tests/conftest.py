@@ -3,7 +3,9 @@
 import gc
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -40,6 +42,18 @@ if importlib.util.find_spec("xdist"):
 
     def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Folders:
         return Folders(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give all processes of the tests one directory for their temporary files: killed ones leave theirs behind."""
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` of failed tests stays
+        tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

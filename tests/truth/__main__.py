@@ -193,7 +193,7 @@ def main(names: list[str]) -> int:
         print(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     table = Table(title="truth | measured | error | noise", box=None)
-    for head in ("part", "case", "what", "truth", "measured", "error", "noise"):
+    for head in ("part", "case", "what", "truth", "measured", "error", "noise", ""):
         table.add_column(head, justify="left" if head in ("part", "case", "what") else "right", no_wrap=True)
     missed, number, unweighed, largest = 0, 0, 0, 0.0
     for name in names or PARTS:
@@ -201,9 +201,10 @@ def main(names: list[str]) -> int:
         for row in PARTS[name]():
             number, missed, unweighed = number + row.weighed, missed + (not row.holds), unweighed + (not row.weighed)
             largest = max(largest, abs(row.of_step or 0))
-            cells = row.part, row.case, row.quantity, row.truth, row.measured, row.error, row.noise
+            judged = "" if row.holds else "MISSED"
+            cells = row.part, row.case, row.quantity, row.truth, row.measured, row.error, row.noise, judged
             table.add_row(*map(escape, cells), style=None if row.holds else "bold red")
-    Console(width=160).print(table)
+    Console(width=170).print(table)
     noise = f"; {unweighed} times not judged because of the machine's noise" if unweighed else ""
     print(f"{number} rows; times off by {largest:.2%} of the step at most{noise}; {missed} missed")
     return int(missed > 0)
