@@ -16,6 +16,7 @@ EVENTS = frozenset(
         RESUMED,
         CHECKPOINT_SAVED,
         CHECKPOINT_FAILED,
+        "checkpoint interval",
         "kernel window",
         "kernel window left out",
         "gpu throttled",

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from tests.distributed.checkpoint.interrupted import digest, start
 from traincope.engine.checkpoint import checkpoints
+from traincope.engine.checkpoint.cadence import Interval
 from traincope.engine.config import Config
 from traincope.errors import TraincopeError
 
@@ -33,6 +34,18 @@ def save_steps(config: Config, directory: Path, *steps: int) -> dict[int, str]:
             digests[result.step] = digest(trainer)
     saver.finish()
     return digests
+
+
+def save_if_due(config: Config, directory: Path) -> list[tuple[int, Interval]]:
+    """Train, and return each step that was saved with the interval that was chosen after it."""
+    trainer, saver = start(config, directory)
+    chosen: list[tuple[int, Interval]] = []
+    for result in trainer.steps():
+        saver.save_if_due()
+        if saver.interval is not None and (not chosen or saver.interval is not chosen[-1][1]):
+            chosen.append((result.step, saver.interval))
+    saver.finish()
+    return chosen
 
 
 def begin(config: Config, directory: Path, resume: bool = True) -> Begun:

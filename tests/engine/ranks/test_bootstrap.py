@@ -12,6 +12,7 @@ ENVIRON = {
     "MASTER_ADDR": "localhost",
     "MASTER_PORT": "29500",
     "TORCHELASTIC_RESTART_COUNT": "2",
+    "TRAINCOPE_FIRST_ATTEMPT": "3",
     "TORCHELASTIC_USE_AGENT_STORE": "True",
 }
 
@@ -24,6 +25,7 @@ def test_the_worker_reads_torchruns_environment() -> None:
         master_address="localhost",
         master_port=29500,
         attempt=2,
+        earlier_attempts=3,
         agent_has_store=True,
     )
 

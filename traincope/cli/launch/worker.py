@@ -61,13 +61,14 @@ def _train(
     with traincope.run(out=out) as run:
         run.describe(**settings(config), **peak)
         trainer = Trainer(config, device=device)
-        checkpoints = _begin_checkpoints(trainer, config, out=out, resume=resume)
+        interruptions = environment.earlier_attempts + environment.attempt
+        checkpoints = _begin_checkpoints(trainer, config, out=out, resume=resume, interruptions=interruptions)
         resumed_after = trainer.done
         for result in trainer.steps():
             run.log(**_logged(result), **document_values(config, result))
             run.log(**expert_values(trainer, config, result, resumed_after=resumed_after))
             if checkpoints is not None:
-                checkpoints.save_if_due()
+                _save_if_due(checkpoints)
             run.step()
             _report(progress, attempt=environment.attempt, **asdict(result))
             every = config.train.evaluate_every
@@ -78,16 +79,28 @@ def _train(
             checkpoints.finish()
 
 
-def _begin_checkpoints(trainer: Trainer, config: Config, *, out: Path | None, resume: bool) -> Checkpoints | None:
+def _begin_checkpoints(
+    trainer: Trainer, config: Config, *, out: Path | None, resume: bool, interruptions: int
+) -> Checkpoints | None:
     """Resume the trainer, if it has checkpoints and shall resume. None if the configuration asks for no checkpoints."""
     if config.checkpoint is None:
         return None
     directory = checkpoint_directory(config.checkpoint, run=out)
-    checkpoints = Checkpoints(trainer, config.checkpoint, directory=directory)
+    checkpoints = Checkpoints(trainer, config.checkpoint, directory=directory, interruptions=interruptions)
     checkpoints.begin(resume=resume)
     if resume:
         traincope.event(RESUMED, step=trainer.done)
     return checkpoints
+
+
+def _save_if_due(checkpoints: Checkpoints) -> None:
+    """Save, and record each choice of another interval."""
+    before = checkpoints.interval
+    checkpoints.save_if_due()
+    chosen = checkpoints.interval
+    if chosen is not None and chosen is not before:
+        traincope.event("checkpoint interval", **asdict(chosen))
+        traincope.log(checkpoint_every=chosen.steps)
 
 
 def settings(config: Config) -> dict[str, object]:

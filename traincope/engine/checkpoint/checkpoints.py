@@ -8,6 +8,7 @@ checkpoints.finish()
 """
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch.distributed.checkpoint
 from torch.distributed.checkpoint.api import CheckpointException
 
 from traincope.engine.checkpoint import directory as folder
+from traincope.engine.checkpoint.cadence import Cadence, Interval
 from traincope.engine.checkpoint.identity import Settings, difference, identity, layout
 from traincope.engine.checkpoint.manifest import Damaged, Manifest, Sum, Unreadable, check_file, read_manifest
 from traincope.engine.checkpoint.rank_state import rank_state, set_rank_state
@@ -40,8 +42,8 @@ Value = TypeVar("Value")
 class Checkpoints:
     """The checkpoints of one trainer. All ranks create it and call its methods together, in a process group."""
 
-    def __init__(self, trainer: Trainer, config: CheckpointConfig, *, directory: Path) -> None:
-        """`directory` is the same on all ranks. `begin` creates it."""
+    def __init__(self, trainer: Trainer, config: CheckpointConfig, *, directory: Path, interruptions: int = 0) -> None:
+        """`directory` is the same on all ranks. `begin` creates it. `interruptions` counts those of the whole training."""
         self.directory = directory
         self._trainer = trainer
         self._config = config
@@ -55,6 +57,14 @@ class Checkpoints:
         """Rank 0's lock on the folder."""
         self._last: int | None = None
         """Step of the newest checkpoint."""
+        self.interval: Interval | None = None
+        """The interval that was chosen after the last save. None: `every` holds."""
+        self._cadence: Cadence | None = None
+        self._trained_from = trainer.done, time.perf_counter()
+        """Step and time from which the length of steps is measured."""
+        if config.cadence == "auto":
+            self._cadence = Cadence(mtbf_hours=config.mtbf_hours, ranks=self._ranks, interruptions=interruptions)
+            self._cadence_group = dist.new_group(backend="gloo", group_desc="checkpoint cadence")
 
     def begin(self, *, resume: bool) -> None:
         """Bring the trainer to the newest checkpoint that is not damaged, if `resume` and there is one.
@@ -76,17 +86,35 @@ class Checkpoints:
             if damage is None:
                 self._load(checkpoint)
                 self._report(reasons, loaded=checkpoint)
+                self._trained_from = self._trainer.done, time.perf_counter()
                 return
             reasons[checkpoint] = str(damage)
         if reasons:
             raise folder.none_left(self.directory, list(reasons.values()))
 
     def save_if_due(self) -> None:
-        """Save after each `every`-th step and after the last one. Raises like `save`."""
+        """Save after each interval and after the last step. Raises like `save`."""
         step = self._trainer.done
-        due = step % self._config.every == 0 or step >= self._trainer.config.train.steps
-        if due and step != self._last:
+        if step != self._last and (self._is_due(step) or step >= self._trainer.config.train.steps):
+            began = time.perf_counter()
             self.save()
+            if self._cadence is not None:
+                self._choose_interval(self._cadence, began=began)
+
+    def _is_due(self, step: int) -> bool:
+        if self.interval is None:
+            return step % self._config.every == 0
+        return step >= (self._last or 0) + self.interval.steps
+
+    def _choose_interval(self, cadence: Cadence, *, began: float) -> None:
+        """Rank 0's choice counts on all ranks."""
+        chosen: list[Interval] = []
+        (step, since), ended, done = self._trained_from, time.perf_counter(), self._trainer.done
+        if self._rank == 0:
+            times = {"training_seconds": began - since, "save_seconds": ended - began}
+            chosen.append(cadence.after_save(done=done, steps=done - step, **times))
+        (self.interval,) = self._from_first(chosen, group=self._cadence_group)
+        self._trained_from = done, time.perf_counter()
 
     def save(self) -> None:
         """Save the trainer as it is now, after a background save of an earlier step has ended.
@@ -183,10 +211,10 @@ class Checkpoints:
                 "checkpoints before it are complete, so remove the cause, for example a full disk, and resume"
             ) from error
 
-    def _from_first(self, values: Sequence[Value]) -> list[Value]:
+    def _from_first(self, values: Sequence[Value], *, group: dist.ProcessGroup | None = None) -> list[Value]:
         """Rank 0's list, on all ranks."""
         received: list[Any] = [list(values)]
-        dist.broadcast_object_list(received, src=0, group=self._group)
+        dist.broadcast_object_list(received, src=0, group=group or self._group)
         result: list[Value] = received[0]
         return result
 

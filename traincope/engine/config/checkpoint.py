@@ -1,8 +1,9 @@
 """The table `[checkpoint]`: when and where the training's state is saved."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from traincope.engine.config.checks import require_positive
+from traincope.engine.config.checks import require, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +14,11 @@ class CheckpointConfig:
     """Folder of the checkpoints, which all ranks reach. None: `checkpoints` in the run directory."""
     every: int = 100
     """Steps from one checkpoint to the next. The last step is always saved."""
+    cadence: Literal["fixed", "auto"] = "fixed"
+    """With auto, `every` holds up to the first checkpoint of each attempt. Then the interval is Daly's, from the
+    measured time of saves and steps and the rate of failures."""
+    mtbf_hours: float | None = None
+    """Expected time between failures of the whole job, for `auto`. None: 50,700 hours divided by the ranks."""
     keep: int = 2
     """Newest checkpoints that stay. With 1, a damaged checkpoint leaves none."""
     asynchronous: bool = False
@@ -22,3 +28,6 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         for name in ("every", "keep"):
             require_positive(getattr(self, name), key=f"checkpoint.{name}")
+        if self.mtbf_hours is not None:
+            require_positive(self.mtbf_hours, key="checkpoint.mtbf_hours")
+            require(self.cadence == "auto", "checkpoint.mtbf_hours has no effect; set checkpoint.cadence to 'auto'")

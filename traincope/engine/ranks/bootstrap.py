@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from traincope.errors import TrainingError
+from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
@@ -24,6 +25,8 @@ class WorkerEnvironment:
     master_port: int
     attempt: int
     """Number of restarts of the job before this attempt."""
+    earlier_attempts: int
+    """Attempts of the same run that earlier launches left."""
     agent_has_store: bool
     """torchrun's agent already serves the store. Otherwise rank 0 serves it."""
 
@@ -38,6 +41,7 @@ class WorkerEnvironment:
                 master_address=environ["MASTER_ADDR"],
                 master_port=int(environ["MASTER_PORT"]),
                 attempt=int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+                earlier_attempts=int(environ.get(FIRST_ATTEMPT_VARIABLE, "0")),
                 agent_has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
             )
         except KeyError as error:
