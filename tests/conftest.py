@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` of failed tests stays
         tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-")
+        os.chmod(tempfile.tempdir, 0o1777)  # like /tmp: some tests are those of an ordinary user
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

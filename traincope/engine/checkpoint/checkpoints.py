@@ -43,7 +43,7 @@ class Checkpoints:
     """The checkpoints of one trainer. All ranks create it and call its methods together, in a process group."""
 
     def __init__(self, trainer: Trainer, config: CheckpointConfig, *, directory: Path, interruptions: int = 0) -> None:
-        """`directory` is the same on all ranks. `begin` creates it. `interruptions` counts those of the whole training."""
+        """`directory` is the same on all ranks. `begin` creates it. `interruptions`: those of the training so far."""
         self.directory = directory
         self._trainer = trainer
         self._config = config
