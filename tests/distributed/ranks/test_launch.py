@@ -114,6 +114,7 @@ def test_a_worker_refuses_missing_text(tmp_path: Path, capfd: pytest.CaptureFixt
     assert "error: data.path /nowhere does not exist; " in capfd.readouterr().err
 
 
+@pytest.mark.sweep
 def test_a_training_continues_after_one_rank_was_killed(tmp_path: Path) -> None:
     config, progress = tmp_path / "training.toml", tmp_path / "progress.jsonl"
     config.write_text(SMALL)

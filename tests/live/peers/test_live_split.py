@@ -38,7 +38,8 @@ def terms(rows: dict[int, Row], term: str) -> list[int]:
 @pytest.mark.parametrize(
     ("names", "ranks", "budget"),
     [
-        (("a", "b"), 2, ()),
+        (("a", "b"), 1, ()),
+        pytest.param(("a", "b"), 2, (), marks=pytest.mark.sweep),
         pytest.param(("a", "b"), 2, (0.005,), marks=pytest.mark.sweep),
         pytest.param(("a", "b", "c"), 1, (), marks=pytest.mark.sweep),
     ],
