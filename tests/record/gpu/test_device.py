@@ -512,6 +512,23 @@ def test_issues_of_collectives_without_a_wait_are_forgotten(
     assert clock.created == 4
 
 
+def test_the_issue_of_a_stall_without_an_end_is_used_again(
+    recorder: Recorder, stalls_on: MakeStalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All 4 events are in flight at each end: it has no mark, and the stall is not measured."""
+    monkeypatch.setattr(devices, "POOL_SIZE", 2)
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    for _ in range(3):
+        held, issued = (stalls.mark(), stalls.mark()), issue(recorder)
+        stalls.issue(issued)
+        stalls.close(stalls.mark(), issued)
+        for event in held:
+            stalls.give_back(event)
+    assert [stalls.mark() is not None for _ in range(5)] == [True, True, True, True, False]
+    assert recorder.stalls_unmeasured == 4
+
+
 def test_a_clock_that_is_ahead_of_its_gpu_makes_no_negative_run_ahead(
     recorder: Recorder, stalls_on: MakeStalls
 ) -> None:

@@ -284,14 +284,18 @@ class DeviceMarks:
             self.give_back(issue)
             issue = None
         if before is not None:
-            self._bracket(before, partial(self._write_stall, issued, self._recorder.shared.step, issue, before))
+            write = partial(self._write_stall, issued, self._recorder.shared.step, issue, before)
+            if not self._bracket(before, write):
+                self.give_back(issue)
 
-    def _bracket(self, before: Event, write: Callable[[int, int, int], None]) -> None:
+    def _bracket(self, before: Event, write: Callable[[int, int, int], None]) -> bool:
+        """Mark the end. Returns False, and gives `before` back, without a mark."""
         queued_ns, after = monotonic_ns(), self.mark()
         if after is None:
             self.give_back(before)
-            return
+            return False
         self._waiting.append(_Bracket(before, after, queued_ns, write))
+        return True
 
     def give_back(self, before: Event | None) -> None:
         """Return an event to the pool: no wait followed it."""
