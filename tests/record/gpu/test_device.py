@@ -529,6 +529,19 @@ def test_the_issue_of_a_stall_without_an_end_is_used_again(
     assert recorder.stalls_unmeasured == 4
 
 
+def test_a_boundary_of_steps_on_another_device_marks_nothing_there(stalls_on: MakeStalls) -> None:
+    """Events of two devices have no common clock. The first device stays the measured one."""
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    stalls.between_steps()
+    clock.stream = devices.OTHER_DEVICE
+    stalls.between_steps()
+    assert stalls.mark() is None
+    assert clock.created == 0
+    clock.stream = stalls.compute_stream
+    assert stalls.mark() is not None
+
+
 def test_a_clock_that_is_ahead_of_its_gpu_makes_no_negative_run_ahead(
     recorder: Recorder, stalls_on: MakeStalls
 ) -> None:

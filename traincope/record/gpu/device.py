@@ -231,8 +231,9 @@ class DeviceMarks:
         """Choose the compute stream: the current stream between two steps."""
         if self._used and not self._off:
             self._capturing = self._device.capturing()
-            if not self._capturing:
-                self.compute_stream = self._device.current_stream()
+            stream = self.compute_stream if self._capturing else self._device.current_stream()
+            if stream != OTHER_DEVICE:
+                self.compute_stream = stream
 
     def in_capture(self) -> bool:
         """Return whether work queued on the current stream becomes part of a graph instead of running."""
