@@ -1,5 +1,6 @@
 """The channel over real connections: what it carries, and what it refuses."""
 
+import resource
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from tests.live.peers.hosts import why_not
 from traincope.errors import ServerError
 from traincope.live.peers import channel as channels
+from traincope.live.peers import listening as listeners
 from traincope.live.peers.channel import MAGIC, MAX_MESSAGE_BYTES, Channel, Message, open_channel
 from traincope.live.peers.listening import GREETING, Listener, listening_socket
 from traincope.live.peers.members import Member
@@ -130,6 +132,20 @@ def test_a_recorded_message_is_refused_on_another_connection() -> None:
         with pytest.raises(ServerError):
             channel.ask(HELLO)
         channel.close()
+
+
+def test_a_connection_that_cannot_be_accepted_ends_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is free at the first connection. It waits in the queue, and is served once there is one."""
+    monkeypatch.setattr(listeners, "PAUSE_SECONDS", 0.01)
+    seal, limits = Authentication(KEY), resource.getrlimit(resource.RLIMIT_NOFILE)
+    with listening(seal) as (port, _), socket.socket() as connection:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            connection.connect(("127.0.0.1", port))
+            threading.Event().wait(0.1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert Channel(connection, seal, opened_here=True).ask(HELLO).kind == "answer"
 
 
 def test_another_server_is_recognized() -> None:

@@ -22,6 +22,8 @@ MAX_CONNECTIONS = 16
 """With messages of at most 512 KiB, this bounds the memory."""
 IDLE_SECONDS = 30.0
 """A connection without a message for this long is closed."""
+PAUSE_SECONDS = 0.5
+"""Pause after a connection that could not be accepted."""
 
 Handler = Callable[[Member, Message], Mapping[str, Any]]
 """Answer to a message of an agent: fields of the answer. Raises ServerError to refuse it."""
@@ -38,7 +40,7 @@ class Listener:
         """
         self._server, self._seal, self._handlers, self._on_close = server, seal, handlers, on_close
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self._stopping = False
+        self._stopped = threading.Event()
         self._open: set[socket.socket] = set()
         self._refused_once = False
 
@@ -47,18 +49,19 @@ class Listener:
 
     def stop(self) -> None:
         """Close everything. Threads that wait for a message end."""
-        self._stopping = True
+        self._stopped.set()
         for connection in (self._server, *tuple(self._open)):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def _accept(self) -> None:
-        while not self._stopping:
+        while not self._stopped.is_set():
             try:
                 connection, _ = self._server.accept()
-            except OSError:
-                return
+            except OSError:  # of `stop`, or of this one connection, or without a free descriptor: accept(2)
+                self._stopped.wait(PAUSE_SECONDS)
+                continue
             if not self._slots.acquire(blocking=False):
                 connection.close()
                 continue
@@ -79,7 +82,7 @@ class Listener:
                 self._answer(channel, member, channel.receive(wait_seconds=IDLE_SECONDS))
                 num_told += 1
         except ConnectionError:
-            if member is not None and num_told and not self._stopping:
+            if member is not None and num_told and not self._stopped.is_set():
                 self._on_close(member)
         except ServerError as refusal:
             if not self._refused_once:
