@@ -17,7 +17,7 @@ from traincope.live.peers import channel as channels
 from traincope.live.peers import peers as meeting
 from traincope.live.peers.channel import Message, open_channel
 from traincope.live.peers.listening import GREETING
-from traincope.live.peers.members import Member
+from traincope.live.peers.members import Member, write_note
 from traincope.live.peers.peers import Peers, peers_or_none
 from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import PeerSettings, facing_address, peer_settings
@@ -41,9 +41,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "MESSAGE_SECONDS", 0.3)
 
 
-def settings(*known: int, key: str = KEY) -> PeerSettings:
+def settings(*known: int, key: str = KEY, listen: str = "127.0.0.1") -> PeerSettings:
     found = peer_settings(
-        {"TRAINCOPE_PEER_LISTEN": "127.0.0.1:0", "TRAINCOPE_PEERS": " ".join(f"127.0.0.1:{port}" for port in known)},
+        {"TRAINCOPE_PEER_LISTEN": f"{listen}:0", "TRAINCOPE_PEERS": " ".join(f"127.0.0.1:{port}" for port in known)},
         key=key,
     )
     assert found is not None
@@ -63,9 +63,11 @@ def window(run: Path, *, last_record_ns: int = 0) -> Window:
 
 
 @contextmanager
-def agent(run: Path, name: str, *known: int, key: str = KEY, replaceable_port: int | None = None) -> Iterator[int]:
+def agent(
+    run: Path, name: str, *known: int, key: str = KEY, replaceable_port: int | None = None, listen: str = "127.0.0.1"
+) -> Iterator[int]:
     """The peers of one agent, and the port at which it listens."""
-    given = settings(*known, key=key)
+    given = settings(*known, key=key, listen=listen)
     if replaceable_port is not None:
         given = replace(given, port=replaceable_port, port_is_given=False)
     peers = Peers(given, host=Host(name=name, boot_id="1"))
@@ -134,6 +136,28 @@ def test_a_peer_that_is_replaced_after_its_end_is_found_again(runs: dict[str, Pa
             until(lambda: witnessed(runs["b"]) == {"a"}, "a's copy at b")
         with agent(runs["c"], "c", port):
             until(lambda: witnessed(runs["c"]) == {"a"}, "a's copy at c")
+
+
+def test_an_address_that_leads_to_its_own_agent_gets_no_copy(
+    runs: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Host b wrote down an address of loopback, which is that of each host itself."""
+    caplog.set_level("INFO")
+    attempt = attempt_directory(runs["a"], 0)
+    with agent(runs["a"], "a") as port:
+        write_note(attempt, Member(host=Host(name="b", boot_id="1"), address="127.0.0.1", port=port))
+        until(lambda: "the agent of host b does not answer there" in caplog.text, "the refusal")
+    assert "the agent of host b keeps copies" not in caplog.text
+    assert not heard(attempt)
+
+
+def test_an_agent_that_listens_at_all_interfaces_gives_the_address_that_faces_the_others(
+    runs: dict[str, Path],
+) -> None:
+    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port, listen="0.0.0.0"):  # noqa: S104
+        until(lambda: witnessed(runs["a"]) == {"b"} and witnessed(runs["b"]) == {"a"}, "both copies")
+        (note,) = meeting.read_notes(attempt_directory(runs["b"], 0))
+        assert note.address == "127.0.0.1"
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["silent", "another program"])

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,7 +23,7 @@ from traincope.live.peers.links import CpuMeter, Link, Newest
 from traincope.live.peers.listening import GREETING, Handler, Listener, listening_socket
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
 from traincope.live.peers.sealing import make_seal
-from traincope.live.peers.settings import Address, PeerSettings, facing_address
+from traincope.live.peers.settings import Address, PeerSettings, facing_address, is_everywhere
 from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness
 from traincope.live.window import CopiedRank, Window
 from traincope.record.instrumentation.guard import guard
@@ -127,6 +128,8 @@ class _Exchange:
             logger.warning("witness copies are off: %s", error)
             return
         address, port = server.getsockname()[:2]
+        if is_everywhere(address):
+            address = facing_address(replace(self._settings, listen_host=None))
         self._own = Member(host=self._host, address=address, port=port)
         handlers = {
             GREETING: self._greeted,
@@ -236,7 +239,7 @@ class _Exchange:
                 return
             if any(link.member.host == member.host for link in self._links):
                 continue
-            channel = self._greet((member.address, member.port))
+            channel = self._greet((member.address, member.port), expected=member.host)
             if channel is not None:
                 link = Link(
                     channel,
@@ -256,14 +259,20 @@ class _Exchange:
                 self._avoid((link.member.address, link.member.port))
         self._links = [link for link in self._links if link.works]
 
-    def _greet(self, address: Address) -> Channel | None:
-        """Connect and exchange who is known. None if the agent refuses or does not answer."""
+    def _greet(self, address: Address, *, expected: Host | None = None) -> Channel | None:
+        """Connect and exchange who is known. None if the agent refuses, does not answer, or is not of the expected host.
+
+        An address of loopback, or of all interfaces, leads every host to itself.
+        """
         if monotonic() < self._avoided.get(address, 0.0):
             return None
         channel = None
         try:
             channel = open_channel(*address, self._seal)
             answer = channel.ask(Message(kind=GREETING, fields=self._own.as_json()))
+            answering = read_member(answer.fields.get("self"))
+            if expected is not None and (answering is None or answering.host != expected):
+                raise ServerError(f"the agent of host {expected.name} does not answer there")
         except (OSError, ServerError) as error:
             logger.info("no agent was reached at %s port %d: %s", *address, error)
             self._avoid(address)
@@ -271,8 +280,7 @@ class _Exchange:
                 channel.close()
             return None
         introduced = answer.fields.get("members")
-        for raw in (answer.fields.get("self"), *(introduced if isinstance(introduced, list) else ())):
-            member = read_member(raw)
+        for member in (answering, *map(read_member, introduced if isinstance(introduced, list) else ())):
             if member is not None and member.host != self._host:
                 self._members.add(member)
         return channel

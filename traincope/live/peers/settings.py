@@ -88,6 +88,11 @@ def is_loopback(address: str) -> bool:
         return False
 
 
+def is_everywhere(address: str) -> bool:
+    """True for the address of all interfaces, at which no other host reaches this one."""
+    return ip_address(address).is_unspecified
+
+
 def _source_address(host: str, port: int) -> str | None:
     """The address from which this host would connect there; None without a route."""
     try:
