@@ -1,6 +1,7 @@
 """A witness keeps copies within bounds, refuses others, and notes silence."""
 
 import json
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from traincope.errors import ServerError
 from traincope.live.peers import witnessing
 from traincope.live.peers.channel import Message
+from traincope.live.peers.copying import RankCopy
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
 from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, MAX_HOSTS, MAX_RANKS_PER_HOST, SEEN, Witness
 from traincope.store.job.witness import Heard, witness_directory, witnessed_hosts, write_heard
@@ -121,6 +123,23 @@ def test_a_farewell_and_a_closed_connection_are_noted(tmp_path: Path) -> None:
     witness.alive(member("b"), Message(kind=ALIVE))  # its agent came back
     witness.note()
     assert not any(note.closed for note in heard(tmp_path))
+
+
+def test_a_disk_that_stalls_silences_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sign of life is taken while the copy is being written. The deadline only ends a broken test."""
+    witness, heard_meanwhile = Witness(tmp_path, host=A), []
+
+    def stalls(_copy: RankCopy, _directory: Path) -> None:
+        sign = threading.Thread(target=witness.alive, args=(member("c"), Message(kind=ALIVE)), daemon=True)
+        sign.start()
+        sign.join(10)
+        heard_meanwhile.append(not sign.is_alive())
+
+    monkeypatch.setattr(RankCopy, "write", stalls)
+    witness.keep(member("b"), copy())
+    witness.note()
+    assert heard_meanwhile == [True]
+    assert {note.host.name for note in heard(tmp_path)} == {"b", "c"}
 
 
 def test_a_full_disk_refuses_the_copy_and_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

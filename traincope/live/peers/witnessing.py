@@ -88,6 +88,8 @@ class Witness:
         """`host`: this one. `histories`: get each copy of records too."""
         self._attempt, self._host, self._histories = attempt, host, histories
         self._lock = threading.Lock()
+        """Never held while files are written: a disk that stalls silences no host."""
+        self._writing = threading.Lock()
         self._heard: dict[Host, Heard] = {}
         self._heard_ns: dict[Host, int] = {}
         self._ranks: dict[Host, set[int]] = {}
@@ -103,6 +105,7 @@ class Witness:
             if copy.rank not in ranks and len(ranks) >= MAX_RANKS_PER_HOST:
                 raise ServerError(f"a witness keeps at most {MAX_RANKS_PER_HOST} ranks of a host")
             ranks.add(copy.rank)
+        with self._writing:
             try:
                 copy.write(self._directory(member.host) / f"rank-{copy.rank:05d}")
             except OSError as error:
@@ -135,18 +138,25 @@ class Witness:
 
     def note(self) -> None:
         """Write when each host was last heard. Call it about once per second."""
+        with self._writing:
+            for heard in self._heard_now():
+                directory = self._directory(heard.host)
+                try:
+                    directory.mkdir(parents=True, exist_ok=True)
+                    write_heard(directory, heard)
+                except OSError as error:
+                    self._report_disk(error)
+
+    def _heard_now(self) -> list[Heard]:
+        """The notes as of now. Report each host once when it falls silent."""
         with self._lock:
             for host, heard in self._heard.items():
                 silent_ns = monotonic_ns() - self._heard_ns[host]
-                self._heard[host] = heard = replace(heard, silent_ns=silent_ns)
-                try:
-                    self._directory(host).mkdir(parents=True, exist_ok=True)
-                    write_heard(self._directory(host), heard)
-                except OSError as error:
-                    self._report_disk(error)
+                self._heard[host] = replace(heard, silent_ns=silent_ns)
                 if silent_ns >= SILENCE_NS and not heard.farewell and host not in self._reported:
                     self._reported.add(host)
                     logger.warning("host %s has not been heard for %.0f s", host.name, silent_ns / 1e9)
+            return list(self._heard.values())
 
     def is_settled(self) -> bool:
         """True once each host took leave, or was silent for so long that it counts as evidence."""
