@@ -21,7 +21,7 @@ from traincope.live.peers.members import Member, write_note
 from traincope.live.peers.peers import Peers, peers_or_none
 from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import PeerSettings, facing_address, peer_settings
-from traincope.live.peers.witnessing import ALIVE
+from traincope.live.peers.witnessing import ALIVE, FAREWELL
 from traincope.live.window import RankState, RankStatus, Window
 from traincope.store import read_run
 from traincope.store.job.manifests import read_rank_info, read_run_info
@@ -154,10 +154,36 @@ def test_an_address_that_leads_to_its_own_agent_gets_no_copy(
 def test_an_agent_that_listens_at_all_interfaces_gives_the_address_that_faces_the_others(
     runs: dict[str, Path],
 ) -> None:
-    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port, listen="0.0.0.0"):  # noqa: S104
+    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port, listen="0.0.0.0"):
         until(lambda: witnessed(runs["a"]) == {"b"} and witnessed(runs["b"]) == {"a"}, "both copies")
         (note,) = meeting.read_notes(attempt_directory(runs["b"], 0))
         assert note.address == "127.0.0.1"
+
+
+def test_an_agent_that_does_not_answer_delays_neither_notes_nor_the_end(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline of a message is longer than that of the test. Host b's last link is taken leave of all the same."""
+    monkeypatch.setattr(channels, "MESSAGE_SECONDS", 1_000.0)
+    attempt = attempt_directory(runs["a"], 0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, agent(runs["a"], "a") as port:
+        with agent(runs["b"], "b", port) as other:
+            until(lambda: witnessed(runs["a"]) == {"b"}, "b's copy")
+            write_note(
+                attempt_directory(runs["b"], 0),
+                Member(host=Host(name="c", boot_id="1"), address="127.0.0.1", port=silent.getsockname()[1]),
+            )
+            connection, _ = silent.accept()
+            channel = open_channel("127.0.0.1", other, make_seal(bytes.fromhex(KEY)))
+            channel.ask(
+                Message(kind=GREETING, fields=Member(host=Host(name="d", boot_id="1"), address="", port=0).as_json())
+            )
+            channel.ask(Message(kind=ALIVE))
+            until(lambda: "d" in {note.host.name for note in heard(attempt_directory(runs["b"], 0))}, "d's note")
+            channel.ask(Message(kind=FAREWELL))
+            channel.close()
+        until(lambda: heard(attempt)[0].farewell, "b's farewell")
+        connection.close()
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["silent", "another program"])

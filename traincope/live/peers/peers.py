@@ -118,6 +118,10 @@ class _Exchange:
         self._avoided: dict[Address, float] = {}
         """Address -> until when it is left alone."""
         self._next_meeting = self._next_copy = self._next_comparing = 0.0
+        self._ending = threading.Event()
+        """Set at the end: no link begins any more."""
+        self._seeking = threading.Thread()
+        """The thread that looks for witnesses; not alive between two times."""
         self._comparing = threading.Thread()
         """The thread that compares ranks with those of other hosts; not alive between two times."""
 
@@ -176,16 +180,22 @@ class _Exchange:
 
     def _turn(self) -> None:
         self._witness.note()
-        self._drop_broken_links()
-        if not self._links or monotonic() >= self._next_meeting:
-            self._meet()
-        if len(self._links) < NUM_WITNESSES:
-            self._choose()
+        if not self._seeking.is_alive():
+            self._seeking = threading.Thread(target=guard(self._seek), name="traincope-seeking", daemon=True)
+            self._seeking.start()
         if monotonic() >= self._next_copy and (self._links or self._comparer.needs_copies):
             self._next_copy = monotonic() + min(self._copy() / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
         if monotonic() >= self._next_comparing and not self._comparing.is_alive():
             self._comparing = threading.Thread(target=self._compare, name="traincope-comparing", daemon=True)
             self._comparing.start()
+
+    def _seek(self) -> None:
+        """Replace broken links on a thread of its own: each host that is down takes seconds."""
+        self._drop_broken_links()
+        if not self._links or monotonic() >= self._next_meeting:
+            self._meet()
+        if len(self._links) < NUM_WITNESSES:
+            self._choose()
 
     def _compare(self) -> None:
         """Compare on a thread of its own: it may take long."""
@@ -197,6 +207,9 @@ class _Exchange:
     def _end(self) -> None:
         """Send the last copies, take leave, and listen until it is clear which hosts fell silent."""
         deadline = monotonic() + END_SECONDS - INTERVAL_SECONDS
+        self._ending.set()
+        if self._seeking.is_alive():
+            self._seeking.join(INTERVAL_SECONDS)
         self._copy()
         for link in self._links:
             link.finish()
@@ -227,7 +240,7 @@ class _Exchange:
         for member in read_notes(self._attempt):
             self._members.add(member)
         for address in self._settings.known:
-            if address != (self._own.address, self._own.port):
+            if address != (self._own.address, self._own.port) and not self._ending.is_set():
                 channel = self._greet(address)
                 if channel is not None:
                     channel.close()
@@ -235,12 +248,14 @@ class _Exchange:
     def _choose(self) -> None:
         """Take the next hosts of the ring that answer."""
         for member in self._members.after(self._host):
-            if len(self._links) == NUM_WITNESSES:
+            if len(self._links) == NUM_WITNESSES or self._ending.is_set():
                 return
             if any(link.member.host == member.host for link in self._links):
                 continue
             channel = self._greet((member.address, member.port), expected=member.host)
-            if channel is not None:
+            if channel is not None and self._ending.is_set():
+                channel.close()
+            elif channel is not None:
                 link = Link(
                     channel,
                     member,
@@ -260,7 +275,7 @@ class _Exchange:
         self._links = [link for link in self._links if link.works]
 
     def _greet(self, address: Address, *, expected: Host | None = None) -> Channel | None:
-        """Connect and exchange who is known. None if the agent refuses, does not answer, or is not of the expected host.
+        """Connect and exchange who is known. None if the agent refuses, does not answer, or is of another host.
 
         An address of loopback, or of all interfaces, leads every host to itself.
         """
