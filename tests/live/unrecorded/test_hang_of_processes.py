@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.live.unrecorded import hanging
 from traincope.errors import UsageError
 from traincope.live.unrecorded.processes import find_ranks
 from traincope.live.unrecorded.stacks import find_py_spy, read_stacks
-from traincope.store.job.process import children_of_all
+from traincope.store.job.process import Process, children_of_all
 
 PYTHON = Path(sys.executable).parent
 LINE = 1 + Path(hanging.__file__).read_text().split("\n").index(
@@ -177,6 +177,34 @@ def test_processes_without_a_rank_are_numbered_and_a_recorded_job_is_pointed_to(
     assert [hang["culprits"] for hang in shown["hangs"]] == []
     assert shown["lacks"][0] == f"this job is recorded, which shows more: traincope hang {tmp_path}"
     assert shown["lacks"][1].startswith("no process has a rank in its environment")
+
+
+def environment(pid: int) -> Mapping[str, str]:
+    process = Process.of(pid)
+    return (None if process is None else process.environment()) or {}
+
+
+LAUNCHER = """
+import os, subprocess, sys
+ranks = [{"RANK": str(rank), "WORLD_SIZE": "2", **dict(word.split("=") for word in sys.argv[1:])} for rank in (0, 1)]
+sleep = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+for process in [subprocess.Popen(sleep, env={**os.environ, **rank}) for rank in ranks]:
+    process.wait()
+"""
+"""A launcher of two ranks with these variables, which end when its standard input is closed."""
+
+
+@pytest.mark.parametrize("own", [(), ("TORCHELASTIC_RUN_ID=none",)], ids=["deepspeed", "torchrun"])
+def test_a_launcher_in_a_slurm_task_is_no_rank(own: tuple[str, ...]) -> None:
+    """The number of its task equals the first rank."""
+    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "7", "MASTER_ADDR": "node", "MASTER_PORT": "1"}
+    bare = {name: value for name, value in os.environ.items() if name != "RANK"}
+    with subprocess.Popen([sys.executable, "-c", LAUNCHER, *own], stdin=subprocess.PIPE, env={**bare, **slurm}) as job:
+        until(lambda: len(children_of_all().get(job.pid, ())) == 2, "its ranks")
+        ranks = sorted(children_of_all()[job.pid])
+        until(lambda: all("RANK" in environment(pid) for pid in ranks), "their programs")
+        for pids in ([job.pid], ranks[:1], ranks):
+            assert [(each.rank, each.pid) for each in find_ranks(pids).ranks] == list(enumerate(ranks))
 
 
 def test_a_process_that_does_not_run_is_refused() -> None:

@@ -49,7 +49,7 @@ def find_ranks(pids: Sequence[int]) -> JobProcesses:
     given = [_readable(pid) for pid in dict.fromkeys(pids)]
     children = children_of_all()
     family = {pid for process in given for pid in (process.pid, *_descendants(process.pid, children))}
-    candidates = {pid: each for pid in family if (each := _candidate(pid)) is not None}
+    candidates = _without_launchers({pid: each for pid in family if (each := _candidate(pid)) is not None})
     jobs = {_job(each) for each in candidates.values()}
     if len(jobs) > 1:
         raise UsageError("these processes belong to several jobs; give those of one job")
@@ -62,7 +62,7 @@ def find_ranks(pids: Sequence[int]) -> JobProcesses:
     (job,) = jobs
     if any(job):
         everyone = {pid: each for pids in children.values() for pid in pids if (each := _candidate(pid)) is not None}
-        candidates |= {pid: each for pid, each in everyone.items() if _job(each) == job}
+        candidates = _without_launchers(candidates | {pid: each for pid, each in everyone.items() if _job(each) == job})
     inherited = {
         child
         for pid, each in candidates.items()
@@ -96,6 +96,11 @@ def _candidate(pid: int) -> RankProcess | None:
     if process is None or environment is None or (rank := identify(environment).rank) is None:
         return None
     return RankProcess(rank=rank, process=process, environment=environment)
+
+
+def _without_launchers(candidates: dict[int, RankProcess]) -> dict[int, RankProcess]:
+    """The processes with a rank of their own. A launcher in a SLURM task only has the task's number."""
+    return {pid: each for pid, each in candidates.items() if "RANK" in each.environment} or candidates
 
 
 def _is_python(pid: int) -> bool:
