@@ -49,7 +49,10 @@ UNITS = {
     "V100 PCIe": (80, 1.38, {"float16": 1024, "float32": 128}),
     "V100S PCIe": (80, 1.597, {"float16": 1024, "float32": 128}),
     "T4": (40, 1.59, {"float16": 1024, "float32": 128}),
-    "A100": (108, 1.41, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
+    "A100 40GB": (108, 1.41, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
+    "A100 80GB PCIe": (108, 1.41, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
+    "A100 80GB": (108, 1.41, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
+    "A100 80GB SXM": (108, 1.41, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
     "A30": (56, 1.44, {"bfloat16": 2048, "tf32": 1024, "float32": 128}),
     "A10": (72, 1.695, {"bfloat16": 1024, "tf32": 512, "float32": 256}),
     "A10G": (80, 1.71, {"bfloat16": 512, "tf32": 256, "float32": 256}),
@@ -96,3 +99,68 @@ def test_tensor_units_do_twice_as_much_with_half_the_bits(name: str) -> None:
 
 def test_each_peak_is_checked_or_listed_without_a_clock() -> None:
     assert {spec.name for _, spec in SPECS} == UNITS.keys() | {"H20", "B200", "GB200"}
+
+
+MEMORY = {
+    "V100 SXM": (4096, 1.755),
+    "V100 PCIe": (4096, 1.755),
+    "V100S PCIe": (4096, 2.215),
+    "T4": (256, 10),
+    "A100 40GB": (5120, 2.43),
+    "A100 80GB PCIe": (5120, 3.024),
+    "A100 80GB SXM": (5120, 3.186),
+    "A30": (3072, 2.43),
+    "A10": (384, 12.5),
+    "A10G": (384, 12.5),
+    "A40": (384, 14.5),
+    "RTX A6000": (384, 16),
+    "L4": (192, 12.5),
+    "L40": (384, 18),
+    "L40S": (384, 18),
+    "H100 SXM": (5120, 5.238),
+    "H100 PCIe": (5120, 3.186),
+    "H100 NVL": (6016, 5.238),
+    "H200 SXM": (6144, 6.25),
+    "H200 NVL": (6144, 6.25),
+    "GH200": (6144, 5.238),
+    "H20": (6144, 5.238),
+    "B200": (8192, 8),
+    "GB200": (8192, 8),
+    "RTX 3090": (384, 19.5),
+    "RTX 4090": (384, 21),
+    "RTX 5090": (512, 28),
+    "MI250X (one die)": (4096, 3.2),
+    "MI300X": (8192, 5.2),
+    "MI325X": (8192, 6),
+    "MI355X": (8192, 8),
+}
+"""Bits of the memory's bus, and Gbit/s of a pin."""
+
+
+def test_a_bandwidth_is_the_width_of_the_bus_times_the_rate_of_a_pin() -> None:
+    """Within 2.5 %, because data sheets round, most of all those of HBM3e."""
+    known = {spec.name: spec.memory_gb for _, spec in SPECS if spec.memory_gb is not None}
+    assert known == pytest.approx({name: bits * rate / 8 for name, (bits, rate) in MEMORY.items()}, rel=0.025)
+
+
+def test_memory_is_the_scarcer_resource_of_operators_without_products() -> None:
+    """In float32, each device does at least 9 FLOPs in the time that it moves one byte."""
+    assert all(9 * spec.bytes_per_second < 1e12 * spec.tflops["float32"] for _, spec in SPECS if spec.bytes_per_second)
+
+
+@pytest.mark.parametrize(
+    ("device", "gb"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 2039),
+        ("NVIDIA A100-SXM4-40GB", 1555),
+        ("A100-PCIE-40GB", 1555),
+        ("NVIDIA A100 80GB PCIe", 1935),
+        ("NVIDIA A800-SXM4-80GB", 2039),
+        ("A100-80GB", None),
+        ("NVIDIA H100 80GB HBM3", 3352),
+    ],
+)
+def test_a_bandwidth_is_that_of_the_sku(device: str, gb: float | None) -> None:
+    spec = find_hardware(device)
+    assert spec is not None
+    assert spec.memory_gb == gb

@@ -39,6 +39,12 @@ def rank_peak(device: Mapping[str, Any], settings: Mapping[str, Any], *, dtypes:
     return Peak(device=name, flops={dtype: value for dtype, value in flops.items() if value is not None}, source=source)
 
 
+def memory_bandwidth(device: Mapping[str, Any]) -> float | None:
+    """Bytes per second of the memory of a rank's device, by its data sheet; None if it is not listed."""
+    spec = find_hardware(str(device.get("name", "")))
+    return None if spec is None else spec.bytes_per_second
+
+
 def why_unknown(peak: Peak, dtypes: Collection[str], *, remedy: str) -> str | None:
     """Sentence that names the dtypes without a known peak; None if all are known."""
     missing = sorted(set(dtypes) - set(peak.flops))
