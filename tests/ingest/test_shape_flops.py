@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from traincope.events import Work
 from traincope.ingest import read_kineto
 from traincope.ingest.events import Arguments
+from traincope.ingest.recorded_call import Recorded, recorded
 from traincope.ingest.shape_flops import FORMULAS, Count, shape_flops
 
 BFLOAT16 = "c10::BFloat16"
@@ -27,8 +28,8 @@ def counted(
     return shape_flops(name, parsed(arguments if values is None else arguments | {"Concrete Inputs": values}))
 
 
-def parsed(arguments: dict[str, object]) -> Arguments:
-    return msgspec.json.decode(json.dumps(arguments), type=Arguments)
+def parsed(arguments: dict[str, object]) -> Recorded:
+    return recorded(msgspec.json.decode(json.dumps(arguments), type=Arguments))
 
 
 def test_a_product_of_two_matrices() -> None:

@@ -27,6 +27,8 @@ class Row:
     flops: float = np.nan
     dtype: str | None = None
     work: Work = Work.MATMUL
+    read_bytes: int = UNKNOWN
+    written_bytes: int = UNKNOWN
     sequence: int = UNKNOWN
     forward_thread: int = 0
     num_bytes: int = UNKNOWN
@@ -75,7 +77,10 @@ def operator(
     flops: float = np.nan,
     dtype: str | None = None,
     work: Work = Work.MATMUL,
+    moved: tuple[int, int] = (UNKNOWN, UNKNOWN),
 ) -> Row:
+    """Build an operator. `moved`: bytes that it reads, and that it writes."""
+    read_bytes, written_bytes = moved
     return Row(
         category="cpu_op",
         name=name,
@@ -86,6 +91,8 @@ def operator(
         flops=flops,
         dtype=dtype,
         work=work,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
     )
 
 
@@ -117,6 +124,8 @@ def trace(
         flops=np.array([row.flops for row in ordered], dtype=np.float64),
         dtype=_codes([row.dtype for row in ordered]),
         work=np.array([row.work for row in ordered], dtype=np.int64),
+        read_bytes=np.array([row.read_bytes for row in ordered], dtype=np.int64),
+        written_bytes=np.array([row.written_bytes for row in ordered], dtype=np.int64),
         sequence=np.array([row.sequence for row in ordered], dtype=np.int64),
         forward_thread=np.array([row.forward_thread for row in ordered], dtype=np.int64),
         num_bytes=np.array([row.num_bytes for row in ordered], dtype=np.int64),

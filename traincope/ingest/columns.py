@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import Codes, Ints
+from traincope.arrays import Bools, Codes, Ints
 from traincope.events import Work
 from traincope.ingest.collectives import OPERATOR, collective, whole
 from traincope.ingest.decimals import to_ns
 from traincope.ingest.events import ABSENT, Arguments, Complete
-from traincope.ingest.shape_flops import FORMULAS, shape_flops
+from traincope.ingest.recorded_call import recorded
+from traincope.ingest.shape_bytes import FORMULAS as BYTES
+from traincope.ingest.shape_bytes import shape_bytes
+from traincope.ingest.shape_flops import FORMULAS as FLOPS
+from traincope.ingest.shape_flops import shape_flops
 from traincope.store.traces import (
     CODES,
     HOST_OPERATOR,
@@ -58,7 +62,9 @@ class Numbers(dict[Any, int]):
 
     def among(self, codes: Codes, values: Iterable[Hashable]) -> list[int]:
         """Rows whose code is that of one of these values."""
-        rows: list[int] = np.flatnonzero(np.isin(codes, [self[value] for value in values if value in self])).tolist()
+        wanted = np.zeros(len(self), dtype=bool)
+        wanted[[self[value] for value in values if value in self]] = True
+        rows: list[int] = np.flatnonzero(wanted[codes]).tolist()
         return rows
 
 
@@ -100,7 +106,7 @@ class Columns:
         described = [row for row in kernels if arguments[row].collective is not None]
         described += self._numbers["name"].among(name, [OPERATOR])
         piece["collective"][described] = [self._collective(arguments[row]) for row in described]
-        self._pieces.append(piece | self._flops(name, kept, arguments))
+        self._pieces.append(piece | self._flops(name, kept, arguments) | self._bytes(name, kept, arguments))
 
     def _launch(self, arguments: Arguments) -> int:
         grid, block = arguments.grid, arguments.block
@@ -117,11 +123,23 @@ class Columns:
         """FLOPs, dtype and kind of the work of operators with recorded shapes."""
         flops, work = np.full(len(name), np.nan), np.full(len(name), Work.MATMUL)
         dtype = np.full(len(name), UNKNOWN, dtype=np.int32)
-        for row in self._numbers["name"].among(name, FORMULAS):
-            count = shape_flops(str(events[row].name), arguments[row])
+        for row in self._numbers["name"].among(name, FLOPS):
+            count = shape_flops(str(events[row].name), recorded(arguments[row]))
             if count is not None:
                 flops[row], dtype[row], work[row] = count.flops, self._numbers["dtype"][count.dtype], count.work
         return {"flops": flops, "dtype": dtype, "work": work}
+
+    def _bytes(
+        self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]
+    ) -> dict[str, NDArray[Any]]:
+        """Bytes that operators with recorded strides read and write."""
+        read, written = np.full(len(name), UNKNOWN), np.full(len(name), UNKNOWN)
+        for row in self._numbers["name"].among(name, BYTES):
+            if arguments[row].strides is not ABSENT:
+                traffic = shape_bytes(str(events[row].name), recorded(arguments[row]))
+                if traffic is not None:
+                    read[row], written[row] = traffic
+        return {"read_bytes": read, "written_bytes": written}
 
     def trace(self, info: TraceInfo, *, base_ns: int) -> Trace:
         """All events in order of start. Raises OverflowError for a time beyond 64 bits."""
@@ -129,7 +147,9 @@ class Columns:
         joined["start_ns"] = joined["start_ns"] + np.int64(base_ns)
         joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)  # Kineto has written negative ones
         order = np.argsort(joined["start_ns"], kind="stable")
-        joined["flops"][_inside_counted(joined)] = np.nan
+        joined["flops"][_inside_counted(joined, np.isfinite(joined["flops"]))] = np.nan
+        inside = _inside_counted(joined, joined["read_bytes"] != UNKNOWN)
+        joined["read_bytes"][inside] = joined["written_bytes"][inside] = UNKNOWN
         return Trace(
             info=info,
             names=tuple(map(str, self._numbers["name"])),
@@ -147,9 +167,9 @@ class Columns:
         return np.concatenate([empty, *(piece.pop(name) for piece in self._pieces)])
 
 
-def _inside_counted(columns: Mapping[str, NDArray[Any]]) -> Ints:
+def _inside_counted(columns: Mapping[str, NDArray[Any]], counted: Bools) -> Ints:
     """Rows of counted operators that another one on their thread called: they are part of it."""
-    rows = np.flatnonzero(np.isfinite(columns["flops"]))
+    rows = np.flatnonzero(counted)
     starts, ends, lanes = (columns[name][rows] for name in ("start_ns", "duration_ns", "lane"))
     ends = starts + ends
     order = np.lexsort((-ends, starts, lanes))

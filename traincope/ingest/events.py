@@ -25,6 +25,7 @@ NAMES = {
     "num_bytes": "bytes",
     "dims": "Input Dims",
     "types": "Input type",
+    "strides": "Input Strides",
     "values": "Concrete Inputs",
     "collective": "Collective name",
     "group": "Process Group Name",
@@ -41,7 +42,7 @@ NAMES = {
 
 
 class Arguments(msgspec.Struct, gc=False, rename=NAMES):
-    """Arguments of an event, as written; grid, block, dims, types and values as JSON."""
+    """Arguments of an event, as written; grid, block, dims, types, strides and values as JSON."""
 
     correlation: Any = 0
     sequence: Any = -1
@@ -51,6 +52,7 @@ class Arguments(msgspec.Struct, gc=False, rename=NAMES):
     block: msgspec.Raw = ABSENT
     dims: msgspec.Raw = ABSENT
     types: msgspec.Raw = ABSENT
+    strides: msgspec.Raw = ABSENT
     values: msgspec.Raw = ABSENT
     collective: Any = None
     group: Any = None

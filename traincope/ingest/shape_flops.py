@@ -4,14 +4,14 @@ The formulas are those of the recorder (`record.compute.flop_formulas`). An oper
 shapes that leave its FLOPs open, has none.
 """
 
-import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from traincope.events import Work
-from traincope.ingest.events import ABSENT, Arguments
+from traincope.ingest.recorded_call import Call, Recorded
 
 DTYPES = {
     "float": "float32",
@@ -31,32 +31,13 @@ class Count(NamedTuple):
     work: Work
 
 
-class _Call:
-    """Shapes, and values of other arguments as Python prints them, by their positions."""
-
-    def __init__(self, arguments: Arguments) -> None:
-        self._dims = json.loads(bytes(arguments.dims))
-        self._values = [] if arguments.values is ABSENT else json.loads(bytes(arguments.values))
-
-    def shape(self, at: int, *, num_dims: int | None = None) -> list[int]:
-        """Raises ValueError for another number of dims, LookupError or TypeError without a shape."""
-        shape = list(map(int, self._dims[at]))
-        if num_dims is not None and len(shape) != num_dims:
-            raise ValueError(f"argument {at} has {len(shape)} dims, not {num_dims}")
-        return shape
-
-    def value(self, at: int) -> Any:
-        """A flag, a number or a list of these. Raises ValueError or LookupError without it."""
-        return json.loads(self._values[at].lower())
-
-
-Formula = Callable[[_Call], tuple[float, Work]]
+Formula = Callable[[Call], tuple[float, Work]]
 
 
 def _product(left_at: int) -> tuple[int, Formula]:
     """[..., m, k] x [..., k, n] with at most one batch dim. The second factor follows the first."""
 
-    def count(call: _Call) -> tuple[float, Work]:
+    def count(call: Call) -> tuple[float, Work]:
         left, right = call.shape(left_at), call.shape(left_at + 1)
         if len(left) not in (2, 3) or len(left) != len(right) or left[-1] != right[-2] or left[:-2] != right[:-2]:
             raise ValueError(f"{left} and {right} are not factors")
@@ -65,18 +46,23 @@ def _product(left_at: int) -> tuple[int, Formula]:
     return left_at, count
 
 
-def _convolution(call: _Call) -> tuple[float, Work]:
+def _convolution(call: Call) -> tuple[float, Work]:
     """(N, C, ...) with filters (C', C / groups, ...): every position of the output meets the whole filter once."""
     data, weight = call.shape(0), call.shape(1)
+    return _convolved(data, weight, data[2:] if call.value(6) else convolved_positions(call)), Work.MATMUL
+
+
+def convolved_positions(call: Call) -> list[int]:
+    """Positions of the output of a convolution that is not transposed, in each dim. Raises as `Call` does."""
+    data, weight = call.shape(0), call.shape(1)
     stride, padding, dilation = (call.value(at) for at in (3, 4, 5))
-    out = [
-        (length + 2 * pad - spacing * (width - 1) - 1) // step + 1
+    return [
+        int((length + 2 * pad - spacing * (width - 1) - 1) // step + 1)
         for length, width, step, pad, spacing in zip(data[2:], weight[2:], stride, padding, dilation, strict=True)
     ]
-    return _convolved(data, weight, data[2:] if call.value(6) else out), Work.MATMUL
 
 
-def _convolution_backward(call: _Call) -> tuple[float, Work]:
+def _convolution_backward(call: Call) -> tuple[float, Work]:
     """As much as forward for each requested gradient of input and weight."""
     out, data, weight = call.shape(0), call.shape(1), call.shape(2)
     once = _convolved(data, weight, data[2:] if call.value(7) else out[2:])
@@ -90,7 +76,7 @@ def _convolved(data: list[int], weight: list[int], positions: list[int]) -> floa
 def _attention(causal_at: int) -> tuple[int, Formula]:
     """Queries (B, H, Lq, D) with keys (B, Hkv, Lk, D), and probabilities with values (B, Hkv, Lk, Dv)."""
 
-    def count(call: _Call) -> tuple[float, Work]:
+    def count(call: Call) -> tuple[float, Work]:
         query, value = call.shape(0, num_dims=4), call.shape(2, num_dims=4)
         work = Work.CAUSAL_ATTENTION if call.value(causal_at) else Work.ATTENTION
         return 2.0 * prod(query[:3]) * value[2] * (query[3] + value[3]), work
@@ -104,7 +90,7 @@ def _attention_backward(causal_at: int) -> tuple[int, Formula]:
     FlashAttention (Dao et al. 2022, arXiv:2205.14135), algorithm 4. Values as wide as keys only.
     """
 
-    def count(call: _Call) -> tuple[float, Work]:
+    def count(call: Call) -> tuple[float, Work]:
         query, value = call.shape(1, num_dims=4), call.shape(3, num_dims=4)
         if query[3] != value[3]:
             raise ValueError("values are wider or narrower than keys")
@@ -138,15 +124,17 @@ FORMULAS: Mapping[str, tuple[int, Formula]] = MappingProxyType(
 are part of it."""
 
 
-def shape_flops(name: str, arguments: Arguments) -> Count | None:
+@lru_cache(maxsize=1 << 14)
+def shape_flops(name: str, call: Recorded) -> Count | None:
     """Count an operator. None if it has no formula, or if its shapes were not recorded or are impossible."""
     known = FORMULAS.get(name)
-    if known is None or arguments.dims is ABSENT or arguments.types is ABSENT:
+    if known is None or not call[0] or not call[1]:
         return None
     at, formula = known
     try:
-        dtype = DTYPES.get(json.loads(bytes(arguments.types))[at])
-        flops, work = formula(_Call(arguments))
+        arguments = Call(call)
+        dtype = DTYPES.get(arguments.types[at])
+        flops, work = formula(arguments)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     return None if dtype is None else Count(flops=flops, dtype=dtype, work=work)

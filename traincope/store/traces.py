@@ -45,8 +45,19 @@ PYTHON_FUNCTION = "python_function"
 
 CODES = ("name", "category", "lane", "launch", "dtype", "collective")
 """Columns of positions in lists."""
-NUMBERS = ("duration_ns", "correlation", "flops", "sequence", "forward_thread", "num_bytes", "work")
-_LATER = {"sequence": UNKNOWN, "forward_thread": 0, "num_bytes": UNKNOWN, "collective": UNKNOWN, "work": Work.MATMUL}
+NUMBERS = (
+    *("duration_ns", "correlation", "flops", "sequence", "forward_thread", "num_bytes", "work"),
+    *("read_bytes", "written_bytes"),
+)
+_LATER = {
+    "sequence": UNKNOWN,
+    "forward_thread": 0,
+    "num_bytes": UNKNOWN,
+    "collective": UNKNOWN,
+    "work": Work.MATMUL,
+    "read_bytes": UNKNOWN,
+    "written_bytes": UNKNOWN,
+}
 """Columns that the first traincope did not write, and their value for an event that does not state it."""
 
 Row = TypeVar("Row", "TraceGroup", "TraceCollective")
@@ -150,6 +161,11 @@ class Trace:
     work: Ints
     """`Work` of that operator; MATMUL also without FLOPs. AGAIN is a fused backward of attention: the fifth of its five
     equal products is computed again."""
+    read_bytes: Ints
+    """Bytes that a host's operator with recorded strides reads at least; UNKNOWN if they are open, or part of those of
+    an operator around it."""
+    written_bytes: Ints
+    """Bytes that it writes at least."""
     sequence: Ints
     """Autograd's sequence number of an operator; UNKNOWN if it has none."""
     forward_thread: Ints

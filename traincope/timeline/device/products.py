@@ -1,11 +1,11 @@
-"""Operators with known FLOPs that launched kernels, and the number format in which these multiplied."""
+"""Operators with known FLOPs or bytes that launched kernels, and the number format in which these multiplied."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Ints
 from traincope.events import Phase, Work
-from traincope.store.traces import KERNEL, MEMORY, Trace
+from traincope.store.traces import KERNEL, MEMORY, UNKNOWN, Trace
 from traincope.timeline.device.steps import DeviceSteps
 from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
@@ -24,7 +24,17 @@ AGAIN_SHARE = 1 / 5
 
 
 def launching_product(trace: Trace, rows: Ints) -> Ints:
-    """Return the row of the operator with FLOPs that launched each of these kernels; ABSENT without one.
+    """Return the row of the operator with FLOPs that launched each of these kernels; ABSENT without one."""
+    return launching(trace, rows, np.flatnonzero(np.isfinite(trace.flops)))
+
+
+def launching_mover(trace: Trace, rows: Ints) -> Ints:
+    """Return the row of the operator with known bytes that launched each of these kernels; ABSENT without one."""
+    return launching(trace, rows, np.flatnonzero(trace.read_bytes != UNKNOWN))
+
+
+def launching(trace: Trace, rows: Ints, operators: Ints) -> Ints:
+    """Return which of these operators launched each of these kernels; ABSENT without one. No operator lies in another.
 
     A kernel and its launch have the same correlation. The launch lies within the operator, on its thread.
     """
@@ -34,16 +44,13 @@ def launching_product(trace: Trace, rows: Ints) -> Ints:
     matched = np.append(trace.correlation[launches], 0)[at] == trace.correlation[rows]
     matched &= trace.correlation[rows] != 0
     launch = np.append(launches, 0)[at]
-    product = np.full(len(rows), ABSENT, dtype=np.int64)
-    products = np.flatnonzero(np.isfinite(trace.flops))
-    for lane in np.unique(trace.lane[products]).tolist():
-        lane_products = products[trace.lane[products] == lane]
-        begun = np.searchsorted(trace.start_ns[lane_products], trace.start_ns[launch], side="right") - 1
-        inside = (
-            (begun >= 0) & (trace.start_ns[launch] < trace.end_ns[lane_products[begun]]) & (trace.lane[launch] == lane)
-        )
-        product = np.where(matched & inside, lane_products[begun], product)
-    return product
+    operator = np.full(len(rows), ABSENT, dtype=np.int64)
+    for lane in np.unique(trace.lane[operators]).tolist():
+        of_lane = operators[trace.lane[operators] == lane]
+        begun = np.searchsorted(trace.start_ns[of_lane], trace.start_ns[launch], side="right") - 1
+        inside = (begun >= 0) & (trace.start_ns[launch] < trace.end_ns[of_lane[begun]]) & (trace.lane[launch] == lane)
+        operator = np.where(matched & inside, of_lane[begun], operator)
+    return operator
 
 
 def formats(trace: Trace, products: Ints, rows: Ints, product_at: Ints) -> NDArray[np.object_]:
