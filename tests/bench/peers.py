@@ -4,7 +4,8 @@
 
 A reason is proven: our events, taken by HTA's rules, give HTA's number.
 
-- Launch: HTA leaves out GPU work whose launch is not in the trace, for example work that was queued before.
+- Launch: HTA leaves out GPU work whose launch is not in the trace, for example work that was queued before. From the
+  queue it also leaves out work of calls that it does not list (cudaLaunchCooperativeKernel, CUDA graphs).
 - Rounding: of times with decimals, HTA rounds begins up and ends down to whole us. The length of work that is shorter
   than a us can become negative, and HTA's own check then fails.
 
@@ -28,7 +29,9 @@ from traincope.analysis.kernels.gpu_partition import partition
 from traincope.arrays import Bools, Ints
 from traincope.ingest import read_kineto
 from traincope.store.traces import KERNEL, MEMORY, Trace
-from traincope.timeline.device.works import gpus, is_communication
+from traincope.timeline.device.works import NO_CALL, gpus, is_communication
+from traincope.timeline.device.works import works as traced_works
+from traincope.timeline.intervals.union import Union
 
 HTA = """
 import json, logging, sys
@@ -38,8 +41,12 @@ analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=".", include_la
 times = analysis.get_temporal_breakdown(visualize=False).iloc[0]
 names = {"span": "kernel", "compute": "compute", "idle": "idle", "other": "non_compute"}
 overlap = analysis.get_comm_comp_overlap(visualize=False).iloc[0]["comp_comm_overlap_pctg"]
+series = analysis.get_queue_length_time_series()[0]
+series = series[series["stream"] == series["stream"].mode()[0]]
+spans, lengths = -series["ts"].diff(-1).iloc[:-1], series["queue_length"].iloc[:-1]
+queue = {"queue": (spans * lengths).sum() / spans.sum(), "empty": 100 * spans[lengths <= 0].sum() / spans.sum()}
 answers = {name: float(times[f"{theirs}_time(us)"]) for name, theirs in names.items()}
-print(json.dumps(answers | {"overlap": float(overlap)}))
+print(json.dumps(answers | {"overlap": float(overlap)} | {name: float(value) for name, value in queue.items()}))
 """
 QUESTIONS = {
     "span": "first to last GPU work, us",
@@ -47,9 +54,16 @@ QUESTIONS = {
     "idle": "idle, us",
     "other": "exposed communication and copies, us",
     "overlap": "communication that compute hides, %",
+    "queue": "works that wait for the busiest stream, mean",
+    "empty": "time in which none waits, %",
 }
-EQUAL_PERCENT = 0.005
-"""HTA prints shares with two decimals."""
+TOLERANCE = {"overlap": 0.005}
+"""HTA prints the share with two decimals. All others are exact to 0.001."""
+LISTED = (
+    *("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"),
+    *("hipLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpyAsync", "hipMemsetAsync", "hipMemcpyWithStream"),
+)
+"""Calls whose works are in HTA's queue."""
 
 Answers = Mapping[str, float]
 
@@ -64,6 +78,10 @@ class Events:
     communication: Bools
     launched: Bools
     """True if the trace contains the launch."""
+    launched_ns: Ints
+    listed: Bools
+    """True if HTA lists the launching call."""
+    stream: Ints
 
     def answers(self, *, launched_only: bool, rounded: bool) -> Answers:
         """The numbers in us and %, by HTA's rules where asked."""
@@ -86,7 +104,17 @@ class Events:
             "idle": span - busy,
             "other": busy - compute,
             "overlap": 100 * hidden / sends if sends else 0.0,
+            **self._queue(starts, launched_only=launched_only, rounded=rounded),
         }
+
+    def _queue(self, starts: Ints, *, launched_only: bool, rounded: bool) -> Answers:
+        """Queue of the stream with the most works, from its first launch to its last start."""
+        launches = -(-self.launched_ns // 1_000) * 1_000 if rounded else self.launched_ns
+        kept = (self.listed if launched_only else self.launched) & (self.stream == np.bincount(self.stream).argmax())
+        begins, ends = launches[kept], np.maximum(starts[kept], launches[kept])
+        span = int(ends.max() - begins.min())
+        empty = span - Union.of(begins, ends).length_ns
+        return {"queue": float((ends - begins).sum()) / span, "empty": 100 * empty / span}
 
 
 def _length_ns(starts: Ints, ends: Ints) -> int:
@@ -135,6 +163,10 @@ def _events(trace: Trace, path: Path) -> Events:
     on_gpu = np.array([lane.process == gpus(trace)[0] for lane in trace.lanes])[trace.lane]
     works = trace.of_category(KERNEL, *MEMORY)
     rows = np.flatnonzero(works & on_gpu)
+    of_gpu = traced_works(trace, gpus(trace)[0])
+    order = np.argsort(of_gpu.row)
+    call = of_gpu.call[order]
+    listed = np.isin(np.array(trace.names)[trace.name[call]], LISTED) & (call != NO_CALL)
     calls = np.unique(trace.correlation[~works & (trace.correlation > 0)])
     start_ns = trace.start_ns[rows] - _base_ns(path)
     sends = is_communication(trace)[rows]
@@ -144,6 +176,9 @@ def _events(trace: Trace, path: Path) -> Events:
         compute=trace.of_category(KERNEL)[rows] & ~sends,
         communication=sends,
         launched=np.isin(trace.correlation[rows], calls),
+        launched_ns=of_gpu.launched_ns[order] - _base_ns(path),
+        listed=listed,
+        stream=trace.lane[rows].astype(np.int64),
     )
 
 
@@ -170,7 +205,7 @@ RULES = {
 
 
 def _reason(name: str, events: Events, theirs: float) -> str:
-    tolerance = EQUAL_PERCENT if name == "overlap" else 1e-3
+    tolerance = TOLERANCE.get(name, 1e-3)
     return next(
         (rule for rule, how in RULES.items() if abs(events.answers(**how)[name] - theirs) <= tolerance), "unexplained"
     )

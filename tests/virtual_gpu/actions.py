@@ -6,6 +6,7 @@ All durations are integer ns.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from typing import Literal
 
 
@@ -123,6 +124,16 @@ class OnThread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Arguments of an operator as the profiler records them with `record_shapes=True`."""
+
+    dims: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """An operator, annotation or Python function around actions."""
 
@@ -136,6 +147,7 @@ class Range:
     """The thread of the forward operator, as Kineto writes it: 0 or absent for forward operators."""
     collective: Work | None = None
     """Collective that `record_param_comms` describes."""
+    inputs: Inputs | None = None
 
 
 Action = Sleep | Launch | RecordEvent | WaitEvent | Synchronize | OnThread | Range
@@ -250,10 +262,18 @@ def forward(*body: Action, name: str = "DistributedDataParallel.forward") -> Ran
     return annotated(name, Meaning.FORWARD, *body)
 
 
-def operator(*body: Action, name: str = "aten::linear", sequence: int | None = None) -> Range:
+def operator(
+    *body: Action, name: str = "aten::linear", sequence: int | None = None, inputs: Inputs | None = None
+) -> Range:
     """An operator. With a sequence number, autograd will run its backward."""
     meaning = None if sequence is None else Meaning.OPERATOR
-    return Range(name=name, category="cpu_op", body=body, meaning=meaning, sequence=sequence)
+    return Range(name=name, category="cpu_op", body=body, meaning=meaning, sequence=sequence, inputs=inputs)
+
+
+def tensors(*shapes: tuple[int, ...], dtype: str) -> Inputs:
+    """Contiguous tensors of one dtype, as Kineto names it."""
+    strides = tuple(tuple(prod(shape[at + 1 :]) for at in range(len(shape))) for shape in shapes)
+    return Inputs(dims=shapes, strides=strides, types=(dtype,) * len(shapes), values=("",) * len(shapes))
 
 
 def backward(*body: Action) -> OnThread:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ingest.writing import Event, Raw, complete, kineto
-from tests.virtual_gpu.actions import Group, Program, Work
+from tests.virtual_gpu.actions import Group, Inputs, Program, Work
 from tests.virtual_gpu.machine import MAIN, Call, OnHost, Opened, Ran, RankRecord, execute
 
 BASE_NS = 1_711_964_646_000_000_000
@@ -129,6 +129,8 @@ class _Writer:
             arguments["Fwd thread id"] = action.forward_thread
         if action.collective is not None:
             arguments |= _metadata(action.collective)
+        if action.inputs is not None:
+            arguments |= _recorded(action.inputs)
         return self._host_event(action.name, opened, cat=action.category, arguments=arguments)
 
     def _call(self, call: Call) -> Event:
@@ -219,6 +221,15 @@ def _configured(group: Group) -> dict[str, Any]:
         "backend_config": "cuda:nccl",
         "pg_size": len(group.ranks),
         "ranks": list(group.ranks),
+    }
+
+
+def _recorded(inputs: Inputs) -> dict[str, Any]:
+    return {
+        "Concrete Inputs": list(inputs.values),
+        "Input type": list(inputs.types),
+        "Input Strides": list(map(list, inputs.strides)),
+        "Input Dims": list(map(list, inputs.dims)),
     }
 
 

@@ -1,4 +1,4 @@
-"""The exact device ledger of a program: every instant of every step has one owner.
+"""The exact device ledger of a program: every instant of every step has one owner. And the queues of its streams.
 
 A step runs from the device's begin of it to that of the next one. Its instants are classified one elementary interval
 at a time: between two neighbouring times at which anything begins or ends, nothing changes.
@@ -178,3 +178,19 @@ def hidden_waits(record: RankRecord, at_ns: int) -> Iterator[str]:
     if any(ran.start_ns <= at_ns < ran.end_ns for ran in record.works):
         for thread in sorted({ran.call.thread for ran in record.works}):
             yield from {activity.value for activity in activities_at(record, thread, at_ns)}
+
+
+def queues(record: RankRecord) -> dict[tuple[int, int], tuple[int, int]]:
+    """Step and stream -> ns x works that wait, and ns in which none waits. A work waits from its call to its start."""
+    result = {}
+    for number, begin_ns, end_ns in steps(record):
+        for stream in sorted({ran.work.stream for ran in record.works}):
+            works = [ran for ran in record.works if ran.work.stream == stream]
+            cuts = {begin_ns, end_ns, *(ns for ran in works for ns in (ran.call.begin_ns, ran.start_ns))}
+            waited_ns = empty_ns = 0
+            for start_ns, stop_ns in pairwise(sorted(cut for cut in cuts if begin_ns <= cut <= end_ns)):
+                waiting = sum(ran.call.begin_ns <= start_ns < ran.start_ns for ran in works)
+                waited_ns += waiting * (stop_ns - start_ns)
+                empty_ns += 0 if waiting else stop_ns - start_ns
+            result[number, stream] = waited_ns, empty_ns
+    return result

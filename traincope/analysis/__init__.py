@@ -36,6 +36,8 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.kernels import ClassTime, Kernels
+from traincope.analysis.kernels.queue_length import QueueLength
+from traincope.analysis.kernels.unfused import Unfused
 from traincope.analysis.ledger.coverage import (
     RecorderOverhead,
     consecutive_ranges,
@@ -97,6 +99,7 @@ __all__ = [
     "OperationEstimates",
     "OwnWork",
     "Prediction",
+    "QueueLength",
     "RankCalls",
     "RankEstimates",
     "RankLedger",
@@ -116,6 +119,7 @@ __all__ = [
     "Straggler",
     "Stragglers",
     "TermChange",
+    "Unfused",
     "Utilization",
     "all_calls",
     "analyze",

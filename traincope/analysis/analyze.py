@@ -15,6 +15,7 @@ from traincope.analysis.context import Context
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, goodput
+from traincope.analysis.efficiency.peaks import memory_bandwidth
 from traincope.analysis.efficiency.utilization import Utilization, utilization
 from traincope.analysis.faults.anomalies.memory import MemoryUse, memory
 from traincope.analysis.faults.endings import endings
@@ -24,7 +25,9 @@ from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels
+from traincope.analysis.kernels.queue_length import QueueLength, queue_lengths
 from traincope.analysis.kernels.shapes_evidence import shapes_evidence
+from traincope.analysis.kernels.unfused import Unfused, unfused
 from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
 from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls, why_on_host
 from traincope.analysis.ledger.hidden_waits import host_hidden_waits
@@ -56,6 +59,7 @@ from traincope.analysis.verdict.findings import Finding
 from traincope.analysis.verdict.verdict import verdict
 from traincope.events import Kind
 from traincope.timeline import Timeline
+from traincope.timeline.device.traced import traced_gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,10 @@ class Analysis:
     """None: no kernel trace was recorded or imported."""
     gpu_partition: tuple[GpuPartition, ...] = ()
     """One entry per GPU in a kernel trace."""
+    queue_lengths: tuple[QueueLength, ...] = ()
+    """One entry per stream in a kernel trace."""
+    unfused: Unfused | None = None
+    """None: no trace contains a kernel that computes."""
     verdict: tuple[Finding, ...]
 
     @property
@@ -218,6 +226,12 @@ def _analysis(
     stopped = hangs(timeline, context.own_instances, ends)
     faults, used = fault_stream(timeline, ledger, ends, stopped), memory(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
+    marker = timeline.run.info.settings.get("step_marker")
+    traced = tuple(
+        gpu for rank, traces in timeline.traces.ranks.items() for gpu in traced_gpus(traces, rank=rank, marker=marker)
+    )
+    bandwidths = {rank.rank: memory_bandwidth(rank.info.device) for rank in timeline.run.ranks}
+    chains = unfused(traced, bandwidths)
     experts, gpus, on_streams = expert_loads(timeline), gpu_partition(timeline), device_stalls(timeline, ledger)
     return Analysis(
         context=context,
@@ -238,6 +252,8 @@ def _analysis(
         run_ahead=ahead,
         kernels=kernels(timeline),
         gpu_partition=gpus,
+        queue_lengths=queue_lengths(traced),
+        unfused=chains,
         verdict=verdict(
             timeline,
             ledger,
@@ -251,6 +267,7 @@ def _analysis(
             experts=experts,
             gpus=gpus,
             ahead=ahead,
+            unfused=chains,
         ),
     )
 

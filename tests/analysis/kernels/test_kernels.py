@@ -46,7 +46,7 @@ def test_a_product_that_communicates_is_fused_and_not_communication() -> None:
     result = kernels(traced(trace(kernel("gemm_reduce_scatter", 0, 8), kernel("add_functor", 2, 4))))
     assert result is not None
     assert [(entry.name, entry.fused_ns) for entry in result.classes] == [("gemm", 8), ("elementwise", 0)]
-    assert result.overlap == Overlap(beside_ns=0, compared_ns=0, slowdown_ns=None)
+    assert result.overlap == Overlap(num_beside=0, beside_ns=0, num_compared=0, compared_ns=0, difference_ns=0)
 
 
 def product(at: int, *, flops: float, dtype: str = "bfloat16", thread: str = "1") -> tuple[object, ...]:

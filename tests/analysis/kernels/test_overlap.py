@@ -1,7 +1,15 @@
 """Slowdown of kernels during communication, computed by hand."""
 
-from tests.timeline.traces import Row, kernel, trace
+from pathlib import Path
+
+from tests.timeline.traces import Row, kernel, launch, operator, trace
+from tests.virtual_gpu.actions import Group, Program, Synchronize, collective, forward, step
+from tests.virtual_gpu.actions import kernel as virtual_kernel
+from tests.virtual_gpu.kineto import write_traces
+from traincope.analysis.analyze import analyze
 from traincope.analysis.kernels.overlap import Overlap, overlap
+from traincope.ingest import import_traces
+from traincope.timeline import open_run
 
 
 def overlap_of(*rows: Row) -> Overlap:
@@ -13,24 +21,56 @@ def overlap_of(*rows: Row) -> Overlap:
 SEND = kernel("nccl", 100, 150, stream="20")
 
 
+ALONE = [kernel("gemm", start, start + length) for start, length in ((0, 10), (20, 12), (40, 30))]
+"""Their median is 12."""
+
+
 def test_slowdown_is_the_duration_above_the_median_alone() -> None:
-    """gemm takes 10, 12 and 30 alone (median 12), and 17 and 20 during nccl; the second overlaps it by only 1 ns."""
-    alone = [kernel("gemm", start, start + length) for start, length in ((0, 10), (20, 12), (40, 30))]
-    assert overlap_of(*alone, SEND, kernel("gemm", 110, 127), kernel("gemm", 149, 169)) == Overlap(
-        beside_ns=37, compared_ns=37, slowdown_ns=5 + 8
+    """gemm takes 17, 20 and 11 during nccl; the last one overlaps it by only 1 ns."""
+    during = [kernel("gemm", 100, 117), kernel("gemm", 120, 140), kernel("gemm", 149, 160)]
+    result = overlap_of(*ALONE, SEND, *during)
+    assert result == Overlap(num_beside=3, beside_ns=48, num_compared=3, compared_ns=48, difference_ns=5 + 8 - 1)
+    assert result.slowdown_ns == 12
+
+
+def test_few_kernels_are_no_evidence() -> None:
+    """Two are compared. A kernel that ran alone only twice is compared with nothing."""
+    during = [kernel("gemm", 100, 117), kernel("gemm", 120, 140)]
+    assert overlap_of(*ALONE, SEND, *during).slowdown_ns is None
+    assert overlap_of(*ALONE[:2], SEND, *during) == Overlap(
+        num_beside=2, beside_ns=37, num_compared=0, compared_ns=0, difference_ns=0
     )
 
 
 def test_another_grid_is_another_kernel() -> None:
     """The smaller kernel overlaps nccl for 40 ns, but never runs alone."""
-    rows = [kernel("gemm", 0, 10, launch="large"), kernel("gemm", 105, 145, launch="small"), SEND]
-    assert overlap_of(*rows) == Overlap(beside_ns=40, compared_ns=0, slowdown_ns=None)
+    alone = [kernel("gemm", start, start + 10, launch="large") for start in (0, 20, 40)]
+    result = overlap_of(*alone, kernel("gemm", 105, 145, launch="small"), SEND)
+    assert (result.num_beside, result.num_compared, result.slowdown_ns) == (1, 0, None)
+
+
+def test_another_size_is_another_kernel() -> None:
+    """Of two operators with the same kernel, the one that moves 64 bytes runs alone, and that of 32 during nccl."""
+    rows = [*ALONE, SEND, kernel("gemm", 110, 127, of=1), operator("aten::mul", 60, 70, moved=(16, 16)), launch(65, 1)]
+    assert overlap_of(*rows).num_compared == 0
 
 
 def test_kernels_of_another_gpu_do_not_overlap() -> None:
-    rows = [kernel("gemm", 0, 10), kernel("gemm", 110, 130, gpu="1"), SEND]
-    assert overlap_of(*rows) == Overlap(beside_ns=0, compared_ns=0, slowdown_ns=None)
+    assert overlap_of(*ALONE, kernel("gemm", 110, 130, gpu="1"), SEND).num_beside == 0
 
 
 def test_a_faster_kernel_has_a_negative_slowdown() -> None:
-    assert overlap_of(kernel("gemm", 0, 10), kernel("gemm", 110, 118), SEND).slowdown_ns == -2
+    faster = [kernel("gemm", start, start + 10) for start in (100, 115, 130)]
+    assert overlap_of(*ALONE, *faster, SEND).slowdown_ns == -6
+
+
+def test_the_slowdown_of_a_program_is_found(tmp_path: Path) -> None:
+    """Three kernels of 10 us run alone; next to a collective of 200 us, the same kernel takes 14 us, four times."""
+    alone = [virtual_kernel(10)] * 3
+    during = [collective(Group(name="0", ranks=(0,)), 200), *[virtual_kernel(14)] * 4]
+    program = Program(ranks=((step(1, forward(*alone, Synchronize(), *during)),),))
+    import_traces(write_traces(program, tmp_path / "traces"), tmp_path / "run")
+    found = analyze(open_run(tmp_path / "run")).kernels
+    assert found is not None
+    assert found.overlap is not None
+    assert (found.overlap.num_compared, found.overlap.compared_ns, found.overlap.slowdown_ns) == (4, 56_000, 16_000)

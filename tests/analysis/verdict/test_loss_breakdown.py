@@ -158,7 +158,7 @@ def test_kernels_are_by_class_in_the_scope_of_traces() -> None:
         num_traces=1,
         classes=(gemm, replace(gemm, name="norm", rated=None)),
         longest=(),
-        overlap=Overlap(beside_ns=9 * MS, compared_ns=9 * MS, slowdown_ns=3 * MS),
+        overlap=Overlap(num_beside=3, beside_ns=9 * MS, num_compared=3, compared_ns=9 * MS, difference_ns=3 * MS),
     )
     assert losses_of(replace(bare(), kernels=kernels)) == [
         ("kernel_inefficiency", "gemm", "traces", 20 * MS),

@@ -195,6 +195,12 @@ def kernel_class(name: str) -> KernelClass:
     return _first(plain, KERNELS)
 
 
+def bare_name(name: str) -> str:
+    """Return the name of a kernel without its return type, template arguments and parameters."""
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    return plain.partition("<")[0].partition("(")[0] or name
+
+
 def operator_class(name: str) -> KernelClass:
     """Classify an operator of the host."""
     return _first(f"{name.lower()}$", OPERATORS)

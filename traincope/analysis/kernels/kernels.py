@@ -1,4 +1,4 @@
-"""Time of kernels in traces: by class, relative to peak if it is known, and during communication.
+"""Time of kernels in traces: by class, relative to the GPU's peaks if they are known, and during communication.
 
 If no trace contains a kernel, as on a CPU, the operators of the host take their place, by their own time: the time of
 an operator without the operators that it calls.
@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
 from traincope.analysis.efficiency.counted_flops import counted_flops
-from traincope.analysis.efficiency.peaks import rank_peak
+from traincope.analysis.efficiency.peaks import memory_bandwidth, rank_peak
 from traincope.analysis.kernels.kernel_classes import (
     ATTENTION,
     GEMM,
@@ -23,14 +24,24 @@ from traincope.analysis.kernels.kernel_classes import (
     operator_class,
 )
 from traincope.analysis.kernels.overlap import Overlap, overlap, sum_overlaps
+from traincope.analysis.kernels.roofline import Roofline, rooflines, sum_rooflines
 from traincope.analysis.kernels.time_at_peak import Rated, ideal_by_counts, rate_by_shapes
 from traincope.arrays import Bools, Ints
+from traincope.store import RankRecords
 from traincope.store.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
+from traincope.store.traces import UNKNOWN as NO_BYTES
 from traincope.timeline import Timeline
 from traincope.timeline.device.products import TF32
 
 MAX_NAMED_KERNELS = 10
 """Number of kernels listed by name, the longest first."""
+
+
+NO_KERNEL = "no kernel was traced"
+NO_LINK = "communication moves its bytes over links"
+NO_BANDWIDTH = "the memory bandwidth of {} is unknown; give the GPU's full name with traincope import --gpu"
+NO_STRIDES = "the traces contain no shapes with strides; profile with record_shapes=True, on a newer torch"
+NO_FORMULA = "no operator with known bytes and peak launched its kernels"
 
 
 class Source(StrEnum):
@@ -61,6 +72,9 @@ class ClassTime:
     """Time of products that communicate in the same kernel."""
     rated: Rated | None
     """None: their FLOPs or the device's peak is unknown."""
+    roofline: Roofline | None = None
+    """None with a reason."""
+    roofline_reason: str | None = None
 
     @property
     def inefficiency_ns(self) -> int | None:
@@ -117,12 +131,14 @@ def kernels(timeline: Timeline) -> Kernels | None:
 def _kernels(timeline: Timeline, traces: list[tuple[int, Trace]], source: Source) -> Kernels:
     counting = _Counting(source=source)
     overlaps = []
+    records = {entry.rank: entry for entry in timeline.run.ranks}
     for rank, trace in traces:
         times = _times(trace, source)
         counting.add(times)
-        counting.rate(_rated(timeline, rank, times, source))
+        counting.rate(_rated(timeline, records[rank], times, source))
         if source is Source.DEVICE:
             overlaps.append(_overlap(times))
+            _add_rooflines(counting, records[rank], times, timeline.run.info.settings)
     return Kernels(
         source=source,
         ranks=tuple(dict.fromkeys(rank for rank, _ in traces)),
@@ -181,15 +197,14 @@ def _own_ns(trace: Trace, rows: Ints) -> Ints:
     return np.array(own_ns, dtype=np.int64)
 
 
-def _rated(timeline: Timeline, rank: int, times: _Times, source: Source) -> Mapping[str, Rated]:
+def _rated(timeline: Timeline, records: RankRecords, times: _Times, source: Source) -> Mapping[str, Rated]:
     """Rate the kernels of each class whose FLOPs and peak are known."""
-    records = {entry.rank: entry for entry in timeline.run.ranks}[rank]
     settings, trace = timeline.run.info.settings, times.trace
     if source is Source.DEVICE and np.isfinite(trace.flops).any():
         peak = rank_peak(records.info.device, settings, dtypes={*trace.dtypes, TF32})
         rated = {kind: rate_by_shapes(trace, times.of(kind), peak.flops, kind=kind) for kind in (GEMM, ATTENTION)}
         return {kind: result for kind, result in rated.items() if result is not None}
-    timeline_rank = next((entry for entry in timeline.ranks if entry.rank == rank), None)
+    timeline_rank = next((entry for entry in timeline.ranks if entry.rank == records.rank), None)
     counted = None if timeline_rank is None or trace.info.step is None else counted_flops(timeline_rank)
     if counted is None:
         return {}
@@ -197,6 +212,23 @@ def _rated(timeline: Timeline, rank: int, times: _Times, source: Source) -> Mapp
     ideal = ideal_by_counts(counted, peak.flops) or {}
     took = {name: times.total_ns(name) for name in ideal}
     return {name: Rated(took_ns=took[name], ideal_ns=ideal[name]) for name in ideal if took[name]}
+
+
+def _add_rooflines(counting: "_Counting", records: RankRecords, times: _Times, settings: Mapping[str, Any]) -> None:
+    """Add the rooflines of a trace, or the reason why it has none."""
+    trace, device = times.trace, records.info.device
+    bytes_per_second = memory_bandwidth(device)
+    if bytes_per_second is None:
+        counting.roofline_reason = NO_BANDWIDTH.format(device.get("name", "this device"))
+    elif (trace.read_bytes == NO_BYTES).all() and counting.roofline_reason is None:
+        counting.roofline_reason = NO_STRIDES
+    elif trace.info.lost is None:
+        sends = np.array([entry.family is Family.COMMUNICATION for entry in times.classes])[trace.name]
+        peak = rank_peak(device, settings, dtypes={*trace.dtypes, TF32})
+        computes = np.flatnonzero(trace.of_category(KERNEL) & ~sends)
+        found = rooflines(trace, computes, times.classes, peaks=peak.flops, bytes_per_second=bytes_per_second)
+        for name, roofline in found.items():
+            counting.rooflines[name].append(roofline)
 
 
 def _overlap(times: _Times) -> Overlap:
@@ -213,6 +245,8 @@ class _Counting:
     names: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     classes: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     kinds: dict[str, KernelClass] = field(default_factory=dict)
+    rooflines: dict[str, list[Roofline]] = field(default_factory=lambda: defaultdict(list))
+    roofline_reason: str | None = None
 
     def add(self, times: _Times) -> None:
         names = times.trace.name[times.rows]
@@ -241,10 +275,17 @@ class _Counting:
                 total_ns=entry.total_ns,
                 fused_ns=entry.fused_ns,
                 rated=Rated(took_ns=entry.took_ns, ideal_ns=entry.ideal_ns) if entry.took_ns else None,
+                roofline=sum_rooflines(self.rooflines[name]) if name in self.rooflines else None,
+                roofline_reason=None if name in self.rooflines else self._why_no_roofline(family[name]),
             )
             for name, entry in self.classes.items()
         )
         return tuple(sorted(result, key=lambda entry: (entry.name == UNKNOWN, -entry.total_ns, entry.name)))
+
+    def _why_no_roofline(self, family: Family) -> str:
+        if self.source is Source.HOST:
+            return NO_KERNEL
+        return NO_LINK if family is Family.COMMUNICATION else self.roofline_reason or NO_FORMULA
 
     def longest(self) -> tuple[NamedTime, ...]:
         ordered = sorted(self.names.items(), key=lambda pair: (-pair[1].total_ns, pair[0]))[:MAX_NAMED_KERNELS]

@@ -43,6 +43,8 @@ class FindingKind(StrEnum):
     """The GPU idles until the host launches its next kernel."""
     LAUNCH_BOUND = "launch_bound"
     """The GPUs run out of queued work, by marks on their streams."""
+    UNFUSED_KERNELS = "unfused_kernels"
+    """Chains of small kernels that could be one kernel each."""
     EVALUATION = "evaluation"
     UNATTRIBUTED = "unattributed"
     GPU_IDLE = "gpu_idle"

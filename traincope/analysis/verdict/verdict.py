@@ -10,6 +10,7 @@ from traincope.analysis.faults.anomalies.memory import MemoryUse
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.kernels.gpu_partition import GpuPartition
+from traincope.analysis.kernels.unfused import Unfused
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
@@ -18,6 +19,7 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.analysis.verdict.losses.unfused_kernels import unfused_kernels
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
@@ -39,6 +41,7 @@ def verdict(
     experts: ExpertLoads | None = None,
     gpus: Sequence[GpuPartition] = (),
     ahead: RunAhead | None = None,
+    unfused: Unfused | None = None,
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
@@ -51,6 +54,7 @@ def verdict(
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
     findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
+    findings += unfused_kernels(unfused)
     findings += changed_steps(timeline, ledger)
     findings += _memory_growth([use for use in memory if use.leak])
     real_faults = [fault for fault in faults if fault.is_fault]

@@ -66,7 +66,9 @@ def _document(analysis: Analysis) -> schema.Document:
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
         memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
-        kernels=None if analysis.kernels is None else kernels(analysis.kernels),
+        kernels=None
+        if analysis.kernels is None
+        else kernels(analysis.kernels, analysis.queue_lengths, analysis.unfused),
         critical_path=None if analysis.critical_path is None else critical_path(analysis.critical_path),
         data_order=None,
         gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,

@@ -1,9 +1,20 @@
 """Single parts of the document: findings, the critical path, a pipeline's timetable, kernel traces."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from traincope.analysis import ClassTime, CriticalPath, Estimate, Finding, GpuPartition, Kernels, StepPath, rank_hours
+from traincope.analysis import (
+    ClassTime,
+    CriticalPath,
+    Estimate,
+    Finding,
+    GpuPartition,
+    Kernels,
+    QueueLength,
+    StepPath,
+    Unfused,
+    rank_hours,
+)
 from traincope.analysis.kernels.kernel_classes import VERSION
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from traincope.plan.pipeline.schedule import Timetable
@@ -77,8 +88,8 @@ def timetable_rows(timetable: Timetable | None) -> list[schema.TimetableRow] | N
     ]
 
 
-def kernels(traced: Kernels) -> schema.Kernels:
-    """Kernel times, summed over all traces."""
+def kernels(traced: Kernels, queues: Sequence[QueueLength], unfused: Unfused | None) -> schema.Kernels:
+    """Kernel times, summed over all traces; queues of streams; chains of kernels."""
     return schema.convert(
         traced,
         schema.Kernels,
@@ -86,6 +97,8 @@ def kernels(traced: Kernels) -> schema.Kernels:
         classes=[_class(each, total_ns=traced.total_ns) for each in traced.classes],
         overlap_slowdown_rank_hours=None if traced.overlap is None else rank_hours_of(traced.overlap.slowdown_ns),
         overlap_slowdown_money=None,
+        queues=[schema.convert(queue, schema.QueueLength) for queue in queues],
+        unfused=None if unfused is None else schema.convert(unfused, schema.Unfused),
     )
 
 

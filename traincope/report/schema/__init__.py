@@ -50,7 +50,17 @@ from traincope.report.schema.steps import (
     TimetableRow,
     Utilization,
 )
-from traincope.report.schema.traces import GpuEvents, GpuPartition, Kernel, KernelClass, Kernels
+from traincope.report.schema.traces import (
+    Chain,
+    GpuEvents,
+    GpuPartition,
+    Kernel,
+    KernelClass,
+    Kernels,
+    QueueLength,
+    Roofline,
+    Unfused,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -58,6 +68,7 @@ __all__ = [
     "AmbiguousWait",
     "Attempt",
     "Bubble",
+    "Chain",
     "ComparedRun",
     "Contention",
     "Cost",
@@ -90,6 +101,7 @@ __all__ = [
     "OperationEstimates",
     "Prediction",
     "Probe",
+    "QueueLength",
     "RankClock",
     "RankEstimates",
     "RankLedger",
@@ -97,6 +109,7 @@ __all__ = [
     "RankWait",
     "Recorder",
     "RequestedWindow",
+    "Roofline",
     "Run",
     "RunAhead",
     "RunLedger",
@@ -109,6 +122,7 @@ __all__ = [
     "TermChange",
     "Terms",
     "TimetableRow",
+    "Unfused",
     "Utilization",
     "convert",
 ]

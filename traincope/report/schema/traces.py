@@ -5,6 +5,32 @@ from typing import Annotated, TypedDict
 from traincope.report.schema.convert import result
 
 
+class Roofline(TypedDict):
+    """Operators of a class whose bytes, and FLOPs if they multiply, and peaks are known."""
+
+    operators: int
+    took_ns: int
+    """Time of their kernels."""
+    bytes: Annotated[int, result.num_bytes]
+    """Bytes that they move at least."""
+    bytes_per_second: float
+    memory_ratio: float
+    """Share of the memory's bandwidth; more than 1 if caches hold the data."""
+    product_ns: int
+    """Part of took in operators that multiply."""
+    flops: float
+    flops_per_second: float | None
+    """null: no operator multiplies."""
+    compute_ratio: float | None
+    """Share of the peak FLOP/s."""
+    flops_per_byte: Annotated[float | None, result.intensity]
+    """Of the operators that multiply: the arithmetic intensity."""
+    memory_bound_ns: int
+    """Part of took in operators that memory bounds."""
+    bound: str
+    """compute or memory: the bound of most of took."""
+
+
 class KernelClass(TypedDict):
     kind: Annotated[str, result.name]
     """nccl, gemm, attention, norm, ..., unknown: `traincope.analysis.kernels.kernel_classes`."""
@@ -26,6 +52,67 @@ class KernelClass(TypedDict):
     """The same in rank-hours. A rank has one GPU."""
     inefficiency_money: float | None
     """The same in the price's currency; null without a price."""
+    roofline: Roofline | None
+    roofline_reason: str | None
+
+
+class StepQueue(TypedDict):
+    step: int
+    mean: float
+    empty_ratio: float
+
+
+class QueueLength(TypedDict):
+    """Launched works of one stream that wait to start, over the steps; without steps, over the trace."""
+
+    rank: int
+    stream: str
+    computes: bool
+    """true for the stream with the longest compute kernels in sum."""
+    works: Annotated[int, result.num_works]
+    unlaunched: Annotated[int, result.num_unlaunched]
+    """Works whose launch is not in the trace."""
+    span_ns: int
+    mean: float | None
+    """Waiting works, on average over the span."""
+    empty_ratio: float | None
+    """Share of the span in which none waits."""
+    steps: list[StepQueue]
+    reason: str | None
+
+
+class Chain(TypedDict):
+    """All chains of the same operators in the same phase."""
+
+    operators: list[str]
+    """The operator that launched each kernel, in order."""
+    phase: str
+    count: int
+    kernels: Annotated[int, result.num_kernels]
+    total_ns: int
+    saved_bytes: Annotated[int | None, result.saving.num_bytes]
+    """Bytes that fusion keeps off memory at most."""
+    saved_ns: Annotated[int | None, result.saving.ns]
+    """Time that it saves at most."""
+    reason: str | None
+
+
+class Unfused(TypedDict):
+    """Consecutive pointwise, reduction and normalisation kernels that could be one kernel."""
+
+    count: int
+    kernels: Annotated[int, result.num_kernels]
+    total_ns: int
+    in_steps_ns: int
+    """Part of total in steps."""
+    steps_ns: int
+    """Time of all steps; 0 without steps."""
+    rated_ns: int
+    """Part of total in chains with a known saving."""
+    saved_bytes: Annotated[int | None, result.saving.num_bytes]
+    saved_ns: Annotated[int | None, result.saving.ns]
+    chains: list[Chain]
+    """The ten with the most time."""
 
 
 class Kernel(TypedDict):
@@ -51,14 +138,20 @@ class Kernels(TypedDict):
     classes: list[KernelClass]
     longest: list[Kernel]
     """The ten kernels with the most time."""
+    beside_communication: Annotated[int | None, result.overlap.num_beside]
+    """Kernels that ran during communication; null for host."""
     beside_communication_ns: Annotated[int | None, result.overlap.beside_ns]
-    """Time of kernels that ran during communication; null for host."""
+    compared: Annotated[int | None, result.overlap.num_compared]
+    """Those of which the same kernel also ran alone, at least 3 times."""
     compared_ns: Annotated[int | None, result.overlap.compared_ns]
-    """Part of it in kernels that also ran alone."""
     overlap_slowdown_ns: Annotated[int | None, result.overlap.slowdown_ns]
-    """Sum over these of duration - median of the same kernel alone; part of kernel inefficiency."""
+    """Sum over these of duration - median of the same kernel alone; part of kernel inefficiency. null: fewer than 3."""
     overlap_slowdown_rank_hours: float | None
     overlap_slowdown_money: float | None
+    queues: list[QueueLength]
+    """One entry per stream of each trace; empty for host."""
+    unfused: Unfused | None
+    """null for host."""
 
 
 class GpuEvents(TypedDict):

@@ -18,8 +18,9 @@ from traincope.timeline.device.owners import Owned, owned
 from traincope.timeline.device.phases import phases
 from traincope.timeline.device.products import flops_by_step
 from traincope.timeline.device.ranges import activity_ranges
-from traincope.timeline.device.steps import DeviceSteps, device_steps
-from traincope.timeline.device.works import Works, gpus, works
+from traincope.timeline.device.steps import DeviceSteps
+from traincope.timeline.device.traced import traced_gpus
+from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
 from traincope.timeline.timeline import HOST_THREAD, TRAINING_THREAD
 from traincope.topology import Group
@@ -54,33 +55,24 @@ class _Names:
 def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> RankRecords:
     names, groups = _Names(list(NAMES)), list[Group]()
     parts: dict[str, list[NDArray[np.void]]] = {TRAINING_THREAD: [], HOST_THREAD: []}
-    seen: set[int] = set()
     problems = list(rank.problems)
-    for trace in traces:
-        for on_gpu in gpus(trace)[:1]:
-            kernels = works(trace, on_gpu)
-            steps = device_steps(trace, kernels, marker=info.settings.get("step_marker"))
-            if not len(steps.number) or not kernels.compute.any():
-                continue
-            if trace.info.lost is not None:
-                problems.append(f"{trace.info.source} is cut, so it gives no ledger: lost kernels would seem idle time")
-                continue
-            if steps.own_numbers:
-                steps = replace(steps, number=steps.number + max(seen, default=0))
-            if seen & set(steps.number.tolist()):
-                problems.append(f"{trace.info.source} repeats steps of rank {rank.rank}, so its own are left out")
-                continue
-            seen |= set(steps.number.tolist())
-            found = device_collectives(trace, kernels, steps, rank=rank.rank, info=info)
-            first = len(groups)
-            groups += [replace(group, number=first + group.number) for group in found.groups]
-            owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))
-            for records in _records(kernels, steps, found, owner, names=names, first_group=first):
-                parts[TRAINING_THREAD].append(records)
-            phase = phases(trace, kernels)
-            parts[TRAINING_THREAD].append(_flops(trace, kernels, steps, phase=phase, names=names))
-            parts[TRAINING_THREAD].append(_actions(trace, kernels, steps, phase=phase, names=names))
-            parts[HOST_THREAD].append(_activities(trace, kernels, steps))
+    for gpu in traced_gpus(traces, rank=rank.rank, marker=info.settings.get("step_marker")):
+        trace, kernels, steps = gpu.trace, gpu.works, gpu.steps
+        if not gpu.has_steps:
+            continue
+        if gpu.problem is not None:
+            problems.append(gpu.problem)
+            continue
+        found = device_collectives(trace, kernels, steps, rank=rank.rank, info=info)
+        first = len(groups)
+        groups += [replace(group, number=first + group.number) for group in found.groups]
+        owner = owned(trace, kernels, borders_ns=_borders(kernels, steps))
+        for records in _records(kernels, steps, found, owner, names=names, first_group=first):
+            parts[TRAINING_THREAD].append(records)
+        phase = phases(trace, kernels)
+        parts[TRAINING_THREAD].append(_flops(trace, kernels, steps, phase=phase, names=names))
+        parts[TRAINING_THREAD].append(_actions(trace, kernels, steps, phase=phase, names=names))
+        parts[HOST_THREAD].append(_activities(trace, kernels, steps))
     segments = tuple(
         SegmentRecords(thread=thread, index=0, records=_sorted(records), lost_bytes=0)
         for thread, records in parts.items()

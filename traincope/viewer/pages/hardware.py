@@ -1,6 +1,6 @@
-"""Hardware page: hosts and devices, GPU samples, driver events, and the GPUs' time in kernel traces."""
+"""Hardware page: hosts and devices, GPU samples, driver events, and GPUs and kernels in kernel traces."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dash import html
 from dash.development.base_component import Component
@@ -10,6 +10,8 @@ from traincope.figures.efficiency.gpus import gpu_shares
 from traincope.figures.efficiency.kernels import kernel_classes
 from traincope.figures.steps.gpu_samples import gpu_sample_curves
 from traincope.figures.steps.hardware import hardware_events, hardware_over_time
+from traincope.report.schema import Chain, Document, QueueLength
+from traincope.report.text.sections.kernels import chain_name
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
@@ -32,7 +34,7 @@ def render(asked: Asked) -> Sequence[Component]:
     if analysis.gpu_partition:
         shown.append(section("GPU time", asked.graph(gpu_shares(analysis.gpu_partition)), _gpus(asked)))
     if analysis.kernels is not None:
-        shown.append(section("Kernels", asked.graph(kernel_classes(analysis.kernels))))
+        shown.append(section("Kernels", asked.graph(kernel_classes(analysis.kernels)), *_kernels(asked)))
     if not analysis.gpu_partition and analysis.kernels is None:
         shown.append(absent("No kernel traces. Level 3 records them, `traincope import` reads them."))
     return shown
@@ -82,6 +84,62 @@ def _gpus(asked: Asked) -> Component:
     ]
     heads = ("rank", "GPU", "span", "compute", "exposed communication", "exposed memory", "idle")
     return table(heads, rows, numbers_from=2)
+
+
+def _kernels(asked: Asked) -> Iterator[Component]:
+    """Tables of rooflines, queues and chains, as far as there are any."""
+    document = asked.document
+    traced = document["kernels"]
+    if traced is None:
+        return
+    rated = [(at, each["kind"], each["roofline"]) for at, each in enumerate(traced["classes"])]
+    rows = [_roofline(document, at, kind, roofline["bound"]) for at, kind, roofline in rated if roofline is not None]
+    if rows:
+        yield table(("class", "ms", "FLOP/s", "of peak", "GB/s", "of peak", "FLOP/byte", "bound by"), rows)
+    if traced["queues"]:
+        queues = [_queue(document, at, queue) for at, queue in enumerate(traced["queues"][:MAX_ROWS])]
+        yield table(("rank", "stream", "works", "waiting on average", "none waits"), queues, numbers_from=2)
+    if traced["unfused"] is not None and traced["unfused"]["chains"]:
+        chains = [_chain(document, at, chain) for at, chain in enumerate(traced["unfused"]["chains"])]
+        heads = ("phase", "operators", "chains", "kernels", "ms", "fusion saves at most, ms")
+        yield table(heads, chains, numbers_from=2)
+
+
+def _roofline(document: Document, at: int, kind: str, bound: str) -> list[object]:
+    prefix = ("kernels", "classes", at, "roofline")
+    return [
+        kind,
+        number(document, *prefix, "took_ns", form="milliseconds"),
+        number(document, *prefix, "flops_per_second", form="flops"),
+        number(document, *prefix, "compute_ratio", form="share"),
+        number(document, *prefix, "bytes_per_second", form="gigabytes"),
+        number(document, *prefix, "memory_ratio", form="share"),
+        number(document, *prefix, "flops_per_byte", form="mean"),
+        bound,
+    ]
+
+
+def _queue(document: Document, at: int, queue: QueueLength) -> list[object]:
+    prefix = ("kernels", "queues", at)
+    return [
+        f"rank {queue['rank']}",
+        f"{queue['stream']} (compute)" if queue["computes"] else queue["stream"],
+        number(document, *prefix, "works", form="count"),
+        number(document, *prefix, "mean", form="mean"),
+        number(document, *prefix, "empty_ratio", form="share"),
+    ]
+
+
+def _chain(document: Document, at: int, chain: Chain) -> list[object]:
+    prefix = ("kernels", "unfused", "chains", at)
+    return [
+        chain["phase"],
+        chain_name(chain),
+        number(document, *prefix, "count", form="count"),
+        number(document, *prefix, "kernels", form="count"),
+        number(document, *prefix, "total_ns", form="milliseconds"),
+        number(document, *prefix, "saved_ns", form="milliseconds"),
+    ]
 
 
 PAGE = Page(slug="hardware", title="Hardware", needs=Needs.ANALYSIS, render=render)

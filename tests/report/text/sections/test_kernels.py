@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
@@ -28,15 +29,18 @@ def section(lines: list[str], head: str) -> list[str]:
 
 
 def imported() -> Analysis:
-    """100 ms of an H100: products 60, of which 10 at a fifth of its peak; nccl 30, of which 10 during products."""
-    flops = 2 * MS * 989_400.0
+    """100 ms of an H100: products 60, of which 10 at a fifth of its peak; nccl 50, of which 30 during products.
+
+    The first product moves 13.408 GB, which takes 4 ms. Alone, the others take 6, 5 and 5 ms, during nccl 12, 12 and 10.
+    They are launched at 9 ms, the first one 1 ms before its start.
+    """
+    ends = [10 * MS, 20 * MS, 26 * MS, 31 * MS, 36 * MS, 48 * MS, 60 * MS, 70 * MS]
+    flops, moved = 2 * MS * 989_400.0, (10_000_000_000, 3_408_000_000)
     rows = [
-        operator("aten::mm", 0, 2 * MS, flops=flops, dtype="bfloat16"),
-        launch(MS, 5),
-        kernel("gemm<1>(int)", 10 * MS, 20 * MS, of=5),
-        kernel("gemm<1>(int)", 20 * MS, 60 * MS),
-        kernel("gemm<1>(int)", 60 * MS, 70 * MS),
-        kernel("void ncclDevKernel_AllReduce", 60 * MS, 90 * MS, stream="20"),
+        operator("aten::mm", 9 * MS, 9 * MS + 2, flops=flops, dtype="bfloat16", moved=moved),
+        *(launch(9 * MS + number, number) for number in range(1, 8)),
+        *(kernel("gemm<1>(int)", *span, of=number) for number, span in enumerate(pairwise(ends), start=1)),
+        kernel("void ncclDevKernel_AllReduce", 40 * MS, 90 * MS, stream="20"),
         copy(100 * MS, 110 * MS),
     ]
     return analyze(traced(trace(*rows), device="NVIDIA H100 80GB HBM3"))
@@ -64,16 +68,20 @@ def test_an_import_has_a_report_of_kernel_traces_only() -> None:
         "",
         "GPU  shares from first to last event; comm and memory without compute",
         "    rank  gpu      ms  compute    comm  memory    idle  comm hidden",
-        "    0       0  100.00   60.0 %  20.0 %  10.0 %  10.0 %       10.0 %",
+        "    0       0  100.00   60.0 %  20.0 %  10.0 %  10.0 %       30.0 %",
         "",
         "KERNELS  1 trace of rank 0",
         "    class   count     ms   share   rated  of peak",
-        "    gemm        3  60.00  60.0 %  16.7 %   20.0 %",
-        "    nccl        1  30.00  30.0 %       -        -",
-        "    memory      1  10.00  10.0 %       -        -",
-        "    during communication, kernels ran -15.0 ms (-60.0 %) longer than alone;",
-        "    100.0 % of their time is compared",
-        "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 30.00; Memcpy HtoD 10.00",
+        "    gemm        7  60.00  50.0 %  16.7 %   20.0 %",
+        "    nccl        1  50.00  41.7 %       -        -",
+        "    memory      1  10.00   8.3 %       -        -",
+        "    roofline     ms  FLOP/s  of peak  GB/s  of peak  FLOP/byte  bound by",
+        "    gemm      10.00   198 T   20.0 %  1341   40.0 %      147.6    memory",
+        "    during communication, kernels ran 19.0 ms (126.7 %) longer than alone; 3",
+        "    kernels compared, 100.0 % of their time",
+        "    1.6 launched works wait for the compute stream on average in the traces,",
+        "    none for 50.0 % of the time",
+        "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 50.00; Memcpy HtoD 10.00",
         "",
         "RECORDING",
         "    only kernel traces without marks of steps were imported: call the profiler's",
@@ -88,10 +96,10 @@ def test_the_document_holds_the_same_in_integers() -> None:
             "rank": 0,
             "device": "0",
             "traces": 1,
-            "gpu_events": {"compute": 3, "communication": 1, "memory": 1},
+            "gpu_events": {"compute": 7, "communication": 1, "memory": 1},
             "span_ns": 100 * MS,
             "compute_ns": 60 * MS,
-            "communication_ns": 30 * MS,
+            "communication_ns": 50 * MS,
             "exposed_communication_ns": 20 * MS,
             "exposed_memory_ns": 10 * MS,
             "idle_ns": 10 * MS,
@@ -101,34 +109,52 @@ def test_the_document_holds_the_same_in_integers() -> None:
     assert result["kernels"]["classes"][0] == {
         "kind": "gemm",
         "family": "compute",
-        "count": 3,
+        "count": 7,
         "total_ns": 60 * MS,
-        "share_ratio": 0.6,
+        "share_ratio": 0.5,
         "fused_ns": 0,
         "rated_ns": 10 * MS,
         "ideal_ns": 2.0 * MS,
         "inefficiency_ns": 8 * MS,
         "inefficiency_rank_hours": pytest.approx(8e-3 / 3600),
         "inefficiency_money": None,
+        "roofline": {
+            "operators": 1,
+            "took_ns": 10 * MS,
+            "bytes": 13_408_000_000,
+            "bytes_per_second": pytest.approx(1.3408e12),
+            "memory_ratio": pytest.approx(0.4),
+            "product_ns": 10 * MS,
+            "flops": 2 * MS * 989_400.0,
+            "flops_per_second": pytest.approx(197.88e12),
+            "compute_ratio": pytest.approx(0.2),
+            "flops_per_byte": pytest.approx(147.583, abs=1e-3),
+            "memory_bound_ns": 10 * MS,
+            "bound": "memory",
+        },
+        "roofline_reason": None,
     }
+    waiting = [(queue["stream"], queue["works"], queue["mean"]) for queue in result["kernels"]["queues"]]
+    assert waiting == [("7", 7, 1.61), ("20", 2, None)]
     kept = ("source", "ranks", "steps", "traces", "unknown_ratio", "compared_ns", "overlap_slowdown_ns")
     assert [result["kernels"][key] for key in kept] == [  # type: ignore[literal-required]
-        *("device", [0], [], 1, 0.0, 10 * MS, -15 * MS),
+        *("device", [0], [], 1, 0.0, 34 * MS, 19 * MS),
     ]
     assert result["run"]["imported"]
 
 
 def test_time_below_peak_is_priced_in_rank_hours_and_money() -> None:
-    """8 ms of an hour, and 15 ms that were gained, at 3,600 a second."""
+    """8 ms of an hour, and 19 ms that are lost next to communication, at 3,600 a second."""
     assert section(shown(imported(), price=3600 * 3600), "KERNELS") == [
         "KERNELS  1 trace of rank 0",
         "    class   count     ms   share   rated  of peak  rank-hours below peak  price",
-        "    gemm        3  60.00  60.0 %  16.7 %   20.0 %                2.2e-06  28.80",
-        "    nccl        1  30.00  30.0 %       -        -                      -      -",
-        "    memory      1  10.00  10.0 %       -        -                      -      -",
-        "    during communication, kernels ran -15.0 ms (-60.0 %, -4.2e-06 rank-hours,",
-        "    -54.00) longer than alone; 100.0 % of their time is compared",
-        "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 30.00; Memcpy HtoD 10.00",
+        "    gemm        7  60.00  50.0 %  16.7 %   20.0 %                2.2e-06  28.80",
+        "    nccl        1  50.00  41.7 %       -        -                      -      -",
+        "    memory      1  10.00   8.3 %       -        -                      -      -",
+        *(line for line in section(shown(imported()), "KERNELS") if "roofline" in line or "147.6" in line),
+        "    during communication, kernels ran 19.0 ms (126.7 %, 5.3e-06 rank-hours,",
+        "    68.40) longer than alone; 3 kernels compared, 100.0 % of their time",
+        *section(shown(imported()), "KERNELS")[-3:],
     ]
 
 

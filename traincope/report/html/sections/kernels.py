@@ -1,4 +1,4 @@
-"""GPU section: the time of each traced GPU, and the classes of kernels."""
+"""GPU section: the time of each traced GPU, the classes of kernels with their rooflines, queues and chains."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,15 @@ from traincope.report.html.markup import Html, joined
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
-from traincope.report.schema import GpuPartition, KernelClass, Kernels
-from traincope.report.text.sections.kernels import cost_heads, scope
+from traincope.report.schema import Chain, GpuPartition, KernelClass, Kernels, QueueLength
+from traincope.report.text.sections.kernels import chain_name, cost_heads, scope
 from traincope.report.text.sections.kernels import notes as kernel_notes
 
 TITLE = "GPUs and kernels"
 GPU_HEADS = ("rank", "gpu", "span", "compute", "exposed communication", "exposed memory", "idle")
+ROOFLINE_HEADS = ("class", "ms", "FLOP/s", "of peak", "GB/s", "of peak", "FLOP/byte", "bound by")
+QUEUE_HEADS = ("rank", "stream", "works", "waiting on average", "none waits")
+CHAIN_HEADS = ("phase", "operators", "chains", "kernels", "ms", "saves at most, ms", "memory traffic")
 CLASS_HEADS = ("class", "count", "ms", "share", "rated", "of peak")
 MISSING = "No kernel traces. Record steps at level 3, or import traces with `traincope import`."
 MAX_ROWS = 64
@@ -62,7 +65,56 @@ def _classes(source: Source, data: Kernels) -> Iterator[Html]:
             for at, kernel_class in enumerate(data["classes"])
         ]
         yield table(f"{heading} by class", (*CLASS_HEADS, *heads), rows)
+    rated = [at for at, kernel_class in enumerate(data["classes"]) if kernel_class["roofline"] is not None]
+    if rated:
+        yield table("Roofline by class", ROOFLINE_HEADS, [_roofline(source, at, data) for at in rated], words=(0, 7))
     yield notes(kernel_notes(data))
+    if data["queues"]:
+        rows = [_queue(source, at, queue) for at, queue in enumerate(data["queues"][:MAX_ROWS])]
+        yield table("Launched works that wait, by stream", QUEUE_HEADS, rows, words=(0, 1))
+    if data["unfused"] is not None and data["unfused"]["chains"]:
+        rows = [_chain(source, at, chain) for at, chain in enumerate(data["unfused"]["chains"])]
+        yield table("Chains of unfused kernels", CHAIN_HEADS, rows, words=(0, 1))
+
+
+def _roofline(source: Source, at: int, data: Kernels) -> list[Html]:
+    kernel_class = data["classes"][at]
+    roofline = kernel_class["roofline"]
+    prefix = ("kernels", "classes", at, "roofline")
+    return [
+        joined(kernel_class["kind"]),
+        source.number(*prefix, "took_ns", form="milliseconds"),
+        source.number(*prefix, "flops_per_second", form="flops"),
+        source.number(*prefix, "compute_ratio", form="share"),
+        source.number(*prefix, "bytes_per_second", form="gigabytes"),
+        source.number(*prefix, "memory_ratio", form="share"),
+        source.number(*prefix, "flops_per_byte", form="mean"),
+        joined("" if roofline is None else roofline["bound"]),
+    ]
+
+
+def _queue(source: Source, at: int, queue: QueueLength) -> list[Html]:
+    prefix = ("kernels", "queues", at)
+    return [
+        joined(str(queue["rank"])),
+        joined(f"{queue['stream']} (compute)" if queue["computes"] else queue["stream"]),
+        source.number(*prefix, "works", form="count"),
+        source.number(*prefix, "mean", form="mean"),
+        source.number(*prefix, "empty_ratio", form="share"),
+    ]
+
+
+def _chain(source: Source, at: int, chain: Chain) -> list[Html]:
+    prefix = ("kernels", "unfused", "chains", at)
+    return [
+        joined(chain["phase"]),
+        joined(chain_name(chain)),
+        source.number(*prefix, "count", form="count"),
+        source.number(*prefix, "kernels", form="count"),
+        source.number(*prefix, "total_ns", form="milliseconds"),
+        source.number(*prefix, "saved_ns", form="milliseconds"),
+        source.number(*prefix, "saved_bytes", form="size"),
+    ]
 
 
 def _class(source: Source, at: int, kernel_class: KernelClass) -> list[Html]:
