@@ -12,6 +12,10 @@ from traincope.ingest import import_traces
 from traincope.timeline import open_run
 
 
+def gemm(start: int, end: int, *, launch: str | None = "grid", gpu: str = "0", of: int = 0) -> Row:
+    return kernel("gemm", start, end, launch=launch, gpu=gpu, of=of)
+
+
 def overlap_of(*rows: Row) -> Overlap:
     whole = trace(*rows)
     sends = whole.of_category("kernel") & (whole.name == whole.names.index("nccl"))
@@ -21,13 +25,13 @@ def overlap_of(*rows: Row) -> Overlap:
 SEND = kernel("nccl", 100, 150, stream="20")
 
 
-ALONE = [kernel("gemm", start, start + length) for start, length in ((0, 10), (20, 12), (40, 30))]
+ALONE = [gemm(start, start + length) for start, length in ((0, 10), (20, 12), (40, 30))]
 """Their median is 12."""
 
 
 def test_slowdown_is_the_duration_above_the_median_alone() -> None:
     """gemm takes 17, 20 and 11 during nccl; the last one overlaps it by only 1 ns."""
-    during = [kernel("gemm", 100, 117), kernel("gemm", 120, 140), kernel("gemm", 149, 160)]
+    during = [gemm(100, 117), gemm(120, 140), gemm(149, 160)]
     result = overlap_of(*ALONE, SEND, *during)
     assert result == Overlap(num_beside=3, beside_ns=48, num_compared=3, compared_ns=48, difference_ns=5 + 8 - 1)
     assert result.slowdown_ns == 12
@@ -35,7 +39,7 @@ def test_slowdown_is_the_duration_above_the_median_alone() -> None:
 
 def test_few_kernels_are_no_evidence() -> None:
     """Two are compared. A kernel that ran alone only twice is compared with nothing."""
-    during = [kernel("gemm", 100, 117), kernel("gemm", 120, 140)]
+    during = [gemm(100, 117), gemm(120, 140)]
     assert overlap_of(*ALONE, SEND, *during).slowdown_ns is None
     assert overlap_of(*ALONE[:2], SEND, *during) == Overlap(
         num_beside=2, beside_ns=37, num_compared=0, compared_ns=0, difference_ns=0
@@ -44,23 +48,29 @@ def test_few_kernels_are_no_evidence() -> None:
 
 def test_another_grid_is_another_kernel() -> None:
     """The smaller kernel overlaps nccl for 40 ns, but never runs alone."""
-    alone = [kernel("gemm", start, start + 10, launch="large") for start in (0, 20, 40)]
-    result = overlap_of(*alone, kernel("gemm", 105, 145, launch="small"), SEND)
+    alone = [gemm(start, start + 10, launch="large") for start in (0, 20, 40)]
+    result = overlap_of(*alone, gemm(105, 145, launch="small"), SEND)
     assert (result.num_beside, result.num_compared, result.slowdown_ns) == (1, 0, None)
 
 
 def test_another_size_is_another_kernel() -> None:
     """Of two operators with the same kernel, the one that moves 64 bytes runs alone, and that of 32 during nccl."""
-    rows = [*ALONE, SEND, kernel("gemm", 110, 127, of=1), operator("aten::mul", 60, 70, moved=(16, 16)), launch(65, 1)]
+    rows = [*ALONE, SEND, gemm(110, 127, of=1), operator("aten::mul", 60, 70, moved=(16, 16)), launch(65, 1)]
     assert overlap_of(*rows).num_compared == 0
 
 
+def test_a_name_alone_is_not_enough() -> None:
+    """Without grids and bytes, kernels of one name may have any size."""
+    rows = [gemm(start, start + 10, launch=None) for start in (0, 20, 40, 100, 115, 130)]
+    assert (overlap_of(*rows, SEND).num_beside, overlap_of(*rows, SEND).num_compared) == (3, 0)
+
+
 def test_kernels_of_another_gpu_do_not_overlap() -> None:
-    assert overlap_of(*ALONE, kernel("gemm", 110, 130, gpu="1"), SEND).num_beside == 0
+    assert overlap_of(*ALONE, gemm(110, 130, gpu="1"), SEND).num_beside == 0
 
 
 def test_a_faster_kernel_has_a_negative_slowdown() -> None:
-    faster = [kernel("gemm", start, start + 10) for start in (100, 115, 130)]
+    faster = [gemm(start, start + 10) for start in (100, 115, 130)]
     assert overlap_of(*ALONE, *faster, SEND).slowdown_ns == -6
 
 

@@ -1,7 +1,8 @@
 """Slowdown of kernels that overlap communication, which takes memory bandwidth and some of the GPU's cores.
 
-The same kernel has the same name, grid and block on the same GPU, and an operator that moves the same number of bytes
-if shapes are recorded. Its time alone is the median of at least 3 kernels.
+The same kernel has the same name, grid and block on the same GPU, and an operator that moves the same number of bytes.
+One of the two may be unknown: ROCm's traces have no grids, and bytes need recorded shapes. A name alone is not enough.
+The time of a kernel alone is the median of at least 3.
 """
 
 from collections.abc import Iterable
@@ -65,11 +66,12 @@ def _on_device(trace: Trace, compute: Bools, communication: Bools) -> Overlap:
     sending = Union.of(trace.start_ns[communication], trace.end_ns[communication])
     overlapped = sending.covered_ns(trace.start_ns[rows], trace.end_ns[rows]) > 0
     kind, duration_ns = _kind(trace, rows), trace.duration_ns[rows]
-    alone, typical_ns = medians(kind[~overlapped], duration_ns[~overlapped])
-    enough = np.bincount(np.searchsorted(alone, kind[~overlapped]), minlength=len(alone)) >= MIN_ALONE
+    free = ~overlapped & (kind != UNKNOWN)
+    alone, typical_ns = medians(kind[free], duration_ns[free])
+    enough = np.bincount(np.searchsorted(alone, kind[free]), minlength=len(alone)) >= MIN_ALONE
     alone, typical_ns = alone[enough], typical_ns[enough]
     at = np.searchsorted(alone, kind[overlapped])
-    known = np.append(alone, -1)[at] == kind[overlapped]
+    known = np.append(alone, UNKNOWN - 1)[at] == kind[overlapped]
     beside_ns = duration_ns[overlapped]
     return Overlap(
         num_beside=int(overlapped.sum()),
@@ -81,10 +83,10 @@ def _on_device(trace: Trace, compute: Bools, communication: Bools) -> Overlap:
 
 
 def _kind(trace: Trace, rows: Ints) -> Ints:
-    """Number the kernels so that the same kernel has the same number."""
+    """Number the kernels so that the same kernel has the same number; UNKNOWN if only its name is known."""
     mover = launching_mover(trace, rows)
     moved = np.where(mover == ABSENT, UNKNOWN, np.append(trace.read_bytes + trace.written_bytes, UNKNOWN)[mover])
     sizes = Numbering.of(moved)
     launched = trace.name[rows].astype(np.int64) * (len(trace.launches) + 1) + trace.launch[rows] + 1
-    kind: Ints = launched * len(sizes) + sizes.number(moved)
-    return kind
+    named_only = (trace.launch[rows] == UNKNOWN) & (moved == UNKNOWN)
+    return np.where(named_only, UNKNOWN, launched * len(sizes) + sizes.number(moved))

@@ -5,7 +5,8 @@ and Patterson 2009, "Roofline: an insightful visual performance model"). FLOPs a
 (`ingest.shape_flops`, `ingest.shape_bytes`). Operators without products do a few FLOPs per element, and each listed GPU
 does at least 9 FLOPs in the time that it moves one byte, so memory bounds them, and their FLOPs are not counted.
 
-The time of an operator is that of all its kernels. It belongs to the class in which they took longest.
+The time of an operator is that of all its kernels. An operator that multiplies belongs to the class of its work,
+another one to the class in which its kernels took longest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +18,12 @@ from numpy.typing import NDArray
 
 from traincope.analysis.efficiency.counted_flops import CAUSAL
 from traincope.analysis.kernels.kernel_classes import KernelClass
+from traincope.analysis.kernels.time_at_peak import CLASS_OF, Peaks
 from traincope.arrays import Ints
+from traincope.events import Work
 from traincope.store.traces import Trace
 from traincope.timeline.device.products import formats, launching_mover
 from traincope.timeline.intervals.painting import ABSENT
-
-Peaks = Mapping[str, float]
-"""dtype -> FLOP/s of a rank."""
 
 
 class Bound(StrEnum):
@@ -99,7 +99,11 @@ def rooflines(
     multiplies = np.isfinite(trace.flops[operators])
     flops = np.where(multiplies, np.where(np.isin(trace.work[operators], CAUSAL), 0.5, 1.0) * trace.flops[operators], 0)
     compute_ns = np.where(multiplies, 1e9 * flops / _peaks(trace, operators, rows, operator_at, peaks), 0)
-    named = _class_of(trace, rows, operator_at, classes, count=len(operators))
+    named = np.where(
+        multiplies,
+        np.array([CLASS_OF[Work(work)] for work in trace.work[operators].tolist()], dtype=object),
+        _longest_class(trace, rows, operator_at, classes, count=len(operators)),
+    )
     known = np.isfinite(compute_ns) & (took_ns > 0)
     result = {}
     for name in dict.fromkeys(named[known].tolist()):
@@ -131,7 +135,7 @@ def _peaks(trace: Trace, operators: Ints, rows: Ints, operator_at: Ints, peaks: 
     return np.array([peaks.get(name, np.nan) for name in names], dtype=np.float64)
 
 
-def _class_of(
+def _longest_class(
     trace: Trace, rows: Ints, operator_at: Ints, classes: tuple[KernelClass, ...], *, count: int
 ) -> NDArray[np.object_]:
     """Name the class in which the kernels of each operator took longest."""
