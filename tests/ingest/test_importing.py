@@ -1,5 +1,7 @@
 """Import of traces to a run directory: which rank each trace is, and no remains of an import that failed."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,30 @@ def test_two_processes_give_the_same_run_as_one(tmp_path: Path, monkeypatch: pyt
     assert runs[0] == runs[1]
     assert len(read) == 2 * len(files)
     assert [each.rank for each in runs[0][0]] == [0, 1, 2, 3, 4, 5, 6]
+
+
+FORKED = """
+import sys, threading
+from pathlib import Path
+from traincope.ingest import import_traces, importing
+importing.WORTH_A_PROCESS = 0
+files = sorted(map(Path, sys.argv[2:]))
+print(importing._start_method(), len(import_traces(files, Path(sys.argv[1]), processes=2)))
+other = threading.Event()
+threading.Thread(target=other.wait, daemon=True).start()
+print(importing._start_method())
+"""
+
+
+def test_a_process_with_one_thread_forks(tmp_path: Path) -> None:
+    """It gives the same run: the traces, and no other file."""
+    files = [trace(tmp_path / "in" / f"{at}.json", rank=at) for at in range(5)]
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "run"), *map(str, files)]
+    printed = subprocess.run(command, check=True, timeout=150, capture_output=True, text=True).stdout
+    assert printed.split() == ["fork" if sys.platform == "linux" else "spawn", "5", "spawn"]
+    stored = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file())
+    ranks = [f"attempt-000/rank-{at:05}/{name}" for at in range(5) for name in ("rank.json", "trace-000.npz")]
+    assert stored == [*ranks, "run.json"]
 
 
 def test_an_error_in_another_process_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

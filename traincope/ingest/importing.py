@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -117,24 +119,54 @@ def _store_all(
 ) -> tuple[_Stored, ...]:
     """Store the traces in `target`. This process takes them from the end, the others from the begin."""
     files = [target / f"incoming-{number}.npz" for number in range(len(paths))]
-    stored: dict[int, _Stored] = {}
+    stored: dict[int, _Stored | None] = {}
     if processes == 1:
         for number, (path, file) in enumerate(zip(paths, files, strict=True)):
             stored[number] = _store(path, file)
             on_read()
-        return tuple(stored.values())
-    with ProcessPoolExecutor(processes - 1, mp_context=get_context("spawn")) as pool:
+        return tuple(each for each in stored.values() if each is not None)
+    with ProcessPoolExecutor(processes - 1, mp_context=get_context(_start_method())) as pool:
         try:
-            futures = [pool.submit(_store, path, file) for path, file in zip(paths, files, strict=True)]
+            futures = [pool.submit(_store_unclaimed, path, file) for path, file in zip(paths, files, strict=True)]
             for future in futures:
-                future.add_done_callback(lambda done: None if done.cancelled() else on_read())
+                future.add_done_callback(lambda done: on_read() if _has_stored(done) else None)
             for number in reversed(range(len(paths))):
-                if futures[number].cancel():
-                    stored[number] = _store(paths[number], files[number])
-                    on_read()
-            return tuple(stored.get(number) or future.result() for number, future in enumerate(futures))
+                stored[number] = _store_unclaimed(paths[number], files[number])
+                if stored[number] is None:
+                    break
+                on_read()
+            results = [stored.get(number) or future.result() for number, future in enumerate(futures)]
         finally:
             pool.shutdown(cancel_futures=True)
+    for file in files:
+        _claim(file).unlink()
+    return tuple(each for each in results if each is not None)
+
+
+def _has_stored(done: Future[_Stored | None]) -> bool:
+    return not done.cancelled() and done.exception() is None and done.result() is not None
+
+
+def _store_unclaimed(path: Path, file: Path) -> _Stored | None:
+    """Store a trace unless another process has begun to. The pool cannot tell: it counts queued ones as begun."""
+    try:
+        _claim(file).touch(exist_ok=False)
+    except FileExistsError:
+        return None
+    return _store(path, file)
+
+
+def _claim(file: Path) -> Path:
+    return file.with_suffix(".claim")
+
+
+def _start_method() -> str:
+    """Name how to start processes: a fork where it is safe, because a new process takes longer to start than to read.
+
+    A fork copies only the thread that makes it, and torch's threads and GPUs do not survive it.
+    """
+    alone = sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
+    return "fork" if alone else "spawn"
 
 
 def _store(path: Path, file: Path) -> _Stored:
