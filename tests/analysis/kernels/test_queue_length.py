@@ -1,20 +1,26 @@
 """Queues of streams against those of the programs that the traces are traces of, and by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 
-from tests.timeline.traces import kernel, launch, trace
+from tests.analysis.kernels.traced import traced
+from tests.timeline.traces import kernel, launch, operator, trace
 from tests.virtual_gpu.actions import US, Program
 from tests.virtual_gpu.kineto import write_traces
 from tests.virtual_gpu.machine import execute
 from tests.virtual_gpu.programs import PROGRAMS
 from tests.virtual_gpu.random_programs import programs
 from tests.virtual_gpu.truth import queues, steps
+from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.kernels.queue_length import QueueLength, queue_lengths
+from traincope.analysis.verdict.findings import FindingKind
 from traincope.ingest import read_kineto
 from traincope.store.traces import Trace
+from traincope.timeline import build_timeline
+from traincope.timeline.device import with_device_records
 from traincope.timeline.device.traced import traced_gpus
 
 Queues = dict[tuple[int, int, int], tuple[float, float]]
@@ -88,6 +94,35 @@ def test_a_work_that_was_queued_before_the_trace_waits_from_its_begin() -> None:
     rows = [launch(5, 1), kernel("gemm", 10, 20), kernel("gemm", 20, 50, of=1)]
     (queue,) = of_trace(trace(*rows))
     assert (queue.num_unlaunched, queue.mean) == (0, 10 / 40)
+
+
+def idle_after(launched_us: int) -> Analysis:
+    """A step of 200 us: kernels at 10-50 and 150-200 us. The second one is launched at `launched_us`."""
+    rows = [
+        operator("ProfilerStep#1", 0, 200 * US),
+        launch(5 * US, 1),
+        launch(launched_us * US, 2),
+        kernel("gemm", 10 * US, 50 * US, of=1),
+        kernel("gemm", 150 * US, 200 * US, of=2),
+    ]
+    card = traced(trace(*rows))
+    return analyze(replace(build_timeline(with_device_records(card.run, card.traces.ranks)), traces=card.traces))
+
+
+def test_a_gap_before_a_late_launch_is_by_the_host() -> None:
+    (finding,) = [each for each in idle_after(140).verdict if each.kind is FindingKind.LAUNCH_GAP]
+    assert finding.estimated_gain_ratio == (10 + 100) / 200
+    assert finding.advice.startswith("Launch fewer and larger kernels")
+
+
+def test_a_gap_before_a_work_that_is_queued_already_is_not_by_the_host() -> None:
+    """The stream idles for 100 us although its next kernel was launched 30 us before."""
+    (finding,) = [each for each in idle_after(20).verdict if each.kind is FindingKind.LAUNCH_GAP]
+    assert (finding.confidence, finding.estimated_gain_ratio) == ("unknown", None)
+    assert finding.evidence == (
+        "the GPUs idle for 55.0 % of step time before their next kernel starts; for 50.0 % it is launched already, so "
+        "that the host is not the cause"
+    )
 
 
 def test_a_cut_trace_has_no_queue() -> None:
