@@ -26,6 +26,7 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.EXPOSED_COMMUNICATION: "kernels",
     FindingKind.GPU_IDLE: "kernels",
     FindingKind.EXPOSED_MEMORY: "kernels",
+    FindingKind.UNFUSED_KERNELS: "kernels",
     FindingKind.STRAGGLER: "ranks",
     FindingKind.HOT_EXPERT: "experts",
     FindingKind.MEMORY_GROWTH: "memory",
