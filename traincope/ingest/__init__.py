@@ -1,9 +1,9 @@
 """Reading of other tools' records: kernel traces of torch's profiler (Kineto), dumps of torch's flight recorder.
 
 `stream` reads a file in pieces, `events` finds the events, `decimals` converts their times to integers, `columns`
-stores them, `shape_flops` computes FLOPs from recorded shapes, `collectives` reads process groups. `kineto` combines
-these: a file -> a `store.traces.Trace`. `importing` makes run directories of traces. `flight_recorder` reads dumps
-for the analysis of hangs. Analysis of kernels is in `analysis.kernels`.
+stores them, `shape_flops` and `shape_bytes` compute FLOPs and bytes from the shapes of a `recorded_call`, `collectives`
+reads process groups. `kineto` combines these: a file -> a `store.traces.Trace`. `importing` makes run directories of
+traces. `flight_recorder` reads dumps for the analysis of hangs. Analysis of kernels is in `analysis.kernels`.
 """
 
 from traincope.ingest.flight_recorder import holds_dumps, read_dumps

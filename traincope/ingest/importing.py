@@ -148,7 +148,7 @@ def _has_stored(done: Future[_Stored | None]) -> bool:
 
 
 def _store_unclaimed(path: Path, file: Path) -> _Stored | None:
-    """Store a trace unless another process has begun to. The pool cannot tell: it counts queued ones as begun."""
+    """Store a trace unless another process has begun to. The pool does not know: it counts queued ones as begun."""
     try:
         _claim(file).touch(exist_ok=False)
     except FileExistsError:

@@ -94,7 +94,7 @@ def _promoted(call: Call, tensors: list[int]) -> str:
 
 
 def _softmax(call: Call) -> tuple[int, int]:
-    """The third argument tells whether float16 becomes float32."""
+    """The third argument is true if float16 becomes float32."""
     return call.num_bytes(0), prod(call.shape(0)) * (SIZES["float"] if call.value(2) else call.size(0))
 
 

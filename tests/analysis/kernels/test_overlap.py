@@ -54,7 +54,7 @@ def test_another_grid_is_another_kernel() -> None:
 
 
 def test_another_size_is_another_kernel() -> None:
-    """Of two operators with the same kernel, the one that moves 64 bytes runs alone, and that of 32 during nccl."""
+    """The same kernel alone has unknown bytes; during nccl its operator moves 32 bytes."""
     rows = [*ALONE, SEND, gemm(110, 127, of=1), operator("aten::mul", 60, 70, moved=(16, 16)), launch(65, 1)]
     assert overlap_of(*rows).num_compared == 0
 

@@ -19,7 +19,7 @@ from traincope.timeline.intervals.painting import ABSENT
 from traincope.timeline.intervals.union import Union
 
 MIN_ALONE = 3
-"""Kernels that ran alone, of one name, grid and block, for a comparison."""
+"""Number of kernels alone that a comparison needs."""
 MIN_COMPARED = 3
 """Compared kernels, below which the slowdown is not evidence."""
 
@@ -32,7 +32,7 @@ class Overlap:
     beside_ns: int
     """Total duration of these kernels."""
     num_compared: int
-    """Those of which the same kernel also ran alone, at least 3 times."""
+    """Kernels of which the same one also ran alone, at least 3 times."""
     compared_ns: int
     """Their part of `beside_ns`."""
     difference_ns: int

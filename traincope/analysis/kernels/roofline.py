@@ -78,7 +78,7 @@ class Roofline:
 
     @property
     def bound(self) -> Bound:
-        """What bounds the operators that took most of the time."""
+        """The bound of the operators that took most of the time."""
         return Bound.MEMORY if 2 * self.memory_bound_ns >= self.took_ns else Bound.COMPUTE
 
 

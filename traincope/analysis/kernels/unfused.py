@@ -77,7 +77,7 @@ class Unfused:
     rated_ns: int
     """Part of `total_ns` in chains whose saving is known."""
     saving: Saving | None
-    """Of these; None if there are none."""
+    """Saving of these; None without them."""
     saved_in_steps_ns: int
     """Part of that time in chains within steps."""
 

@@ -24,7 +24,7 @@ class Roofline(TypedDict):
     compute_ratio: float | None
     """Share of the peak FLOP/s."""
     flops_per_byte: Annotated[float | None, result.intensity]
-    """Of the operators that multiply: the arithmetic intensity."""
+    """Arithmetic intensity of the operators that multiply."""
     memory_bound_ns: int
     """Part of took in operators that memory bounds."""
     bound: str
@@ -142,7 +142,7 @@ class Kernels(TypedDict):
     """Kernels that ran during communication; null for host."""
     beside_communication_ns: Annotated[int | None, result.overlap.beside_ns]
     compared: Annotated[int | None, result.overlap.num_compared]
-    """Those of which the same kernel also ran alone, at least 3 times."""
+    """Kernels of which the same one also ran alone, at least 3 times."""
     compared_ns: Annotated[int | None, result.overlap.compared_ns]
     overlap_slowdown_ns: Annotated[int | None, result.overlap.slowdown_ns]
     """Sum over these of duration - median of the same kernel alone; part of kernel inefficiency. null: fewer than 3."""

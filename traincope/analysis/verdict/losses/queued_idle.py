@@ -7,7 +7,7 @@ from traincope.analysis.verdict.findings import Finding, FindingKind, percent
 
 
 def not_by_the_host(finding: Finding, queued_idle_ratio: float) -> Finding:
-    """Take the cause and the gain from a finding about launch gaps, if most of them are no fault of the host.
+    """Take the cause and the gain from a finding about launch gaps, if the host did not cause most of them.
 
     `queued_idle_ratio`: share of step time in which GPUs idle although their next work is launched.
     """
