@@ -45,7 +45,7 @@ class Roofline:
     product_ns: int
     """Part of `took_ns` in operators that multiply."""
     product_bytes: int
-    flops: float
+    product_flops: float
     """FLOPs of these. Kernels skip the masked half of causal attention."""
     compute_ns: float
     """Time of these FLOPs at peak."""
@@ -62,9 +62,14 @@ class Roofline:
         return self.memory_ns / self.took_ns
 
     @property
+    def flops(self) -> float | None:
+        """None: no operator multiplies."""
+        return self.product_flops if self.product_ns else None
+
+    @property
     def flops_per_second(self) -> float | None:
         """None: no operator multiplies."""
-        return 1e9 * self.flops / self.product_ns if self.product_ns else None
+        return 1e9 * self.product_flops / self.product_ns if self.product_ns else None
 
     @property
     def compute_ratio(self) -> float | None:
@@ -74,7 +79,7 @@ class Roofline:
     @property
     def intensity(self) -> float | None:
         """FLOPs per byte of the operators that multiply."""
-        return self.flops / self.product_bytes if self.product_bytes else None
+        return self.product_flops / self.product_bytes if self.product_bytes else None
 
     @property
     def bound(self) -> Bound:
@@ -116,7 +121,7 @@ def rooflines(
             memory_ns=float(memory_ns[chosen].sum()),
             product_ns=int(took_ns[products].sum()),
             product_bytes=int(num_bytes[products].sum()),
-            flops=float(flops[products].sum()),
+            product_flops=float(flops[products].sum()),
             compute_ns=float(compute_ns[products].sum()),
             memory_bound_ns=int(took_ns[chosen & (memory_ns >= compute_ns)].sum()),
         )

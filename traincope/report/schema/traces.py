@@ -18,9 +18,9 @@ class Roofline(TypedDict):
     """Share of the memory's bandwidth; more than 1 if caches hold the data."""
     product_ns: int
     """Part of took in operators that multiply."""
-    flops: float
-    flops_per_second: float | None
+    flops: float | None
     """null: no operator multiplies."""
+    flops_per_second: float | None
     compute_ratio: float | None
     """Share of the peak FLOP/s."""
     flops_per_byte: Annotated[float | None, result.intensity]
