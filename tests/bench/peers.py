@@ -26,10 +26,12 @@ from rich.table import Table
 
 from tests.ingest.test_public_traces import EXPECTED, TRACES
 from traincope.analysis.kernels.gpu_partition import partition
+from traincope.analysis.kernels.queue_length import queue_lengths
 from traincope.arrays import Bools, Ints
 from traincope.ingest import read_kineto
 from traincope.store.traces import KERNEL, MEMORY, Trace
-from traincope.timeline.device.works import NO_CALL, gpus, is_communication
+from traincope.timeline.device.traced import traced_gpus
+from traincope.timeline.device.works import NO_CALL, compute_stream, gpus, is_communication
 from traincope.timeline.device.works import works as traced_works
 from traincope.timeline.intervals.union import Union
 
@@ -148,6 +150,7 @@ def _rows(path: Path, *, python: str) -> Iterator[tuple[str, ...]]:
     ours = events.answers(launched_only=False, rounded=False)
     assert ours["compute"] == gpu.compute_ns / 1e3, "the comparison does not use the report's numbers"
     assert round(ours["idle"] * 1e3) == gpu.idle_ns, "the comparison does not use the report's numbers"
+    _check_queue(trace, events, base_ns=_base_ns(path))
     theirs = _hta(path, python=python)
     if isinstance(theirs, str) and events.answers(launched_only=True, rounded=True)["other"] < 0:
         theirs = "HTA fails: rounded, copies take negative time"
@@ -157,6 +160,18 @@ def _rows(path: Path, *, python: str) -> Iterator[tuple[str, ...]]:
         else:
             values = f"{ours[name]:,.3f}", f"{theirs[name]:,.2f}", f"{theirs[name] - ours[name]:+,.3f}"
             yield question, *values, _reason(name, events, theirs[name])
+
+
+def _check_queue(trace: Trace, events: Events, *, base_ns: int) -> None:
+    """Compare the report's queue, which is that of the steps, with a sum over works and steps."""
+    (gpu,) = traced_gpus([trace], rank=0, marker=None)
+    (queue,) = (each for each in queue_lengths([gpu]) if each.computes)
+    on_stream = events.stream == compute_stream(trace, gpu.works)
+    launched_ns, started_ns = events.launched_ns[on_stream] + base_ns, events.start_ns[on_stream] + base_ns
+    steps = list(zip(gpu.steps.start_ns, gpu.steps.end_ns, strict=True))
+    waited_ns = [(np.minimum(started_ns, end) - np.maximum(launched_ns, start)).clip(0).sum() for start, end in steps]
+    equal = queue.mean is None or not steps or np.isclose(queue.mean, sum(waited_ns) / queue.span_ns, rtol=1e-12)
+    assert equal, "the comparison does not use the report's numbers"
 
 
 def _events(trace: Trace, path: Path) -> Events:
