@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.analysis.kernels.traced import traced
@@ -13,8 +14,12 @@ from tests.virtual_gpu.actions import Action, Program, forward, kernel, operator
 from tests.virtual_gpu.kineto import write_traces
 from traincope.analysis.kernels.kernels import Kernels, kernels
 from traincope.analysis.kernels.roofline import Bound, Roofline
-from traincope.ingest import import_traces
+from traincope.ingest import import_traces, read_kineto
 from traincope.timeline import open_run
+from traincope.timeline.device.products import launching_mover
+from traincope.timeline.intervals.painting import ABSENT
+
+QWEN = Path(__file__).parents[4] / "shared" / "traces" / "h100_qwen_single.json.gz"
 
 BFLOAT16 = "c10::BFloat16"
 LARGE = operator(kernel(4), name="aten::mm", inputs=tensors((1024, 1024), (1024, 1024), dtype=BFLOAT16))
@@ -91,6 +96,26 @@ def test_a_class_without_recorded_shapes_says_why(tmp_path: Path) -> None:
     assert entry.roofline_reason == (
         "the traces contain no shapes with strides; profile with record_shapes=True, on a newer torch"
     )
+
+
+@pytest.mark.skipif(not QWEN.is_file(), reason=f"the public trace {QWEN} is absent")
+def test_operators_of_a_real_h100_are_nearly_as_fast_as_its_memory_but_no_faster() -> None:
+    """24 layers of Qwen1.5-0.5B. The largest operators move 101 and 151 MB, more than the L2 cache of 50 MB holds.
+
+    If bytes were counted twice, they would exceed the data sheet; with a missed half, they would be slow.
+    """
+    qwen = read_kineto(QWEN)
+    rows = np.flatnonzero(qwen.of_category("kernel"))
+    operator = launching_mover(qwen, rows)
+    took_ns = np.bincount(operator[operator != ABSENT], weights=qwen.duration_ns[rows[operator != ABSENT]])
+    known = np.flatnonzero(took_ns)
+    num_bytes = qwen.read_bytes[known] + qwen.written_bytes[known]
+    ratio = num_bytes / 3.352 / 1e3 / took_ns[known]
+    assert len(known) == 977
+    assert ratio.max() < 1
+    large = num_bytes > 100e6
+    assert {qwen.names[code] for code in qwen.name[known[large]].tolist()} == {"aten::mul", "aten::silu"}
+    assert 0.75 < ratio[large].min() < ratio[large].max() < 0.9
 
 
 def product(at: int, *, flops: float, moved: tuple[int, int]) -> list[object]:
