@@ -17,7 +17,7 @@ TITLE = "GPUs and kernels"
 GPU_HEADS = ("rank", "gpu", "span", "compute", "exposed communication", "exposed memory", "idle")
 ROOFLINE_HEADS = ("class", "ms", "FLOP/s", "of peak", "GB/s", "of peak", "FLOP/byte", "bound by")
 QUEUE_HEADS = ("rank", "stream", "works", "waiting on average", "none waits")
-CHAIN_HEADS = ("phase", "operators", "chains", "kernels", "ms", "saves at most, ms", "memory traffic")
+CHAIN_HEADS = ("phase", "operators", "chains", "kernels", "ms", "saves ms", "traffic")
 CLASS_HEADS = ("class", "count", "ms", "share", "rated", "of peak")
 MISSING = "No kernel traces. Record steps at level 3, or import traces with `traincope import`."
 MAX_ROWS = 64
@@ -74,7 +74,7 @@ def _classes(source: Source, data: Kernels) -> Iterator[Html]:
         yield table("Launched works that wait, by stream", QUEUE_HEADS, rows, words=(0, 1))
     if data["unfused"] is not None and data["unfused"]["chains"]:
         rows = [_chain(source, at, chain) for at, chain in enumerate(data["unfused"]["chains"])]
-        yield table("Chains of unfused kernels", CHAIN_HEADS, rows, words=(0, 1))
+        yield table("Chains of unfused kernels, and what fusion saves at most", CHAIN_HEADS, rows, words=(0, 1))
 
 
 def _roofline(source: Source, at: int, data: Kernels) -> list[Html]:
