@@ -56,9 +56,10 @@ class FakeDevice:
         self._clock = clock
         self.anchor_ms: float | None = None
         """The time when an anchor happens. None: at once."""
+        self.is_in_use = True
 
     def in_use(self) -> bool:
-        return True
+        return self.is_in_use
 
     def make_event(self) -> FakeEvent:
         self._clock.created += 1
@@ -124,6 +125,7 @@ def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
 
     def make(device: FakeDevice) -> DeviceMarks:
         created.append(DeviceMarks(recorder, device))
+        created[-1].between_steps()
         return created[-1]
 
     yield make
@@ -258,9 +260,8 @@ def test_a_wait_of_another_stream_is_a_stall_only_if_that_stream_computes(stalls
 
 def test_a_training_that_never_computes_on_the_default_stream_has_stalls_too(stalls_on: MakeStalls) -> None:
     clock = Clock()
-    clock.stream = 7
     stalls = stalls_on(FakeDevice(clock))
-    stalls.choose_stream()
+    clock.stream = 7
     assert stalls.mark() is None
     stalls.choose_stream()
     assert stalls.mark() is not None
@@ -527,6 +528,22 @@ def test_the_issue_of_a_stall_without_an_end_is_used_again(
             stalls.give_back(event)
     assert [stalls.mark() is not None for _ in range(5)] == [True, True, True, True, False]
     assert recorder.stalls_unmeasured == 4
+
+
+def test_a_device_without_the_trainings_tensors_is_never_marked(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    """A collective of "cuda:1" is issued while device 0 is current, as without `torch.cuda.set_device`."""
+    clock = Clock()
+    device = FakeDevice(clock)
+    device.is_in_use = False
+    stalls = stalls_on(device)
+    stalls.issue(issue(recorder))
+    assert not stalls.between_steps()
+    assert stalls.mark() is None
+    assert clock.created == 0
+    device.is_in_use = True
+    assert stalls.mark() is None
+    stalls.between_steps()
+    assert stalls.mark() is not None
 
 
 def test_a_boundary_of_steps_on_another_device_marks_nothing_there(stalls_on: MakeStalls) -> None:

@@ -16,9 +16,9 @@ import pytest
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.faults import FaultKind
 from traincope.events import CLEAN, Kind
-from traincope.record.gpu.hardware import NO_DRIVER, NO_GPU, gpu_in_use
+from traincope.record.gpu.hardware import NO_DRIVER, NO_GPU
 from traincope.record.gpu.xids import meaning
-from traincope.record.session.environment import devices
+from traincope.record.session.environment import current_gpu_is_in_use, devices, gpu_in_use
 from traincope.store import RankRecords, read_run
 from traincope.timeline import open_run
 
@@ -384,16 +384,19 @@ def cuda(*reserved: int | None, initialized: bool = True) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("torch_cuda", "uuid"),
+    ("torch_cuda", "uuid", "is_current"),
     [
-        (cuda(2, 512, 0), "uuid of 1"),
-        (cuda(0, 0), None),
-        (cuda(512, initialized=False), None),
-        (cuda(None, None, None), "uuid of 2"),
+        (cuda(2, 512, 0), "uuid of 1", False),
+        (cuda(2, 512, 1), "uuid of 1", False),
+        (cuda(2, 512), "uuid of 1", True),
+        (cuda(0, 0), None, False),
+        (cuda(512, initialized=False), None, False),
+        (cuda(None, None, None), "uuid of 2", True),
     ],
 )
-def test_the_gpu_in_use_is_the_one_that_holds_most_tensors(torch_cuda: Any, uuid: str | None) -> None:
+def test_the_gpu_in_use_is_the_one_that_holds_most_tensors(torch_cuda: Any, uuid: str | None, is_current: bool) -> None:
     assert gpu_in_use(torch_cuda) == uuid
+    assert current_gpu_is_in_use(torch_cuda) == is_current
 
 
 def test_a_rank_records_its_gpu_once_it_holds_tensors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from traincope.events import EMPTY_NS, MAX_LATENCY_NS, NOT_MARKED, Flag, Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.torch_private import raw_stream_reader
+from traincope.record.session.environment import current_gpu_is_in_use
 from traincope.record.session.recorder import Recorder
 
 POLL_SECONDS = 0.01
@@ -80,7 +81,7 @@ class Device(Protocol):
     """The used part of the accelerator."""
 
     def in_use(self) -> bool:
-        """Return whether the training has tensors on the current device. Creates no context on it."""
+        """Return whether the training has its tensors on the current device. Creates no context on it."""
 
     def make_event(self) -> Event: ...
 
@@ -137,7 +138,7 @@ class DeviceMarks:
         self.compute_stream = DEFAULT_STREAM
         """The stream that was current between the last two steps. A wait on another stream delays no computation."""
         self._used = False
-        """True if the training has used the device. Before that nothing may be queried."""
+        """True if the training used the device at a boundary of steps. Before that nothing may be queried or marked."""
         self._started = False
         self._off = False
         self._free: deque[Event] = deque()
@@ -242,11 +243,11 @@ class DeviceMarks:
     def mark(self) -> Event | None:
         """Record an event on the compute stream now.
 
-        Returns None if another stream is current, if it captures, or without a free event.
+        Returns None if another stream is current, if it captures, without a free event, or before the first boundary of
+        steps at which the training uses the device.
         """
-        if self._off:
+        if self._off or not self._used:
             return None
-        self._used = True
         if self._device.current_stream() != self.compute_stream:
             return None
         self._capturing = self._device.capturing()
@@ -410,7 +411,7 @@ class CudaDevice:
         """The stream of the anchors, which must wait for nothing."""
 
     def in_use(self) -> bool:
-        return bool(self._cuda.is_initialized() and self._cuda.memory_allocated())
+        return current_gpu_is_in_use(self._cuda)
 
     def make_event(self) -> Event:
         event: Event = self._cuda.Event(enable_timing=True)

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,7 +93,27 @@ def devices() -> dict[str, str | int]:
 
 
 def gpu_in_use(cuda: Cuda) -> str | None:
-    """Return CUDA's UUID of the GPU that holds most of this process's tensors. None while none does.
+    """Return CUDA's UUID of the GPU that holds most of this process's tensors. None while none does."""
+    device = _device_in_use(cuda)
+    return None if device is None else str(cuda.get_device_properties(device).uuid)
+
+
+def current_gpu_is_in_use(cuda: Cuda) -> bool:
+    """Return whether the calling thread's current GPU holds most of this process's tensors. Creates no context on it.
+
+    The first check makes a training that never makes its GPU current pay for one query.
+    """
+    if not cuda.is_initialized():
+        return False
+    current = cuda.current_device()
+    with suppress(RuntimeError):
+        if not cuda.memory_reserved(current):
+            return False
+    return _device_in_use(cuda) == current
+
+
+def _device_in_use(cuda: Cuda) -> int | None:
+    """Return the index of the GPU that holds most of this process's tensors. None while none does.
 
     The current device may be another: a training may use "cuda:1" and never make it current. The calling thread's
     current device is the answer only if an allocator of the training's own keeps no counts.
@@ -102,12 +123,8 @@ def gpu_in_use(cuda: Cuda) -> str | None:
     try:
         reserved = [cuda.memory_reserved(device) for device in range(cuda.device_count())]
     except RuntimeError:
-        device = cuda.current_device()
-    else:
-        if not any(reserved):
-            return None
-        device = reserved.index(max(reserved))
-    return str(cuda.get_device_properties(device).uuid)
+        return cuda.current_device()
+    return reserved.index(max(reserved)) if any(reserved) else None
 
 
 def training_revision() -> str | None:
