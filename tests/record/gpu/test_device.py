@@ -530,6 +530,23 @@ def test_the_issue_of_a_stall_without_an_end_is_used_again(
     assert recorder.stalls_unmeasured == 4
 
 
+def test_a_step_that_begins_and_ends_on_different_streams_has_no_marks(
+    recorder: Recorder, stalls_on: MakeStalls
+) -> None:
+    """As when the last warm-up step before a capture ran on a stream of its own. The next step is measured."""
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    recorder.detailed = True
+    for number, stream in enumerate((7, 7, 0, 0)):
+        recorder.shared.step, clock.stream = number, stream
+        clock.now_ms += 1.0
+        stalls.between_steps()
+    clock.done_ms = 10.0
+    stalls.resolve()
+    steps = [record for record in device_records(recorder) if record["kind"] == Kind.STEP]
+    assert [int(record["step"]) for record in steps] == [0, 2]
+
+
 def test_a_device_without_the_trainings_tensors_is_never_marked(recorder: Recorder, stalls_on: MakeStalls) -> None:
     """A collective of "cuda:1" is issued while device 0 is current, as without `torch.cuda.set_device`."""
     clock = Clock()

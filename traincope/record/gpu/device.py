@@ -188,18 +188,23 @@ class DeviceMarks:
         return self._used and self._recorder.detailed
 
     def _mark_step(self) -> None:
-        ended, self._step = self._step, None
         crossing, self._phases = self._phases, {}
         for interval in crossing.values():
             self.give_back(interval.before)
         if self._recorder.detailed:
+            ended, self._step = self._step, None
             self._end(ended)
             self._step = self._begin(int(Kind.STEP), 0, 0)
         else:
-            for _, event in self._issues.values():
-                self.give_back(event)
-            self._issues.clear()
-            self.give_back(None if ended is None else ended.before)
+            self._forget_begun()
+
+    def _forget_begun(self) -> None:
+        """Forget the begin of the step, and the issues of collectives."""
+        begun, self._step = self._step, None
+        self.give_back(None if begun is None else begun.before)
+        for _, event in self._issues.values():
+            self.give_back(event)
+        self._issues.clear()
 
     def _begin_phase(self, key: object, phase: int, name: int) -> None:
         if self._recorder.detailed and self._computes_here(phase):
@@ -233,7 +238,8 @@ class DeviceMarks:
         if self._used and not self._off:
             self._capturing = self._device.capturing()
             stream = self.compute_stream if self._capturing else self._device.current_stream()
-            if stream != OTHER_DEVICE:
+            if stream not in (OTHER_DEVICE, self.compute_stream):
+                self._forget_begun()  # one stream does not pass the marks of another
                 self.compute_stream = stream
 
     def in_capture(self) -> bool:
