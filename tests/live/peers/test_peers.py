@@ -16,6 +16,7 @@ from traincope.errors import ConfigError
 from traincope.live.peers import channel as channels
 from traincope.live.peers import peers as meeting
 from traincope.live.peers.channel import Message, open_channel
+from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.listening import GREETING
 from traincope.live.peers.members import Member, write_note
 from traincope.live.peers.peers import Peers, peers_or_none
@@ -121,6 +122,23 @@ def test_a_killed_agent_is_noted_by_its_closed_connection(runs: dict[str, Path])
         channel.close()
         until(lambda: [(note.host.name, note.closed) for note in heard(attempt)] == [("b", True)], "its note")
     assert not heard(attempt)[0].farewell
+
+
+def test_a_comparison_that_fails_pauses_like_others(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the pause a comparison that always fails would exceed the agent's share of a core."""
+    calls: list[Comparer] = []
+
+    def fails(comparer: Comparer) -> None:
+        calls.append(comparer)
+        raise ValueError("an odd record")
+
+    monkeypatch.setattr(Comparer, "compare", fails)
+    monkeypatch.setattr(meeting, "SHARE_OF_A_CORE", 1e-12)
+    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port):
+        until(lambda: len(calls) == 2, "a comparison of each")
+        before = heard(attempt_directory(runs["a"], 0))
+        until(lambda: heard(attempt_directory(runs["a"], 0)) != before, "another turn")
+    assert len(calls) == len(set(calls)) == 2
 
 
 def test_an_agent_with_another_key_is_left_alone(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:

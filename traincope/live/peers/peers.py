@@ -186,7 +186,7 @@ class _Exchange:
         if monotonic() >= self._next_copy and (self._links or self._comparer.needs_copies):
             self._next_copy = monotonic() + min(self._copy() / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
         if monotonic() >= self._next_comparing and not self._comparing.is_alive():
-            self._comparing = threading.Thread(target=self._compare, name="traincope-comparing", daemon=True)
+            self._comparing = threading.Thread(target=guard(self._compare), name="traincope-comparing", daemon=True)
             self._comparing.start()
 
     def _seek(self) -> None:
@@ -200,9 +200,11 @@ class _Exchange:
     def _compare(self) -> None:
         """Compare on a thread of its own: it may take long."""
         began, meter = monotonic(), CpuMeter()
-        with meter.running():
-            self._comparer.compare()
-        self._next_comparing = began + min(meter.take() / SHARE_OF_A_CORE, MAX_COMPARING_PAUSE_SECONDS)
+        try:
+            with meter.running():
+                self._comparer.compare()
+        finally:
+            self._next_comparing = began + min(meter.take() / SHARE_OF_A_CORE, MAX_COMPARING_PAUSE_SECONDS)
 
     def _end(self) -> None:
         """Send the last copies, take leave, and listen until it is clear which hosts fell silent."""
