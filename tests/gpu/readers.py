@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from traincope.events import Flag, Kind
 from traincope.store import RankRecords, read_run
@@ -84,9 +83,3 @@ def flight_recorder_milliseconds(operation: str, *, count: int) -> list[float]:
         if time.monotonic() > deadline:
             raise AssertionError(f"the flight recorder timed {durations} of the last {count} {operation}")
         time.sleep(0.2)
-
-
-def gather_into(target: torch.Tensor, source: torch.Tensor, *, async_op: bool = False) -> Any:
-    """Call `all_gather_into_tensor`, which torch 2.13 renamed."""
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    return gather(target, source, async_op=async_op)

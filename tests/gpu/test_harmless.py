@@ -20,7 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import traincope
 from tests.gpu.figures import Figures
-from tests.gpu.readers import device_stalls, failed_hooks, gather_into, only_rank
+from tests.gpu.readers import device_stalls, failed_hooks, only_rank
+from traincope.doctor.gpu_proof.training import gather_into
 from traincope.events import Kind, Phase
 
 STEPS = 20

@@ -15,7 +15,8 @@ from torch.distributed import distributed_c10d
 import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.gpu.figures import Figures
-from tests.gpu.readers import device_stalls, failed_hooks, gather_into, only_rank
+from tests.gpu.readers import device_stalls, failed_hooks, only_rank
+from traincope.doctor.gpu_proof.training import gather_into
 from traincope.events import OPEN, Kind
 
 LATE_NS = 100_000_000

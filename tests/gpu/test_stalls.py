@@ -16,9 +16,9 @@ from tests.gpu.readers import (
     failed_hooks,
     flight_recorder_milliseconds,
     gaps_between_spins,
-    gather_into,
     only_rank,
 )
+from traincope.doctor.gpu_proof.training import gather_into
 
 REPEATS = 8
 SPIN_CYCLES = 20_000_000

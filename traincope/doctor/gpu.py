@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+from contextlib import suppress
 
 from traincope.doctor.finding import Finding, bad, note, ok
 from traincope.record.gpu.nvml import DRIVER, LIBRARY, has_driver
@@ -31,8 +32,24 @@ def _torch() -> Finding:
             "no GPU: this torch is built for the CPU, but the machine has an NVIDIA driver",
             do="install torch's CUDA build to train on the GPU",
         )
-    built = "is built for the CPU" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda}"
+    built = build_of(torch.version.cuda)
     return note("torch sees", f"no GPU (it {built}); time is measured on the host's clock")
+
+
+def build_of(cuda: str | None) -> str:
+    """Describe the build of a torch without a GPU, given its version of CUDA."""
+    return "is built for the CPU" if cuda is None else f"is built for CUDA {cuda}"
+
+
+def driver_version() -> str | None:
+    """Version of the driver; None if NVML does not give it."""
+    with suppress(FileNotFoundError):
+        if has_driver() and (nvml := ctypes.CDLL(LIBRARY)).nvmlInit_v2() == NVML_SUCCESS:
+            try:
+                return _driver(nvml)
+            finally:
+                nvml.nvmlShutdown()
+    return None
 
 
 def _nvml() -> Finding:
@@ -53,7 +70,12 @@ def _nvml() -> Finding:
 
 
 def _describe(nvml: ctypes.CDLL) -> str:
-    driver, devices = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_uint()
-    nvml.nvmlSystemGetDriverVersion(driver, VERSION_BYTES)
+    devices = ctypes.c_uint()
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(devices))
-    return f"driver {driver.value.decode('ascii', 'replace')}, {count(devices.value, 'device')}"
+    return f"driver {_driver(nvml)}, {count(devices.value, 'device')}"
+
+
+def _driver(nvml: ctypes.CDLL) -> str:
+    driver = ctypes.create_string_buffer(VERSION_BYTES)
+    nvml.nvmlSystemGetDriverVersion(driver, VERSION_BYTES)
+    return driver.value.decode("ascii", "replace")

@@ -1,11 +1,10 @@
-"""The comparison of `tests/gpu/test_ledger.py` on programs of the virtual GPU: their records against their traces."""
+"""The comparison of `traincope doctor --gpu` on programs of the virtual GPU: their records against their traces."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.gpu.live_and_trace import EXPOSED, Steps, live_steps, traced_steps, worst_difference
 from tests.timeline.device.recorded import padded, record
 from tests.virtual_gpu.actions import (
     Action,
@@ -24,11 +23,12 @@ from tests.virtual_gpu.actions import (
 from tests.virtual_gpu.kineto import write_traces
 from tests.virtual_gpu.programs import PROGRAMS, two_steps
 from traincope.analysis.analyze import analyze
+from traincope.doctor.gpu_proof.proof import LIMIT_RATIO
+from traincope.doctor.gpu_proof.traced_marks import EXPOSED, Steps, TracedMarks, differences, ledger_steps, traced_steps
 from traincope.timeline import LedgerClock, open_run
 
 ANCHOR_NS = 4
 """Error of the instant that ties the device's clock to the host's: a poll takes a virtual nanosecond."""
-WITHIN = 0.02
 
 
 def training(*, kernel_us: int, host_us: int) -> Program:
@@ -60,14 +60,22 @@ def as_annotated(action: Action) -> Action:
     return action
 
 
-def live_and_traced(program: Program, folder: Path) -> list[tuple[Steps, Steps]]:
-    """Return the ledger and the trace of each rank."""
+def recorded(program: Program, folder: Path) -> list[Path]:
+    """Record a padded program whose phases are annotated, to `folder`/run. Returns the traces of its ranks."""
     program = padded(program)
     program = replace(program, ranks=tuple(tuple(map(as_annotated, actions)) for actions in program.ranks))
-    ledger = analyze(open_run(record(program, folder))).ledger
+    record(program, folder)
+    return write_traces(program, folder)
+
+
+def live_and_traced(program: Program, folder: Path) -> list[tuple[Steps, Steps]]:
+    """Return the ledger and the trace of each rank."""
+    traces = recorded(program, folder)
+    ledger = analyze(open_run(folder / "run")).ledger
     assert ledger.clock is LedgerClock.DEVICE
-    traces = write_traces(program, folder / "traces")
-    return [(live_steps(rank), traced_steps(trace)) for rank, trace in zip(ledger.ranks, traces, strict=True)]
+    return [
+        (ledger_steps(rank), traced_steps(TracedMarks(trace))) for rank, trace in zip(ledger.ranks, traces, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,8 +95,7 @@ def test_a_collective_of_20_us_is_exposed_for_20_us_in_the_trace(tmp_path: Path)
 @pytest.mark.parametrize("part", ["step", "forward", "backward", "optimizer", EXPOSED])
 def test_a_part_that_is_wrong_by_5_percent_of_the_step_fails(part: str, tmp_path: Path) -> None:
     ((live, traced), _) = live_and_traced(CASES["exposed collective"], tmp_path)
-    assert worst_difference(live, traced)[0] < 0.001
+    assert all(row.ratio < 0.001 for row in differences({0: live}, {0: traced}))
     live[1][part] += traced[1]["step"] // 20
-    worst, where = worst_difference(live, traced)
-    assert worst > WITHIN
-    assert where == f"{part} of step 1"
+    (wrong,) = [row for row in differences({0: live}, {0: traced}) if row.ratio > LIMIT_RATIO]
+    assert (wrong.part, wrong.rank, wrong.step) == (part, 0, 1)

@@ -1,15 +1,24 @@
-"""`traincope doctor`: the probes that work here or worked in a run, and remedies for the others."""
+"""`traincope doctor`: the probes that work here or worked in a run, and remedies for the others; a proof on GPUs."""
 
 import argparse
 import json
 import os
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from traincope.cli.answers import add_format
+from traincope.cli.quantities import quantity
 from traincope.doctor import examine_machine, examine_run, render, to_document
-from traincope.errors import TraincopeError
+from traincope.doctor.gpu_proof import prove, render_proof, to_proof_document
+from traincope.errors import TraincopeError, UsageError
+from traincope.units import count
+from traincope.whole_files import output
+
+DEFAULT_OUT = "traincope-gpu.json"
+DEFAULT_SECONDS = 60.0
+MAX_SECONDS = 600.0
 
 
 class Doctor:
@@ -25,10 +34,32 @@ class Doctor:
             metavar="RUN",
             help="run directory, or a parent holding one run (default: examine this machine and this Python)",
         )
+        parser.add_argument(
+            "--gpu",
+            action="store_true",
+            help="train about three minutes on every visible GPU, and compare the recorder's ledger with torch's trace "
+            "(experimental: this has never run on a GPU so far)",
+        )
+        parser.add_argument(
+            "--out",
+            type=Path,
+            metavar="FILE",
+            help=f"with --gpu: the JSON to attach to an issue, without names (default: {DEFAULT_OUT})",
+        )
+        parser.add_argument(
+            "--seconds",
+            type=quantity,
+            metavar="S",
+            help=f"with --gpu: seconds of the run that measures the overhead (default: {DEFAULT_SECONDS:g})",
+        )
         add_format(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Print the findings. The exit code is 0 if only optional things are missing."""
+        """Print the findings. The exit code is 0 if only optional things are missing, or if the proof passed."""
+        if arguments.gpu:
+            return _prove(arguments)
+        if arguments.out is not None or arguments.seconds is not None:
+            raise UsageError("--out and --seconds belong to --gpu; give --gpu too")
         if arguments.run_directory is None:
             examination = examine_machine(os.environ)
         else:
@@ -38,3 +69,30 @@ class Doctor:
         else:
             render(examination, Console())
         return 0 if examination.healthy else TraincopeError.exit_code
+
+
+def _prove(arguments: argparse.Namespace) -> int:
+    """Prove the GPU path, print the proof, and write its JSON. Nothing is written without a proof."""
+    if arguments.run_directory is not None:
+        raise UsageError("--gpu examines this machine, not a run; leave out the run directory")
+    seconds = DEFAULT_SECONDS if arguments.seconds is None else arguments.seconds
+    if not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"--seconds must be above 0 and at most {MAX_SECONDS:g}")
+    out = arguments.out or Path(DEFAULT_OUT)
+    try:
+        with output(out) as file:
+            proof = prove(seconds=seconds, on_start=_announce)
+            file.write((json.dumps(to_proof_document(proof), indent=2) + "\n").encode())
+    except OSError as error:
+        place = error.filename or out
+        raise UsageError(f"cannot write {place}: {error.strerror or error}; give another --out or TMPDIR") from error
+    if arguments.format == "json":
+        print(json.dumps(to_proof_document(proof), indent=2))
+    else:
+        render_proof(proof, Console())
+        print(f"written: {out}; it has no names of hosts, users or paths: attach it to an issue")
+    return 0 if proof.passed else TraincopeError.exit_code
+
+
+def _announce(gpus: int) -> None:
+    print(f"training on {count(gpus, 'GPU')}; this takes about three minutes", file=sys.stderr)

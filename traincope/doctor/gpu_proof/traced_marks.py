@@ -1,4 +1,4 @@
-"""The live ledger of a rank next to what marks would show in a Kineto trace of the same steps.
+"""Marks that a compute stream would reach in a Kineto trace, and their difference from a ledger of the same steps.
 
 The reader of the trace shares no code with traincope's importer. It expects annotations: `ProfilerStep#N` where step N
 of the run begins, and `forward`, `backward` and `optimizer` around these phases.
@@ -6,18 +6,27 @@ of the run begins, and `forward`, `backward` and `optimizer` around these phases
 
 import json
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from traincope.analysis.ledger.ledger import RankLedger
+from traincope.errors import DataError
 
 COMPUTE_STREAM = 7
 """CUPTI's number of the default stream."""
 STEP = "ProfilerStep#"
 PHASES = ("forward", "backward", "optimizer")
-EXPOSED = "exposed"
+EXPOSED = "exposed communication"
+EXPOSED_TERMS = ("exposed_wait", "exposed_transfer", "exposed_memory")
+"""On one rank a collective is a copy. Only traces show exposed copies."""
+COLLECTIVE = "record_param_comms"
+WAIT = "wait"
+"""`record_param_comms` has this name around the wait for a collective."""
+PARTS = ("step", *PHASES, EXPOSED)
 WORKS = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")
 WAITS = ("cudaStreamWaitEvent", "cuStreamWaitEvent")
@@ -26,10 +35,25 @@ Steps = dict[int, dict[str, int]]
 """Step -> ns of the `step`, of each of its phases without stalls, and of its exposed communication."""
 
 
-def live_steps(ledger: RankLedger) -> Steps:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The largest difference of one part of a step between a ledger and a trace, over steps and ranks."""
+
+    part: str
+    ledger_ns: int
+    """Mean per step."""
+    trace_ns: int
+    ratio: float
+    """The largest |ledger - trace| as a share of the step in the trace."""
+    rank: int
+    """Rank and step of the largest difference."""
+    step: int
+
+
+def ledger_steps(ledger: RankLedger) -> Steps:
     """Return the times of the counted steps of one rank: those with detail, without the warm-up."""
     return {
-        number: {"step": int(ledger.wall_ns[at]), EXPOSED: _sum(ledger, at, "exposed_wait", "exposed_transfer")}
+        number: {"step": int(ledger.wall_ns[at]), EXPOSED: _sum(ledger, at, *EXPOSED_TERMS)}
         | {phase: _sum(ledger, at, phase) for phase in PHASES}
         for at, number in enumerate(ledger.numbers.tolist())
         if ledger.counted[at]
@@ -62,7 +86,13 @@ class TracedMarks:
     """The instants at which the compute stream would reach marks, by the launches, works and waits of a trace."""
 
     def __init__(self, trace: Path) -> None:
-        events: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
+        """Raise DataError if the file is not a trace of a GPU."""
+        try:
+            self._read(json.loads(trace.read_text())["traceEvents"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{trace.name} is not a trace of a GPU ({type(error).__name__}: {error})") from error
+
+    def _read(self, events: list[dict[str, Any]]) -> None:
         calls = {each["args"]["correlation"]: _span(each) for each in events if each.get("cat") in CALLS}
         works = sorted(
             (
@@ -72,10 +102,19 @@ class TracedMarks:
             ),
             key=lambda work: (work.launched_ns, work.start_ns),
         )
+        self.kernels = [each["name"] for each in events if each.get("cat") == "kernel"]
+        self.collectives_ns = [
+            _ns(each["ts"])
+            for each in events
+            if each.get("name") == COLLECTIVE and each["args"].get("Collective name") != WAIT
+        ]
+        """Time at which the host issued each collective."""
         self.annotations = sorted(
             (_span(each) for each in events if each.get("cat") == "user_annotation"), key=lambda span: span.begin_ns
         )
         self._works = [work for work in works if work.stream == COMPUTE_STREAM]
+        if not self._works:
+            raise ValueError("its compute stream has no work")
         self._others = [work for work in works if work.stream != COMPUTE_STREAM]
         self._launches_ns = [work.launched_ns for work in self._works]
         self._latency_ns = min(work.start_ns - work.launched_ns for work in self._works)
@@ -104,14 +143,23 @@ class TracedMarks:
         return self.reached_ns(span.end_ns) - self.reached_ns(span.begin_ns)
 
 
-def traced_steps(trace: Path) -> Steps:
+def traced_steps(marks: TracedMarks) -> Steps:
     """Return what marks would show of every step in the trace that another one follows."""
-    marks = TracedMarks(trace)
+    return {number: _traced(marks, step) for number, step in _step_spans(marks).items()}
+
+
+def traced_collectives(marks: TracedMarks) -> dict[int, int]:
+    """Return the number of collectives that the host issued in each step in the trace that another one follows."""
+    return {
+        number: sum(step.begin_ns <= at_ns < step.end_ns for at_ns in marks.collectives_ns)
+        for number, step in _step_spans(marks).items()
+    }
+
+
+def _step_spans(marks: TracedMarks) -> dict[int, _Span]:
     begins = [each for each in marks.annotations if each.name.startswith(STEP)]
     return {
-        int(step.name.removeprefix(STEP)): _traced(
-            marks, _Span(name=step.name, begin_ns=step.begin_ns, end_ns=following.begin_ns)
-        )
+        int(step.name.removeprefix(STEP)): _Span(name=step.name, begin_ns=step.begin_ns, end_ns=following.begin_ns)
         for step, following in pairwise(begins)
     }
 
@@ -126,15 +174,39 @@ def _traced(marks: TracedMarks, step: _Span) -> dict[str, int]:
     return parts
 
 
-def worst_difference(live: Steps, traced: Steps) -> tuple[float, str]:
-    """Return the largest |live - trace| / step, as a ratio of the step in the trace, and where it is.
+def differences(
+    ledgers: Mapping[int, Steps], traces: Mapping[int, Steps], *, parts: Sequence[str] = PARTS
+) -> tuple[Difference, ...]:
+    """Compare the steps of each rank's ledger with those of its trace, part by part.
 
-    Raises KeyError if the trace lacks a step of the ledger, and ValueError if the ledger has none.
+    Raises DataError if the ledger has no step, or if the trace lacks one.
     """
-    return max(
-        (abs(ns - traced[number][part]) / traced[number]["step"], f"{part} of step {number}")
-        for number, parts in live.items()
-        for part, ns in parts.items()
+    missing = [
+        f"step {number} of rank {rank}"
+        for rank, steps in ledgers.items()
+        for number in steps
+        if number not in traces[rank]
+    ]
+    if missing or not any(ledgers.values()):
+        raise DataError(f"the trace lacks {missing[0]}" if missing else "the ledger has no step")
+    return tuple(_difference(part, ledgers, traces) for part in parts)
+
+
+def _difference(part: str, ledgers: Mapping[int, Steps], traces: Mapping[int, Steps]) -> Difference:
+    places = [(rank, number) for rank, steps in ledgers.items() for number in steps]
+    pairs = [(ledgers[rank][number][part], traces[rank][number][part]) for rank, number in places]
+    ratios = [
+        abs(ledger_ns - trace_ns) / traces[rank][number]["step"]
+        for (ledger_ns, trace_ns), (rank, number) in zip(pairs, places, strict=True)
+    ]
+    worst = max(range(len(places)), key=ratios.__getitem__)
+    return Difference(
+        part=part,
+        ledger_ns=round(mean(ledger_ns for ledger_ns, _ in pairs)),
+        trace_ns=round(mean(trace_ns for _, trace_ns in pairs)),
+        ratio=ratios[worst],
+        rank=places[worst][0],
+        step=places[worst][1],
     )
 
 
