@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.timeline.device.test_live_and_trace import CASES, recorded
 from traincope.analysis.ledger.sampling import MeasuredOverhead
+from traincope.cli.commands import doctor
 from traincope.cli.main import main
 from traincope.doctor.gpu_proof import Proof, render_proof, to_proof_document
 from traincope.doctor.gpu_proof.judging import RUN, WINDOWS, judge, judge_training, trace_name
@@ -106,6 +107,15 @@ def test_a_trace_without_a_gpu_is_a_problem(place: Path) -> None:
     (place / trace_name(0)).write_text('{"traceEvents": []}')
     (problem,) = judge_training(place, steps=1).problems
     assert problem.reason == "rank0.json is not a trace of a GPU (ValueError: its compute stream has no work)"
+
+
+def test_a_trace_that_cannot_be_imported_is_a_problem_without_its_folder(place: Path) -> None:
+    document = json.loads((place / trace_name(1)).read_text())
+    document["traceEvents"].append({"ph": "X", "cat": "cpu_op", "name": "x", "ts": 1e300, "dur": 1, "pid": 1, "tid": 1})
+    (place / trace_name(1)).write_text(json.dumps(document))
+    (problem,) = judge_training(place, steps=1).problems
+    assert problem.reason.startswith("rank1.json has an event with an invalid time")
+    assert str(place) not in problem.reason
 
 
 # -- the result -----------------------------------------------------------------------------------
@@ -232,6 +242,34 @@ def test_without_a_gpu_one_sentence_is_printed_and_nothing_is_written(
     assert printed.err.startswith("traincope doctor: nothing was proved: torch ")
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("overhead", "code"), [(OVERHEAD, 0), (None, 1)], ids=["passed", "failed"])
+def test_the_proof_is_printed_and_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    overhead: MeasuredOverhead | None,
+    code: int,
+) -> None:
+    proof = proof_of(GOOD_TRAINING, overhead=overhead)
+    monkeypatch.setattr(doctor, "prove", lambda **_: proof)
+    out = tmp_path / "proof.json"
+    assert ended("--gpu", "--out", str(out)) == code
+    assert json.loads(out.read_text()) == json.loads(json.dumps(to_proof_document(proof)))
+    assert f"written: {out}" in capsys.readouterr().out
+
+
+def test_a_failed_training_leaves_one_sentence_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> Proof:
+        raise TrainingError("rank 1 ran out of GPU memory")
+
+    monkeypatch.setattr(doctor, "prove", fail)
+    assert ended("--gpu", "--out", str(tmp_path / "proof.json")) == TrainingError.exit_code
+    assert capsys.readouterr().err == "traincope doctor: rank 1 ran out of GPU memory\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -75,7 +75,8 @@ def judge_training(place: Path, *, steps: int) -> TrainingProof:
     try:
         return _compared(place, analysis, ledgers, problems)
     except DataError as error:
-        return TrainingProof(name=place.name, problems=(*problems, Problem(reason=str(error))))
+        without_path = Problem(reason=str(error).replace(f"{place}/", ""))
+        return TrainingProof(name=place.name, problems=(*problems, without_path))
 
 
 def _compared(

@@ -37,9 +37,8 @@ ENVIRONMENT = {
 def prove(*, seconds: float, on_start: Callable[[int], object] = lambda _: None) -> Proof:
     """Train on every visible GPU and compare. `seconds`: length of the run that measures the overhead.
 
-    `on_start` is called with the number of GPUs.
-
-    Raises TraincopeError without a GPU, and TrainingError if a rank fails or does not end.
+    `on_start` is called with the number of GPUs. Raises TraincopeError without a GPU, and TrainingError if a rank fails
+    or does not end.
     """
     ranks = _count_gpus()
     on_start(ranks)
