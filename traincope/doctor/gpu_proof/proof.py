@@ -103,7 +103,7 @@ class Proof:
 
 
 def _checks(training: TrainingProof, *, ranks: int) -> Iterator[Check]:
-    for rows, suffix in ((training.by_marks, ""), (training.by_import, ", trace imported")):
+    for rows, suffix in ((training.by_marks, ""), (training.by_import, ", imported")):
         for row in rows:
             yield Check(
                 training=training.name,
@@ -114,7 +114,7 @@ def _checks(training: TrainingProof, *, ranks: int) -> Iterator[Check]:
     found = training.collectives
     if found is not None:
         passed = found.equal and (ranks == 1 or found.nccl_kernels > 0)
-        yield Check(training=training.name, name="collectives", passed=passed)
+        yield Check(training=training.name, name="NCCL collectives", passed=passed)
 
 
 def _unproved(proof: Proof) -> Iterator[str]:

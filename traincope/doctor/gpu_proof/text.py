@@ -77,13 +77,13 @@ def _subject(proof: Proof) -> str:
 
 
 def _rows(proof: Proof) -> RenderableType:
-    rows = table("training: part of a step", "ledger ms", "trace ms", "difference", "")
+    rows = table("part of a step", "ledger ms", "trace ms", "difference", "")
     for training in proof.trainings:
+        rows.add_row(f"{INDENT * ' '}{training.name}")
         for check in proof.checks:
             if check.training == training.name:
-                rows.add_row(
-                    f"{INDENT * ' '}{training.name}: {check.name}", *_cells(check, training), _result(check.passed)
-                )
+                name = f"{2 * INDENT * ' '}{check.name}"
+                rows.add_row(name, *_cells(check, training), _result(check.passed))
     return rows
 
 
@@ -93,7 +93,7 @@ def _cells(check: Check, training: TrainingProof) -> tuple[str, str, str]:
         return milliseconds(row.ledger_ns), milliseconds(row.trace_ns), _percent(row.ratio)
     found = training.collectives
     assert found is not None
-    return count(found.recorded, "call"), count(found.traced, "call"), count(found.nccl_kernels, "NCCL kernel")
+    return count(found.recorded, "call"), count(found.traced, "call"), count(found.nccl_kernels, "kernel")
 
 
 def _overhead(proof: Proof) -> Text:
@@ -102,7 +102,7 @@ def _overhead(proof: Proof) -> Text:
         measured = f"not measured in {count(proof.windows, 'window')}; give a larger --seconds"
     else:
         low, high = _percent(proof.overhead.low), _percent(proof.overhead.high)
-        measured = f"{_percent(proof.overhead.estimate)} of the step, 95 % interval {low} to {high}, {limit}"
+        measured = f"{_percent(proof.overhead.estimate)} (95 %: {low} to {high}), {limit}"
     return text(f"{INDENT * ' '}overhead of detail: {measured}  ").append_text(_result(proof.overhead_passed))
 
 
