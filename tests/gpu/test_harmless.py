@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import traincope
 from tests.gpu.figures import Figures
 from tests.gpu.readers import device_stalls, failed_hooks, only_rank
-from traincope.doctor.gpu_proof.training import gather_into
+from traincope.engine.ranks.renamed import gather_into
 from traincope.events import Kind, Phase
 
 STEPS = 20

@@ -16,7 +16,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.gpu.figures import Figures
 from tests.gpu.readers import device_stalls, failed_hooks, only_rank
-from traincope.doctor.gpu_proof.training import gather_into
+from traincope.engine.ranks.renamed import gather_into
 from traincope.events import OPEN, Kind
 
 LATE_NS = 100_000_000

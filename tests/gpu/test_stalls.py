@@ -18,7 +18,7 @@ from tests.gpu.readers import (
     gaps_between_spins,
     only_rank,
 )
-from traincope.doctor.gpu_proof.training import gather_into
+from traincope.engine.ranks.renamed import gather_into
 
 REPEATS = 8
 SPIN_CYCLES = 20_000_000

@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import traincope
 from traincope.doctor.gpu_proof.judging import LARGE_KERNELS, RUN, SMALL_KERNELS, STEPS, WINDOWS, trace_name
 from traincope.doctor.gpu_proof.traced_marks import STEP
+from traincope.engine.ranks.renamed import gather_into
 from traincope.record.instrumentation.guard import meter
 
 UNRECORDED_STEPS = 3
@@ -142,9 +142,3 @@ def train(folder: Path, *, device: torch.device, seconds: float) -> None:
         dist.barrier()
         training.record(folder / name / RUN, trace=folder / name / trace_name(dist.get_rank()))
     training.record_in_windows(folder / WINDOWS, judged=folder / "judged", seconds=seconds)
-
-
-def gather_into(target: Tensor, source: Tensor, *, async_op: bool = False) -> Any:
-    """Call `all_gather_into_tensor`, which torch 2.13 renamed."""
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    return gather(target, source, async_op=async_op)

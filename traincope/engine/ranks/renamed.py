@@ -1,0 +1,12 @@
+"""Functions of torch that a tested release has renamed."""
+
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+
+def gather_into(target: Tensor, source: Tensor, *, async_op: bool = False) -> Any:
+    """Call `all_gather_into_tensor`, which torch 2.13 renamed."""
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return gather(target, source, async_op=async_op)
