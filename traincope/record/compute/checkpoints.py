@@ -6,12 +6,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Kind, Phase
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Phase
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.segments.slots import Slot, end
+from traincope.record.segments.slots import Slot
 from traincope.record.session.recorder import Recorder
 
 
@@ -59,17 +59,9 @@ class Checkpoints:
 
         @guard
         def begin() -> Slot:
-            number = recorder.names.intern(name)
-            slot = recorder.writer().begin(Kind.PHASE, Phase.CHECKPOINT_STALL, number)
-            if phases.device is not None:
-                phases.device.begin_phase(slot, Phase.CHECKPOINT_STALL, number)
-            return slot
+            return phases.begin(Phase.CHECKPOINT_STALL, recorder.names.intern(name))
 
-        @guard
-        def finish(slot: Slot) -> None:
-            if phases.device is not None:
-                phases.device.end_phase(slot)
-            end(slot)
+        finish = guard(phases.end)
 
         @functools.wraps(original)
         def stalled(*args: Any, **kwargs: Any) -> Any:

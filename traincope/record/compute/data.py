@@ -8,7 +8,7 @@ from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import data_loader_iterator
-from traincope.record.segments.slots import Slot, end
+from traincope.record.segments.slots import Slot
 from traincope.record.session.recorder import Recorder
 
 
@@ -26,22 +26,13 @@ class DataLoading:
         iterator_class = data_loader_iterator()
         original = iterator_class.__next__
 
-        number, threads, data_wait = recorder.names.intern("DataLoader"), recorder.threads, int(Phase.DATA_WAIT)
-        phases = self._phases
+        number, data_wait, phases = recorder.names.intern("DataLoader"), int(Phase.DATA_WAIT), self._phases
 
         def begin() -> Slot:
             recorder.before_work()
-            slot = threads.writer.begin_phase(data_wait, number)
-            if phases.device is not None:
-                phases.device.begin_phase(slot, data_wait, number)
-            return slot
+            return phases.begin(data_wait, number)
 
-        def end_wait(slot: Slot) -> None:
-            if phases.device is not None:
-                phases.device.end_phase(slot)
-            end(slot)
-
-        begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(end_wait, every=SAMPLING_INTERVAL)
+        begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(phases.end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807

@@ -120,6 +120,19 @@ class Phases:
         if listener in self._after_phase:
             self._after_phase.remove(listener)
 
+    def begin(self, phase: int, name: int) -> Slot:
+        """Begin a phase of the calling thread: its record, and its mark on the compute stream."""
+        slot = self._recorder.threads.writer.begin_phase(phase, name)
+        if self.device is not None:
+            self.device.begin_phase(slot, phase, name)
+        return slot
+
+    def end(self, slot: Slot) -> None:
+        """End the phase that `begin` began."""
+        if self.device is not None:
+            self.device.end_phase(slot)
+        end(slot)
+
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._backward_name = recorder.names.intern("backward")
@@ -183,15 +196,10 @@ class Phases:
             else:
                 phase = EVALUATION
         name = recorder.names.intern(type(module).__name__)
-        slot = recorder.threads.writer.begin_phase(phase, name)
-        if self.device is not None:
-            self.device.begin_phase(slot, phase, name)
-        return slot
+        return self.begin(phase, name)
 
     def _end_forward(self, slot: Slot) -> None:
-        if self.device is not None:
-            self.device.end_phase(slot)
-        end(slot)
+        self.end(slot)
         if self._after_phase:
             self._ended(Phase.FORWARD)
 
@@ -227,20 +235,14 @@ class Phases:
         return backward
 
     def _begin_backward(self) -> Slot:
-        recorder = self._recorder
-        recorder.steps.backward_began()
-        slot = recorder.threads.writer.begin_phase(BACKWARD, self._backward_name)
-        if self.device is not None:
-            self.device.begin_phase(slot, BACKWARD, self._backward_name)
-        return slot
+        self._recorder.steps.backward_began()
+        return self.begin(BACKWARD, self._backward_name)
 
     def _end_backward(self, slot: Slot | None) -> None:
         for listener in self._after_backward:
             listener()
         if slot is not None:
-            if self.device is not None:
-                self.device.end_phase(slot)
-            end(slot)
+            self.end(slot)
             if self._after_phase:
                 self._ended(Phase.BACKWARD)
 
@@ -306,16 +308,12 @@ class Phases:
         if recorder.active:
             recorder.steps.optimizer_steps()
             name = recorder.names.intern(type(optimizer).__name__)
-            slot = self._open_optimizers[id(optimizer)] = recorder.threads.writer.begin_phase(OPTIMIZER, name)
-            if self.device is not None:
-                self.device.begin_phase(slot, OPTIMIZER, name)
+            self._open_optimizers[id(optimizer)] = self.begin(OPTIMIZER, name)
 
     def _end_optimizer(self, optimizer: Any) -> None:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
-            if self.device is not None:
-                self.device.end_phase(slot)
-            end(slot)
+            self.end(slot)
             self._recorder.steps.optimizer_stepped(optimizer)
             if self._after_phase:
                 self._ended(Phase.OPTIMIZER)
@@ -334,20 +332,12 @@ class Phases:
 
         recorder = self._recorder
 
-        number, threads = recorder.names.intern(name), recorder.threads
+        number = recorder.names.intern(name)
 
         def begin_part() -> Slot:
-            slot = threads.writer.begin_phase(OPTIMIZER, number)
-            if self.device is not None:
-                self.device.begin_phase(slot, OPTIMIZER, number)
-            return slot
+            return self.begin(OPTIMIZER, number)
 
-        def end_part(slot: Slot) -> None:
-            if self.device is not None:
-                self.device.end_phase(slot)
-            end(slot)
-
-        begin, finish = guard(begin_part, every=SAMPLING_INTERVAL), guard(end_part, every=SAMPLING_INTERVAL)
+        begin, finish = guard(begin_part, every=SAMPLING_INTERVAL), guard(self.end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def phased(*args: Any, **kwargs: Any) -> Any:
