@@ -135,5 +135,6 @@ def test_a_job_and_its_replay_agree_on_every_metric_after_every_step(light: tupl
         catalogue.MFU_PAPER,
         catalogue.BUBBLE_THEORY,
         catalogue.OWN_TIME,
+        catalogue.RUN_AHEAD,
     )
     assert COMPARED - names == {metric.name for metric in unknown}, "not recorded or 0"

@@ -129,7 +129,11 @@ class Analysis:
 
 
 def analyze(
-    timeline: Timeline, *, excluded_steps: ExcludedSteps | None = None, members: Timeline | None = None
+    timeline: Timeline,
+    *,
+    excluded_steps: ExcludedSteps | None = None,
+    members: Timeline | None = None,
+    measured: Timeline | None = None,
 ) -> Analysis:
     """Compute where the time of a run went. Pure: it reads only the timeline.
 
@@ -137,12 +141,13 @@ def analyze(
     its records. A caller whose timeline is a part of a run gives `excluded_steps`, the steps that enter no sum.
     Then the critical path is not computed: a running job has no time for it. `members` is the timeline with ranks of
     other hosts (`timeline.with_peers`): their records split waits from transfers, and enter no other result.
+    `measured`: the part of the run that the ledger measures, if it is the GPUs' (`timeline.device.on_device`).
     """
     complete_run = excluded_steps is None
-    context = Context(timeline, members)
-    measured = context.measured if complete_run else timeline
+    context = Context(timeline, members, measured if complete_run or measured is not None else timeline)
+    measured = context.measured
     excluded_steps = find_excluded_steps(measured) if excluded_steps is None else excluded_steps
-    streams = context.on_streams if complete_run else context
+    streams = context.on_streams
     instances, last, wire = streams.instances, streams.last, streams.transfers
     steps, idle = _replayed(replica_steps(measured), context)
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in measured.ranks)

@@ -29,11 +29,13 @@ class Context:
     """The same ranks with ranks of other hosts, by copies of their collectives: they complete groups that span hosts.
     None: the timeline has all that is known.
     """
+    part: Timeline | None = None
+    """`measured` of a part of a run; None: the timeline is a whole run."""
 
     @cached_property
     def measured(self) -> Timeline:
         """The timeline that the ledger measures: of the GPUs, if marks show them, otherwise of the hosts."""
-        return on_device(self.timeline)
+        return on_device(self.timeline) if self.part is None else self.part
 
     @cached_property
     def on_streams(self) -> "Context":

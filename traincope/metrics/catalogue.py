@@ -49,6 +49,20 @@ LEDGER = Metric(
     "Terms without time have no series. " + OTHER_NODES,
     labels=(*RANK_LABELS, "term", "axis"),
 )
+LEDGER_CLOCK = Metric(
+    name="ledger.clock",
+    type=Type.INFO,
+    help="Clock of the node's latest steps and of their ledger: device by marks on the compute streams of the GPUs, "
+    "otherwise host.",
+    labels=(*NODE_LABELS, "clock"),
+)
+RUN_AHEAD = Metric(
+    name="run_ahead",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Run-ahead of the rank's host over its GPU in the latest step recorded in detail: the median over the begins "
+    "of the step and its phases. Only on the device's clock.",
+)
 WALL = Metric(
     name="step.wall",
     type=Type.COUNTER,

@@ -2,11 +2,22 @@
 
 from collections.abc import Iterator
 
-from traincope.metrics.catalogue import LEDGER, MODULE_TIME, STEPS, WALL
+from traincope.metrics.catalogue import LEDGER, LEDGER_CLOCK, MODULE_TIME, RUN_AHEAD, STEPS, WALL
 from traincope_dashboards.boards.terms import ledger_shares
 from traincope_dashboards.panels.board import Board
 from traincope_dashboards.panels.colours import EXTRA, IDEAL, INEFFICIENCY, TERM_COLOURS
-from traincope_dashboards.panels.panels import FULL, RATIO, SECONDS, Column, Panel, Query, bars, listing, over_time
+from traincope_dashboards.panels.panels import (
+    FULL,
+    HALF,
+    RATIO,
+    SECONDS,
+    Column,
+    Panel,
+    Query,
+    bars,
+    listing,
+    over_time,
+)
 from traincope_dashboards.panels.variables import Scopes
 from traincope_dashboards.rules.recorded import HFU_MEAN, MFU_MEAN, MODEL_WORK_SHARE
 from traincope_dashboards.scope import Scope
@@ -90,6 +101,29 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         keys=["host", "rank", "term", "axis"],
         columns=[Column(name="share of steps", expression=_by_rank(shown), unit=RATIO)],
+    )
+    yield listing(
+        "Clock of the ledger",
+        text=(
+            "Clock of each chosen host's latest steps and terms. device: marks on the compute streams of the GPUs. "
+            "host: the hosts, which queue work ahead, so that a wait there may delay no GPU."
+        ),
+        keys=["host", "clock"],
+        columns=[Column(name="is used", expression=f"max by (host, clock) ({shown.series_of(LEDGER_CLOCK)})")],
+        width=HALF,
+    )
+    yield over_time(
+        "Run-ahead",
+        text=(
+            "Time by which the hosts of the ten ranks with the least run-ahead queue work before their GPUs reach it. "
+            "Near zero, the host limits the GPU: use larger kernels, torch.compile or CUDA graphs."
+        ),
+        queries=[
+            Query(expression=f"bottomk(10, max by (rank) ({shown.series_of(RUN_AHEAD)}))", legend="rank {{rank}}")
+        ],
+        unit=SECONDS,
+        if_empty="no ledger on the device's clock",
+        per_rank=True,
     )
     yield over_time(
         "Modules",

@@ -24,6 +24,7 @@ MAKERS: Mapping[str, Maker] = {
     **dict.fromkeys((*(metric.name for metric in ROW_METRICS), *NODE_METRICS), replayed),
     "run": job.run_info,
     "rank": job.rank_info,
+    "ledger.clock": job.ledger_clock,
     "straggler.wait": straggler_waits.straggler_wait,
     "faults": job.faults,
     "checkpoints": job.checkpoints,

@@ -22,9 +22,9 @@ class FinishedRun:
         """Ranks that completed steps."""
         ledgers = {rank.rank: rank for rank in self.analysis.ledger.ranks}
         return tuple(
-            RankSteps.of(rank, ledgers[rank.rank])
-            for rank in self.analysis.timeline.ranks
-            if rank.rank in ledgers and rank.steps
+            RankSteps.of(rank, ledgers[rank.rank], measured=measured)
+            for rank, measured in zip(self.analysis.timeline.ranks, self.analysis.context.measured.ranks, strict=True)
+            if rank.rank in ledgers and measured.steps
         )
 
     @cached_property
@@ -49,9 +49,9 @@ class FinishedRun:
         return {
             place: list(
                 row_points(
-                    [row for rank in ranks for row in step_rows(rank.ledger, rank.timeline, light=light)],
+                    [row for rank in ranks for row in step_rows(rank.ledger, rank.measured, light=light)],
                     excluded={*ledger.excluded_steps, *ledger.dropped_steps},
-                    ends_ns={(rank.number, step.number): step.end_ns for rank in ranks for step in rank.timeline.steps},
+                    ends_ns={(rank.number, step.number): step.end_ns for rank in ranks for step in rank.measured.steps},
                 )
             )
             for place, ranks in self.groups(NODE_LABELS)
@@ -60,7 +60,7 @@ class FinishedRun:
     @cached_property
     def begin_ns(self) -> int:
         """Start of the first step. Counters begin there."""
-        return min(rank.timeline.steps[0].start_ns for rank in self.ranks)
+        return min(rank.measured.steps[0].start_ns for rank in self.ranks)
 
     @cached_property
     def end_ns(self) -> int:

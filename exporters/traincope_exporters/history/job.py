@@ -25,6 +25,12 @@ def run_info(run: FinishedRun, metric: Metric) -> Iterator[Series]:
         yield gauge(metric, (*labels, *info_labels), times, np.ones(len(times)))
 
 
+def ledger_clock(run: FinishedRun, metric: Metric) -> Iterator[Series]:
+    for labels, ranks in run.groups(metric.labels):
+        times, _ = sum_by_step(ranks)
+        yield gauge(metric, (*labels, run.analysis.ledger.clock.value), times, np.ones(len(times)))
+
+
 def rank_info(run: FinishedRun, metric: Metric) -> Iterator[Series]:
     info_labels = {rank.rank: rank_labels(rank.info) for rank in run.analysis.timeline.run.ranks}
     for labels, (rank,) in run.groups(RANK_LABELS):

@@ -131,7 +131,7 @@ def test_the_committed_rules_are_healthy_and_record_values(scraped: Scraped) -> 
 NOT_IN_IT = {
     metric.prometheus
     for metric in catalogue.CATALOGUE
-    if metric.name.startswith(("gpu.", "bubble", "faults", "module.", "pipeline.", "ambiguous."))
+    if metric.name.startswith(("gpu.", "bubble", "faults", "module.", "pipeline.", "ambiguous.", "run_ahead"))
 }
 """Metrics that a training of two CPU processes at level 1 without pipeline, faults and other hosts does not have."""
 

@@ -48,10 +48,10 @@ def window_points(window: Window, *, restored: Sequence[Row]) -> list[Points]:
 
 def _rank_steps(window: Window, analysis: Analysis) -> Iterator[RankSteps]:
     ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
-    for rank in analysis.timeline.ranks:
+    for rank, measured in zip(analysis.timeline.ranks, analysis.context.measured.ranks, strict=True):
         new = {row.step for row in window.rows if row.rank == rank.rank}
         if new:
-            yield RankSteps.of(rank, ledgers[rank.rank], new=new)
+            yield RankSteps.of(rank, ledgers[rank.rank], measured=measured, new=new)
 
 
 def counter_gains(window: Window, points: Sequence[Points], *, known: Collection[SeriesKey]) -> dict[SeriesKey, Gain]:

@@ -77,6 +77,8 @@ def _rank_values(state: State, moment: Moment) -> Iterator[tuple[SeriesKey, floa
 
 def _agent_values(state: State, moment: Moment) -> Iterator[tuple[SeriesKey, float]]:
     yield series_key(catalogue.RUN_INFO, *run_labels(state.info, attempt=state.attempt)), 1
+    if state.clock is not None:
+        yield series_key(catalogue.LEDGER_CLOCK, state.clock.value), 1
     yield series_key(catalogue.AGENT_TIME), moment.cpu_ns / 1e9
     yield series_key(catalogue.AGENT_LAG), max(moment.monotonic_ns - state.at_ns, 0) / 1e9
 

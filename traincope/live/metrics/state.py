@@ -12,6 +12,7 @@ from traincope.live.window import RankStatus, Window
 from traincope.store import Attempt
 from traincope.store.job.manifests import RunInfo
 from traincope.store.rows import Row
+from traincope.timeline import LedgerClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class State:
     latest: Mapping[SeriesKey, float]
     """Gauges."""
     histograms: Mapping[SeriesKey, Histogram]
+    clock: LedgerClock | None = None
+    """Clock of the latest steps; None before the first."""
     logged_by: Mapping[SeriesKey, int] = field(default_factory=dict)
     """Logged series -> lowest rank that logged it."""
     job: Job = field(default_factory=Job)
@@ -65,6 +68,7 @@ def advance(state: State, window: Window, *, restored: tuple[Row, ...] = ()) -> 
         highest=highest_sums(state.sums, state.highest, gains),
         latest={**state.latest, **gauge_values(points, logged_by=logged_by)},
         histograms=merged(dict(state.histograms), histograms(window, points)),
+        clock=state.clock if window.analysis is None or not window.rows else window.analysis.ledger.clock,
         logged_by=logged_by,
         job=advance_job(state.job, window, restored=restored),
     )

@@ -10,7 +10,7 @@ from time import monotonic_ns, process_time
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.node.rank import RankTail, over
-from traincope.live.node.ready import PATIENCE_NS, last_arrived, last_ready, progress
+from traincope.live.node.ready import PATIENCE_NS, last_arrived, last_marked, last_ready, progress
 from traincope.live.node.reducing import Reducer
 from traincope.live.node.retention import NoRetention, RowRetention, SegmentRetention, remove_leftovers
 from traincope.live.node.watchdog import Watchdog
@@ -113,6 +113,7 @@ class Agent:
         copied = () if self._copies is None else self._copies.copied_ranks()
         others = [rank for rank in copied if rank.records.rank not in self._tails]
         until = last_ready(steps, expected=self._expected(info, now_ns=now_ns), now_ns=now_ns)
+        until = last_marked(steps, until=until, now_ns=now_ns)
         until = last_arrived(steps, others, until=until, now_ns=now_ns)
         reduced = None
         if (

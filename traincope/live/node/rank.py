@@ -50,6 +50,10 @@ class RankTail:
         self.num_records = self.num_dropped = self.last_record_ns = 0
         self.last_progress_ns = 0
         """The last record of the training's work. Garbage may be collected on any thread while the job stands still."""
+        self._marked = NO_STEP
+        """Last step whose end is marked on the compute stream. Marks come in order."""
+        self._awaits_marks = "uuid" in self.info.device
+        """True if the rank's GPU may mark its steps: a GPU did mark the latest ones, or there were none."""
         self._finished: set[tuple[str, int]] = set()
         """Segments that were read to their end and released."""
         before = needed_compacted_records(directory)
@@ -123,13 +127,21 @@ class RankTail:
         steps: NDArray[np.void] = held[complete]
         return steps
 
+    def unmarked_steps(self) -> frozenset[int]:
+        """Finished steps with detail that are not done, and whose marks on the compute stream may still come."""
+        steps = self.finished_steps() if self._awaits_marks else self.main()[:0]
+        awaited = (steps["flags"] & Flag.DETAILED > 0) & (steps["step"] > max(self.done, self._marked))
+        return frozenset(steps["step"][awaited].tolist())
+
     def start_of_done_ns(self) -> int:
         """Start of the last step that has a row; 0 before the first row."""
         steps = self.finished_steps()
         return int(steps["start_ns"][steps["step"] <= self.done].max(initial=0))
 
     def mark_done(self, rows: Sequence[Row]) -> None:
-        """Mark the steps of these rows as done."""
+        """Mark the steps of these rows as done. Those whose marks did not come are the last that wait for theirs."""
+        late = self.unmarked_steps()
+        self._awaits_marks = self._awaits_marks and not any(row.step in late for row in rows)
         self.done = max((row.step for row in rows), default=self.done)
         self.odd_steps.update(row.step for row in rows if row.anomalous)
 
@@ -217,6 +229,9 @@ class RankTail:
         self.num_records += len(new)
         self.num_dropped += int(new["value"][new["kind"] == Kind.DROPPED].sum())
         self.last_record_ns = max(self.last_record_ns, last_instant_ns(new))
+        marked = new["step"][(new["kind"] == Kind.STEP) & (new["flags"] & Flag.DEVICE > 0)]
+        if len(marked):
+            self._marked, self._awaits_marks = max(self._marked, int(marked.max())), True
         idle = (new["kind"] == Kind.CLOCK) | ((new["kind"] == Kind.PHASE) & (new["phase"] == Phase.GC))
         self.last_progress_ns = max(self.last_progress_ns, last_instant_ns(new[~idle]))
 

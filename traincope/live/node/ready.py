@@ -7,6 +7,10 @@ ended. An asynchronous collective may be found complete long after. A rank that 
 
 Copies of other hosts' ranks arrive some seconds later. A step waits for those of ranks that are still being copied, up
 to `AWAITED_NS`. After that, its groups that span hosts stay unsplit.
+
+A GPU may reach its marks long after its host has queued them. A step with detail waits for those of its end on every
+GPU, up to `MARKS_AWAITED_NS`. After that it has no terms, or, if marks measure fewer than half of the steps, those of
+the hosts.
 """
 
 from collections import defaultdict
@@ -23,6 +27,8 @@ SETTLING_NS = 1_000_000_000
 PATIENCE_NS = 30_000_000_000
 AWAITED_NS = 15_000_000_000
 """Longest wait of a ready step for copies of other hosts' ranks. Two copies are about 4 seconds apart at most."""
+MARKS_AWAITED_NS = 60_000_000_000
+"""Longest wait of a ready step for its marks. A host is rarely more than a step ahead of its GPU."""
 NO_READY_STEP = -1
 
 
@@ -37,6 +43,8 @@ class Progress:
     open_since_ns: int | None
     """Start of the oldest open collective."""
     over: bool
+    unmarked: frozenset[int] = frozenset()
+    """Steps of `ends_ns` whose marks are awaited."""
 
     @property
     def finished(self) -> int:
@@ -51,6 +59,7 @@ def progress(tail: RankTail, status: RankStatus) -> Progress:
         ends_ns=dict(zip(new["step"].tolist(), new["end_ns"].tolist(), strict=True)),
         open_since_ns=tail.open_since_ns(),
         over=status.over,
+        unmarked=tail.unmarked_steps(),
     )
 
 
@@ -79,6 +88,18 @@ def last_arrived(ranks: Sequence[Progress], others: Sequence[CopiedRank], *, unt
         ended_ns[step] = max(ended_ns[step], end_ns)
     overdue = [step for step, end_ns in ended_ns.items() if now_ns - ended_ns.get(step + 1, end_ns) > AWAITED_NS]
     return min(until, max([min(map(_finished, awaited)) - 1, *overdue]))
+
+
+def last_marked(ranks: Sequence[Progress], *, until: int, now_ns: int) -> int:
+    """Last step up to `until` whose marks have come on every GPU, or are not waited for any more."""
+    awaited = [
+        step
+        for rank in ranks
+        if not rank.over
+        for step in rank.unmarked
+        if now_ns - rank.ends_ns[step] <= MARKS_AWAITED_NS
+    ]
+    return min([until, *(step - 1 for step in awaited)])
 
 
 def _finished(other: CopiedRank) -> int:

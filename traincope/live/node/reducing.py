@@ -21,6 +21,7 @@ from traincope.store.job.requests import read_requests
 from traincope.store.layout import attempt_directory
 from traincope.store.rows import Row
 from traincope.timeline import Timeline, build_timeline, with_peers
+from traincope.timeline.device import on_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,22 +74,23 @@ class Reducer:
         """
         timeline = build_timeline(self._records(tails, info))
         members = with_peers(timeline, [rank.records for rank in copied]) if copied else None
+        measured = on_device(timeline, until=None if last else until)
         done = {tail.rank: tail.done for tail in tails}
-        numbers = {step.number for rank in timeline.ranks for step in rank.steps}
+        numbers = {step.number for rank in measured.ranks for step in rank.steps}
         if self.warm_up is None:
             self.warm_up = min((number for number in numbers if number <= until), default=None)
         new = {number for number in numbers if max(done.values()) < number <= until}
         excluded_steps = ExcludedSteps(
             warm_up=frozenset(number for number in numbers if number == self.warm_up),
             dropped=frozenset(numbers - new),
-            unwatched=undetailed_steps(members or timeline) & new,
+            unwatched=(undetailed_steps(measured) | undetailed_steps(members or timeline)) & new,
         )
-        analysis = analyze(timeline, excluded_steps=excluded_steps, members=members)
+        analysis = analyze(timeline, excluded_steps=excluded_steps, members=members, measured=measured)
         ledgers = {rank.rank: rank for rank in analysis.ledger.ranks}
         light = excluded_steps.unwatched
         rows = [
             row
-            for rank in timeline.ranks
+            for rank in measured.ranks
             for row in step_rows(ledgers[rank.rank], rank, light=light, after=done[rank.rank])
         ]
         rows = [row for row in rows if row.step <= until]

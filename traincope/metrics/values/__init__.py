@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from traincope.metrics import catalogue
 from traincope.metrics.values.communication import ambiguous_waits, collective_waits, collectives
-from traincope.metrics.values.efficiency import bubble, tokens, utilization
+from traincope.metrics.values.efficiency import bubble, run_ahead, tokens, utilization
 from traincope.metrics.values.points import Node, Points, RankSteps, bucket_of, sum_by_step
 from traincope.metrics.values.recorded import actions, limit_modules, logged, memory, modules
 from traincope.metrics.values.rows import ROW_METRICS, is_shown, row_points, step_rows
@@ -35,6 +35,7 @@ NODE_METRICS: Mapping[str, Callable[[Node], Iterator[Points]]] = {
     catalogue.BUBBLE_PART.name: bubble,
     catalogue.BUBBLE_THEORY.name: bubble,
     catalogue.TOKENS.name: tokens,
+    catalogue.RUN_AHEAD.name: run_ahead,
     catalogue.MEMORY.name: memory,
     catalogue.LOGGED.name: logged,
     catalogue.COLLECTIVE_TIMES.name: collectives,

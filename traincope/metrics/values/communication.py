@@ -46,7 +46,7 @@ def collective_waits(node: Node) -> Iterator[Points]:
     for names, _, _ in _by_operation(node):
         yield Points(metric=catalogue.COLLECTIVE_WAIT, labels=names, times_ns=nothing, values=nothing)
     for rank in node.ranks:
-        slices, split = node.analysis.context.slices(rank.timeline)
+        slices, split = node.analysis.context.slices(rank.measured)
         step = slices.step[split.at]
         inside = np.append(rank.counted, False)[step]
         kinds = split.axis_code * len(split.operations) + split.operation_code

@@ -1,4 +1,4 @@
-"""MFU, HFU, pipeline bubble and tokens of each step."""
+"""MFU, HFU, pipeline bubble, tokens and run-ahead of each step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -103,3 +103,17 @@ def tokens(node: Node) -> Iterator[Points]:
 def _tokens_of(rank: RankSteps) -> Iterator[tuple[int, float]]:
     new = set(rank.numbers[rank.new].tolist())
     yield from ((step, n) for step, n in logged_amounts(rank.timeline, LOGGED.format(TOKENS)) if step in new)
+
+
+def run_ahead(node: Node) -> Iterator[Points]:
+    """Median run-ahead of each counted step, on ranks that marks measured."""
+    for rank in node.ranks:
+        marks = rank.measured.marks
+        if marks is None:
+            continue
+        at, ends = rank.ends_of(marks.step)
+        for_step = np.argsort(ends, kind="stable")
+        times, first = np.unique(ends[for_step], return_index=True)
+        parts = np.split(marks.ahead_ns[at][for_step], first[1:]) if len(times) else []
+        medians = np.array([np.median(part) for part in parts], dtype=np.float64)
+        yield Points(metric=catalogue.RUN_AHEAD, labels=(rank.number,), times_ns=times, values=medians / NS)

@@ -38,6 +38,8 @@ class RankSteps:
     """Steps of one rank. All arrays have one entry per step."""
 
     timeline: RankTimeline
+    measured: RankTimeline
+    """The timeline that the ledger measures: on the clock of the rank's GPU, or `timeline`."""
     ledger: RankLedger
     numbers: Ints
     ends_ns: Ints
@@ -52,16 +54,18 @@ class RankSteps:
         timeline: RankTimeline,
         ledger: RankLedger,
         *,
+        measured: RankTimeline,
         new: Collection[int] | None = None,
     ) -> "RankSteps":
         """Select steps, counted as in the ledger. `new`: numbers of the window's steps. None: all."""
-        numbers = np.array([step.number for step in timeline.steps], dtype=np.int64)
+        numbers = np.array([step.number for step in measured.steps], dtype=np.int64)
         chosen = np.ones(len(numbers), dtype=bool) if new is None else np.isin(numbers, list(new))
         return cls(
             timeline=timeline,
+            measured=measured,
             ledger=ledger,
             numbers=numbers,
-            ends_ns=np.array([step.end_ns for step in timeline.steps], dtype=np.int64),
+            ends_ns=np.array([step.end_ns for step in measured.steps], dtype=np.int64),
             new=chosen,
             counted=ledger.counted & chosen,
         )

@@ -36,15 +36,23 @@ MARKED = (
 """Phases whose begins and ends a recorder marks, if the training thread, or autograd's thread for it, runs them."""
 
 
-def on_device(timeline: Timeline) -> Timeline:
+def on_device(timeline: Timeline, *, until: int | None = None) -> Timeline:
     """Return the timeline with the lanes of the GPUs as training threads, and those of the hosts as threads "host".
 
     It is the timeline itself if it was imported, if it has pipeline actions, which are not marked, or unless marks
-    measure at least half of the steps with detail on every rank.
+    measure at least half of the steps with detail on every rank. `until`: the last step of a running job whose marks
+    are not awaited any more. Later steps are left out, and none up to it.
     """
-    if not timeline.ranks or timeline.run.info.imported or why_not_on_device(timeline) is not None:
+    known = timeline if until is None else _up_to(timeline, until)
+    if not timeline.ranks or timeline.run.info.imported or why_not_on_device(known) is not None:
         return timeline
-    return replace(timeline, ranks=tuple(_Lane.of(rank).rank_on_device() for rank in timeline.ranks))
+    runs_on = until is not None
+    return replace(timeline, ranks=tuple(_Lane.of(rank).rank_on_device(runs_on=runs_on) for rank in known.ranks))
+
+
+def _up_to(timeline: Timeline, until: int) -> Timeline:
+    ranks = (replace(rank, steps=tuple(step for step in rank.steps if step.number <= until)) for rank in timeline.ranks)
+    return replace(timeline, ranks=tuple(ranks))
 
 
 def collectives_on_streams(timeline: Timeline) -> Timeline:
@@ -124,10 +132,12 @@ class _Lane:
     def num_measured(self) -> int:
         return int(self.measured.sum())
 
-    def rank_on_device(self) -> RankTimeline:
+    def rank_on_device(self, *, runs_on: bool) -> RankTimeline:
+        """Return the rank with its GPU's lane. `runs_on`: the run did not end in the last steps."""
         host = self.rank.threads
-        steps = tuple(map(self._step, range(self._num_steps)))
-        lane = _outer_first(np.concatenate([self._steps(), self.records, self.evaluation, *self._idle()]))
+        num_steps = len(self.numbers) if runs_on else self._num_steps
+        steps = tuple(map(self._step, range(num_steps)))
+        lane = _outer_first(np.concatenate([self._steps(num_steps), self.records, self.evaluation, *self._idle()]))
         others = {name: records for name, records in host.items() if name != TRAINING_THREAD}
         return replace(
             self.rank,
@@ -152,9 +162,9 @@ class _Lane:
             detailed=bool(self.measured[at]),
         )
 
-    def _steps(self) -> NDArray[np.void]:
-        records = _rows(Kind.STEP, self.starts_ns[: self._num_steps], self.ends_ns[: self._num_steps])
-        records["step"] = self.numbers[: self._num_steps]
+    def _steps(self, count: int) -> NDArray[np.void]:
+        records = _rows(Kind.STEP, self.starts_ns[:count], self.ends_ns[:count])
+        records["step"] = self.numbers[:count]
         return records
 
     def _evaluation(self) -> NDArray[np.void]:
