@@ -10,6 +10,7 @@ from tests.timeline.build import action
 from traincope.analysis import Bubble, Fault, FaultKind, StageBubble
 from traincope.analysis.attribution.stalls import AmbiguousWait
 from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.context import Context
 from traincope.events import Kind, Phase
 from traincope.live.metrics.samples import Moment, samples
 from traincope.live.metrics.series import SeriesKey, series_key
@@ -17,6 +18,8 @@ from traincope.live.metrics.state import begin
 from traincope.live.window import Window
 from traincope.metrics import catalogue
 from traincope.metrics.sample import Sample
+from traincope.timeline import Timeline
+from traincope.timeline.timeline import Marks
 
 GPU = ("0", "GPU-1")
 
@@ -61,7 +64,24 @@ def busy_window(**logged: float) -> Window:
         ambiguous_waits={("fsdp", AmbiguousWait.RECORDS_MISSING): np.full(3, 4 * MS)},
     )
     ledger = replace(ledger, ranks=(first, *ledger.ranks[1:]))
-    return replace(result, analysis=replace(result.analysis, bubble=bubble, utilization=utilization, ledger=ledger))
+    return replace(
+        result,
+        analysis=replace(
+            result.analysis,
+            context=Context(result.analysis.timeline, part=_with_marks(result.analysis.timeline)),
+            bubble=bubble,
+            utilization=utilization,
+            ledger=ledger,
+        ),
+    )
+
+
+def _with_marks(timeline: Timeline) -> Timeline:
+    """Mark the begin of step 1 on rank 0, 2 ms ahead."""
+    first, *others = timeline.ranks
+    one = np.array([1])
+    marks = Marks(step=one, phase=0 * one, at_ns=one * 100 * MS, ahead_ns=one * 2 * MS, collectives=first.main[:0])
+    return replace(timeline, ranks=(replace(first, marks=marks), *others))
 
 
 def _fault(kind: FaultKind, at_ms: int) -> Fault:

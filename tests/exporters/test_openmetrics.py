@@ -147,6 +147,7 @@ NOT_IN_THE_DEMO = frozenset(
         BY_PROMETHEUS["traincope_ambiguous_wait_seconds_total"].prometheus,
         BY_PROMETHEUS["traincope_faults_total"].prometheus,
         BY_PROMETHEUS["traincope_module_time_seconds_total"].prometheus,
+        BY_PROMETHEUS["traincope_run_ahead_seconds"].prometheus,
     }
 )
 """Metrics without values: live ones, faults (there are none) and modules (not recorded)."""
