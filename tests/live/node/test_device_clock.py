@@ -9,24 +9,26 @@ import pytest
 from tests.live.node.test_agent import WindowLog, offline_rows, options
 from tests.live.sample_table import SampleTable
 from tests.timeline.device.recorded import BEGAN_NS, padded, record
-from tests.virtual_gpu.programs import PROGRAMS
+from tests.virtual_gpu.actions import Program, sleep, step
+from tests.virtual_gpu.programs import PROGRAMS, gradients_once
 from traincope.analysis import analyze
 from traincope.events import Flag
 from traincope.live.node import agent as agents
 from traincope.live.node.agent import Agent
 from traincope.live.node.ready import MARKS_AWAITED_NS
 from traincope.live.serve.exporting import Exporting
+from traincope.live.serve.page import render
+from traincope.live.serve.watching import Watcher
 from traincope.live.window import Window
 from traincope.metrics import catalogue
 from traincope.record.session.identity import this_host
 from traincope.store import RECORD_DTYPE
-from traincope.store.layout import RANK_FILE, SEGMENT, rank_directory
+from traincope.store.layout import RANK_FILE, SEGMENT
 from traincope.store.segments.segments import HEADER_BYTES
 from traincope.timeline import LedgerClock, open_run
 from traincope_exporters.history import final
 
-TWO_STEPS = "device bound"
-"""The host is ahead of its GPU."""
+NUM_STEPS = 6
 SECOND = 1_000_000_000
 
 Rows = dict[tuple[int, int], tuple[int, dict[str, int]]]
@@ -51,26 +53,24 @@ def test_rows_and_metrics_are_those_of_the_report(name: str, tmp_path: Path) -> 
 
 
 class Followed:
-    """A recorded run of one rank that an agent follows as if the rank were alive and its marks of step 2 late."""
+    """A recorded run that an agent follows as if its ranks were alive, and their marks from some step on late."""
 
     def __init__(self, run: Path, patch: pytest.MonkeyPatch) -> None:
-        directory = rank_directory(run, attempt=0, rank=0)
-        card = json.loads((directory / RANK_FILE).read_text())
-        (directory / RANK_FILE).write_text(json.dumps(card | {"ending": None}))
         self.agent, self._patch = Agent(options(run)), patch
-        self._segment, self._whole = next(
-            (path, segment)
-            for path in directory.glob(f"*{SEGMENT}")
-            if first_mark(segment := path.read_bytes(), 2) is not None
-        )
-        at = first_mark(self._whole, 2)
-        assert at is not None
-        at = HEADER_BYTES + at * RECORD_DTYPE.itemsize
-        self._segment.chmod(0o644)
-        self._segment.write_bytes(self._whole[:at] + bytes(len(self._whole) - at))
+        self._segments: dict[Path, bytes] = {}
+        for card in run.glob(f"attempt-000/rank-*/{RANK_FILE}"):
+            card.write_text(json.dumps(json.loads(card.read_text()) | {"ending": None}))
+            for path in card.parent.glob(f"*{SEGMENT}"):
+                if first_mark(segment := path.read_bytes(), 0) is not None:
+                    self._segments[path] = segment
+                    path.chmod(0o644)
 
-    def marks_come(self) -> None:
-        self._segment.write_bytes(self._whole)
+    def marks_come(self, *, below: int) -> None:
+        """Marks of the steps below this one have come."""
+        for path, segment in self._segments.items():
+            at = first_mark(segment, below)
+            known = len(segment) if at is None else HEADER_BYTES + at * RECORD_DTYPE.itemsize
+            path.write_bytes(segment[:known] + bytes(len(segment) - known))
 
     def look(self, *, after_ns: int) -> Window:
         """Look at this time after the begin of the program."""
@@ -85,25 +85,57 @@ def first_mark(segment: bytes, step: int) -> int | None:
     return int(at[0]) if len(at) else None
 
 
-def test_a_step_waits_for_the_marks_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = record(padded(PROGRAMS[TWO_STEPS], lead_us=500), tmp_path)
-    expected = offline_rows(run)
-    assert {step for _, step in expected} == {0, 1, 2}
-    followed = Followed(run, monkeypatch)
-    before = followed.look(after_ns=5 * SECOND)
-    assert rows_of(before) == {key: row for key, row in expected.items() if key[1] < 2}
-    assert not followed.look(after_ns=6 * SECOND).rows
-    followed.marks_come()
-    after = followed.look(after_ns=7 * SECOND)
-    assert rows_of(before, after) == expected
-    assert after.analysis is not None
-    assert after.analysis.ledger.clock is LedgerClock.DEVICE
+def training() -> Program:
+    """Six steps of two ranks that reduce gradients. Rank 1 is late. From step 3 on, the hosts are ahead."""
+    return Program(
+        ranks=tuple(
+            tuple(
+                step(number, *([sleep(300)] if number < 3 else []), *gradients_once(backward_us=us))
+                for number in range(1, NUM_STEPS + 1)
+            )
+            for us in (30, 70)
+        )
+    )
 
 
-def test_a_step_whose_marks_do_not_come_has_no_terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    followed = Followed(record(padded(PROGRAMS[TWO_STEPS], lead_us=500), tmp_path), monkeypatch)
-    followed.look(after_ns=5 * SECOND)
+def test_rows_of_each_step_with_the_marks_so_far_are_those_of_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(padded(training()), tmp_path)
+    expected, followed = offline_rows(run), Followed(run, monkeypatch)
+    assert {step for _, step in expected} == set(range(NUM_STEPS + 1))
+    rows: Rows = {}
+    for below in range(2, NUM_STEPS + 2):
+        followed.marks_come(below=below)
+        window = followed.look(after_ns=(4 + below) * SECOND)
+        assert rows_of(window) == {key: row for key, row in expected.items() if key not in rows and key[1] < below}
+        assert window.analysis is not None
+        assert window.analysis.ledger.clock is LedgerClock.DEVICE
+        rows |= rows_of(window)
+    assert rows == expected
+
+
+@pytest.mark.parametrize(
+    ("marked", "clock", "has_terms"),
+    [(5, LedgerClock.DEVICE, False), (1, LedgerClock.HOST, True)],
+    ids=["the last one", "all but one"],
+)
+def test_steps_whose_marks_do_not_come_have_no_terms_or_those_of_the_hosts(
+    marked: int, clock: LedgerClock, has_terms: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = Followed(record(padded(training()), tmp_path), monkeypatch)
+    followed.marks_come(below=marked + 1)
+    assert {step for _, step in rows_of(followed.look(after_ns=5 * SECOND))} == set(range(marked + 1))
     assert not followed.look(after_ns=MARKS_AWAITED_NS).rows
     window = followed.look(after_ns=MARKS_AWAITED_NS + SECOND)
-    ((rank, step), (_, terms)) = next(iter(rows_of(window).items()))
-    assert (rank, step, terms) == (0, 2, {})
+    assert {step for _, step in rows_of(window)} == set(range(marked + 1, NUM_STEPS + 1))
+    assert [bool(row.terms) for row in window.rows] == [has_terms] * len(window.rows)
+    assert window.analysis is not None
+    assert window.analysis.ledger.clock is clock
+
+
+def test_the_page_of_a_job_names_the_clock_of_its_ledger(tmp_path: Path) -> None:
+    run = record(padded(PROGRAMS["late peer"]), tmp_path)
+    watcher = Watcher(run, attempt=0)
+    watcher.observe(Agent(options(run)).look())
+    assert "terms of each step on the GPUs' clocks, mean over ranks" in str(render(watcher, theme="light"))

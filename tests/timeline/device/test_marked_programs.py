@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from tests.virtual_gpu.programs import PROGRAMS
 from tests.virtual_gpu.random_programs import programs
 from tests.virtual_gpu.truth import truth
 from traincope.analysis.analyze import Analysis, analyze
+from traincope.events import Kind
 from traincope.record.gpu import device as devices
 from traincope.timeline import LedgerClock, open_run
 from traincope.timeline import timeline as timelines
@@ -187,6 +189,18 @@ def test_a_gpu_whose_marks_were_all_queued_in_time_has_no_launch_gap(steps: list
         assert analysis.ledger.total("launch_gap") == 0
     else:
         assert analysis.ledger.total("launch_gap") != 0
+
+
+@pytest.mark.parametrize("name", ["1F1B", "zero bubble"])
+def test_a_pipeline_with_actions_stays_on_the_clocks_of_its_hosts(name: str, tmp_path: Path) -> None:
+    timeline = open_run(record(padded(PROGRAMS[name]), tmp_path))
+    first, second = timeline.ranks
+    action = first.of_kind(Kind.PHASE)[-1:]
+    action["kind"] = Kind.ACTION
+    pipelined = replace(first, threads={**first.threads, "main": np.concatenate([first.main, action])})
+    timeline = replace(timeline, ranks=(pipelined, second))
+    assert why_not_on_device(timeline) == "no marks show when the pipeline's actions and messages ran on the GPUs"
+    assert analyze(timeline).ledger.clock is LedgerClock.HOST
 
 
 def test_a_rank_without_marks_leaves_all_ranks_on_the_clock_of_their_hosts(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from traincope.live.window import RankState
 from traincope.metrics import catalogue
 from traincope.metrics.metric import Metric
 from traincope.record.session.identity import this_host
+from traincope.timeline import LedgerClock
 from traincope.units import MISSING, count, duration, numbers, share
 from traincope.viewer.app import empty_app
 from traincope.viewer.components import absent, graph, plain, section, table
@@ -79,9 +80,12 @@ def render(watcher: Watcher, *, theme: str) -> list[Component]:
         shown.append(
             section("Step time", graph(step_times(snapshot.rows), theme=theme), note="latest steps, without the first")
         )
+        clock = " on the GPUs' clocks" if snapshot.state.clock is LedgerClock.DEVICE else ""
         shown.append(
             section(
-                "Ledger", graph(ledger_rows(snapshot.rows), theme=theme), note="terms of each step, mean over ranks"
+                "Ledger",
+                graph(ledger_rows(snapshot.rows), theme=theme),
+                note=f"terms of each step{clock}, mean over ranks",
             )
         )
     else:

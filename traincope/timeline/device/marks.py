@@ -39,8 +39,9 @@ MARKED = (
 def on_device(timeline: Timeline, *, until: int | None = None) -> Timeline:
     """Return the timeline with the lanes of the GPUs as training threads, and those of the hosts as threads "host".
 
-    It is the timeline itself if it was imported, if it has pipeline actions, which are not marked, or unless marks
-    measure at least half of the steps with detail on every rank. `until`: the last step of a running job whose marks
+    It is the timeline itself if it was imported, if it has pipeline actions, or unless marks measure at least half of
+    the steps with detail on every rank. Actions are not marked, and no mark shows when a message was on the wire: the
+    bubble's split needs both. `until`: the last step of a running job whose marks
     are not awaited any more. Later steps are left out, and none up to it.
     """
     known = timeline if until is None else _up_to(timeline, until)
@@ -73,7 +74,7 @@ def why_not_on_device(timeline: Timeline) -> str | None:
     if unmarked:
         return f"rank {unmarked[0]} has no marks on a compute stream"
     if any(len(rank.of_kind(Kind.ACTION)) for rank in timeline.ranks):
-        return "the pipeline's actions are not marked on the compute streams"
+        return "no marks show when the pipeline's actions and messages ran on the GPUs"
     for rank in timeline.ranks:
         measured, detailed = _Lane.of(rank).num_measured, sum(step.detailed for step in rank.steps)
         if not measured or 2 * measured < detailed:
