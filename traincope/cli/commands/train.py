@@ -1,4 +1,4 @@
-"""`traincope train`: train a configuration file on this machine and record it."""
+"""`traincope train`: train a configuration file on this machine and record it, or write a file that launches it."""
 
 import argparse
 import time
@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.cli.launch.hang_exit import add_on_hang_argument
-from traincope.cli.launch.training import Job, check_out, program, train
+from traincope.cli.launch.training import Job, check_out, program, require_torch, train
+from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
 
 
 class Train:
@@ -43,10 +44,16 @@ class Train:
             "without a checkpoint, begin anew",
         )
         add_on_hang_argument(parser)
+        add_emit_arguments(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         out = arguments.out or Path("traincope_runs") / f"{arguments.config.stem}-{stamp}"
+        if arguments.emit is not None:
+            require_torch()
+            emit(arguments, out=out)
+            return 0
+        check_not_emitting(arguments)
         check_out(out, resume=arguments.resume)
         job = Job(
             config=arguments.config,

@@ -57,8 +57,9 @@ class WorkerEnvironment:
 def join(environment: WorkerEnvironment) -> torch.device:
     """Create the default process group, NCCL on GPUs and gloo without, and return this rank's device.
 
-    Keys are prefixed by the attempt: torchrun keeps its store over a restart, and gloo would read the addresses of the
-    previous attempt's ranks.
+    torchrun keeps its own store over a restart, and gloo would read the addresses of the previous attempt's ranks. So
+    keys in that store are prefixed by the attempt. A store that rank 0 serves is new in each attempt, and there a host
+    that joined later may number attempts otherwise.
     """
     device = _device(environment.local_rank)
     store = dist.TCPStore(  # type: ignore[attr-defined]  # public, but not in torch's __all__
@@ -67,9 +68,10 @@ def join(environment: WorkerEnvironment) -> torch.device:
         environment.world_size,
         is_master=environment.rank == 0 and not environment.agent_has_store,
     )
+    prefix = f"attempt/{environment.attempt}" if environment.agent_has_store else "attempt"
     dist.init_process_group(
         "gloo" if device.type == "cpu" else "nccl",
-        store=dist.PrefixStore(f"attempt/{environment.attempt}", store),  # type: ignore[attr-defined]  # as above
+        store=dist.PrefixStore(prefix, store),  # type: ignore[attr-defined]  # as above
         rank=environment.rank,
         world_size=environment.world_size,
         timeout=COLLECTIVE_TIMEOUT,

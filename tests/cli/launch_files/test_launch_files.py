@@ -1,0 +1,191 @@
+"""Launch files read by PyYAML and bash. Stubs of the programs that they start write down their words."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.launch_files.emitted import CONFIG, SHARED, emitted, write_inputs
+from traincope.cli.main import main
+
+STUB = f"""#!{sys.executable}
+import json, os, sys
+config = next((word for word in sys.argv if word.endswith(".toml")), None)
+names = ("TRAINCOPE_METRICS", "TRAINCOPE_WITNESS", "TRAINCOPE_PEER_KEY_FILE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+environment = {{name: os.environ[name] for name in names if name in os.environ}}
+print(json.dumps([sys.argv[1:], open(config).read(), os.getcwd(), environment]))
+"""
+"""`traincope` that prints its words, the configuration file, its directory and environment."""
+SLURM_STUBS = {
+    "scontrol": 'if [ "$1" = show ]; then printf "node-1\\nnode-2\\n"; else echo "scontrol $*"; fi',
+    "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_NODEID=1 "$@"; exit ${SRUN_CODE:-0}',
+}
+FIRST_HOST = {
+    "torchrun": {"MASTER_ADDR": "node-1", "NODE_RANK": "1"},
+    "slurm": {"SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_JOB_ID": "7"},
+    "k8s": {"JOB_COMPLETION_INDEX": "1"},
+    "kubeflow": {"RANK": "1"},
+    "skypilot": {"SKYPILOT_NODE_IPS": "node-1\nnode-2", "SKYPILOT_NODE_RANK": "1"},
+    "mosaicml": {"MASTER_ADDR": "node-1", "NODE_RANK": "1"},
+}
+"""What each scheduler sets on the second host."""
+HOSTS = {"k8s": "a-run-0.a-run", "kubeflow": "a-run-master-0"}
+
+
+def script_of(kind: str, text: str) -> str:
+    """The shell script in a launch file, as the pod or host gets it."""
+    if kind in ("torchrun", "slurm"):
+        return text
+    document: Any = list(yaml.safe_load_all(text))[-1]
+    if kind in ("k8s", "kubeflow"):
+        spec = document["spec"]
+        template = spec["template"] if kind == "k8s" else spec["pytorchReplicaSpecs"]["Worker"]["template"]
+        (container,) = template["spec"]["containers"]
+        assert container["command"][:2] == ["bash", "-c"]
+        return str(container["command"][2]).replace("$$(", "$(")
+    return str(document["run" if kind == "skypilot" else "command"])
+
+
+def started(kind: str, text: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the script with stubs of all programs that it starts."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    stubs = {"traincope": STUB, **{name: f"#!/bin/bash\n{body}\n" for name, body in SLURM_STUBS.items()}}
+    for name, body in stubs.items():
+        (programs / name).write_text(body)
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(folder), **FIRST_HOST[kind], **variables}
+    command = ["bash", "-c", script_of(kind, text)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_host_starts_the_training_with_these_words(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names with spaces and quotes pass through YAML and bash unchanged. No key is among the words."""
+    folder = tmp_path / "my disk"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    config = write_inputs(folder)
+    words = (
+        *("--set", "data.path=it's $HOME", "--max-restarts", "3", "--on-hang", "exit"),
+        *("--spare-nodes", "1", "--port", "2950", "--metrics-port", "9401", "--peer-key", "a-key"),
+    )
+    ended = started(kind, emitted(config, kind, *words, shared=str(folder)), tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (arguments, read, directory, environment) = json.loads(ended.stdout)
+    assert (read, directory) == (CONFIG, str(folder))
+    own_config = arguments[arguments.index("--module") + 2]
+    assert own_config == str(config) if kind in ("torchrun", "slurm") else Path(own_config).parent == tmp_path
+    assert arguments == [
+        *("run", "--out", "a run", "--on-hang=exit", "--"),
+        *("torchrun", "--nnodes=2:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d"),
+        *("--rdzv-id=a-run", f"--rdzv-endpoint={HOSTS.get(kind, 'node-1')}:2950"),
+        *("--rdzv-conf=is_host=0,read_timeout=600", "--module", "traincope.cli.launch.worker", own_config),
+        *("--out", "a run", "--resume", "--set", "data.path=it's $HOME"),
+    ]
+    assert environment == {
+        "TRAINCOPE_METRICS": "0.0.0.0:9401",
+        "TRAINCOPE_WITNESS": "on",
+        "TRAINCOPE_PEER_KEY_FILE": "/etc/traincope/peers/key" if kind in HOSTS else "a-key",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+
+
+def test_one_host_needs_no_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = emitted(write_inputs(tmp_path), "torchrun", "--gpus-per-node", "2")
+    monkeypatch.setitem(FIRST_HOST, "torchrun", {})
+    words = json.loads(started("torchrun", text, tmp_path).stdout)[0]
+    assert {"--nnodes=1:1", "--nproc-per-node=2", "--rdzv-endpoint=localhost:29500"} <= set(words)
+    assert "--rdzv-conf=is_host=1,read_timeout=600" in words
+
+
+def test_slurm_directives_and_the_requeue_of_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write_inputs(tmp_path)
+    text = emitted(config, "slurm", "--spare-nodes", "1", "--max-restarts", "3", "--on-hang", "exit")
+    directives = [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("#SBATCH ")]
+    assert directives == [
+        *(["--job-name=a-run"], ["--nodes=3"], ["--ntasks-per-node=1"], ["--gpus-per-node=1"], ["--exclusive"]),
+        *(["--mem=0"], ["--open-mode=append"], ["--requeue"]),
+    ]
+    hung = started("slurm", text, tmp_path, SRUN_CODE="11", SLURM_RESTART_COUNT="2")
+    assert (hung.returncode, hung.stdout.splitlines()[-1]) == (11, "scontrol requeue 7")
+    for code, restarts in ((11, 3), (1, 0)):
+        ended = started("slurm", text, tmp_path, SRUN_CODE=str(code), SLURM_RESTART_COUNT=str(restarts))
+        assert (ended.returncode, "requeue" in ended.stdout) == (code, False)
+    assert "requeue 7" not in emitted(config, "slurm", "--max-restarts", "3")
+    assert "#SBATCH --no-requeue" in emitted(config, "slurm")
+
+
+def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: Path) -> None:
+    text = emitted(write_inputs(tmp_path), "k8s", "--spare-nodes", "1", "--max-restarts", "3", "--peer-key", "secret")
+    service, job = yaml.safe_load_all(text)
+    template = job["spec"].pop("template")
+    assert job["spec"] == {
+        "completionMode": "Indexed",
+        "completions": 3,
+        "parallelism": 3,
+        "backoffLimitPerIndex": 3,
+        "successPolicy": {"rules": [{"succeededCount": 2}]},
+    }
+    assert template["metadata"]["labels"] == service["spec"]["selector"]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == "9400"
+    assert template["spec"]["subdomain"] == service["metadata"]["name"] == "a-run"
+    (container,) = template["spec"]["containers"]
+    assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
+    log = container["terminationMessagePath"]
+    assert {"name": "TRAINCOPE_TERMINATION_LOG", "value": log} in container["env"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    volumes = {volume.pop("name"): volume for volume in template["spec"]["volumes"]}
+    assert {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]} == {
+        "/mnt/my disk": {"persistentVolumeClaim": {"claimName": "claim"}},
+        "/dev/shm": {"emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}},
+        "/etc/traincope/peers": {"secret": {"secretName": "secret", "defaultMode": 0o400}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--emit", "k8s"), "--emit k8s needs --image; `traincope train --help` describes it"),
+        (("--emit", "slurm", "--image", "x"), "--emit slurm does not use --image; leave it out"),
+        (("--image", "x"), "--image belongs to a launch file; add --emit, or leave it out"),
+        (("--emit", "slurm", "--port", "0"), "--port is 0; it must be at least 1"),
+        (("--emit", "slurm", "--spare-nodes", "-1"), "--spare-nodes is -1; it must be at least 0"),
+        (
+            ("--emit", "slurm", "--gpus-per-node", "3"),
+            "2 ranks do not fill hosts of 3 GPUs; change [parallel] or give --gpus-per-node",
+        ),
+        (
+            ("--emit", "mosaicml", "--image", "x", "--gpu", "y", "--shared", "/mnt", "--out", "/mnt/../run"),
+            "--out = /mnt/../run is not below --shared /mnt; a container would lose it",
+        ),
+        (
+            ("--emit", "slurm", "--out", "a\nb"),
+            "'a\\\\nb' contains a character that does not print; a launch file needs text",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(map(ascii, value)),
+)
+def test_a_wrong_option_is_one_sentence(
+    words: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(write_inputs(tmp_path)), *words])
+    assert ended.value.code in (2, 3)
+    assert capsys.readouterr().err == f"traincope train: {sentence}\n"
+
+
+def test_the_file_is_written_whole(tmp_path: Path) -> None:
+    config, target = write_inputs(tmp_path), tmp_path / "job.sbatch"
+    assert emitted(config, "slurm", "-o", str(target)) == ""
+    assert target.read_text() == emitted(config, "slurm")

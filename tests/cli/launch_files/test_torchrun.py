@@ -1,0 +1,66 @@
+"""The script for torchrun, really run: a training on one host, and a hot spare that replaces a killed host."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import traincope
+from tests.cli.launch_files.emitted import emitted, write_inputs
+from tests.cli.test_commands import ENVIRONMENT
+from tests.dashboards.servers import free_port
+from tests.live.processes import until
+
+HOSTS_ENVIRONMENT = {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def test_the_script_trains_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my disk"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    text = emitted(write_inputs(folder), "torchrun", "--set", "parallel.dp=1", "--port", str(free_port()))
+    ended = start(text, number=0, log=tmp_path / "log")
+    assert ended.wait(150) == 0, (tmp_path / "log").read_text()
+    assert [step["step"] for step in steps(tmp_path / "log")] == [1, 2, 3, 4]
+    assert sorted(path.name for path in (folder / "a run" / "checkpoints").iterdir()) == [
+        "step-00000002",
+        "step-00000004",
+    ]
+    assert len(traincope.open_run(folder / "a run").ranks) == 1
+
+
+@pytest.mark.sweep
+def test_a_hot_spare_replaces_a_killed_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three hosts train. The second one and its rank are killed, and the spare takes its place."""
+    monkeypatch.chdir(tmp_path)
+    words = ("--spare-nodes", "1", "--max-restarts", "3", "--port", str(free_port()), "--set", "train.steps=1000")
+    text = emitted(write_inputs(tmp_path), "torchrun", *words, "--set", "checkpoint.every=50")
+    logs = [tmp_path / f"log-{number}" for number in range(3)]
+    hosts = [start(text, number=number, log=logs[number]) for number in range(2)]
+    saved = tmp_path / "a run" / "checkpoints"
+    until(lambda: saved.is_dir() and any(saved.glob("step-*")), "the first checkpoint")
+    hosts.append(start(text, number=2, log=logs[2]))
+    time.sleep(5)
+    os.killpg(hosts[1].pid, signal.SIGKILL)
+    assert (hosts[0].wait(240), hosts[2].wait(60)) == (0, 0), [log.read_text() for log in logs]
+    trained = [step["step"] for log in (logs[0], logs[2]) for step in steps(log)]
+    assert set(trained) == set(range(1, 1001))
+    again = len(trained) - len(set(trained))
+    assert again <= 50
+    assert sorted(path.name for path in (tmp_path / "a run").glob("attempt-*")) == ["attempt-000", "attempt-001"]
+
+
+def start(text: str, *, number: int, log: Path) -> "subprocess.Popen[bytes]":
+    environment = {**HOSTS_ENVIRONMENT, "MASTER_ADDR": "localhost", "NODE_RANK": str(number)}
+    with log.open("wb") as file:
+        command = ["bash", "-c", text]
+        return subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+
+
+def steps(log: Path) -> list[dict[str, int]]:
+    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"attempt"')]

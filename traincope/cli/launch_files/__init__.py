@@ -1,0 +1,1 @@
+"""Launch files (`traincope train --emit`): a training of several hosts, in the format of a scheduler."""
