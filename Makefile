@@ -20,7 +20,7 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops truth-sampling 
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy accuracy metrics-table dashboards pictures clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy accuracy metrics-table dashboards pictures validate-launch clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -142,6 +142,10 @@ score-healthy: setup
 accuracy: setup
 	$(BIN)/python -m tests.truth.accuracy
 
+# Each tool is installed into an environment of its own, Slurm from Debian's packages.
+validate-launch: setup
+	@$(BIN)/python -m tests.cli.launch_files.validate
+
 metrics-table: setup
 	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"
 
@@ -164,4 +168,4 @@ sample_runs/demo sample_runs/demo-3d: FORCE
 FORCE:
 
 clean:
-	rm -rf $(VENV) .venv-torch-* traincope_runs
+	rm -rf $(VENV) .venv-torch-* .venv-launch-* traincope_runs

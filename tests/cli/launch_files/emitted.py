@@ -6,7 +6,7 @@ from pathlib import Path
 
 from traincope.cli.main import main
 
-CONFIG = """# It's "quoted" and costs $HOME.
+CONFIG = """# It's "quoted" and costs $$5 of $(HOME).
 [model]
 layers = 1
 hidden = 32

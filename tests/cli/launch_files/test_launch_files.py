@@ -48,7 +48,7 @@ def script_of(kind: str, text: str) -> str:
         template = spec["template"] if kind == "k8s" else spec["pytorchReplicaSpecs"]["Worker"]["template"]
         (container,) = template["spec"]["containers"]
         assert container["command"][:2] == ["bash", "-c"]
-        return str(container["command"][2]).replace("$$(", "$(")
+        return str(container["command"][2]).replace("$$", "$")
     return str(document["run" if kind == "skypilot" else "command"])
 
 
@@ -144,7 +144,7 @@ def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: P
     assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
     log = container["terminationMessagePath"]
     assert {"name": "TRAINCOPE_TERMINATION_LOG", "value": log} in container["env"]
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
     volumes = {volume.pop("name"): volume for volume in template["spec"]["volumes"]}
     assert {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]} == {
         "/mnt/my disk": {"persistentVolumeClaim": {"claimName": "claim"}},

@@ -15,6 +15,7 @@ from tests.cli.launch_files.emitted import emitted, write_inputs
 from tests.cli.test_commands import ENVIRONMENT
 from tests.dashboards.servers import free_port
 from tests.live.processes import until
+from traincope.engine.checkpoint.directory import complete_checkpoints
 
 HOSTS_ENVIRONMENT = {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
@@ -27,9 +28,9 @@ def test_the_script_trains_and_records(tmp_path: Path, monkeypatch: pytest.Monke
     ended = start(text, number=0, log=tmp_path / "log")
     assert ended.wait(150) == 0, (tmp_path / "log").read_text()
     assert [step["step"] for step in steps(tmp_path / "log")] == [1, 2, 3, 4]
-    assert sorted(path.name for path in (folder / "a run" / "checkpoints").iterdir()) == [
-        "step-00000002",
+    assert [path.name for path in complete_checkpoints(folder / "a run" / "checkpoints")] == [
         "step-00000004",
+        "step-00000002",
     ]
     assert len(traincope.open_run(folder / "a run").ranks) == 1
 
@@ -52,7 +53,7 @@ def test_a_hot_spare_replaces_a_killed_host(tmp_path: Path, monkeypatch: pytest.
     assert set(trained) == set(range(1, 1001))
     again = len(trained) - len(set(trained))
     assert again <= 50
-    assert sorted(path.name for path in (tmp_path / "a run").glob("attempt-*")) == ["attempt-000", "attempt-001"]
+    assert len(list((tmp_path / "a run").glob("attempt-*"))) == 2
 
 
 def start(text: str, *, number: int, log: Path) -> "subprocess.Popen[bytes]":

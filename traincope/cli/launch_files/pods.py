@@ -1,5 +1,7 @@
 """Manifests of pods: an indexed Job of Kubernetes with its Service, and Kubeflow's PyTorchJob."""
 
+import re
+
 from traincope.cli.launch_files.job import LaunchJob
 from traincope.cli.launch_files.script import script
 from traincope.cli.launch_files.yaml_text import Yaml, yaml_text
@@ -102,7 +104,7 @@ def _pod(job: LaunchJob, *, container: str, host: str, index: str) -> dict[str, 
                     for name, port in (("rendezvous", job.port), ("metrics", job.metrics_port))
                     if port is not None
                 ],
-                "resources": {"limits": {"nvidia.com/gpu": job.gpus_per_node}},
+                "resources": {"limits": {"nvidia.com/gpu": str(job.gpus_per_node)}},
                 "volumeMounts": mounts,
             }
         ],
@@ -111,5 +113,5 @@ def _pod(job: LaunchJob, *, container: str, host: str, index: str) -> dict[str, 
 
 
 def _unexpanded(text: str) -> str:
-    """Escape what Kubernetes would take for one of its own variables, `$(NAME)`."""
-    return text.replace("$(", "$$(")
+    """Escape what Kubernetes would replace: its own variables, `$(NAME)`, and `$$`, its escape of a dollar."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
