@@ -26,7 +26,7 @@ SLURM_STUBS = {
     "scontrol": 'if [ "$1" = show ]; then printf "node-1\\nnode-2\\n"; else echo "scontrol $*"; fi',
     "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_NODEID=1 "$@"; exit ${SRUN_CODE:-0}',
 }
-FIRST_HOST = {
+SECOND_HOST = {
     "torchrun": {"MASTER_ADDR": "node-1", "NODE_RANK": "1"},
     "slurm": {"SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_JOB_ID": "7"},
     "k8s": {"JOB_COMPLETION_INDEX": "1"},
@@ -34,12 +34,12 @@ FIRST_HOST = {
     "skypilot": {"SKYPILOT_NODE_IPS": "node-1\nnode-2", "SKYPILOT_NODE_RANK": "1"},
     "mosaicml": {"MASTER_ADDR": "node-1", "NODE_RANK": "1"},
 }
-"""What each scheduler sets on the second host."""
+"""Variables that each scheduler sets on the second host."""
 HOSTS = {"k8s": "a-run-0.a-run", "kubeflow": "a-run-master-0"}
 
 
 def script_of(kind: str, text: str) -> str:
-    """The shell script in a launch file, as the pod or host gets it."""
+    """Return the shell script in a launch file, as the pod or host gets it."""
     if kind in ("torchrun", "slurm"):
         return text
     document: Any = list(yaml.safe_load_all(text))[-1]
@@ -60,7 +60,7 @@ def started(kind: str, text: str, folder: Path, **variables: str) -> subprocess.
     for name, body in stubs.items():
         (programs / name).write_text(body)
         (programs / name).chmod(0o755)
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(folder), **FIRST_HOST[kind], **variables}
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(folder), **SECOND_HOST[kind], **variables}
     command = ["bash", "-c", script_of(kind, text)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
@@ -102,7 +102,7 @@ def test_a_host_starts_the_training_with_these_words(
 def test_one_host_needs_no_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = emitted(write_inputs(tmp_path), "torchrun", "--gpus-per-node", "2")
-    monkeypatch.setitem(FIRST_HOST, "torchrun", {})
+    monkeypatch.setitem(SECOND_HOST, "torchrun", {})
     words = json.loads(started("torchrun", text, tmp_path).stdout)[0]
     assert {"--nnodes=1:1", "--nproc-per-node=2", "--rdzv-endpoint=localhost:29500"} <= set(words)
     assert "--rdzv-conf=is_host=1,read_timeout=600" in words

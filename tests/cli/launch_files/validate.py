@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def holds(kind: str, command: list[str], *, text: str, misspelling: tuple[str, str], folder: Path) -> bool:
-    """Whether the tool accepts the file and refuses the misspelt one."""
+    """Return True if the tool accepts the file and refuses the misspelt one, and print it."""
     assert misspelling[0] in text
     codes, outputs = [], []
     for content in (text, text.replace(*misspelling)):
@@ -140,7 +140,7 @@ def environment(kind: str, packages: tuple[str, ...]) -> Path | None:
 
 
 def slurm_programs() -> bool:
-    """Whether Slurm is installed. As root it is installed from Debian's packages."""
+    """Return True if Slurm is installed. As root, install it from Debian's packages if it is missing."""
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     programs = ("slurmctld", "sbatch")
     if not all(shutil.which(program, path=path) for program in programs) and os.getuid() == 0:
