@@ -49,6 +49,7 @@ def test_a_hot_spare_replaces_a_killed_host(tmp_path: Path, monkeypatch: pytest.
     hosts.append(start(text, number=2, log=logs[2]))
     time.sleep(3)
     lose(1, tmp_path)
+    hosts[1].wait(60)
     try:
         assert (hosts[0].wait(180), hosts[2].wait(60)) == (0, 0), [log.read_text() for log in logs]
     finally:
