@@ -21,7 +21,7 @@ NOT_IN_THE_DEMO = {
         if metric.name in ("faults", "module.time", "ambiguous.wait", "run_ahead")
     ),
 }
-"""Metrics without values: live ones, faults and ambiguous waits (there are none), modules (not recorded), and those of
+"""Metrics without values: live ones, faults and ambiguous waits (the demo has neither), modules (not recorded), and those of
 marks on GPUs.
 """
 

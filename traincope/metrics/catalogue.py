@@ -52,8 +52,8 @@ LEDGER = Metric(
 LEDGER_CLOCK = Metric(
     name="ledger.clock",
     type=Type.INFO,
-    help="Clock of the node's latest steps and of their ledger: device by marks on the compute streams of the GPUs, "
-    "otherwise host.",
+    help="Clock of the ledger of the node's latest steps with detail: device by marks on the compute streams of the "
+    "GPUs, otherwise host.",
     labels=(*NODE_LABELS, "clock"),
 )
 RUN_AHEAD = Metric(

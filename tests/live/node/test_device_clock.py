@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from traincope.record.session.identity import this_host
 from traincope.store import RECORD_DTYPE
 from traincope.store.layout import RANK_FILE, SEGMENT
 from traincope.store.segments.segments import HEADER_BYTES
-from traincope.timeline import LedgerClock, open_run
+from traincope.timeline import LedgerClock, RankTimeline, open_run
 from traincope_exporters.history import final
 
 NUM_STEPS = 6
@@ -49,7 +50,16 @@ def test_rows_and_metrics_are_those_of_the_report(name: str, tmp_path: Path) -> 
     assert table.of(catalogue.LEDGER_CLOCK) == afterwards.of(catalogue.LEDGER_CLOCK) == {("device",): 1}
     for metric in (catalogue.LEDGER, catalogue.WALL, catalogue.RUN_AHEAD, catalogue.COLLECTIVE_WAIT):
         assert table.of(metric) == pytest.approx(afterwards.of(metric)), metric.name
-    assert len(table.of(catalogue.RUN_AHEAD)) == len(report.ledger.ranks)
+    assert table.of(catalogue.RUN_AHEAD) == {
+        (str(rank.rank),): pytest.approx(ahead_ns(rank) / SECOND) for rank in report.context.measured.ranks
+    }
+
+
+def ahead_ns(rank: RankTimeline) -> float:
+    """Median run-ahead of the last step."""
+    assert rank.marks is not None
+    last = rank.steps[-1].number
+    return median(ns for step, ns in zip(rank.marks.step, rank.marks.ahead_ns, strict=True) if step == last)
 
 
 class Followed:
@@ -59,7 +69,7 @@ class Followed:
         self.agent, self._patch = Agent(options(run)), patch
         self._segments: dict[Path, bytes] = {}
         for card in run.glob(f"attempt-000/rank-*/{RANK_FILE}"):
-            card.write_text(json.dumps(json.loads(card.read_text()) | {"ending": None}))
+            card.write_text(json.dumps(json.loads(card.read_text()) | {"ending": None, "device": {"uuid": "GPU-1"}}))
             for path in card.parent.glob(f"*{SEGMENT}"):
                 if first_mark(segment := path.read_bytes(), 0) is not None:
                     self._segments[path] = segment
@@ -132,6 +142,16 @@ def test_steps_whose_marks_do_not_come_have_no_terms_or_those_of_the_hosts(
     assert [bool(row.terms) for row in window.rows] == [has_terms] * len(window.rows)
     assert window.analysis is not None
     assert window.analysis.ledger.clock is clock
+
+
+def test_the_first_steps_of_a_gpu_wait_for_marks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once marks did not come in time, later steps do not wait for theirs."""
+    followed = Followed(record(padded(training()), tmp_path), monkeypatch)
+    followed.marks_come(below=0)
+    assert not followed.look(after_ns=MARKS_AWAITED_NS).rows
+    window = followed.look(after_ns=MARKS_AWAITED_NS + SECOND)
+    assert {step for _, step in rows_of(window)} == set(range(NUM_STEPS + 1))
+    assert not any(tail.unmarked_steps() for tail in followed.agent._tails.values())
 
 
 def test_the_page_of_a_job_names_the_clock_of_its_ledger(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class State:
     """Gauges."""
     histograms: Mapping[SeriesKey, Histogram]
     clock: LedgerClock | None = None
-    """Clock of the latest steps; None before the first."""
+    """Clock of the latest ledger; None before the first step with detail."""
     logged_by: Mapping[SeriesKey, int] = field(default_factory=dict)
     """Logged series -> lowest rank that logged it."""
     job: Job = field(default_factory=Job)
@@ -68,7 +68,13 @@ def advance(state: State, window: Window, *, restored: tuple[Row, ...] = ()) -> 
         highest=highest_sums(state.sums, state.highest, gains),
         latest={**state.latest, **gauge_values(points, logged_by=logged_by)},
         histograms=merged(dict(state.histograms), histograms(window, points)),
-        clock=state.clock if window.analysis is None or not window.rows else window.analysis.ledger.clock,
+        clock=_clock(window) or state.clock,
         logged_by=logged_by,
         job=advance_job(state.job, window, restored=restored),
     )
+
+
+def _clock(window: Window) -> LedgerClock | None:
+    """Return the clock of the window's ledger; None if no step enters it. Steps without detail have no marks."""
+    ledger = None if window.analysis is None else window.analysis.ledger
+    return ledger.clock if ledger is not None and ledger.rank_steps else None

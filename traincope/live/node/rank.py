@@ -53,7 +53,7 @@ class RankTail:
         self._marked = NO_STEP
         """Last step whose end is marked on the compute stream. Marks come in order."""
         self._awaits_marks = "uuid" in self.info.device
-        """True if the rank's GPU may mark its steps: a GPU did mark the latest ones, or there were none."""
+        """True if the rank's GPU may mark its next steps. It did mark the latest ones, or no step is done yet."""
         self._finished: set[tuple[str, int]] = set()
         """Segments that were read to their end and released."""
         before = needed_compacted_records(directory)

@@ -41,8 +41,8 @@ def on_device(timeline: Timeline, *, until: int | None = None) -> Timeline:
 
     It is the timeline itself if it was imported, if it has pipeline actions, or unless marks measure at least half of
     the steps with detail on every rank. Actions are not marked, and no mark shows when a message was on the wire: the
-    bubble's split needs both. `until`: the last step of a running job whose marks
-    are not awaited any more. Later steps are left out, and none up to it.
+    bubble's split needs both. `until`: the last step of a running job whose marks are not awaited any more. Later steps
+    are left out, and every step up to it is in the result.
     """
     known = timeline if until is None else _up_to(timeline, until)
     if not timeline.ranks or timeline.run.info.imported or why_not_on_device(known) is not None:
