@@ -21,8 +21,8 @@ NOT_IN_THE_DEMO = {
         if metric.name in ("faults", "module.time", "ambiguous.wait", "run_ahead")
     ),
 }
-"""Metrics without values: live ones, faults and ambiguous waits (the demo has neither), modules (not recorded), and those of
-marks on GPUs.
+"""Metrics without values: live ones, faults and ambiguous waits (the demo has neither), and modules and marks on GPUs
+(not recorded).
 """
 
 
