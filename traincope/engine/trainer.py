@@ -19,8 +19,8 @@ from traincope.engine.corpus import read_corpus
 from traincope.engine.model.documents import squared_lengths
 from traincope.engine.model.expert_load import ExpertLoad, expert_loads
 from traincope.engine.model.initialise import initialise
-from traincope.engine.model.model import GPT
-from traincope.engine.optimizer.clipping import clip, gradient_norm
+from traincope.engine.model.model import GPT, Loss, next_token_loss
+from traincope.engine.optimizer.clipping import clip, gradient_norm, scale_gradients
 from traincope.engine.optimizer.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.parallel.context_parallel import apply_context_parallel, local_positions
 from traincope.engine.parallel.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
@@ -28,6 +28,10 @@ from traincope.engine.parallel.pipeline import Pipeline, stage_layers, stages_of
 from traincope.engine.parallel.recompute import apply_recompute
 from traincope.engine.parallel.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
 from traincope.engine.parallel.unpipelined import UnpipelinedModel
+from traincope.engine.precision.formats import FORMATS
+from traincope.engine.precision.loss_scaler import LossScaler
+from traincope.engine.precision.scaled_products import operands_of, round_products
+from traincope.engine.precision.scales import end_step
 from traincope.engine.ranks.generators import seed_generators
 from traincope.engine.ranks.mesh import Layout, build_layout
 from traincope.engine.sharing.data_parallel import Replicas, apply_ddp
@@ -47,6 +51,10 @@ class StepResult:
     """Norm of the whole gradient before clipping. None in steps that are not logged."""
     tokens: int
     """Tokens of the global batch."""
+    skipped: bool
+    """The gradient overflowed in fp16, so the optimizer did not step. The batch counts as consumed."""
+    loss_scale: float | None
+    """Scale of the loss in this step, in fp16."""
     squared_lengths: int
     """Sum of squared lengths in this replica's slice of the batch: of its documents, or of its whole sequences."""
 
@@ -71,13 +79,19 @@ class Trainer:
         self.layout = build_layout(config.parallel, device=device)
         self.corpus = read_corpus(config.data)
         self.done = 0
-        """Optimizer steps that the parameters have had."""
+        """Steps that the parameters have had, skipped ones included: the number of consumed batches."""
         self._held_out = held_out_batches(config, self.corpus, replica=self.layout.replica)
         self.modules = {
             stage: build_model(config, stage=stage, layout=self.layout, device=device)
             for stage in stages_of(config, layout=self.layout)
         }
-        self._runner = _runner(self.modules, config, layout=self.layout, device=device)
+        self.operands = {
+            name: operand for module in self.modules.values() for name, operand in operands_of(module).items()
+        }
+        """Scales of fp8's operands by layer and operand; empty in other formats."""
+        scales_loss = FORMATS[config.train.precision].scales_loss
+        self.loss_scaler = LossScaler(config.scaling, device=device) if scales_loss else None
+        self._runner = _runner(self.modules, config, loss=self._loss, layout=self.layout, device=device)
         self.parameters = {
             name.removeprefix("module."): parameter
             for module in self.modules.values()
@@ -95,7 +109,8 @@ class Trainer:
         for step, batch in enumerate(batches, start=self.done + 1):
             with loss_over_vocabulary(self.layout):
                 loss = self._runner.train(batch.to(self.device, non_blocking=True))
-            norm = self._update(step)
+            scale = None if self.loss_scaler is None else self.loss_scaler.scale
+            norm, skipped = self._update(step)
             self.done = step
             logged = step % self.config.train.log_every == 0
             yield StepResult(
@@ -103,6 +118,8 @@ class Trainer:
                 loss=self._global_mean(loss) if logged else None,
                 grad_norm=norm.item() if logged else None,
                 tokens=self.config.tokens_per_step,
+                skipped=skipped,
+                loss_scale=scale,
                 squared_lengths=squared_lengths(batch[:, :-1], end=self.config.data.end_of_document),
             )
 
@@ -121,6 +138,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         for counter in load_counters(self.modules.values()).values():
             counter.read(device=self.device)
+        for operand in self.operands.values():
+            operand.forget()
 
     def evaluate(self) -> float:
         """Mean loss on held-out text in nats per token, the same on each rank."""
@@ -140,16 +159,33 @@ class Trainer:
         counters = load_counters(self.modules.values()) if self.layout.coordinate("tp") == 0 else {}
         return expert_loads(counters, group=self.layout.group("ep"), device=self.device)
 
-    def _update(self, step: int) -> Tensor:
+    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        loss = next_token_loss(logits, targets)
+        return loss if self.loss_scaler is None else self.loss_scaler.scaled(loss)
+
+    def _update(self, step: int) -> tuple[Tensor, bool]:
+        """Step the optimizer. Returns the gradient's norm, and whether the step was skipped."""
         sum_partial_gradients(self._parameters, layout=self.layout)
         average_expert_gradients(self._parameters, layout=self.layout)
         norm = gradient_norm(self._parameters, layout=self.layout)
+        if self.loss_scaler is not None:
+            norm = self.loss_scaler.unscale(norm)
+        skipped = self.loss_scaler is not None and not norm.isfinite().item()
+        if not skipped:
+            self._step(step, norm=norm)
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.loss_scaler is not None:
+            self.loss_scaler.end_step()
+        end_step(self.operands, layout=self.layout)
+        return norm, skipped
+
+    def _step(self, step: int, *, norm: Tensor) -> None:
+        if self.loss_scaler is not None:
+            scale_gradients(self._parameters, torch.tensor(1 / self.loss_scaler.scale))
         if self.config.optimizer.clip_norm is not None:
             clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
         set_learning_rate(self.optimizer, self.config.optimizer, step=step)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return norm
 
     def _global_mean(self, loss: Tensor) -> float:
         """Mean loss over the global batch.
@@ -167,10 +203,12 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     Everything that splits a parameter does so before it has storage; tensor parallelism precedes FSDP. DDP copies
     initialised parameters.
     """
-    bf16 = config.train.precision == "bf16"
+    number_format = FORMATS[config.train.precision]
     layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
-        model = GPT(config.model, experts=config.experts, layers=layers, autocast=bf16 and not layout.sharded)
+        autocast = torch.float32 if layout.sharded else number_format.compute
+        model = GPT(config.model, experts=config.experts, layers=layers, autocast=autocast)
+        round_products(model.blocks, number_format, steps=config.scaling.history, device=device)
     apply_tensor_parallel(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
     apply_context_parallel(model, config, layout=layout)
     apply_expert_parallel(model, config, layout=layout)
@@ -181,8 +219,10 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     return apply_ddp(model, config.ddp, layout=layout, device=device)
 
 
-def _runner(modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device) -> ModelRunner:
+def _runner(
+    modules: Mapping[int, nn.Module], config: Config, *, loss: Loss, layout: Layout, device: torch.device
+) -> ModelRunner:
     if layout.size("pp") > 1:
-        return Pipeline(modules, config, layout=layout, device=device)
+        return Pipeline(modules, config, loss=loss, layout=layout, device=device)
     positions = local_positions(config, layout=layout)
-    return UnpipelinedModel(modules[0], config, positions=positions)
+    return UnpipelinedModel(modules[0], config, loss=loss, positions=positions)

@@ -73,6 +73,7 @@ VALUES = frozenset(
     {
         "loss",
         "grad_norm",
+        "loss_scale",
         "expert_padding",
         "expert_dropped",
         "redundant_flops",

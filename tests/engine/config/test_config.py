@@ -7,11 +7,13 @@ import pytest
 from traincope.engine.config import (
     Config,
     DataConfig,
+    DDPConfig,
     ExpertsConfig,
     FSDPConfig,
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
+    ScalingConfig,
     TrainConfig,
 )
 from traincope.errors import ConfigError
@@ -21,6 +23,41 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "an infinite capacity": (
         lambda: ExpertsConfig(capacity_factor=float("inf")),
         "experts.capacity_factor = inf is not finite; leave it out to set no capacity",
+    ),
+    "a scale that is not a power of two": (
+        lambda: ScalingConfig(initial=1000.0),
+        "scaling.initial = 1000.0 is not a power of two; use one, for example 65536",
+    ),
+    "a history without fp8": (
+        lambda: Config(scaling=ScalingConfig(history=4)),
+        "scaling.history = 4 has no effect with train.precision = 'fp32'; leave it out, or set precision = 'fp8'",
+    ),
+    "experts in fp8": (
+        lambda: Config(experts=ExpertsConfig(), train=TrainConfig(precision="fp8")),
+        "train.precision = 'fp8' is not built for the products of [experts]; use 'bf16' or 'fp32'",
+    ),
+    "powersgd in fp16": (
+        lambda: Config(
+            train=TrainConfig(precision="fp16"),
+            ddp=DDPConfig(compression="powersgd"),
+            parallel=ParallelConfig(dp=2),
+        ),
+        "train.precision = 'fp16' cannot be combined with ddp.compression = 'powersgd': an overflow would stay in the "
+        "errors that it keeps; use 'bf16', or another compression",
+    ),
+    "a sum in fp16 of gradients in bf16": (
+        lambda: Config(
+            train=TrainConfig(precision="bf16"), fsdp=FSDPConfig(reduce="fp16"), parallel=ParallelConfig(fsdp=2)
+        ),
+        "fsdp.reduce = 'fp16' can overflow, which only train.precision = 'fp16' notices, not 'bf16'; use 'bf16' or "
+        "'fp32'",
+    ),
+    "a split backward in fp8": (
+        lambda: Config(
+            train=TrainConfig(precision="fp8"), parallel=ParallelConfig(pp=2, microbatches=4, schedule="zb-v")
+        ),
+        "train.precision = 'fp8' computes both gradients of a product at once, but parallel.schedule = 'zb-v' splits "
+        "backward; use 'bf16', or another schedule",
     ),
     "an infinite clipping norm": (
         lambda: OptimizerConfig(clip_norm=float("inf")),

@@ -19,7 +19,7 @@ REFUSED = {
     "[optimizer]\nlr = 'fast'": "optimizer.lr is 'fast'; give a number",
     "[parallel]\nsequence_parallel = 1": "parallel.sequence_parallel is 1; give true or false",
     "[data]\npath = 3": "data.path is 3; give a string",
-    "[train]\nprecision = 'fp16'": "train.precision is 'fp16'; choose one of fp32, bf16",
+    "[train]\nprecision = 'int8'": "train.precision is 'int8'; choose one of fp32, bf16, fp16, fp8",
     "model = 3": "model = 3 is a key, but [model] is a table; put its keys below it",
     "[model]\nlayers = 0": "model.layers is 0; it must be greater than 0",
 }

@@ -109,6 +109,6 @@ def test_attention_equals_the_textbook_formula_with_shared_keys() -> None:
 
 
 def test_autocast_computes_in_bf16_and_keeps_the_weights() -> None:
-    model = GPT(CONFIG, autocast=True)
+    model = GPT(CONFIG, autocast=torch.bfloat16)
     assert model(tokens(1, 4)).dtype == torch.bfloat16
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

@@ -118,7 +118,7 @@ def test_a_gpts_flops_match_the_formula_in_both_conventions(tmp_path: Path) -> N
 
 
 def test_products_are_counted_by_the_dtype_they_run_in(tmp_path: Path) -> None:
-    flop_counts = counted(tmp_path / "run", gpt_step(GPT(CONFIG, autocast=True)))
+    flop_counts = counted(tmp_path / "run", gpt_step(GPT(CONFIG, autocast=torch.bfloat16)))
     assert flop_counts.model(causal_half=False) == {"bfloat16": step_flops(SHAPE, batch=BATCH).model}
 
 

@@ -23,6 +23,8 @@ from traincope.engine.checkpoint.directory import checkpoint_directory
 from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
 from traincope.engine.model.shape import max_amounts, transformer
+from traincope.engine.precision.formats import FORMATS
+from traincope.engine.precision.scaled_products import has_fp8_products
 from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
 from traincope.engine.ranks.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
@@ -121,7 +123,7 @@ def _model_flops(config: Config) -> dict[str, object]:
         "flops_per_routed_token": rates.routed_token,
         "squared_lengths_per_step": None if config.data.end_of_document is not None else step_amounts.squared_lengths,
         "routed_tokens_per_step": None if drops else step_amounts.routed_tokens,
-        "flops_dtype": "bfloat16" if config.train.precision == "bf16" else "float32",
+        "flops_dtype": str(_product_types(config)[0]).removeprefix("torch."),
     }
 
 
@@ -129,13 +131,24 @@ def _measured_peak(config: Config, device: torch.device) -> dict[str, object]:
     """The measured peak of a CPU, before training and recording begin. A GPU's peak comes from its data sheet."""
     if device.type != "cpu":
         return {}
-    dtypes = (torch.float32, torch.bfloat16) if config.train.precision == "bf16" else (torch.float32,)
+    dtypes = {torch.float32, *_product_types(config)}
     peaks = {str(dtype).removeprefix("torch."): matmul_peak(dtype, device=device) for dtype in dtypes}
     return {"peak_flops": peaks, "peak_source": "measured, every rank multiplying at once"}
 
 
+def _product_types(config: Config) -> tuple[torch.dtype, ...]:
+    """Types in which products are multiplied, the one of most FLOPs first."""
+    number_format = FORMATS[config.train.precision]
+    if number_format.operands is None:
+        return (number_format.compute,)
+    fp8 = torch.cuda.is_available() and has_fp8_products(torch.device("cuda"))
+    return number_format.operands if fp8 else torch.float32, number_format.compute
+
+
 def _logged(result: StepResult) -> dict[str, float]:
     values = {"loss": result.loss, "grad_norm": result.grad_norm}
+    if result.loss is not None:
+        values["loss_scale"] = result.loss_scale
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 import torch.distributed.checkpoint
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from traincope.engine.checkpoint import directory as folder
@@ -24,7 +25,7 @@ from traincope.engine.checkpoint.cadence import Cadence, Interval
 from traincope.engine.checkpoint.identity import Settings, difference, identity, layout
 from traincope.engine.checkpoint.manifest import Damaged, Manifest, Sum, Unreadable, check_file, read_manifest
 from traincope.engine.checkpoint.rank_state import rank_state, set_rank_state
-from traincope.engine.checkpoint.tensors import after_loading, tensors_of
+from traincope.engine.checkpoint.tensors import SCALING, after_loading, tensors_of
 from traincope.engine.checkpoint.writer import Writer
 from traincope.engine.config import CheckpointConfig
 from traincope.engine.ranks.generators import seed_generators
@@ -158,9 +159,11 @@ class Checkpoints:
             raise ConfigError(folder.of_another_training(checkpoint, differs))
         same_layout = difference(manifest.layout, self._layout) is None
         self._trainer.settle_buckets()
-        state: dict[str, Any] = {**tensors_of(self._trainer), **({self._rank_key: b""} if same_layout else {})}
+        reader = dcp.FileSystemReader(checkpoint)
+        tensors = _known_scales(tensors_of(self._trainer), reader.read_metadata().state_dict_metadata)
+        state: dict[str, Any] = {**tensors, **({self._rank_key: b""} if same_layout else {})}
         with self._failures():
-            dcp.load(state, storage_reader=dcp.FileSystemReader(checkpoint), process_group=self._group)
+            dcp.load(state, storage_reader=reader, process_group=self._group)
         after_loading(self._trainer)
         self._trainer.done = self._last = manifest.step
         if same_layout:
@@ -223,3 +226,15 @@ class Checkpoints:
         received: list[Any] = [None] * self._ranks
         dist.all_gather_object(received, value, group=self._group)
         return received
+
+
+def _known_scales(tensors: Mapping[str, Tensor], saved: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Leave out scales that the checkpoint does not have, of a training in another precision or with another history.
+
+    They begin anew.
+    """
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not name.startswith(SCALING) or (name in saved and saved[name].size == tensor.shape)
+    }

@@ -1,4 +1,4 @@
-"""A trainer's state by name: parameters and AdamW's moments, whole or sharded as they lie on this rank.
+"""A trainer's state by name: parameters, AdamW's moments and scales, whole or sharded as they lie on this rank.
 
 Names do not depend on the layout, so a training with other ranks finds its pieces. Ranks of a pipeline have the names
 of their stages; with ZeRO-1 each rank has the moments of its parameters.
@@ -13,6 +13,9 @@ from traincope.engine.optimizer.adamw_state import MOMENTS
 from traincope.engine.optimizer.host_adamw import HostAdamW
 from traincope.engine.trainer import Trainer
 
+SCALING = "scaling."
+"""Prefix of the scales of fp16 and fp8, which other formats neither save nor need."""
+
 
 def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
     """Name -> the trainer's own tensor. What is written into it changes the trainer; see `after_loading`."""
@@ -20,13 +23,18 @@ def tensors_of(trainer: Trainer) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {f"model.{name}": parameter.detach() for name, parameter in trainer.parameters.items()}
     for parameter, state in _states(_updater(trainer)).items():
         tensors |= {f"optimizer.{names[parameter]}.{entry}": value for entry, value in state.items()}
+    tensors |= {f"{SCALING}{name}": operand.history for name, operand in trainer.operands.items()}
+    if trainer.loss_scaler is not None:
+        tensors[f"{SCALING}loss"] = trainer.loss_scaler.save()
     return tensors
 
 
 def after_loading(trainer: Trainer) -> None:
-    """Make the optimizer use the new values."""
+    """Make the optimizer and the scale of the loss use the new values."""
     if isinstance(trainer.optimizer, HostAdamW):
         trainer.optimizer.copy_parameters()
+    if trainer.loss_scaler is not None:
+        trainer.loss_scaler.load()
 
 
 def _updater(trainer: Trainer) -> torch.optim.Optimizer:

@@ -11,7 +11,7 @@ from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import AXES, ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
-from traincope.engine.config.train import OptimizerConfig, TrainConfig
+from traincope.engine.config.train import OptimizerConfig, ScalingConfig, TrainConfig
 
 __all__ = [
     "AXES",
@@ -26,5 +26,6 @@ __all__ = [
     "OffloadConfig",
     "OptimizerConfig",
     "ParallelConfig",
+    "ScalingConfig",
     "TrainConfig",
 ]

@@ -11,7 +11,7 @@ from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
-from traincope.engine.config.train import OptimizerConfig, TrainConfig
+from traincope.engine.config.train import OptimizerConfig, ScalingConfig, TrainConfig
 from traincope.plan.pipeline.orders import SCHEDULES
 
 
@@ -28,6 +28,7 @@ class Config:
     fsdp: FSDPConfig = field(default_factory=FSDPConfig)
     offload: OffloadConfig = field(default_factory=OffloadConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    scaling: ScalingConfig = field(default_factory=ScalingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig | None = None
     """The checkpoints. None: the training saves none."""
@@ -53,6 +54,7 @@ class Config:
         self._check_heads()
         self._check_sequence()
         self._check_documents()
+        self._check_precision()
         self._check_experts()
         self._check_recompute()
         require(
@@ -86,6 +88,30 @@ class Config:
         )
         if self.experts is not None:
             self.experts.check(self.parallel, self.fsdp, hidden=self.model.hidden, precision=self.train.precision)
+
+    def _check_precision(self) -> None:
+        precision, parallel = self.train.precision, self.parallel
+        self.scaling.check(precision)
+        require(
+            self.experts is None or precision in ("fp32", "bf16"),
+            f"train.precision = {precision!r} is not built for the products of [experts]; use 'bf16' or 'fp32'",
+        )
+        require(
+            precision != "fp16" or self.ddp.compression != "powersgd",
+            "train.precision = 'fp16' cannot be combined with ddp.compression = 'powersgd': an overflow would stay in "
+            "the errors that it keeps; use 'bf16', or another compression",
+        )
+        require(
+            self.fsdp.reduce != "fp16" or precision == "fp16",
+            f"fsdp.reduce = 'fp16' can overflow, which only train.precision = 'fp16' notices, not {precision!r}; use "
+            "'bf16' or 'fp32'",
+        )
+        splits = parallel.pp > 1 and SCHEDULES[parallel.order_name].splits_backward
+        require(
+            not splits or precision != "fp8",
+            f"train.precision = 'fp8' computes both gradients of a product at once, but parallel.schedule = "
+            f"{parallel.schedule!r} splits backward; use 'bf16', or another schedule",
+        )
 
     def _check_recompute(self) -> None:
         """Refuse recomputation with a split backward.

@@ -58,6 +58,8 @@ class FSDPConfig:
     """ZeRO stage. Stage 3 frees gathered parameters after each use. Stage 2 keeps them until the last backward of a
     step, and reduces gradients after each backward. A pipeline has no stage 2: it keeps gathered parameters and
     reduces once per step."""
+    reduce: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Type in which gradients travel and are summed over ranks. DDP has `ddp.compression` for this."""
     unit_blocks: int = 1
     """Blocks that are gathered together. If it is at least the number of blocks, the whole model is one unit."""
     prefetch: int | None = None
@@ -100,7 +102,7 @@ class FSDPConfig:
         """Raise ConfigError if a setting needs shards that the layout does not have."""
         ranks = parallel.shards
         for name, value in _changed_settings(
-            self, "stage", "prefetch", "node_ranks", "quantize_weights", "quantize_gradients"
+            self, "stage", "prefetch", "node_ranks", "quantize_weights", "quantize_gradients", "reduce"
         ):
             require(ranks > 1, f"fsdp.{name} = {value} needs parallel.fsdp > 1; without shards leave it out")
         for name, value in _changed_settings(self, "unit_blocks"):

@@ -1,6 +1,7 @@
-"""The tables `[train]` and `[optimizer]`: the loop and its optimizer."""
+"""The tables `[train]`, `[scaling]` and `[optimizer]`: the loop, its scales of fp16 and fp8, and its optimizer."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from traincope.engine.config.checks import require, require_not_negative, require_positive
@@ -16,8 +17,9 @@ class TrainConfig:
     """Sequences of each optimizer step, over all ranks."""
     accumulation: int = 1
     """Backward passes whose gradients are summed into one step."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Type of the matrix products. Weights and their updates stay fp32."""
+    precision: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """Type of the matrix products. Weights and their updates stay fp32. fp16 scales the loss and skips steps that
+    overflow. fp8 multiplies the blocks' linear layers in fp8 and everything besides as bf16 does."""
     recompute: Literal["none", "pointwise", "selective", "full"] = "none"
     """Activations that backward computes again instead of keeping: none; all but matrix products and attention
     (pointwise); attention's scores, softmax and mixing (selective); whole blocks (full)."""
@@ -35,6 +37,37 @@ class TrainConfig:
             require_positive(getattr(self, name), key=f"train.{name}")
         if self.evaluate_every is not None:
             require_positive(self.evaluate_every, key="train.evaluate_every")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingConfig:
+    """Scales that keep numbers within the range of fp16 and fp8."""
+
+    initial: float = 65536.0
+    """Scale of the loss in the first step, a power of two, so that scaling rounds nothing. For fp16."""
+    growth_interval: int = 2000
+    """Steps without an overflow after which the loss's scale doubles. An overflow halves it. For fp16."""
+    history: int = 16
+    """Steps whose largest numbers decide the scale of a tensor. For fp8."""
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "growth_interval", "history"):
+            require_positive(getattr(self, name), key=f"scaling.{name}")
+        require(
+            math.frexp(self.initial)[0] == 0.5,
+            f"scaling.initial = {self.initial} is not a power of two; use one, for example 65536",
+        )
+
+    def check(self, precision: str) -> None:
+        """Raise ConfigError for a scale that the precision does not have."""
+        users = {"initial": "fp16", "growth_interval": "fp16", "history": "fp8"}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            require(
+                value == field.default or precision == users[field.name],
+                f"scaling.{field.name} = {value} has no effect with train.precision = {precision!r}; leave it out, or "
+                f"set precision = {users[field.name]!r}",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

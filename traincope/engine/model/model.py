@@ -26,9 +26,9 @@ class GPT(nn.Module):
         *,
         experts: ExpertsConfig | None = None,
         layers: range | None = None,
-        autocast: bool = False,
+        autocast: torch.dtype = torch.float32,
     ) -> None:
-        """`layers` None is the whole model. `autocast` computes matrix products in bf16."""
+        """`layers` None is the whole model. `autocast` is the type of matrix products; the weights stay fp32."""
         super().__init__()
         layers = range(config.layers) if layers is None else layers
         self.config = config
@@ -47,7 +47,7 @@ class GPT(nn.Module):
         `places` (B, S) is the place of each token in its document; attention then stays within documents.
         """
         arguments = {} if places is None else {"documents": Documents.at(places, self.config)}
-        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast != torch.float32):
             if self.embedding is not None:
                 x = self.embedding(x)
             for block in self.blocks.values():
@@ -99,6 +99,10 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
         return result
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Logits and targets -> mean loss; see `next_token_loss`."""
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:

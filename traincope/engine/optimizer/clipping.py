@@ -33,7 +33,12 @@ def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tens
 @torch.no_grad()
 def clip(parameters: Sequence[nn.Parameter], *, norm: Tensor, limit: float) -> None:
     """Scale gradients in place so that their norm, now `norm`, is at most `limit`. The host does not wait for it."""
-    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    scale_gradients(parameters, (limit / (norm + 1e-6)).clamp(max=1.0))
+
+
+@torch.no_grad()
+def scale_gradients(parameters: Sequence[nn.Parameter], factor: Tensor) -> None:
+    """Multiply gradients in place by a scalar on any device."""
     for gradient in _local_gradients(parameters):
         gradient.mul_(factor.to(gradient.device))
 

@@ -12,8 +12,9 @@ from torch.distributed.pipelining import PipelineStage
 
 from traincope.engine.config import Config
 from traincope.engine.model.documents import document_arguments
-from traincope.engine.model.model import next_token_loss
+from traincope.engine.model.model import Loss
 from traincope.engine.parallel.context_parallel import local_positions, local_tokens
+from traincope.engine.precision.formats import FORMATS
 from traincope.engine.ranks.mesh import Layout
 from traincope.engine.ranks.torch_private import Schedule
 from traincope.plan.pipeline.orders import SCHEDULES, orders
@@ -35,7 +36,7 @@ class Pipeline:
     """Runs a batch through this rank's stages in `accumulation` times `microbatches` pieces."""
 
     def __init__(
-        self, modules: Mapping[int, nn.Module], config: Config, *, layout: Layout, device: torch.device
+        self, modules: Mapping[int, nn.Module], config: Config, *, loss: Loss, layout: Layout, device: torch.device
     ) -> None:
         """`modules` are this rank's stages by number, lowest first, already parallelised."""
         self._device = device
@@ -50,7 +51,7 @@ class Pipeline:
             self._stages,
             orders=orders(config.parallel.order_name, config.parallel.pipeline),
             microbatches=microbatches,
-            loss=_share_of_loss(microbatches * self._accumulation),
+            loss=_share_of_loss(loss, pieces=microbatches * self._accumulation),
         )
 
     def train(self, batch: Tensor) -> Tensor:
@@ -77,14 +78,14 @@ class Pipeline:
         return total
 
 
-def _share_of_loss(pieces: int) -> Callable[[Tensor, Tensor], Tensor]:
+def _share_of_loss(loss: Loss, *, pieces: int) -> Loss:
     """Loss of a microbatch as a share of the mean.
 
     Summed over the pieces of a batch, the gradients need no scaling.
     """
 
     def share(logits: Tensor, targets: Tensor) -> Tensor:
-        return next_token_loss(logits, targets) / pieces
+        return loss(logits, targets) / pieces
 
     return share
 
@@ -94,14 +95,13 @@ def _stage(module: nn.Module, config: Config, *, stage: int, layout: Layout, dev
     stages = config.parallel.pipeline.stages
     pieces = config.parallel.replicas * config.train.accumulation * config.parallel.microbatches
     sequences, tokens = config.train.batch // pieces, config.model.sequence // config.parallel.cp
-    sharded_bf16 = config.train.precision == "bf16" and layout.sharded
-    dtype = torch.bfloat16 if sharded_bf16 else torch.float32
+    compute = FORMATS[config.train.precision].compute
+    stream = compute if layout.sharded else torch.float32
 
     def activations(tokens: int, channels: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(sequences, tokens, channels, dtype=dtype, device="meta", requires_grad=True)
 
-    hidden = activations(config.stream_tokens, config.model.hidden, dtype)
-    logits_dtype = torch.bfloat16 if config.train.precision == "bf16" else torch.float32
+    hidden = activations(config.stream_tokens, config.model.hidden, stream)
     return PipelineStage(
         module,
         stage_index=stage,
@@ -109,5 +109,5 @@ def _stage(module: nn.Module, config: Config, *, stage: int, layout: Layout, dev
         device=device,
         group=layout.group("pp"),
         input_args=torch.empty(sequences, tokens, dtype=torch.int64, device="meta") if stage == 0 else hidden,
-        output_args=activations(tokens, config.model.vocabulary, logits_dtype) if stage == stages - 1 else hidden,
+        output_args=activations(tokens, config.model.vocabulary, compute) if stage == stages - 1 else hidden,
     )

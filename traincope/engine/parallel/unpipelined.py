@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from traincope.engine.config import Config
 from traincope.engine.model.documents import document_arguments
-from traincope.engine.model.model import next_token_loss
+from traincope.engine.model.model import Loss
 from traincope.engine.model.rotary import Positions
 from traincope.engine.parallel.context_parallel import local_tokens
 
@@ -20,9 +20,10 @@ class UnpipelinedModel:
     With ZeRO stage 2 (`fsdp.stage`) FSDP reduces them after each part.
     """
 
-    def __init__(self, model: nn.Module, config: Config, *, positions: Positions) -> None:
+    def __init__(self, model: nn.Module, config: Config, *, loss: Loss, positions: Positions) -> None:
         """`positions` are those of this rank's tokens in a sequence."""
         self.model = model
+        self._loss_of = loss
         self._positions = positions
         self._accumulation = config.train.accumulation
         self._end_of_document = config.data.end_of_document
@@ -48,7 +49,7 @@ class UnpipelinedModel:
     def _loss(self, part: Tensor) -> Tensor:
         inputs, targets = local_tokens(part, self._positions)
         logits = self.model(inputs, **document_arguments(inputs, end=self._end_of_document))
-        return next_token_loss(logits, targets)
+        return self._loss_of(logits, targets)
 
     def _reduce_gradients(self, is_last: bool) -> AbstractContextManager[None]:
         if isinstance(self.model, FSDPModule) and self._keeps_parameters:

@@ -163,6 +163,18 @@ def in_backward() -> bool:
     return task >= 0
 
 
+def scaled_product(a: Tensor, b: Tensor, *, scales: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+    """(a x scales[0]) (b x scales[1]) for fp8 factors (N, K) and (K, M), with sums in fp32 and the result in `dtype`.
+
+    Sides are multiples of 16. The operator reads the first factor by rows and the second by columns.
+    """
+    columns = b.t().contiguous().t()
+    product: Tensor = torch._scaled_mm(
+        a.contiguous(), columns, scale_a=scales[0], scale_b=scales[1], out_dtype=dtype, use_fast_accum=False
+    )
+    return product
+
+
 def move_shards(module: FSDPModule, new: Callable[[Tensor], Tensor]) -> None:
     """Make FSDP keep this unit's shards in the tensors that `new` returns, one-dimensional with padding.
 

@@ -21,6 +21,7 @@ from traincope.engine.config import Config
 from traincope.engine.model.model import GPT
 from traincope.engine.model.moe import Experts
 from traincope.engine.parallel.expert_parallel import routers_of, spread_experts
+from traincope.engine.precision.formats import FORMATS
 from traincope.engine.ranks.mesh import Layout
 from traincope.engine.sharing.zeropp import compress
 
@@ -28,13 +29,16 @@ from traincope.engine.sharing.zeropp import compress
 def apply_fsdp(model: GPT, config: Config, *, layout: Layout) -> None:
     """Shard a model on the meta device in place: units of blocks, then the rest. Does nothing without a shard axis.
 
-    In bf16, parameters are gathered in bf16 and gradients reduced in fp32. Routers are then units of their own and
-    gathered in fp32.
+    In bf16, parameters are gathered in bf16 and gradients reduced as `fsdp.reduce` says. Routers are then units of
+    their own and gathered in fp32. The shards themselves, the master weights, are fp32.
     """
     if not layout.sharded:
         return
-    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    policy = bf16 if config.train.precision == "bf16" else MixedPrecisionPolicy()
+    compute = FORMATS[config.train.precision].compute
+    narrow = compute != torch.float32
+    policy = MixedPrecisionPolicy(
+        param_dtype=compute if narrow else None, reduce_dtype=FORMATS[config.fsdp.reduce].compute
+    )
     mesh = layout.submesh("dp_replicate", layout.replica_axis, layout.shard_axis)
     reshard = config.fsdp.stage == 3 and config.parallel.pp == 1 and layout.size(layout.shard_axis) > 1
     for experts in spread_experts(model, layout=layout):
@@ -46,7 +50,7 @@ def apply_fsdp(model: GPT, config: Config, *, layout: Layout) -> None:
             reshard_after_forward=reshard,
             shard_placement_fn=_shard_hidden(experts),
         )
-    for router in routers_of(model) if policy is bf16 else ():
+    for router in routers_of(model) if narrow else ():
         fully_shard(router, mesh=mesh, offload_policy=_offload(config), reshard_after_forward=reshard)
     units = units_of(model, blocks=config.fsdp.unit_blocks)
     for modules in (*units, model):
