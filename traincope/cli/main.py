@@ -14,6 +14,7 @@ COMMANDS: Mapping[str, str] = {
     "demo": "demo:Demo",
     "run": "run:Run",
     "train": "train:Train",
+    "drift": "drift:DriftCommand",
     "report": "report:Report",
     "view": "view:View",
     "live": "live:Live",

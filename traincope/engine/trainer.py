@@ -173,9 +173,10 @@ class Trainer:
         skipped = self.loss_scaler is not None and not norm.isfinite().item()
         if not skipped:
             self._step(step, norm=norm)
-        self.optimizer.zero_grad(set_to_none=True)
         if self.loss_scaler is not None:
+            # Before gradients are zeroed, so that an observer can tell a skipped step from a finished one.
             self.loss_scaler.end_step()
+        self.optimizer.zero_grad(set_to_none=True)
         end_step(self.operands, layout=self.layout)
         return norm, skipped
 

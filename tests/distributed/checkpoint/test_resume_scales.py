@@ -19,7 +19,7 @@ LAYOUTS = {
     "pipeline": ParallelConfig(pp=2, microbatches=4),
     "tp": ParallelConfig(tp=2),
 }
-GROWING = ScalingConfig(initial=2.0**20, growth_interval=2)
+GROWING = ScalingConfig(initial=2.0**22, growth_interval=2)
 """A scale that overflows in the first steps and grows soon after."""
 
 

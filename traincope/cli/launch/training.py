@@ -86,7 +86,7 @@ def train(job: Job, *, console: Console) -> None:
             wait=subprocess.Popen.wait if ending is None else ending.wait,
         )
         try:
-            with _progress(progress_file, steps=config.train.steps, console=console):
+            with progress_bar(progress_file, steps=config.train.steps, console=console):
                 launch(launched)
         except TrainingError as error:
             if ending is None or ending.notice is None:
@@ -131,7 +131,7 @@ def require_torch() -> None:
 
 
 @contextmanager
-def _progress(path: Path, *, steps: int, console: Console) -> Iterator[None]:
+def progress_bar(path: Path, *, steps: int, console: Console) -> Iterator[None]:
     """Draw what rank 0 appends to `path` until the block ends."""
     columns = (
         TextColumn("{task.description}"),

@@ -13,14 +13,18 @@ from traincope.engine.ranks.mesh import SHARD_AXES, Layout
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter], *, layout: Layout) -> Tensor:
-    """2-norm of the full model's gradient, fp32 scalar, equal on all ranks.
+    """2-norm of the full model's gradient, fp32 scalar, equal on all ranks."""
+    return global_norm([parameter.grad for parameter in parameters if parameter.grad is not None], layout=layout)
+
+
+def global_norm(pieces: Sequence[Tensor], *, layout: Layout) -> Tensor:
+    """2-norm of all parameters' tensors together, fp32 scalar, equal on all ranks. `pieces` lie as parameters do.
 
     Along axes that split parameters, each rank adds the squares of its own pieces. A parameter that is whole on all n
-    ranks of such an axis adds 1/n on each. Along the other axes gradients are equal and count once. The norm is on the
-    mesh's device, wherever gradients are.
+    ranks of such an axis adds 1/n on each. Along the other axes the pieces are equal and count once. The norm is on the
+    mesh's device, wherever the pieces are.
     """
-    shares = [_squares(parameter.grad, layout=layout) for parameter in parameters if parameter.grad is not None]
-    squares = torch.stack(shares).sum()
+    squares = torch.stack([_squares(piece, layout=layout) for piece in pieces]).sum()
     if layout.mesh is not None:
         squares = squares.to(layout.mesh.device_type)
     for axis in _partitioning_axes(layout):
