@@ -22,7 +22,7 @@ def test_curves_and_their_differences_are_drawn() -> None:
 @pytest.mark.parametrize(("ratio", "share"), [("saturated_ratio", 0.25), ("underflowed_ratio", None)])
 def test_a_layer_is_a_row_and_an_unknown_share_a_gap(ratio: str, share: float | None) -> None:
     (heat,) = lost_numbers(FP8, ratio=ratio).data
-    assert (heat.x, heat.y, heat.z) == (("input",), ("output",), ((share,),))
+    assert (heat.x, heat.y, heat.z) == (("input",), ("output",), ([share],))
 
 
 def test_the_page_needs_no_network() -> None:

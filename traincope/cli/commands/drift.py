@@ -134,8 +134,8 @@ def _show(drift: "Drift", console: Console) -> None:
     for name, reason in drift.refused.items():
         console.print(f"{name} is not compared: {reason}", highlight=False)
     console.print(
-        "from fp32: mean difference of the losses. parameters: distance from fp32's, relative to the distance that fp32 "
-        "moved. saturated, underflowed: the largest share of a layer's operand; --format json lists each.",
+        "from fp32: mean difference of the losses. parameters: distance from fp32's, relative to the distance that "
+        "fp32 moved. saturated, underflowed: the largest share of a layer's operand; --format json lists each.",
         highlight=False,
     )
 
