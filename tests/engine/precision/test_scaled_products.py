@@ -40,7 +40,7 @@ def layer_and_input() -> tuple[ScaledLinear, Tensor]:
     ids=str,
 )
 def test_rounding_equals_the_emulation_over_the_whole_range(dtype: torch.dtype, binary: Binary) -> None:
-    """Also at halves between two numbers, below the normal numbers, at zero, and above the largest number."""
+    """Cover halves between two numbers, numbers below the normal ones, at zero, and above the largest number."""
     torch.manual_seed(0)
     info = torch.finfo(dtype)
     spread = torch.randn(4000) * torch.exp2(torch.empty(4000).uniform_(-24, 20))
