@@ -21,6 +21,7 @@ The fields by kind (a field not listed is unused):
 | SCALAR     | instant: `run.log(name=value)`  | name      |          |              |              | bits     |
 | FLOPS      | instant: a counted step's end   | dtype     |          |              |              | FLOPs    |
 | GPU        | instant: after a step           | quantity  |          |              |              | reading  |
+| BATCH      | instant: a DataLoader's batch   | state     | iterator | its count    |              | hash     |
 
 The value of a STEP is the recorder's own time in it. The value of a STEP or PHASE that was measured on the device is
 how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at most 2.1 s.
@@ -28,7 +29,7 @@ The `tag` of a STALL of the device is how many ns before it the compute stream r
 ends it, or NOT_MARKED. It has DONE_BEFORE_WAIT if that end is only an upper bound.
 The value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
 FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
-phase EVALUATION.
+phase EVALUATION. The value of a BATCH is 0 if its name is not `BATCH_READ`.
 
 `name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
 details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, window,
@@ -76,6 +77,15 @@ CHECKPOINT_FAILED = "checkpoint failed"
 RESUMED = "resumed"
 """Name of the event by which a training declares that it continues; details: `step`, the steps of its state."""
 
+BATCH_READ = "batch"
+"""Name of a BATCH with a fingerprint."""
+BATCHES_END = "end of the batches"
+"""Name of a BATCH that stands for the end of an iterator."""
+BATCH_ON_DEVICE = "batch on a device"
+"""Name of a BATCH that was not read, because reading a device's memory would wait for the device."""
+BATCH_WITHOUT_TENSORS = "batch without plain tensors"
+"""Name of a BATCH that was not read, because it has nothing whose memory can be read at once."""
+
 DETAIL_LEVEL = 1
 """The lowest level of recording with detail."""
 
@@ -114,6 +124,7 @@ class Kind(IntEnum):
     MEMORY = 11
     FLOPS = 12
     GPU = 13
+    BATCH = 14
 
 
 GPU_SAMPLE_UNITS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}

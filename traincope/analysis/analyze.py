@@ -17,6 +17,7 @@ from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
 from traincope.analysis.efficiency.utilization import Utilization, utilization
+from traincope.analysis.faults.anomalies.data_order import DataOrder, data_order
 from traincope.analysis.faults.anomalies.memory import MemoryUse, memory
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
@@ -93,6 +94,8 @@ class Analysis:
     """None: the training logged no expert loads."""
     goodput: Goodput | None = None
     """None: no step began."""
+    data_order: DataOrder | None = None
+    """None: at most one attempt made steps, no batch was recorded, or the timeline is a part of a run."""
     device_stalls: tuple[DeviceStall, ...] | None = None
     """None: the ledger contains all stalls, because no rank computes on a GPU, or because it is the GPUs' ledger."""
     host_hidden_waits: Mapping[str, int] | None = None
@@ -195,7 +198,10 @@ def analyze(
         not_measured=tuple(unmarked_terms(ahead)) if measured.by_marks else None,
     )
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(measured, ledger, tracks) if complete_run else None
-    result = _analysis(context, ledger, stall_totals, measured=measured, ahead=ahead, steps=steps, roots=roots)
+    order = data_order(timeline) if complete_run else None
+    result = _analysis(
+        context, ledger, stall_totals, measured=measured, ahead=ahead, steps=steps, roots=roots, order=order
+    )
     waits = group_waits(timeline, waited)
     result = replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
     if not complete_run:
@@ -220,6 +226,7 @@ def _analysis(
     ahead: RunAhead | None,
     steps: tuple[ReplicaSteps, ...],
     roots: tuple[Root, ...],
+    order: DataOrder | None,
 ) -> Analysis:
     timeline = context.timeline
     comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger)
@@ -229,7 +236,7 @@ def _analysis(
     straggling = stragglers(timeline, ledger, stall_totals)
     ends = endings(timeline)
     stopped = hangs(timeline, context.own_instances, ends)
-    faults, used = fault_stream(timeline, ledger, ends, stopped), memory(timeline)
+    faults, used = fault_stream(timeline, ledger, ends, stopped, order=order), memory(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
     marker = timeline.run.info.settings.get("step_marker")
     traced = tuple(
@@ -251,6 +258,7 @@ def _analysis(
         memory=used,
         experts=experts,
         goodput=job,
+        data_order=order,
         device_stalls=on_streams,
         why_on_host=None if measured is not timeline else why_on_host(timeline, on_streams),
         host_hidden_waits=host_hidden_waits(measured, ledger),

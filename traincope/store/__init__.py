@@ -29,9 +29,20 @@ aligned here: `traincope.timeline` does that.
 """
 
 from traincope.store.job.attempts import Attempt
+from traincope.store.job.batches import RankBatches
 from traincope.store.job.launcher import LauncherNote
 from traincope.store.job.looks import Look
 from traincope.store.reading import RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 
-__all__ = ["RECORD_DTYPE", "Attempt", "LauncherNote", "Look", "RankRecords", "RunRecords", "SegmentRecords", "read_run"]
+__all__ = [
+    "RECORD_DTYPE",
+    "Attempt",
+    "LauncherNote",
+    "Look",
+    "RankBatches",
+    "RankRecords",
+    "RunRecords",
+    "SegmentRecords",
+    "read_run",
+]

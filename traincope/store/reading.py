@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
 from traincope.store.job.attempts import Attempt, read_attempt
+from traincope.store.job.batches import RankBatches, rank_batches, read_batches
 from traincope.store.job.flight import FlightFile
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
@@ -25,6 +26,7 @@ from traincope.store.layout import (
     PROVISIONAL,
     RANK_FILE,
     RUN_FILE,
+    attempt_directory,
     attempt_number,
     rank_number,
     record_files,
@@ -38,7 +40,7 @@ from traincope.topology import Group
 SAME_LAUNCH_NS = 60_000_000_000
 """Maximum difference between the starts of the ranks of one launch."""
 
-NAMED_KINDS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT)
+NAMED_KINDS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT, Kind.BATCH)
 """Kinds of records whose `name` is the number of a string."""
 
 
@@ -127,6 +129,12 @@ class RunRecords:
     def last_attempt(self) -> int:
         """Number of the attempt that is read in full."""
         return self.ranks[0].attempt if self.ranks else 0
+
+    def batches(self, attempt: int) -> Mapping[int, RankBatches]:
+        """Rank -> its batches in an attempt. Those of earlier attempts are read on demand."""
+        if attempt != self.last_attempt:
+            return read_batches(attempt_directory(self.path, attempt))
+        return {rank.rank: rank_batches(rank.thread("main"), names=rank.names) for rank in self.ranks}
 
 
 def read_run(path: str | Path) -> RunRecords:

@@ -47,7 +47,7 @@ from traincope.store.segments.compacted import is_thinned, write_compacted
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import SegmentRecords, recorder_events
 
-RECORDER_KINDS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
+RECORDER_KINDS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.BATCH)
 """Kinds of records whose names come from traincope only."""
 
 STACKS = frozenset((FATAL_FILE, *map(signal_file, Signals.__members__)))

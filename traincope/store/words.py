@@ -5,7 +5,18 @@ They are listed in full, because a pattern could match a user's names.
 
 import re
 
-from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, EXCEPTION, RECORDER_LEVEL, REQUESTED_WINDOW, RESUMED
+from traincope.events import (
+    BATCH_ON_DEVICE,
+    BATCH_READ,
+    BATCH_WITHOUT_TENSORS,
+    BATCHES_END,
+    CHECKPOINT_FAILED,
+    CHECKPOINT_SAVED,
+    EXCEPTION,
+    RECORDER_LEVEL,
+    REQUESTED_WINDOW,
+    RESUMED,
+)
 from traincope.topology import KNOWN_AXES
 
 EVENTS = frozenset(
@@ -53,6 +64,10 @@ SCHEDULES = frozenset(
 CALLS = frozenset(
     {
         "<other names>",
+        BATCH_READ,
+        BATCHES_END,
+        BATCH_ON_DEVICE,
+        BATCH_WITHOUT_TENSORS,
         "backward",
         "gc",
         "DataLoader",

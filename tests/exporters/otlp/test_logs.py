@@ -55,7 +55,18 @@ def test_the_severity_follows_the_kind_of_fault() -> None:
         *("exception", "out_of_memory", "signal", "killed", "exit")
     }
     assert {kind.value for kind, level in result.items() if level == "ERROR"} == {
-        *("not_finite", "restart", "checkpoint_failed", "ecc_error", "xid", "gpu_lost", "hang", "mismatch", "lost_host")
+        *(
+            "not_finite",
+            "restart",
+            "checkpoint_failed",
+            "ecc_error",
+            "xid",
+            "gpu_lost",
+            "hang",
+            "mismatch",
+            "lost_host",
+        ),
+        *("data_fed_again", "data_skipped"),
     }
     assert {kind.value for kind, level in result.items() if level == "INFO"} == {
         *("checkpoint", "evaluation", "power_capped", "ecc_corrected", "recorder_level", "requested_window", "event")

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.efficiency.goodput import all_attempts, restart_gap_ns
+from traincope.analysis.faults.anomalies.data_order import DataOrder, data_faults
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
 from traincope.analysis.faults.anomalies.slowness import skipped_steps, slow_steps
@@ -21,7 +22,12 @@ from traincope.units import count
 
 
 def fault_stream(
-    timeline: Timeline, ledger: Ledger, ends: Sequence[Fault], hangs: Sequence[Hang] = ()
+    timeline: Timeline,
+    ledger: Ledger,
+    ends: Sequence[Fault],
+    hangs: Sequence[Hang] = (),
+    *,
+    order: DataOrder | None = None,
 ) -> tuple[Fault, ...]:
     """Order faults and marks by time. `ends`: how the ranks ended; they follow all other entries of their instant.
 
@@ -31,6 +37,7 @@ def fault_stream(
     ends = ends if stopped is None else [_after(end, stopped) for end in ends]
     happened = [
         *restarts(timeline),
+        *data_faults(order),
         *logged_faults(timeline),
         *skipped_steps(timeline),
         *slow_steps(timeline, ledger),

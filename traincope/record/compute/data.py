@@ -1,13 +1,17 @@
-"""Hook on data waits: the time inside a DataLoader's `next`, with or without workers."""
+"""Hook on data: the time inside a DataLoader's `next`, with or without workers, and a fingerprint of its batch."""
 
 import functools
+from itertools import count
+from time import monotonic_ns
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from traincope.events import Phase
+from traincope.events import BATCH_READ, BATCHES_END, Kind, Phase
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import data_loader_iterator
+from traincope.record.segments.fingerprint import Unread, fingerprint
 from traincope.record.segments.slots import Slot
 from traincope.record.session.recorder import Recorder
 
@@ -32,16 +36,49 @@ class DataLoading:
             recorder.before_work()
             return phases.begin(data_wait, number)
 
+        iterators: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        new_iterator, next_batch = count(1), count()
+
+        def note_batch(iterator: Any, batch: Any) -> None:
+            found = fingerprint(batch)
+            write(iterator, *((found.value, 0) if isinstance(found, Unread) else (BATCH_READ, found)))
+
+        def note_end(iterator: Any) -> None:
+            write(iterator, BATCHES_END, 0)
+
+        def write(iterator: Any, name: str, value: int) -> None:
+            of_iterator = iterators.get(iterator)
+            if of_iterator is None:
+                of_iterator = iterators[iterator] = next(new_iterator)
+            now = monotonic_ns()
+            recorder.writer().write(
+                Kind.BATCH,
+                now,
+                now,
+                name=recorder.names.intern(name),
+                group=of_iterator,
+                sequence=next(next_batch),
+                value=value,
+            )
+
+        note, ended = guard(note_batch, every=SAMPLING_INTERVAL), guard(note_end)
         begin_wait, finish = guard(begin, every=SAMPLING_INTERVAL), guard(phases.end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
             slot = begin_wait() if recorder.active else None
             try:
-                return original(iterator)
+                batch = original(iterator)
+            except StopIteration:
+                if slot is not None:
+                    ended(iterator)
+                raise
             finally:
                 if slot is not None:
                     finish(slot)
+            if slot is not None:
+                note(iterator, batch)
+            return batch
 
         self._patches.replace(iterator_class, "__next__", __next__)
 

@@ -90,6 +90,16 @@ def without_modes() -> AbstractContextManager[Any]:
     return guard
 
 
+def without_functions() -> AbstractContextManager[Any]:
+    """Return a context in which no function mode (`TorchFunctionMode`) sees the calling thread, if this torch can do
+    so.
+    """
+    import torch
+
+    guard: AbstractContextManager[Any] = getattr(torch._C, "DisableTorchFunction", nullcontext)()
+    return guard
+
+
 def has_kernel(operator: str, key: str) -> bool:
     """Return whether a kernel of an operator (`c10d::allreduce_`) is registered at a dispatch key."""
     import torch

@@ -70,7 +70,7 @@ def _document(analysis: Analysis) -> schema.Document:
         if analysis.kernels is None
         else kernels(analysis.kernels, analysis.queue_lengths, analysis.unfused),
         critical_path=None if analysis.critical_path is None else critical_path(analysis.critical_path),
-        data_order=None,
+        data_order=None if analysis.data_order is None else schema.convert(analysis.data_order, schema.DataOrder),
         gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
         clock=[schema.convert(clock, schema.RankClock) for clock in timeline.clocks],
         recorder=_recorder(timeline, analysis.ledger),

@@ -8,6 +8,8 @@ from traincope.report.schema.diff import ComparedRun, Diff, Difference, TermChan
 from traincope.report.schema.document import SCHEMA_VERSION, Document, HangAnswer, NativeStack
 from traincope.report.schema.job import (
     Attempt,
+    Continuation,
+    DataOrder,
     Fault,
     Finding,
     Goodput,
@@ -71,8 +73,10 @@ __all__ = [
     "Chain",
     "ComparedRun",
     "Contention",
+    "Continuation",
     "Cost",
     "CriticalPath",
+    "DataOrder",
     "DeviceStall",
     "Diff",
     "Difference",

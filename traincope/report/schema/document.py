@@ -7,7 +7,7 @@ are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the 
 
 from typing import TypedDict
 
-from traincope.report.schema.job import Fault, Finding, Goodput, Hang, MemoryUse, RankClock, Recorder, Run
+from traincope.report.schema.job import DataOrder, Fault, Finding, Goodput, Hang, MemoryUse, RankClock, Recorder, Run
 from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
@@ -32,7 +32,8 @@ class Document(TypedDict):
     """One entry per rank and measure."""
     kernels: Kernels | None
     critical_path: CriticalPath | None
-    data_order: None
+    data_order: DataOrder | None
+    """null: the run did not restart, or no batch of a DataLoader was recorded."""
     gpu_partition: list[GpuPartition] | None
     """One entry per rank and GPU of its kernel traces."""
     clock: list[RankClock]

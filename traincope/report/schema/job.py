@@ -138,6 +138,34 @@ class Goodput(TypedDict):
     productive_ratio: float | None
 
 
+class Continuation(TypedDict):
+    attempt: int
+    step: int | None
+    """Steps that the state had had from which the attempt continued."""
+    ranks: list[int]
+    """Ranks with the same answer."""
+    order: str | None
+    """`right`, `fed_again` or `skipped`."""
+    num_batches: int | None
+    """Batches of each rank that were fed again, or skipped."""
+    first_step: int | None
+    """First and last step, counted from 1, whose batches they are."""
+    last_step: int | None
+    reason: str | None
+    """Reason for a null in order."""
+    what: str
+    """The answer as a phrase."""
+    loss_before: float | None
+    """Loss of the step from which it continued, if that was logged and finite."""
+    loss_after: float | None
+    """The first loss that the attempt logged."""
+
+
+class DataOrder(TypedDict):
+    continuations: list[Continuation]
+    """At least one entry per attempt after the first that recorded batches."""
+
+
 class MemoryUse(TypedDict):
     rank: int
     measure: str

@@ -4,16 +4,19 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from traincope.report.schema import Goodput
+from traincope.report.schema import DataOrder, Goodput
 from traincope.report.text.layout.lines import text
-from traincope.units import count, duration, share
+from traincope.units import count, duration, numbers, share
 
 WHOLE_PER_PART = 1000
 """A part below 1/1000 of the job's time is not printed."""
 
 
-def goodput(job: Goodput) -> Iterator[Text]:
-    """One line. Parts below a thousandth of the elapsed time are only in JSON."""
+def goodput(job: Goodput, order: DataOrder | None) -> Iterator[Text]:
+    """One line, and one for each continuation of the data.
+
+    Parts below a thousandth of the elapsed time are only in JSON.
+    """
     facts = [f"{share(job['productive_ratio'])} of {duration(job['elapsed_ns'])} was productive"]
     if job["productive_ratio"] is None:
         took = f"{count(job['steps_done'], 'step')} took {duration(job['steps_ns'])} of {duration(job['elapsed_ns'])}"
@@ -28,3 +31,7 @@ def goodput(job: Goodput) -> Iterator[Text]:
     }
     facts += [f"{what} {duration(ns)}" for what, ns in parts.items() if ns and ns * WHOLE_PER_PART >= job["elapsed_ns"]]
     yield Text("GOODPUT", style="bold").append_text(text(f"  {'; '.join(facts)}", style="not bold"))
+    for each in () if order is None else order["continuations"]:
+        yield Text("DATA ORDER", style="bold").append_text(
+            text(f"  {numbers(each['ranks'], 'rank')}: {each['what']}", style="not bold")
+        )

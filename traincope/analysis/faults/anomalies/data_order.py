@@ -1,0 +1,297 @@
+"""Order of the data over restarts: batches that a continued training was fed again, or was not fed.
+
+A training that continues from a state of n steps must go on with the batch of the next step. The attempts before show
+which batch that was if they reached it. Each rank is compared with itself, by fingerprints of its batches.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from traincope.analysis.confidence import HIGH
+from traincope.analysis.efficiency.goodput import all_attempts
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.arrays import Bools, Ints
+from traincope.store import Attempt, RankBatches
+from traincope.timeline import Timeline
+from traincope.units import numbers
+
+MAX_PLACES = 64
+"""Largest number of earlier batches that may equal the first batch of an attempt."""
+
+
+class Order(StrEnum):
+    """How the data went on. The value is the spelling in JSON."""
+
+    RIGHT = "right"
+    FED_AGAIN = "fed_again"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """How an attempt went on with the data, on ranks for which the answer is the same."""
+
+    attempt: int
+    step: int | None
+    """Steps that its state had had; None: unknown."""
+    ranks: tuple[int, ...] = ()
+    order: Order | None = None
+    """None: the evidence does not show it."""
+    num_batches: int | None = None
+    """Batches per rank that were fed again, or skipped."""
+    first_step: int | None = None
+    """First step, counted from 1, whose batches they are."""
+    last_step: int | None = None
+    reason: str | None = None
+    """Reason why the order is unknown."""
+    loss_before: float | None = None
+    """Loss of the step before it continued, if that was logged."""
+    loss_after: float | None = None
+    """The first loss that the attempt logged."""
+    at_ns: int = 0
+    """Wall time of the attempt's first batch."""
+
+    @property
+    def what(self) -> str:
+        """The answer as a phrase."""
+        begin = f"attempt {self.attempt}"
+        if self.order is None:
+            return f"{begin}: the order of the data is unknown, because {self.reason}"
+        begin += f" continued after step {self.step}"
+        if self.order is Order.RIGHT:
+            return f"{begin} with the batches that follow it"
+        batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches:,} batches"
+        steps = numbers(range(self.first_step or 0, (self.last_step or 0) + 1), "step")
+        if self.order is Order.FED_AGAIN:
+            return f"{begin} and was fed {batches} again: {steps}"
+        return f"{begin} and skipped {batches}: {steps}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOrder:
+    """The order of the data of a run."""
+
+    continuations: tuple[Continuation, ...]
+    """One entry per attempt after the first that fetched data, or several if its ranks differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trail:
+    """Batches of one rank by steps of the training, over attempts."""
+
+    steps: Ints
+    """Steps of the training before the batch's."""
+    fingerprints: Ints
+    ends_pass: Bools
+    starts_pass: Bools
+
+    def until(self, step: int) -> "_Trail":
+        return self._cut(slice(0, self.place(step)))
+
+    def without(self, first: int) -> "_Trail":
+        return self._cut(slice(first, None))
+
+    def place(self, step: int) -> int:
+        """Position of the first batch of a step."""
+        return int(np.searchsorted(self.steps, step))
+
+    def then(self, later: "_Trail") -> "_Trail":
+        columns = ("steps", "fingerprints", "ends_pass", "starts_pass")
+        return _Trail(**{name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in columns})
+
+    def _cut(self, part: slice) -> "_Trail":
+        return _Trail(
+            steps=self.steps[part],
+            fingerprints=self.fingerprints[part],
+            ends_pass=self.ends_pass[part],
+            starts_pass=self.starts_pass[part],
+        )
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What is known of one rank before an attempt."""
+
+    trails: list[_Trail]
+    """The batches as if each was trained in the step that fetched it; then, as if batches were fetched ahead."""
+    losses: dict[int, float]
+
+
+def data_order(timeline: Timeline) -> DataOrder | None:
+    """Compare the batches of each attempt with those of the attempts before.
+
+    None if only one attempt made steps, or if no batch of a DataLoader was recorded.
+    """
+    attempts = [attempt for attempt in all_attempts(timeline) if attempt.first_step_ns is not None]
+    if timeline.run.info.imported or len(attempts) < 2:
+        return None
+    fed = [timeline.run.batches(attempt.number) for attempt in attempts]
+    if not any(len(rank.steps) for ranks in fed for rank in ranks.values()):
+        return None
+    return DataOrder(continuations=tuple(_merged(_continuations(attempts, fed))))
+
+
+def data_faults(order: DataOrder | None) -> Iterator[Fault]:
+    """One fault for each continuation with batches that were fed again or skipped."""
+    for each in () if order is None else order.continuations:
+        if each.order not in (None, Order.RIGHT):
+            again = each.order is Order.FED_AGAIN
+            yield Fault(
+                kind=FaultKind.DATA_FED_AGAIN if again else FaultKind.DATA_SKIPPED,
+                at_ns=each.at_ns,
+                ranks=each.ranks,
+                what=each.what,
+                evidence=_loss(each),
+                confidence=HIGH,
+            )
+
+
+def _loss(each: Continuation) -> str:
+    if each.loss_before is None or each.loss_after is None:
+        return ""
+    return f"the loss was {each.loss_before:.4g} before and is {each.loss_after:.4g} in the first logged step after"
+
+
+def _continuations(attempts: Sequence[Attempt], fed: Sequence[Mapping[int, RankBatches]]) -> Iterator[Continuation]:
+    """One entry per rank and attempt after the first."""
+    ranks: dict[int, _Rank] = {}
+    start: int | None = attempts[0].resumed_step or 0
+    world = set(fed[0])
+    for at, attempt in enumerate(attempts):
+        own = fed[at]
+        if at:
+            start = _start(attempts[at - 1], attempt, begun=start)
+            for rank, batches in own.items():
+                found = _of_rank(ranks.get(rank), batches, start=start, same_world=set(own) == world)
+                yield replace(found, attempt=attempt.number, ranks=(rank,), at_ns=batches.began_ns)
+        world = set(own)
+        ranks = {
+            rank: _after(ranks.get(rank), batches, start=start) for rank, batches in own.items() if start is not None
+        }
+
+
+def _start(before: Attempt, after: Attempt, *, begun: int | None) -> int | None:
+    """Steps that the state of an attempt had had: as it declared, or as its loaded checkpoint has."""
+    if after.resumed_step is not None or not after.loaded:
+        return after.resumed_step
+    return None if begun is None or before.kept_steps is None else begun + before.kept_steps
+
+
+def _of_rank(before: _Rank | None, after: RankBatches, *, start: int | None, same_world: bool) -> Continuation:
+    unknown = Continuation(attempt=0, step=start)
+    if start is None:
+        return replace(unknown, reason="it did not declare the step from which it continued")
+    if before is None or not same_world:
+        return replace(unknown, reason="the attempt before had other ranks, or left no batches")
+    if after.unread is not None:
+        return replace(unknown, reason=f"batches were not read: {after.unread}")
+    if not after.complete:
+        return replace(unknown, reason="records of batches were dropped")
+    answers = [
+        _compare(trail, own, unknown) for trail, own in zip(before.trails, _trails(after, start=start), strict=True)
+    ]
+    first = float(after.losses[0]) if len(after.losses) and np.isfinite(after.losses[0]) else None
+    return replace(_agreed(answers, unknown), loss_before=before.losses.get(start - 1), loss_after=first)
+
+
+def _agreed(answers: Sequence[Continuation], unknown: Continuation) -> Continuation:
+    """The answer if batches are trained when fetched, or fetched ahead. A right order in one of the two is right."""
+    right = next((answer for answer in answers if answer.order is Order.RIGHT), None)
+    if right is not None or len({(answer.order, answer.num_batches) for answer in answers}) == 1:
+        return right or answers[0]
+    return replace(unknown, reason="the training fetches batches ahead, so it is unknown which of them it trained on")
+
+
+def _after(before: _Rank | None, batches: RankBatches, *, start: int) -> _Rank:
+    """What is known of a rank after an attempt: batches before its first step, and its own."""
+    trails = [*_trails(batches, start=start)]
+    kept = [] if before is None else [trail.until(start) for trail in before.trails]
+    losses = {} if before is None else {step: loss for step, loss in before.losses.items() if step < start}
+    finite = np.isfinite(batches.losses)
+    steps = (batches.loss_steps[finite] + start).tolist()
+    losses |= dict(zip(steps, batches.losses[finite].tolist(), strict=True))
+    joined = [earlier.then(own) for earlier, own in zip(kept, trails, strict=True)] if kept else trails
+    return _Rank(trails=joined, losses=losses)
+
+
+def _trails(batches: RankBatches, *, start: int) -> Iterator[_Trail]:
+    """The batches of an attempt as if each was trained in its step, and as if the first ones were fetched ahead.
+
+    More batches in the first step than in the others were fetched ahead, or only to pass over them.
+    """
+    trail = _Trail(
+        steps=batches.steps + start,
+        fingerprints=batches.fingerprints if batches.complete else np.zeros_like(batches.fingerprints),
+        ends_pass=batches.ends_pass,
+        starts_pass=batches.starts_pass,
+    )
+    per_step = np.unique(batches.steps, return_counts=True)[1]
+    usual = int(np.median(per_step[1:])) if len(per_step) > 1 else int(per_step.sum())
+    surplus = max(int(per_step[0]) - usual, 0) if len(per_step) else 0
+    yield trail.without(surplus)
+    yield replace(trail, steps=start + np.arange(len(trail.steps)) // max(usual, 1)) if surplus else trail
+
+
+def _compare(before: _Trail, after: _Trail, unknown: Continuation) -> Continuation:
+    """Find the place of the attempt's batches among the earlier ones."""
+    step = unknown.step or 0
+    place, earlier, fed = before.place(step), before.fingerprints, after.fingerprints
+    if not len(fed) or not len(earlier):
+        return replace(unknown, reason="it or the attempt before left no batches")
+    if step > int(before.steps[-1]) + 1:
+        return replace(unknown, reason=f"the batches up to step {step} were not recorded")
+    if not earlier.all():
+        return replace(unknown, reason="batches of the attempts before were not read, or their records were dropped")
+    starts = np.flatnonzero(earlier == fed[0])
+    if len(starts) > MAX_PLACES or (len(earlier) > 1 and bool((earlier[1:] == earlier[:-1]).any())):
+        return replace(unknown, reason="fingerprints do not tell its batches apart")
+    places = [at for at in starts.tolist() if np.array_equal(earlier[at : at + len(fed)], fed[: len(earlier) - at])]
+    if place in places:
+        return replace(unknown, order=Order.RIGHT)
+    num_ahead = len(earlier) - place
+    if not places:
+        return replace(unknown, reason=_no_place(num_ahead, step=step, known=bool(len(starts))))
+    nearest = min(places, key=lambda at: abs(at - place))
+    if place - nearest in [at - place for at in places]:
+        return replace(unknown, reason="its batches follow at two places of the earlier order")
+    if not num_ahead and _is_new_pass(before, nearest):
+        return replace(unknown, order=Order.RIGHT)
+    low, high = sorted((place, nearest))
+    if place < nearest and bool(np.isin(earlier[low:high], fed).any()):
+        return replace(unknown, reason=_no_place(num_ahead, step=step, known=True))
+    return replace(
+        unknown,
+        order=Order.FED_AGAIN if nearest < place else Order.SKIPPED,
+        num_batches=high - low,
+        first_step=int(before.steps[low]) + 1,
+        last_step=int(before.steps[high - 1]) + 1,
+    )
+
+
+def _is_new_pass(before: _Trail, at: int) -> bool:
+    """True if the earlier batches go on at this place by themselves: they end a pass, or have repeated before."""
+    period = len(before.steps) - at
+    repeated = period < len(before.steps) and np.array_equal(before.fingerprints[period:], before.fingerprints[:at])
+    return repeated or bool(before.starts_pass[at] and before.ends_pass[-1])
+
+
+def _no_place(num_ahead: int, *, step: int, known: bool) -> str:
+    if not num_ahead:
+        return f"no attempt before fetched a batch after step {step}"
+    if known:
+        return f"the batches after step {step} came in another order before"
+    batches = "the batch" if num_ahead == 1 else f"the {num_ahead:,} batches"
+    return f"{batches} after step {step} did not come next: skipped, or the order is another one"
+
+
+def _merged(found: Iterator[Continuation]) -> Iterator[Continuation]:
+    """Join ranks with the same answer. Losses and the time are those of the first."""
+    same: dict[Continuation, list[Continuation]] = defaultdict(list)
+    for each in found:
+        same[replace(each, ranks=(), loss_before=None, loss_after=None, at_ns=0)].append(each)
+    for alike in same.values():
+        yield replace(alike[0], ranks=tuple(sorted(rank for each in alike for rank in each.ranks)))
