@@ -86,6 +86,9 @@ BATCH_ON_DEVICE = "batch on a device"
 BATCH_WITHOUT_TENSORS = "batch without plain tensors"
 """Name of a BATCH that was not read, because it has nothing whose memory can be read at once."""
 
+SKIPPED_STEP = "skipped step"
+"""Name of the event by which a training declares that the open step updates nothing; details: `why`."""
+
 DETAIL_LEVEL = 1
 """The lowest level of recording with detail."""
 
@@ -182,7 +185,7 @@ class Flag(IntFlag):
     PARTIAL = 64
     """An interval that began but had not trained when the run ended, or when the training resumed. It is not a step."""
     SKIPPED = 128
-    """A step whose optimizer did not run: its gradients overflowed."""
+    """A step whose optimizer did not run: its gradients overflowed, or the training declared `SKIPPED_STEP`."""
     GIVEN = 256
     """An event of the training, from `traincope.event()`. The others are the recorder's own."""
     DETAILED = 512

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from traincope.engine.bad_steps import BadSteps
 from traincope.engine.batches import held_out_batches, training_batches
 from traincope.engine.config import Config
 from traincope.engine.corpus import read_corpus
@@ -51,12 +52,14 @@ class StepResult:
     """Norm of the whole gradient before clipping. None in steps that are not logged."""
     tokens: int
     """Tokens of the global batch."""
-    skipped: bool
+    overflowed: bool
     """The gradient overflowed in fp16, so the optimizer did not step. The batch counts as consumed."""
     loss_scale: float | None
     """Scale of the loss in this step, in fp16."""
     squared_lengths: int
     """Sum of squared lengths in this replica's slice of the batch: of its documents, or of its whole sequences."""
+    skipped: str | None = None
+    """Reason of `[stability]` why the step updated no parameter, or None."""
 
 
 class ModelRunner(Protocol):
@@ -100,6 +103,7 @@ class Trainer:
         """This rank's parameters, whole or sharded, by their name in the whole model."""
         self._parameters = list(self.parameters.values())
         self.optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
+        self._bad_steps = BadSteps(config.stability) if config.stability.skips else None
         if config.model.dropout:
             seed_generators(config, layout=self.layout, step=0)
 
@@ -110,17 +114,23 @@ class Trainer:
             with loss_over_vocabulary(self.layout):
                 loss = self._runner.train(batch.to(self.device, non_blocking=True))
             scale = None if self.loss_scaler is None else self.loss_scaler.scale
-            norm, skipped = self._update(step)
+            norm = self._combine_gradients()
+            overflowed = self.loss_scaler is not None and not norm.isfinite().item()
+            judged = None if self._bad_steps is None else self._global_mean(loss)
+            skipped = None if overflowed else self._judge(judged, norm)
+            self._update(step, norm=norm, skip=overflowed or skipped is not None)
             self.done = step
             logged = step % self.config.train.log_every == 0
+            mean = self._global_mean(loss) if logged and judged is None else judged
             yield StepResult(
                 step=step,
-                loss=self._global_mean(loss) if logged else None,
+                loss=mean if logged else None,
                 grad_norm=norm.item() if logged else None,
                 tokens=self.config.tokens_per_step,
-                skipped=skipped,
+                overflowed=overflowed,
                 loss_scale=scale,
                 squared_lengths=squared_lengths(batch[:, :-1], end=self.config.data.end_of_document),
+                skipped=skipped,
             )
 
     def settle_buckets(self) -> None:
@@ -163,30 +173,32 @@ class Trainer:
         loss = next_token_loss(logits, targets)
         return loss if self.loss_scaler is None else self.loss_scaler.scaled(loss)
 
-    def _update(self, step: int) -> tuple[Tensor, bool]:
-        """Step the optimizer. Returns the gradient's norm, and whether the step was skipped."""
+    def _combine_gradients(self) -> Tensor:
+        """Complete the sums over ranks. Returns the norm of the whole gradient, without the scale of the loss."""
         sum_partial_gradients(self._parameters, layout=self.layout)
         average_expert_gradients(self._parameters, layout=self.layout)
         norm = gradient_norm(self._parameters, layout=self.layout)
-        if self.loss_scaler is not None:
-            norm = self.loss_scaler.unscale(norm)
-        skipped = self.loss_scaler is not None and not norm.isfinite().item()
-        if not skipped:
-            self._step(step, norm=norm)
+        return norm if self.loss_scaler is None else self.loss_scaler.unscale(norm)
+
+    def _judge(self, loss: float | None, norm: Tensor) -> str | None:
+        """Return the reason to skip the update, the same on all ranks, or None."""
+        if self._bad_steps is None or loss is None:
+            return None
+        return self._bad_steps.judge(loss=loss, grad_norm=norm.item())
+
+    def _update(self, step: int, *, norm: Tensor, skip: bool) -> None:
+        if not skip:
+            if self.loss_scaler is not None:
+                scale_gradients(self._parameters, torch.tensor(1 / self.loss_scaler.scale))
+            if self.config.optimizer.clip_norm is not None:
+                clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
+            set_learning_rate(self.optimizer, self.config.optimizer, step=step)
+            self.optimizer.step()
         if self.loss_scaler is not None:
             # Before gradients are zeroed, so that an observer can tell a skipped step from a finished one.
             self.loss_scaler.end_step()
         self.optimizer.zero_grad(set_to_none=True)
         end_step(self.operands, layout=self.layout)
-        return norm, skipped
-
-    def _step(self, step: int, *, norm: Tensor) -> None:
-        if self.loss_scaler is not None:
-            scale_gradients(self._parameters, torch.tensor(1 / self.loss_scaler.scale))
-        if self.config.optimizer.clip_norm is not None:
-            clip(self._parameters, norm=norm, limit=self.config.optimizer.clip_norm)
-        set_learning_rate(self.optimizer, self.config.optimizer, step=step)
-        self.optimizer.step()
 
     def _global_mean(self, loss: Tensor) -> float:
         """Mean loss over the global batch.

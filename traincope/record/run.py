@@ -13,7 +13,7 @@ from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.events import RESUMED
+from traincope.events import RESUMED, SKIPPED_STEP
 from traincope.record.compute.logged_values import Scalars
 from traincope.record.flight import write_last
 from traincope.record.hooks import make_hooks
@@ -255,6 +255,7 @@ def event(name: str, **details: Any) -> None:
     """Record an event at this moment. `details` are kept as JSON.
 
     `event("resumed", step=n)` declares that the training continues from a state that has had n steps.
+    `event("skipped step", why=reason)` declares that the open step updates no parameter.
     """
     if _active is not None and _active._recorder is not None:
         _write_event(_active._recorder, name, details)
@@ -335,6 +336,10 @@ def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
 @guard
 def _write_event(recorder: Recorder, name: str, details: dict[str, Any]) -> None:
     if recorder.active:
+        if name == SKIPPED_STEP and threading.get_ident() == recorder.main_thread:
+            recorder.steps.skipped()
+            recorder.event(name, {"why": str(details.get("why", ""))})
+            return
         if name == RESUMED and type(details.get("step")) is int and threading.get_ident() == recorder.main_thread:
             recorder.steps.resumed()
             recorder.event(name, {"step": details["step"]})

@@ -2,6 +2,7 @@
 
 $KILLED has a list of kills, one per attempt: {"rank": 1, "seconds": 0.3} after the begin of the first step, or
 {"rank": 0, "saving": 6} in the middle of writing the checkpoint of step 6. $STEPS_LOG is the log.
+With $MOVED_BATCHES, attempts after the first begin that many batches later than they should.
 """
 
 import json
@@ -15,20 +16,28 @@ from typing import Any
 import torch
 
 from traincope.cli.launch import worker
+from traincope.engine import trainer
 from traincope.engine.checkpoint.writer import Writer
 from traincope.engine.trainer import StepResult, Trainer
 
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 KILLS = json.loads(os.environ["KILLED"])
 
+MOVED = int(os.environ.get("MOVED_BATCHES", "0"))
+
+training_batches = trainer.training_batches
 train, write_data = Trainer.steps, Writer.write_data
 
 
-def steps(trainer: Trainer) -> Iterator[StepResult]:
+def moved_batches(*arguments: Any, done: int = 0, **settings: Any) -> Any:
+    return training_batches(*arguments, done=done + MOVED if ATTEMPT else done, **settings)
+
+
+def steps(training: Trainer) -> Iterator[StepResult]:
     kill = _kill()
     if "seconds" in kill:
         subprocess.Popen(["sh", "-c", f"sleep {kill['seconds']}; kill -9 {os.getpid()}"])
-    for result in train(trainer):
+    for result in train(training):
         if RANK == 0:
             line = {"attempt": ATTEMPT, "step": result.step, "loss": result.loss, "at_ns": time.time_ns()}
             with open(os.environ["STEPS_LOG"], "a", encoding="utf-8") as log:
@@ -50,6 +59,7 @@ def _kill() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    trainer.training_batches = moved_batches
     Trainer.steps = steps  # type: ignore[method-assign]
     Writer.write_data = write  # type: ignore[method-assign]
     worker.main()

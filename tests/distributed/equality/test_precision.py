@@ -49,7 +49,7 @@ def overflow_on_the_last_rank(config: Config) -> Seen:
     for result in trainer.steps():
         after = _copies(trainer)
         changed = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
-        seen.append((result.skipped, result.loss_scale, changed))
+        seen.append((result.overflowed, result.loss_scale, changed))
         before = after
     return seen
 

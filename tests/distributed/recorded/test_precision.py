@@ -25,7 +25,7 @@ def record(config: Config, directory: str) -> list[int]:
         trainer = Trainer(config, device=torch.device("cpu"))
         skipped = []
         for result in trainer.steps():
-            if result.skipped:
+            if result.overflowed:
                 skipped.append(result.step)
             run.step()
     return skipped

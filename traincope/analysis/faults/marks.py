@@ -20,6 +20,7 @@ from traincope.events import (
     OPEN,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
+    SKIPPED_STEP,
     Flag,
     Kind,
     Phase,
@@ -37,8 +38,8 @@ KINDS = {
     REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
 }
 """Events of the recorder by name."""
-SHOWN_ELSEWHERE = frozenset({EXCEPTION, *HARDWARE_EVENTS})
-"""Events that appear as the end of their rank or as faults of its GPU."""
+SHOWN_ELSEWHERE = frozenset({EXCEPTION, SKIPPED_STEP, *HARDWARE_EVENTS})
+"""Events that appear as the end of their rank, as skipped steps, or as faults of its GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

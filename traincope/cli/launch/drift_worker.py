@@ -82,7 +82,7 @@ def measure(config: Config, *, device: torch.device, report: Callable[[int, floa
         losses, skipped = [], 0
         for result in trainer.steps():
             losses.append(result.loss if result.loss is not None else float("nan"))
-            skipped += result.skipped
+            skipped += result.overflowed
             report(len(results) * config.train.steps + result.step, losses[-1])
         if not reference:
             reference = _copies(trainer)

@@ -29,7 +29,7 @@ from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
 from traincope.engine.ranks.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import CheckpointError, TraincopeError, UsageError
-from traincope.events import RESUMED
+from traincope.events import RESUMED, SKIPPED_STEP
 from traincope.plan.model.rates import model_rates
 
 
@@ -68,15 +68,21 @@ def _train(
         resumed_after = trainer.done
         for result in trainer.steps():
             run.log(**_logged(result), **document_values(config, result))
+            if result.skipped is not None:
+                traincope.event(SKIPPED_STEP, why=result.skipped)
             run.log(**expert_values(trainer, config, result, resumed_after=resumed_after))
             if checkpoints is not None:
                 _save_if_due(checkpoints)
             run.step()
             _report(progress, attempt=environment.attempt, **asdict(result))
-            every = config.train.evaluate_every
+            every, held_out_loss = config.train.evaluate_every, None
             if every is not None and result.step % every == 0:
-                loss = trainer.evaluate()
-                _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=loss)
+                held_out_loss = trainer.evaluate()
+                run.log(held_out_loss=held_out_loss)
+                _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=held_out_loss)
+            if config.stability.halts(loss=result.loss, grad_norm=result.grad_norm, held_out_loss=held_out_loss):
+                traincope.event("halted", condition=config.stability.halt, step=result.step)
+                break
         if checkpoints is not None:
             checkpoints.finish()
 

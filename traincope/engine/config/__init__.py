@@ -11,6 +11,7 @@ from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import AXES, ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
+from traincope.engine.config.stability import StabilityConfig
 from traincope.engine.config.train import OptimizerConfig, ScalingConfig, TrainConfig
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "OptimizerConfig",
     "ParallelConfig",
     "ScalingConfig",
+    "StabilityConfig",
     "TrainConfig",
 ]

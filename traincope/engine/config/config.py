@@ -11,6 +11,7 @@ from traincope.engine.config.experts import ExpertsConfig
 from traincope.engine.config.model import VOCABULARY, ModelConfig
 from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
+from traincope.engine.config.stability import StabilityConfig
 from traincope.engine.config.train import OptimizerConfig, ScalingConfig, TrainConfig
 from traincope.plan.pipeline.orders import SCHEDULES
 
@@ -30,6 +31,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    stability: StabilityConfig = field(default_factory=StabilityConfig)
     checkpoint: CheckpointConfig | None = None
     """The checkpoints. None: the training saves none."""
 
@@ -57,6 +59,7 @@ class Config:
         self._check_precision()
         self._check_experts()
         self._check_recompute()
+        self._check_stability()
         require(
             self.model.vocabulary >= VOCABULARY or self.token_file,
             f"model.vocabulary = {self.model.vocabulary} is too small for text: 256 bytes and the end of a document "
@@ -124,6 +127,18 @@ class Config:
             not splits or self.train.recompute == "none",
             f"train.recompute = {self.train.recompute!r} would compute each block again for each part of the backward "
             f"that parallel.schedule = {parallel.schedule!r} splits; set recompute = 'none', or another schedule",
+        )
+
+    def _check_stability(self) -> None:
+        """Refuse to skip steps whose gradients leave traces elsewhere, and a condition that no value can fulfil."""
+        require(
+            not self.stability.skips or self.ddp.compression != "powersgd",
+            "stability.not_finite or stability.spike = 'skip' would keep a bad step's errors in PowerSGD; set both to "
+            "'record', or another ddp.compression",
+        )
+        require(
+            self.train.evaluate_every is not None or "held_out_loss" not in (self.stability.halt or ""),
+            f"stability.halt = {self.stability.halt!r} needs evaluations; set train.evaluate_every",
         )
 
     def _check_sequence(self) -> None:

@@ -135,6 +135,11 @@ class Steps:
             add_flag(self._slot, Flag.SKIPPED)
             self._anchor_stepped, self._backwards = True, 0
 
+    def skipped(self) -> None:
+        """Note that the training leaves out the update of the open step."""
+        if self._slot is not None:
+            add_flag(self._slot, Flag.SKIPPED)
+
     def resumed(self) -> None:
         """Note that the training continues from a saved state: before its first optimizer, all work prepared for it."""
         if not self._optimizer_begun:
