@@ -2,7 +2,7 @@
 
 $KILLED has a list of kills, one per attempt: {"rank": 1, "seconds": 0.3} after the begin of the first step, or
 {"rank": 0, "saving": 6} in the middle of writing the checkpoint of step 6. $STEPS_LOG is the log.
-With $MOVED_BATCHES, attempts after the first begin that many batches later than they should.
+With $MOVED_BATCHES, a continued attempt begins that many batches later than it should.
 """
 
 import json
@@ -30,7 +30,7 @@ train, write_data = Trainer.steps, Writer.write_data
 
 
 def moved_batches(*arguments: Any, done: int = 0, **settings: Any) -> Any:
-    return training_batches(*arguments, done=done + MOVED if ATTEMPT else done, **settings)
+    return training_batches(*arguments, done=done + MOVED if done else 0, **settings)
 
 
 def steps(training: Trainer) -> Iterator[StepResult]:
