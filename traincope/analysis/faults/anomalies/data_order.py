@@ -24,7 +24,7 @@ MAX_PLACES = 64
 
 
 class Order(StrEnum):
-    """How the data went on. The value is the spelling in JSON."""
+    """Answer about the order of the data. The value is the spelling in JSON."""
 
     RIGHT = "right"
     FED_AGAIN = "fed_again"
@@ -33,7 +33,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """How an attempt went on with the data, on ranks for which the answer is the same."""
+    """Answer about one attempt, on the ranks that share it."""
 
     attempt: int
     step: int | None
@@ -114,7 +114,7 @@ class _Trail:
 
 @dataclass(slots=True)
 class _Rank:
-    """What is known of one rank before an attempt."""
+    """Batches and losses of one rank before an attempt."""
 
     trails: list[_Trail]
     """The batches as if each was trained in the step that fetched it; then, as if batches were fetched ahead."""
@@ -207,7 +207,7 @@ def _agreed(answers: Sequence[Continuation], unknown: Continuation) -> Continuat
 
 
 def _after(before: _Rank | None, batches: RankBatches, *, start: int) -> _Rank:
-    """What is known of a rank after an attempt: batches before its first step, and its own."""
+    """Join batches and losses of a rank after an attempt: those before its first step, and its own."""
     trails = [*_trails(batches, start=start)]
     kept = [] if before is None else [trail.until(start) for trail in before.trails]
     losses = {} if before is None else {step: loss for step, loss in before.losses.items() if step < start}
