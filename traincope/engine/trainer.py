@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from traincope.engine.bad_steps import BadSteps
 from traincope.engine.batches import held_out_batches, training_batches
 from traincope.engine.config import Config
 from traincope.engine.corpus import read_corpus
@@ -21,6 +20,7 @@ from traincope.engine.model.documents import squared_lengths
 from traincope.engine.model.expert_load import ExpertLoad, expert_loads
 from traincope.engine.model.initialise import initialise
 from traincope.engine.model.model import GPT, Loss, next_token_loss
+from traincope.engine.optimizer.bad_steps import BadSteps
 from traincope.engine.optimizer.clipping import clip, gradient_norm, scale_gradients
 from traincope.engine.optimizer.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.parallel.context_parallel import apply_context_parallel, local_positions

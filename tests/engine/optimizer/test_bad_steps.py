@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tests.distributed.checkpoint.interrupted import digest
-from traincope.engine.bad_steps import MIN_LOSSES, BadSteps
 from traincope.engine.config import Config, DataConfig, ModelConfig, OptimizerConfig, StabilityConfig, TrainConfig
+from traincope.engine.optimizer.bad_steps import MIN_LOSSES, BadSteps
 from traincope.engine.trainer import Trainer
 
 STEPS = 40
