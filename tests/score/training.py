@@ -62,7 +62,8 @@ def tp() -> tuple[nn.Module, Backward]:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    model = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+    hidden = WIDTH // 2 * dist.get_world_size()  # a multiple of any number of ranks: torch needs equal shards
+    model = nn.Sequential(nn.Linear(WIDTH, hidden), nn.GELU(), nn.Linear(hidden, WIDTH))
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     return model, lambda batch: model(batch).square().mean().backward()
 
