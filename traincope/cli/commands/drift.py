@@ -113,7 +113,8 @@ def _written(drift: "Drift", format: str) -> str:
 
 
 def _show(drift: "Drift", console: Console) -> None:
-    table = Table(title=f"Drift against fp32 after {drift.steps} steps", title_justify="left")
+    console.print(f"Drift against fp32 after {drift.steps} steps", highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("format", "last loss", "from fp32", "parameters", "skipped", "saturated", "underflowed"):
         table.add_column(name, justify="left" if name == "format" else "right")
     for each in drift.formats:
