@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from traincope.cli.answers import add_format
-from traincope.cli.launch.training import progress_bar, require_torch
+from traincope.cli.launch.training import add_overrides, override_words, progress_bar, require_torch
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
 from traincope.whole_files import output
@@ -38,14 +38,7 @@ class DriftCommand:
             metavar="CONFIG.toml",
             help="model, data and layout to train (default: a small GPT on one rank)",
         )
-        parser.add_argument(
-            "--set",
-            dest="overrides",
-            action="append",
-            default=[],
-            metavar="TABLE.KEY=VALUE",
-            help="override one value of the file (repeatable)",
-        )
+        add_overrides(parser)
         parser.add_argument(
             "--steps", type=whole, default=STEPS, metavar="N", help="training steps per format (default: %(default)s)"
         )
@@ -80,10 +73,9 @@ def _train(config: Path, *, overrides: tuple[str, ...]) -> "Drift":
     check_corpus(loaded.data, sequence=loaded.model.sequence)
     with TemporaryDirectory(prefix="traincope-drift-") as directory:
         result, progress = Path(directory) / "drift.json", Path(directory) / "progress.jsonl"
-        words = tuple(word for override in overrides for word in ("--set", override))
         job = Launch(
             ranks=loaded.parallel.world_size,
-            arguments=(str(config), *words, "--result", str(result), "--progress", str(progress)),
+            arguments=(str(config), *override_words(overrides), "--result", str(result), "--progress", str(progress)),
             module=WORKER,
         )
         with progress_bar(progress, steps=len(FORMATS) * loaded.train.steps, console=Console(stderr=True)):

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.cli.launch.hang_exit import add_on_hang_argument
-from traincope.cli.launch.training import Job, check_out, program, require_torch, train
+from traincope.cli.launch.training import Job, add_overrides, check_out, program, require_torch, train
 from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
 
 
@@ -18,14 +18,7 @@ class Train:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="model, data and layout to train")
-        parser.add_argument(
-            "--set",
-            dest="overrides",
-            action="append",
-            default=[],
-            metavar="TABLE.KEY=VALUE",
-            help="override one value of the file (repeatable)",
-        )
+        add_overrides(parser)
         parser.add_argument(
             "--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/CONFIG-TIME)"
         )

@@ -1,5 +1,6 @@
-"""Launch a training and draw its progress, for `train` and `demo`."""
+"""Launch a training and draw its progress, for `train`, `demo` and `drift`."""
 
+import argparse
 import importlib.util
 import json
 import os
@@ -26,6 +27,23 @@ if TYPE_CHECKING:
     from traincope.engine.config import Config
 
 POLL_SECONDS = 0.2
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add `--set`, whose values are `overrides`."""
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="TABLE.KEY=VALUE",
+        help="override one value of the file (repeatable)",
+    )
+
+
+def override_words(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The same overrides on a worker's command line."""
+    return tuple(word for override in overrides for word in ("--set", override))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +93,9 @@ def train(job: Job, *, console: Console) -> None:
         progress_file = Path(directory) / "progress.jsonl"
         arguments = (str(job.config), "--out", str(job.out), "--progress", str(progress_file))
         resume = ("--resume",) if job.resume else ()
-        overrides = tuple(word for override in job.overrides for word in ("--set", override))
         launched = Launch(
             ranks=ranks,
-            arguments=arguments + resume + overrides,
+            arguments=arguments + resume + override_words(job.overrides),
             max_restarts=job.max_restarts,
             notes=notes_path(job.out),
             first_attempt=next_attempt(job.out),
