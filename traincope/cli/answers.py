@@ -1,11 +1,16 @@
-"""Print a command's answer as text or as JSON."""
+"""Write a command's answer: as text or as JSON, to the screen or to a file."""
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
+
+from traincope.errors import UsageError
+from traincope.whole_files import output
 
 A = TypeVar("A")
 
@@ -23,3 +28,15 @@ def print_answer(answer: A, show: Callable[[A, Console], None], *, format: str) 
         print(json.dumps(answer, indent=2))
     else:
         show(answer, Console())
+
+
+def write_answer(text: str, path: Path | None) -> None:
+    """Write to the file that the user named, or to standard output. Raises UsageError."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    try:
+        with output(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; give another file") from error

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from traincope.cli.answers import add_format
+from traincope.cli.answers import add_format, write_answer
 from traincope.cli.launch.training import add_overrides, override_words, progress_bar, require_torch
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
-from traincope.whole_files import output
 
 if TYPE_CHECKING:
     from traincope.engine.precision.drift import Drift, FormatDrift
@@ -54,10 +52,7 @@ class DriftCommand:
                 arguments.config or default, overrides=(*arguments.overrides, f"train.steps={arguments.steps}")
             )
         text = _written(drift, arguments.format)
-        if arguments.output is None:
-            sys.stdout.write(text)
-        else:
-            _write(arguments.output, text)
+        write_answer(text, arguments.output)
         return 0
 
 
@@ -81,14 +76,6 @@ def _train(config: Path, *, overrides: tuple[str, ...]) -> "Drift":
         with progress_bar(progress, steps=len(FORMATS) * loaded.train.steps, console=Console(stderr=True)):
             launch(job)
         return Drift.read(json.loads(result.read_text(encoding="utf-8")))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with output(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; give another --output") from error
 
 
 def _written(drift: "Drift", format: str) -> str:

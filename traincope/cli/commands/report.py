@@ -9,12 +9,11 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.analysis import Analysis, analyze, parse_changes, what_if
-from traincope.cli.answers import add_format
+from traincope.cli.answers import add_format, write_answer
 from traincope.cli.quantities import add_price
 from traincope.errors import UsageError
 from traincope.report import prediction_document, render, render_brief, render_prediction, to_document, to_json
 from traincope.timeline import open_run
-from traincope.whole_files import output
 
 HTML = "html"
 
@@ -46,10 +45,7 @@ class Report:
             raise UsageError("--brief prints text; leave out --format and --what-if")
         analysis = analyze(open_run(arguments.run_directory))
         text = _report_text(analysis, arguments) if arguments.what_if is None else _prediction_text(analysis, arguments)
-        if arguments.output is None:
-            sys.stdout.write(text)
-        else:
-            _write(arguments.output, text)
+        write_answer(text, arguments.output)
         return 0
 
 
@@ -80,11 +76,3 @@ def _prediction_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
     with console.capture() as captured:
         render_prediction(prediction, console)
     return captured.get()
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with output(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error

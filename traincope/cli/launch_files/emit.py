@@ -2,12 +2,12 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from traincope.cli.answers import write_answer
 from traincope.cli.launch_files.job import LaunchJob
 from traincope.cli.launch_files.mosaicml import mosaicml
 from traincope.cli.launch_files.pods import kubeflow, kubernetes
@@ -16,7 +16,6 @@ from traincope.cli.launch_files.slurm import slurm
 from traincope.cli.launch_files.torchrun import torchrun
 from traincope.errors import ConfigError, UsageError
 from traincope.printable import printable
-from traincope.whole_files import output
 
 if TYPE_CHECKING:
     from traincope.engine.config import Config
@@ -106,7 +105,7 @@ def emit(arguments: argparse.Namespace, *, out: Path) -> None:
     job = _job(arguments, config=config, out=out)
     if chosen.needs:
         _check_shared(job, config)
-    _write(chosen.text(job), arguments.output)
+    write_answer(chosen.text(job), arguments.output)
 
 
 def check_not_emitting(arguments: argparse.Namespace) -> None:
@@ -172,17 +171,6 @@ def _check_shared(job: LaunchJob, config: "Config") -> None:
     for name, place in places.items():
         if place is not None and not Path(os.path.normpath(job.shared / place)).is_relative_to(job.shared):
             raise ConfigError(f"{name} = {place} is not below --shared {job.shared}; a container would lose it")
-
-
-def _write(text: str, path: Path | None) -> None:
-    if path is None:
-        sys.stdout.write(text)
-        return
-    try:
-        with output(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _flag(option: str) -> str:
