@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from traincope.analysis.faults.stacks import shows_all_threads, training_thread
+
 HANGING = """
 import os, signal, sys, threading
 import traincope
@@ -80,3 +82,35 @@ def test_a_killed_child_leaves_no_evidence_against_the_rank(tmp_path: Path) -> N
     command = [sys.executable, "-W", "ignore", "-c", FORKING, str(tmp_path / "run")]
     subprocess.run(command, check=True, timeout=90)
     assert stacks(tmp_path) == {}
+
+
+BUSY = """
+import json, signal, sys, threading, time
+import traincope
+
+def work(depth=40):
+    while depth == 40:
+        json.dumps([{"a": work(depth - 1)}], indent=1)
+    return depth and work(depth - 1)
+
+handled = []
+signal.signal(signal.SIGUSR1, lambda *_: handled.append(None))
+with traincope.run(sys.argv[1]) as run:
+    run.step()
+    for _ in range(3):
+        threading.Thread(target=work, daemon=True).start()
+    for number in range(1, 41):
+        signal.raise_signal(signal.SIGUSR1)
+        while len(handled) < number:
+            time.sleep(0.001)
+"""
+
+
+def test_a_training_that_handles_a_signal_survives_it_while_its_threads_run(tmp_path: Path) -> None:
+    """Only the main thread is read: frames of threads that run cannot be read without Python's lock."""
+    command = [sys.executable, "-c", BUSY, str(tmp_path / "run")]
+    assert subprocess.run(command, timeout=100).returncode == 0
+    (text,) = stacks(tmp_path).values()
+    assert text.count("Stack (most recent call first):") == 40
+    assert text.count("in work") == 0
+    assert (training_thread(text)[0].function, shows_all_threads(text)) == ("<module>", False)

@@ -1,8 +1,9 @@
-"""torch's flight recorder on request: the latest collectives of all groups, also in steps without detail.
+"""Stacks and torch's flight recorder on request: the latest collectives of all groups, also in steps without detail.
 
-A thread waits for a message on a UNIX socket, in a system call without Python's lock, and then writes what torch holds.
-The node's agent asks while the job stands still. A run that ends by an exception writes it too. The thread needs the
-lock for its answer: a rank that hangs in C with the lock held gives none.
+A thread waits for a message on a UNIX socket, in a system call without Python's lock. Then it writes the stacks of all
+threads and what torch holds. The node's agent asks while the job stands still. A run that ends by an exception writes
+the flight recorder too. The thread needs the lock for its answer: a rank that hangs in C with the lock held gives none.
+With the lock, no thread changes its frames while they are read.
 
 The thread also writes it once another rank of its launcher dies: a rank that aborts leaves none, and the launcher will
 end the others within a fraction of a second, while they wait for it.
@@ -10,6 +11,7 @@ end the others within a fraction of a second, while they wait for it.
 At the end of the run, torch's count of each group is recorded.
 """
 
+import faulthandler
 import json
 import os
 import select
@@ -24,7 +26,7 @@ from traincope.record.instrumentation.torch_private import flight_recorder, grou
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.flight import STOP, flight_address
 from traincope.store.job.process import Process
-from traincope.store.layout import FLIGHT_FILE
+from traincope.store.layout import FLIGHT_FILE, STACKS_FILE
 
 JOIN_SECONDS = 1.0
 CREDENTIALS = struct.Struct("3i")
@@ -101,7 +103,7 @@ class FlightRecorder:
         self._recorder.issued_collectives = counts
 
     def _serve(self) -> None:
-        write, siblings = guard(self._write), _Siblings()
+        write, answer, siblings = guard(self._write), guard(self._answer), _Siblings()
         try:
             while True:
                 if siblings.one_died_before(self._socket):
@@ -112,9 +114,18 @@ class FlightRecorder:
                     continue
                 if message == STOP:
                     return
-                write(self._recorder.directory)
+                answer(self._recorder.directory)
         finally:
             siblings.close()
+
+    def _answer(self, directory: Path) -> None:
+        """Append the stacks to their file, then replace the flight recorder's: a new one shows that both are there."""
+        descriptor = os.open(directory / STACKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            faulthandler.dump_traceback(descriptor, all_threads=True)
+        finally:
+            os.close(descriptor)
+        self._write(directory)
 
     def _write(self, directory: Path) -> None:
         """Replace the file as a whole. torch's text is not parsed: new objects might start a garbage collection."""

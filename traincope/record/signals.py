@@ -7,8 +7,12 @@ to the previous action. A file that is not empty is the evidence; its name conta
 `faulthandler` keeps one registration per signal and one file for crashes. The recorder leaves those that the training
 registers itself, before the run or during it.
 
-At SIGURG, which ends no process, the stacks go into a file of their own: the node's agent asks for them while the job
-stands still. That handler does not chain, and lets the kernel restart the system call that it interrupts.
+A handler in C reads the frames of other threads without Python's lock. If one of them runs, it may read a frame that
+changes, and end the process. So it reads only the main thread where the training handles the signal itself and goes on.
+
+At SIGURG, which ends no process, the stacks go into a file of their own. The node's agent sends it only if the rank
+does not answer otherwise (`flight`): then C code holds the lock, and no thread changes its frames. That handler does
+not chain, and lets the kernel restart the system call that it interrupts.
 """
 
 import faulthandler
@@ -54,9 +58,9 @@ class Signals:
         caught = caught_signals(STATUS.read_text())
         for number in WATCHED:
             if _is_free(number, caught):
-                self._registered[number] = signal.getsignal(number)
+                self._registered[number] = handler = signal.getsignal(number)
                 file = self._open(recorder.directory, signal_file(number.name))
-                faulthandler.register(number, file=file, all_threads=True, chain=True)
+                faulthandler.register(number, file=file, all_threads=handler is signal.SIG_DFL, chain=True)
         if _is_free(STACKS_SIGNAL, caught) and signal.getsignal(STACKS_SIGNAL) is signal.SIG_DFL:
             self._registered[STACKS_SIGNAL] = signal.SIG_DFL
             file = self._open(recorder.directory, STACKS_FILE)
@@ -120,7 +124,7 @@ class Signals:
         self._registered.pop(number, None)
 
     def _open(self, directory: Path, name: str) -> TextIO:
-        file = (directory / name).open("w", encoding="utf-8")
+        file = (directory / name).open("a", encoding="utf-8")  # `flight` appends to one of them too
         self._files[name] = file
         return file
 

@@ -9,7 +9,7 @@ import pytest
 from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step, timeline
 from traincope.analysis import Fault, FaultKind, analyze
 from traincope.analysis.faults.anomalies.logged_values import spikes
-from traincope.analysis.faults.stacks import interrupted_thread
+from traincope.analysis.faults.stacks import MAIN_ALONE, interrupted_thread
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import Attempt, LauncherNote, Look, RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
@@ -195,6 +195,22 @@ def test_a_crash_has_its_name_and_place() -> None:
     crash = {"fatal": f"Fatal Python error: Segmentation fault\n\n{HANGING}"}
     (fault,) = faults(timeline(ended(0, last_ns=150 * MS, signals=crash)))
     assert (fault.kind, fault.what) == (FaultKind.SIGNAL, "Segmentation fault in wait (threading.py:327)")
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ("Current thread 0x1 (most recent call first):", "every rank got SIGTERM"),
+        (MAIN_ALONE, "Segmentation fault in wait (threading.py:327)"),
+    ],
+)
+def test_a_crash_in_the_reading_of_a_deadly_signals_stacks_is_that_signal(other: str, what: str) -> None:
+    """After a signal that the training handles itself, it goes on, and a crash is one of its own."""
+    head, _, frames = HANGING.partition("\n")
+    assert head.startswith("Current thread")
+    signals = {"SIGTERM": f"{other}\n{frames}", "fatal": f"Fatal Python error: Segmentation fault\n\n{HANGING}"}
+    fault, *_ = faults(timeline(ended(0, last_ns=150 * MS, signals=signals)))
+    assert fault.what == what
 
 
 def test_a_stop_after_a_failure_is_not_the_cause() -> None:

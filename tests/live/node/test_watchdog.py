@@ -21,6 +21,7 @@ from tests.live.recorded import rank_of
 from tests.score import training
 from traincope.analysis.faults.faults import FaultKind
 from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
+from traincope.analysis.faults.stacks import interrupted_thread
 from traincope.events import Kind, Phase
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail
@@ -175,9 +176,42 @@ def test_a_rank_writes_its_stacks_when_asked_and_goes_on(tmp_path: Path) -> None
             [Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))], with_stacks=True
         ).values()
         assert look.stack.count('File "<string>", line ') == 1
+        assert look.stack.count("Current thread") == 1
+        assert "traincope/record/flight.py" in interrupted_thread(look.stack)[0].path  # with Python's lock
     stop.touch()
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
+
+
+BUSY = """
+import json, sys, threading, time
+from pathlib import Path
+import traincope
+def work(depth=40):
+    while depth == 40:
+        json.dumps([{"a": work(depth - 1)}], indent=1)
+    return depth and work(depth - 1)
+with traincope.run(sys.argv[1]) as run:
+    run.step()
+    for _ in range(3):
+        threading.Thread(target=work, daemon=True).start()
+    while not Path(sys.argv[2]).exists():
+        time.sleep(0.01)
+"""
+"""A run with threads whose frames change all the time."""
+
+
+def test_threads_that_run_survive_the_reading_of_their_stacks(tmp_path: Path) -> None:
+    """`faulthandler` as the handler of a signal reads frames without Python's lock: five signals ended this process."""
+    out, stop = tmp_path / "run", tmp_path / "stop"
+    process = subprocess.Popen([sys.executable, "-c", BUSY, str(out), str(stop)])
+    until(lambda: (rank_of(out) / "main-00000.seg").exists(), "its records")
+    subject = Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))
+    for _ in range(15):
+        (look,) = look_at_ranks([subject], with_stacks=True).values()
+        assert "in work" in look.stack
+    stop.touch()
+    assert process.wait(timeout=100) == 0
 
 
 def test_a_process_that_does_not_handle_the_signal_does_not_get_it(tmp_path: Path) -> None:

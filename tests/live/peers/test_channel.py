@@ -135,12 +135,16 @@ def test_a_recorded_message_is_refused_on_another_connection() -> None:
 
 
 def test_a_connection_that_cannot_be_accepted_ends_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptor is free at the first connection. It waits in the queue, and is served once there is one."""
+    """No descriptor is free at a connection. It waits in the queue, and is served once there is one.
+
+    An accept that waits has its descriptor already (accept4 of Linux), so the connection before takes that one.
+    """
     monkeypatch.setattr(listeners, "PAUSE_SECONDS", 0.01)
     seal, limits = Authentication(KEY), resource.getrlimit(resource.RLIMIT_NOFILE)
-    with listening(seal) as (port, _), socket.socket() as connection:
+    with listening(seal) as (port, _), socket.socket() as before, socket.socket() as connection:
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
         try:
+            before.connect(("127.0.0.1", port))
             connection.connect(("127.0.0.1", port))
             threading.Event().wait(0.1)
         finally:

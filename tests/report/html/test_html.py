@@ -222,5 +222,7 @@ def test_output_may_be_piped_but_not_printed_to_a_terminal(
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=rf"^cannot write {re.escape(str(tmp_path))}: Is a directory; give another file$"):
+    with pytest.raises(
+        UsageError, match=rf"^cannot write {re.escape(str(tmp_path))}: Is a directory; give another file$"
+    ):
         run_command("-o", str(tmp_path))

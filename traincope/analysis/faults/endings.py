@@ -17,7 +17,14 @@ from textwrap import shorten
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.anomalies.memory import host_share
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.stacks import Place, fatal_error, interrupted_thread, place_of, training_thread
+from traincope.analysis.faults.stacks import (
+    Place,
+    fatal_error,
+    interrupted_thread,
+    place_of,
+    shows_all_threads,
+    training_thread,
+)
 from traincope.events import CLEAN
 from traincope.store import LauncherNote, RankRecords
 from traincope.store.segments.segments import recorder_events
@@ -31,7 +38,10 @@ not counted."""
 OWN_FAILURES = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT})
 GRACE_NS = 60_000_000_000
 """torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
+FATAL = "fatal"
+"""Name of the stacks at a crash among those at signals."""
 ABORTED = "Aborted"
+CRASHED = "Segmentation fault"
 RECEIVED = "it had received"
 TERMINATED = ("Terminated", "Interrupt", "exited unexpectedly")
 """Words in the error of a rank whose data worker ended by the stop's signal."""
@@ -137,10 +147,11 @@ def _end(record: _EndEvidence) -> Fault | None:
         return _end_after_clean_run(record, note) if note is not None else None
     if rank.ending is not None:
         return _exception(record, rank.ending)
-    if "fatal" in record.records.info.signals:
-        return _fatal(record, record.records.info.signals["fatal"])
-    if record.records.info.signals:
-        name, stacks = next(iter(record.records.info.signals.items()))
+    signals = record.records.info.signals
+    if FATAL in signals and not _ended_in_its_dump(signals):
+        return _fatal(record, signals[FATAL])
+    if signals:
+        name, stacks = min(signals.items(), key=lambda signal: not shows_all_threads(signal[1]))
         return _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
     if note is not None:
         return _fault(record, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
@@ -150,6 +161,12 @@ def _end(record: _EndEvidence) -> Fault | None:
         _fault(record, FaultKind.NO_END, f"no end is recorded; last heard of in {last_activity(rank)}"),
         confidence=UNKNOWN,
     )
+
+
+def _ended_in_its_dump(signals: Mapping[str, str]) -> bool:
+    """True if a signal ended the process, and reading the frames of running threads crashed before that."""
+    deadly = [stacks for name, stacks in signals.items() if name != FATAL and shows_all_threads(stacks)]
+    return bool(deadly) and fatal_error(signals[FATAL]) == CRASHED
 
 
 def _fatal(record: _EndEvidence, stacks: str) -> Fault:

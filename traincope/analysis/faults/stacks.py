@@ -7,7 +7,11 @@ from enum import Enum, auto
 from itertools import pairwise
 from pathlib import PurePath
 
-HEAD = re.compile(r"^(?:Current thread|Thread) 0x\w+.*\(most recent call first\):$", re.MULTILINE)
+MAIN_ALONE = "Stack (most recent call first):"
+"""Head of the main thread's stack where no other thread was read."""
+HEAD = re.compile(
+    rf"^(?:(?:Current thread|Thread) 0x\w+.*\(most recent call first\):|{re.escape(MAIN_ALONE)})$", re.MULTILINE
+)
 FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 LIBRARY = re.compile(r"/(?:lib/)?python3(?:\.\d+)?/(?!site-packages|dist-packages)|^<frozen ")
@@ -79,6 +83,11 @@ def training_thread(text: str) -> tuple[Frame, ...]:
     `text`: what `faulthandler` wrote. It lists the newest thread first, so the main thread is the last one.
     """
     return next(reversed(_threads(text)), ())
+
+
+def shows_all_threads(text: str) -> bool:
+    """False if the main thread alone was read, because the training handles the signal itself and goes on."""
+    return MAIN_ALONE not in text
 
 
 def other_threads(text: str) -> tuple[tuple[Frame, ...], ...]:

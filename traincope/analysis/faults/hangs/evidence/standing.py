@@ -7,7 +7,15 @@ import numpy as np
 
 from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.evidence.patience import open_phase
-from traincope.analysis.faults.stacks import Frame, Place, call_site, other_threads, place_of, training_thread
+from traincope.analysis.faults.stacks import (
+    Frame,
+    Place,
+    call_site,
+    other_threads,
+    place_of,
+    shows_all_threads,
+    training_thread,
+)
 from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind, Phase
 from traincope.store import Look
 from traincope.timeline import RankTimeline, Timeline
@@ -234,6 +242,8 @@ def _sleeps_alone(looks: Sequence[Look]) -> bool:
     """
     look = next(look for look in reversed(looks) if look.stack)
     threads = other_threads(look.stack)
+    if not shows_all_threads(look.stack):
+        return False
     if any(place_of(frames) is not Place.OUTSIDE or frames[0].is_training for frames in threads if frames):
         return False
     return look.wait_channel in SLEEPS or not training_thread(look.stack)[0].is_training
