@@ -54,6 +54,7 @@ def stopped(tmp_path: Path) -> Iterator[RankTail]:
         tail = RankTail(rank_of(out), attempt=0)
         until(lambda: tail.position()[1] > 50, "some steps")
         os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         yield tail
     finally:
         process.kill()
