@@ -196,6 +196,7 @@ with traincope.run(sys.argv[1]) as run:
     run.step()
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
+    print("ready", flush=True)
     while not Path(sys.argv[2]).exists():
         time.sleep(0.01)
 """
@@ -205,14 +206,17 @@ with traincope.run(sys.argv[1]) as run:
 def test_threads_that_run_survive_the_reading_of_their_stacks(tmp_path: Path) -> None:
     """`faulthandler` as the handler of a signal reads frames without Python's lock: five signals ended this process."""
     out, stop = tmp_path / "run", tmp_path / "stop"
-    process = subprocess.Popen([sys.executable, "-c", BUSY, str(out), str(stop)])
-    until(lambda: (rank_of(out) / "main-00000.seg").exists(), "its records")
-    subject = Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))
-    for _ in range(15):
-        (look,) = look_at_ranks([subject], with_stacks=True).values()
-        assert "in work" in look.stack
-    stop.touch()
-    assert process.wait(timeout=100) == 0
+    with subprocess.Popen([sys.executable, "-c", BUSY, str(out), str(stop)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            subject = Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))
+            for _ in range(15):
+                (look,) = look_at_ranks([subject], with_stacks=True).values()
+                assert "in work" in look.stack
+        finally:
+            stop.touch()
+        assert process.wait(timeout=100) == 0
 
 
 def test_a_process_that_does_not_handle_the_signal_does_not_get_it(tmp_path: Path) -> None:

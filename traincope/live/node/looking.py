@@ -16,7 +16,7 @@ from traincope.store.job.manifests import RankInfo
 from traincope.store.layout import FLIGHT_FILE, STACKS_FILE
 
 MAX_STACK_BYTES = 1 << 18
-LOCKED_SECONDS = 3.0
+LOCKED_SECONDS = 5.0
 """A rank that has not answered for this long runs C code that holds Python's lock."""
 ANSWER_SECONDS = 1.0
 """Longest wait for the stacks of all ranks that got the signal."""
