@@ -10,7 +10,7 @@ TERMS = (
     *("data_wait", "checkpoint_stall", "evaluation"),
     *("ideal", "redundant_compute", "kernel_inefficiency"),
     *("productive", "lost", "startup", "restart", "other"),
-    *("exposed_memory", "gc", "compile", "sync", "launch_gap", "unattributed"),
+    *("exposed_memory", "gc", "compile", "sync", "launch_gap", "kernel_wait", "unattributed"),
 )
 
 

@@ -152,6 +152,7 @@ class Phase(IntEnum):
     LAUNCH_GAP = 12
     OTHER_COMPUTE = 13
     """Compute of a device that the records give no phase."""
+    KERNEL_WAIT = 14
 
 
 class Work(IntEnum):

@@ -72,6 +72,7 @@ _TERMS = {
     "compile": tint(YELLOW, 0.2),
     "sync": tint(YELLOW, 0.4),
     "launch_gap": tint(YELLOW, 0.75),
+    "kernel_wait": shade(YELLOW, 0.15),
     "unattributed": GREY,
     "productive": shade(GREEN, 0.2),
     "lost": shade(VERMILLION, 0.3),

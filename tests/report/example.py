@@ -36,6 +36,7 @@ STEP_RANK_0: dict[str, int | None] = {
     "data_wait": 0,
     "exposed_memory": None,
     "launch_gap": None,
+    "kernel_wait": None,
     "unattributed": 2 * MS,
 }
 """One step of rank 0: 100 ms."""
@@ -263,6 +264,7 @@ def document() -> schema.Document:
                 "data_wait": 0,
                 "exposed_memory": None,
                 "launch_gap": None,
+                "kernel_wait": None,
                 "unattributed": 12 * MS,
             },
             "clock": "host",
@@ -285,6 +287,7 @@ def document() -> schema.Document:
                 "data_wait": 0.0,
                 "exposed_memory": None,
                 "launch_gap": None,
+                "kernel_wait": None,
                 "unattributed": 0.02,
             },
             "run": None,
@@ -306,6 +309,7 @@ def document() -> schema.Document:
                     "data_wait": 0.0,
                     "exposed_memory": None,
                     "launch_gap": None,
+                    "kernel_wait": None,
                     "unattributed": 12 * MS / HOUR_NS,
                 },
                 "price_per_gpu_hour": None,

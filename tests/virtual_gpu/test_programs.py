@@ -104,7 +104,7 @@ EXPECTED: dict[str, Ranks] = {
     # Kernels at 3-33, 33-43 and 73-93, the copy at 33-73.
     "offload": [[{"launch_gap": 3, "forward": 60, "exposed_memory": 73 - 43}]],
     # Six kernels with 1 us between two: 3-23, 24-54, 55-65, 66-86, 87-117, 118-128.
-    "graph replay": [[{"launch_gap": 3 + 5, "forward": 120}]],
+    "graph replay": [[{"launch_gap": 3, "forward": 120, "kernel_wait": 5}]],
     # Forward at 3-53. Backward, at 4-34, began last and owns its time.
     "two compute streams": [[{"launch_gap": 3, "forward": 1 + 19, "backward": 30}]],
     "gradient accumulation": [
@@ -215,6 +215,6 @@ def test_the_named_programs_contain_every_term() -> None:
         *(f"exposed_{part}[world]" for part in ("transfer", "wait")),
         *(f"exposed_{part}[pp]" for part in ("transfer", "wait")),
         *("exposed_transfer[tp]", "exposed_transfer[dp]"),
-        *("data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap", "unattributed"),
+        *("data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap", "kernel_wait", "unattributed"),
         *("hidden data_wait", "hidden checkpoint_stall", "hidden gc", "hidden sync"),
     }

@@ -14,7 +14,7 @@ from tests.virtual_gpu.actions import ACTIVITIES, PHASES, Kind, Meaning, Program
 from tests.virtual_gpu.machine import OnHost, Ran, RankRecord, execute
 
 EVALUATION = Meaning.EVALUATION.value
-LAUNCH_GAP = "launch_gap"
+LAUNCH_GAP, KERNEL_WAIT = "launch_gap", "kernel_wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,9 @@ def owner(record: RankRecord, transfers: Meetings, at_ns: int) -> str:
     if not coming:
         return "unattributed"
     awaited = min(coming, key=lambda ran: (ran.start_ns, *_launch_order(ran))).call
+    done = [ran.end_ns for ran in record.works if ran.end_ns <= at_ns]
+    if done and awaited.end_ns <= max(done):
+        return KERNEL_WAIT
     if at_ns >= awaited.begin_ns:
         return LAUNCH_GAP
     activity = activity_at(record, awaited.thread, at_ns)

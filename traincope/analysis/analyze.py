@@ -26,7 +26,7 @@ from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels
-from traincope.analysis.kernels.queue_length import QueueLength, queue_lengths, queued_idle_ratio
+from traincope.analysis.kernels.queue_length import QueueLength, queue_lengths
 from traincope.analysis.kernels.shapes_evidence import shapes_evidence
 from traincope.analysis.kernels.unfused import Unfused, unfused
 from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
@@ -281,7 +281,6 @@ def _analysis(
             gpus=gpus,
             ahead=ahead,
             unfused=chains,
-            queued_idle_ratio=queued_idle_ratio(traced),
         ),
     )
 

@@ -110,19 +110,20 @@ def idle_after(launched_us: int) -> Analysis:
 
 
 def test_a_gap_before_a_late_launch_is_by_the_host() -> None:
-    (finding,) = [each for each in idle_after(140).verdict if each.kind is FindingKind.LAUNCH_GAP]
+    analysis = idle_after(140)
+    (finding,) = [each for each in analysis.verdict if each.kind is FindingKind.LAUNCH_GAP]
     assert finding.estimated_gain_ratio == (10 + 100) / 200
     assert finding.advice.startswith("Launch fewer and larger kernels")
+    assert analysis.ledger.total("kernel_wait") == 0
 
 
 def test_a_gap_before_a_work_that_is_queued_already_is_not_by_the_host() -> None:
     """The stream idles for 100 us although its next kernel was launched 30 us before."""
-    (finding,) = [each for each in idle_after(20).verdict if each.kind is FindingKind.LAUNCH_GAP]
+    analysis = idle_after(20)
+    (finding,) = [each for each in analysis.verdict if each.kind is FindingKind.KERNEL_WAIT]
     assert (finding.confidence, finding.estimated_gain_ratio) == ("unknown", None)
-    assert finding.evidence == (
-        "the GPUs idle for 55.0 % of step time before their next kernel starts; for 50.0 % it is launched already, so "
-        "that the host is not the cause"
-    )
+    assert finding.evidence == "the GPUs idle for 50.0 % of step time although their next kernel is launched"
+    assert (analysis.ledger.total("launch_gap"), analysis.ledger.total("kernel_wait")) == (10 * US, 100 * US)
 
 
 def test_a_cut_trace_has_no_queue() -> None:

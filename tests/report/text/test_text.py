@@ -29,7 +29,8 @@ WHERE THE TIME WENT  mean step 100 ms over 2 ranks and 3 steps
     bubble.jitter          -1.0 %  -1.00 ms
     unattributed            2.0 %   2.00 ms █▊
     step                  100.0 % 100.00 ms
-    not measured, so part of unattributed: exposed_memory, launch_gap
+    not measured, so part of unattributed: exposed_memory, launch_gap,
+    kernel_wait
 
 UTILIZATION  MFU unknown: no FLOPs are recorded
 

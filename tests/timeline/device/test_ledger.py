@@ -45,7 +45,7 @@ def test_compute_owns_before_communication_before_copies() -> None:
             "exposed_memory": 10 + 20,
             "exposed_transfer[unknown]": 10 + 10,
             "other_compute": 10 + 10,
-            "launch_gap": 30,
+            "kernel_wait": 30,
         }
     }
 
@@ -144,6 +144,17 @@ def test_idle_time_after_a_launch_began_is_a_launch_gap_whatever_the_host_does()
     assert ledger_of(trace(*program.rows)) == {0: {"launch_gap": 40, "other_compute": 10}}
 
 
+@pytest.mark.parametrize(("launched", "term"), [(9, "kernel_wait"), (10, "launch_gap")])
+def test_idle_time_is_a_wait_of_the_gpu_if_its_next_work_was_launched_before_it_began(launched: int, term: str) -> None:
+    """The call takes 1 ns. The GPU has nothing to do from 10 on, and does not start the launched kernel until 40."""
+    program = Program()
+    program.step(0, 0, 50)
+    program.kernel(0, 0, 10)
+    program.kernel(launched, 40, 50)
+    program.rows.append(_call("cudaDeviceSynchronize", 11, 50))
+    assert ledger_of(trace(*program.rows)) == {0: {"other_compute": 20, term: 30}}
+
+
 def test_idle_time_before_nothing_is_unattributed() -> None:
     program = Program()
     program.step(0, 0, 50)
@@ -170,7 +181,7 @@ def test_all_kernels_of_a_graph_have_the_launch_of_the_graph() -> None:
     program.range("## forward ##", 0, 5)
     program.kernel(1, 5, 10)
     rows = [*program.rows, *(_kernel(start, start + 5, of=program.rows[-1].correlation) for start in (12, 20, 25))]
-    assert ledger_of(trace(*rows)) == {0: {"forward": 20, "launch_gap": 5 + 2 + 3}}
+    assert ledger_of(trace(*rows)) == {0: {"forward": 20, "launch_gap": 5, "kernel_wait": 2 + 3}}
 
 
 def test_a_kernel_without_its_launch_has_no_phase() -> None:
@@ -218,7 +229,7 @@ def test_the_shortest_kernel_of_a_collective_is_its_transfer_and_the_rest_is_wai
     early, late = _all_reduces((10, 60), (60, 70), ranks=(0, 1)), _all_reduces((40, 60), (60, 80), ranks=(0, 1))
     traces = trace(*early.rows), trace(*late.rows, rank=1)
     assert ledger_of(*traces) == {
-        0: {"other_compute": 11, "exposed_wait[dp]": 30, "exposed_transfer[dp]": 20 + 10, "launch_gap": 29},
+        0: {"other_compute": 11, "exposed_wait[dp]": 30, "exposed_transfer[dp]": 20 + 10, "kernel_wait": 29},
     }
     assert ledger_of(*traces, rank=1)[0]["exposed_wait[dp]"] == 10
 

@@ -21,7 +21,7 @@ def test_terms_that_no_probe_measures_are_named_below_the_numbers(tmp_path: Path
     library: Library = shelf(SAMPLE, cache=tmp_path / "cache")
     asked = Asked(view=View(page="ledger"), opened=library[0], library=library, theme="light")
     texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
-    assert "not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap" in texts
+    assert "not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap, kernel_wait" in texts
 
 
 def test_a_run_in_windows_has_the_terms_of_all_steps_with_their_intervals(

@@ -2,7 +2,7 @@
 
 wall = forward + backward + recompute + optimizer + other_compute + sum over axes of (exposed_transfer[axis] +
 exposed_wait[axis]) + bubble.schedule + bubble.imbalance + bubble.jitter + exposed_memory +
-data_wait + checkpoint_stall + gc + compile + sync + launch_gap + unattributed
+data_wait + checkpoint_stall + gc + compile + sync + launch_gap + kernel_wait + unattributed
 
 Evaluation is not a term: it is excluded from the wall time of a step.
 """
@@ -26,6 +26,7 @@ PHASE_TERMS = {
     Phase.SYNC: "sync",
     Phase.EXPOSED_MEMORY: "exposed_memory",
     Phase.LAUNCH_GAP: "launch_gap",
+    Phase.KERNEL_WAIT: "kernel_wait",
     Phase.OTHER_COMPUTE: "other_compute",
 }
 ACTION_TERMS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
@@ -35,7 +36,10 @@ OTHER_COMPUTE = PHASE_TERMS[Phase.OTHER_COMPUTE]
 """A GPU's compute of unknown phase. A host has none: its compute is in a phase or unattributed."""
 COMPUTE = ("forward", "backward", "recompute", "optimizer", OTHER_COMPUTE)
 BUBBLE = ("bubble.schedule", "bubble.imbalance", "bubble.jitter")
-AFTER_BUBBLE = ("exposed_memory", "data_wait", "checkpoint_stall", "gc", "compile", "sync", "launch_gap")
+AFTER_BUBBLE = (
+    *("exposed_memory", "data_wait", "checkpoint_stall", "gc", "compile", "sync"),
+    *("launch_gap", "kernel_wait"),
+)
 EVERY_STEP = ("data_wait", "checkpoint_stall", "gc")
 """Terms that light steps have too. Their other terms contain unrecorded communication."""
 UNATTRIBUTED = "unattributed"
@@ -43,7 +47,7 @@ EVALUATION = PHASE_TERMS[Phase.EVALUATION]
 HOST_TERMS = (*PHASE_TERMS.values(), UNATTRIBUTED)
 """Terms that a slice of the training thread can have if no stall owns it."""
 NOT_MEASURED = {
-    LedgerClock.HOST: ("exposed_memory", "compile", "sync", "launch_gap"),
+    LedgerClock.HOST: ("exposed_memory", "compile", "sync", "launch_gap", "kernel_wait"),
     LedgerClock.DEVICE: ("data_wait", "checkpoint_stall", "gc", "compile"),
 }
 """Terms without a probe: None, never 0, unless the records contain such time. Their time is in `unattributed`, or in

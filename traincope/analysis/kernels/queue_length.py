@@ -17,9 +17,6 @@ from traincope.timeline.device.works import NO_CALL, compute_stream
 from traincope.timeline.intervals.union import Union
 from traincope.units import share
 
-LONG_GAP_NS = 50_000
-"""Works of one stream follow each other within few microseconds. A longer gap has another cause."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepQueue:
@@ -55,22 +52,6 @@ class QueueLength:
 def queue_lengths(gpus: Iterable[TracedGpu]) -> tuple[QueueLength, ...]:
     """Measure the queue of each stream of each GPU that gives times."""
     return tuple(length for gpu in gpus if gpu.problem is None for length in _of_gpu(gpu))
-
-
-def queued_idle_ratio(gpus: Iterable[TracedGpu]) -> float:
-    """Share of step time in long gaps of a GPU whose next work was launched before the gap: not by a slow host."""
-    queued_ns = steps_ns = 0
-    for gpu in gpus:
-        if gpu.problem is None and gpu.has_steps:
-            works, steps = gpu.works, gpu.steps
-            busy = Union.of(works.start_ns, works.end_ns)
-            begins_ns, ends_ns = busy.ends_ns[:-1], busy.starts_ns[1:]
-            queued = works.launched_ns[works.next_from(ends_ns)] <= begins_ns
-            queued &= ends_ns - begins_ns > LONG_GAP_NS
-            gaps = Union.of(begins_ns[queued], ends_ns[queued])
-            queued_ns += int(gaps.covered_ns(steps.start_ns, steps.end_ns).sum())
-            steps_ns += int((steps.end_ns - steps.start_ns).sum())
-    return queued_ns / steps_ns if steps_ns else 0.0
 
 
 def _of_gpu(gpu: TracedGpu) -> Iterator[QueueLength]:

@@ -15,6 +15,7 @@ from traincope.timeline.timeline import HOST_THREAD
 
 IDLE = (
     Phase.LAUNCH_GAP,
+    Phase.KERNEL_WAIT,
     *HOST_WAITS,
     Phase.EVALUATION,
 )

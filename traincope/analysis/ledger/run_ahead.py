@@ -63,6 +63,6 @@ def unmarked_terms(ahead: RunAhead | None) -> Iterator[str]:
     """Yield the terms that marks do not measure. Without time between phases that is idle, launch gaps within phases
     are excluded only if the GPUs were fed.
     """
-    yield from ("exposed_memory", "compile", "sync")
+    yield from ("exposed_memory", "compile", "sync", "kernel_wait")
     if ahead is None or not ahead.fed:
         yield "launch_gap"

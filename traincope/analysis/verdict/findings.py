@@ -41,6 +41,8 @@ class FindingKind(StrEnum):
     SYNC = "sync"
     LAUNCH_GAP = "launch_gap"
     """The GPU idles until the host launches its next kernel."""
+    KERNEL_WAIT = "kernel_wait"
+    """The GPU idles although its next kernel is launched already."""
     LAUNCH_BOUND = "launch_bound"
     """The GPUs run out of queued work, by marks on their streams."""
     UNFUSED_KERNELS = "unfused_kernels"

@@ -19,7 +19,6 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
-from traincope.analysis.verdict.losses.queued_idle import not_by_the_host
 from traincope.analysis.verdict.losses.unfused_kernels import unfused_kernels
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
@@ -43,7 +42,6 @@ def verdict(
     gpus: Sequence[GpuPartition] = (),
     ahead: RunAhead | None = None,
     unfused: Unfused | None = None,
-    queued_idle_ratio: float = 0.0,
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
@@ -55,8 +53,7 @@ def verdict(
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
-    costs = cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
-    findings += (not_by_the_host(finding, queued_idle_ratio) for finding in costs)
+    findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
     findings += unfused_kernels(unfused)
     findings += changed_steps(timeline, ledger)
     findings += _memory_growth([use for use in memory if use.leak])

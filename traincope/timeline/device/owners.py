@@ -1,14 +1,15 @@
 """Owner of each instant of a GPU: a compute kernel before communication, this before a copy, and the host if it idles.
 
-Of several works of one class, the one that began last owns the instant. Idle time belongs to what the host did before
-it launched the next work: to the activity of the launching thread, otherwise to the launching itself.
+Of several works of one class, the one that began last owns the instant. Idle time is a wait of the GPU itself if its
+next work was launched before the GPU had nothing to do. Otherwise it belongs to what the host did before it launched
+the next work: to the activity of the launching thread, otherwise to the launching itself.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.arrays import Bools, Ints
+from traincope.arrays import AFTER_ALL_NS, Bools, Ints
 from traincope.events import Phase
 from traincope.store.traces import Trace
 from traincope.timeline.device.phases import phases
@@ -70,6 +71,8 @@ def _idle(works: Works, activities: Ranges, times_ns: Ints) -> Ints:
         before = np.flatnonzero((thread == lane) & (times_ns < launched_ns))
         at = activities.innermost(lane, times_ns[before])
         result[before] = np.where(at == ABSENT, result[before], np.append(activities.phase, 0)[at])
+    queued = np.append(works.returned_ns, AFTER_ALL_NS)[following] <= works.latest_end_ns(times_ns)
+    result[queued] = Phase.KERNEL_WAIT
     evaluation = activities.only((Phase.EVALUATION,))
     evaluated = Union.of(evaluation.start_ns, evaluation.end_ns).covered_ns(times_ns, times_ns + 1) > 0
     return np.where(evaluated, Phase.EVALUATION, result)

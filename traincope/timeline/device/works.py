@@ -46,6 +46,8 @@ class Works:
     """Begin of the launching call. Without one, the work's own start; or 1 ns before the trace, if the work precedes
     all others on its stream that have one: it was queued before the trace began.
     """
+    returned_ns: Ints
+    """End of the launching call. Without one, the same as `launched_ns`."""
     thread: Ints
     """Lane of the launching thread; NO_CALL without one."""
     compute: Bools
@@ -62,6 +64,12 @@ class Works:
         """Return, for each instant, the work that starts next, at it or later; `len(self)` without one."""
         return np.searchsorted(self.start_ns, times_ns, side="left")
 
+    def latest_end_ns(self, times_ns: Ints) -> Ints:
+        """Return, for each instant, the latest end of a work until then; BEFORE_ALL_NS without one."""
+        ends_ns = np.concatenate([[BEFORE_ALL_NS], np.sort(self.end_ns)])
+        latest: Ints = ends_ns[np.searchsorted(ends_ns, times_ns, side="right") - 1]
+        return latest
+
 
 def works(trace: Trace, gpu: str) -> Works:
     """Collect the works of one GPU, and link them with their launches by the correlation."""
@@ -71,6 +79,7 @@ def works(trace: Trace, gpu: str) -> Works:
     start_ns = trace.start_ns[rows]
     launched_ns = np.where(call == NO_CALL, start_ns, np.append(trace.start_ns, 0)[call])
     launched_ns[_queued_before(trace, rows, call)] = trace.start_ns[0] - 1 if len(trace) else 0
+    returned_ns = np.where(call == NO_CALL, launched_ns, np.append(trace.end_ns, 0)[call])
     order = np.lexsort((trace.correlation[rows], launched_ns, start_ns))
     rows, call = rows[order], call[order]
     communication = is_communication(trace)[rows]
@@ -80,6 +89,7 @@ def works(trace: Trace, gpu: str) -> Works:
         end_ns=trace.end_ns[rows],
         call=call,
         launched_ns=launched_ns[order],
+        returned_ns=returned_ns[order],
         thread=np.where(call == NO_CALL, NO_CALL, np.append(trace.lane, NO_CALL)[call]),
         compute=trace.of_category(KERNEL)[rows] & ~communication,
         communication=communication,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from traincope.analysis.attribution.terms import UNATTRIBUTED
 from traincope.analysis.communication.axis_operations import AxisOperation
-from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
@@ -71,6 +71,7 @@ def cost_findings(
         *exposed_findings(ledger, comm, stragglers, hot),
         *((hot_axis.share, hot_axis.finding) for hot_axis in hot),
         *_launch_bound(ahead),
+        *_kernel_wait(ledger),
         *_evaluation(ledger),
         *_unattributed(ledger, late.get(UNATTRIBUTED), by_marks=ahead is not None),
     ]
@@ -210,6 +211,25 @@ def _launch_bound(ahead: RunAhead | None) -> Weighted:
                 advice=(
                     "Launch fewer and larger kernels (torch.compile, CUDA graphs, larger batches), and remove calls "
                     "that wait for the GPU (.item(), print)."
+                ),
+            ),
+        )
+
+
+def _kernel_wait(ledger: Ledger) -> Weighted:
+    """A trace shows that the host is not the cause, and not what is."""
+    share = _OtherRanks.excluding(None, ledger).share("kernel_wait")
+    if share >= MIN_SHARE:
+        yield (
+            share,
+            Finding(
+                kind=FindingKind.KERNEL_WAIT,
+                confidence=UNKNOWN,
+                evidence=f"the GPUs idle for {percent(share)} of step time although their next kernel is launched",
+                advice=(
+                    "Trace fewer steps, because a full buffer of the profiler loses kernels. If the time stays, look "
+                    "for other processes on the GPUs, callbacks of the host in their streams, and small kernels in "
+                    "CUDA graphs."
                 ),
             ),
         )
