@@ -25,6 +25,14 @@ def test_identity_comes_from_the_launcher(
     assert (identity.run_id, identity.restarts) == (run_id, restarts)
 
 
+def test_only_restarts_that_the_launchers_store_outlives_count_for_it() -> None:
+    """Two hosts of one attempt: the spare joined after two restarts of the other. Their store is new."""
+    new = TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "False"}
+    spare = new | {"TORCHELASTIC_RESTART_COUNT": "0"}
+    assert identify(new).store_restarts == identify(spare).store_restarts == 0
+    assert identify(TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).store_restarts == 2
+
+
 def test_without_a_launcher_the_rank_is_not_known_yet() -> None:
     identity = identify({})
     assert (identity.rank, identity.world_size) == (None, 1)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -54,6 +55,12 @@ def record_with_rank_0_late(out: Path) -> None:
     if dist.get_rank() == 0:
         time.sleep(0.3)
     record(out, out.parent)
+
+
+def record_as_a_spare(out: Path) -> None:
+    """Rank 0's launcher has restarted its ranks twice. The launcher of rank 1 is new."""
+    with patch.dict(os.environ, {"TORCHELASTIC_RESTART_COUNT": "2" if dist.get_rank() == 0 else "0"}):
+        record(out, out.parent)
 
 
 def record_on_rank_1_alone(out: Path) -> None:
@@ -111,6 +118,14 @@ def test_ranks_do_not_wait_for_a_late_rank_0_but_find_its_run(tmp_path: Path, tw
     two_ranks.run(record_with_rank_0_late, tmp_path / "run")
     records = read_run(tmp_path / "run")
     assert (records.attempts, records.missing, records.problems) == (1, (), ())
+
+
+def test_launchers_that_count_restarts_differently_share_an_attempt(tmp_path: Path, two_ranks: Pool) -> None:
+    two_ranks.run(record_as_a_spare, tmp_path / "run")
+    attempts = {
+        path.name: sorted(rank.name for rank in path.iterdir()) for path in (tmp_path / "run").glob("attempt-*")
+    }
+    assert attempts == {"attempt-002": ["rank-00000", "rank-00001"]}
 
 
 def test_a_rank_whose_rank_0_does_not_record_keeps_its_records(tmp_path: Path, two_ranks: Pool) -> None:

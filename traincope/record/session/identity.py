@@ -29,7 +29,12 @@ class Identity:
     run_id: str | None
     """None if nothing names the job."""
     restarts: int
-    """Number of restarts of the job by the launcher, and of attempts of earlier launches in the same run directory."""
+    """Number of restarts of the job by the launcher, and of attempts of earlier launches in the same run directory.
+
+    Launchers of several hosts may count differently, e.g. one that joined later.
+    """
+    store_restarts: int = 0
+    """Restarts that the launcher's store has outlived, the same on all ranks. 0: each attempt has a new store."""
 
 
 def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Identity:
@@ -42,12 +47,13 @@ def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Id
     group_rank = process_group_rank()
     if group_rank is not None:
         rank, world_size = group_rank
+    restarts = _integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0
     return Identity(
         rank=rank,
         world_size=world_size or 1,
         run_id=declared_run_id(environment, run_id=run_id) or _run_id(environment),
-        restarts=(_integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0)
-        + (_integer(environment, FIRST_ATTEMPT_VARIABLE) or 0),
+        restarts=restarts + (_integer(environment, FIRST_ATTEMPT_VARIABLE) or 0),
+        store_restarts=restarts if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0,
     )
 
 

@@ -61,7 +61,8 @@ class Rendezvous:
         self._identity = identity
         self._witness = witness
         base = str(out or root)
-        self._key = f"traincope/{hashlib.sha1(base.encode()).hexdigest()[:12]}/{identity.restarts}/{_runs_begun[base]}"
+        of_base = hashlib.sha1(base.encode()).hexdigest()[:12]
+        self._key = f"traincope/{of_base}/{identity.store_restarts}/{_runs_begun[base]}"
         _runs_begun[base] += 1
         self._store: Any = None
         self._num_polls = 0
