@@ -15,6 +15,8 @@ from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE, LauncherNote, r
 WORKER = "traincope.cli.launch.worker"
 TORCHRUN = "traincope.cli.launch.torchrun_child"
 """torchrun that also records which rank failed."""
+PARENT_VARIABLE = "TRAINCOPE_PARENT"
+"""Environment variable with the id of the process that starts torchrun or a rank, which end with it."""
 
 _SIGNALS = {known.value: known.name for known in signal.Signals}
 
@@ -82,8 +84,8 @@ def _environment(job: Launch) -> dict[str, str]:
 
     Ranks share the cores, and torchrun's own choice prints a warning.
     """
-    first_attempt = {FIRST_ATTEMPT_VARIABLE: str(job.first_attempt)}
-    return {"OMP_NUM_THREADS": "1", **os.environ, **first_attempt, **job.environment}
+    of_launch = {FIRST_ATTEMPT_VARIABLE: str(job.first_attempt), PARENT_VARIABLE: str(os.getpid())}
+    return {"OMP_NUM_THREADS": "1", **os.environ, **of_launch, **job.environment}
 
 
 def _failure(last: LauncherNote) -> Exception:

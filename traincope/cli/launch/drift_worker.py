@@ -7,6 +7,7 @@ Rank 0 writes the `Drift` as JSON to the result file, and one JSON object per st
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from traincope.cli.launch.worker_exit import exit_now, exit_on_error, exit_worker
+from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
 from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
 from traincope.engine.optimizer.clipping import global_norm
@@ -33,6 +34,7 @@ def main() -> None:
     """Parse the command line, train in all formats, and end the process."""
     arguments = _parser().parse_args()
     exit_on_error()
+    end_with_parent(signal.SIGKILL)
     try:
         config = load_config(arguments.config, overrides=arguments.overrides)
         environment = WorkerEnvironment.read()

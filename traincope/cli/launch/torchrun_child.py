@@ -1,10 +1,11 @@
 """torchrun that writes notes on failed ranks: `python -m traincope.cli.launch.torchrun_child NOTES ARGUMENTS`.
 
 torchrun prints failures only as text, and incompletely for an attempt that it restarts. The launcher and the report
-need rank and exit code.
+need rank and exit code. This torchrun ends its ranks and itself when the launcher ends.
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher import api as launcher
 
+from traincope.cli.launch.worker_exit import end_with_parent
+from traincope.engine.launch import PARENT_VARIABLE
 from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE, SECOND_NS, LauncherNote, append_notes, culprit_first
 
 KILLED = 128
@@ -27,6 +30,8 @@ AGENT = "LocalElasticAgent"
 
 
 def main(notes: Path, arguments: list[str]) -> int:
+    end_with_parent(signal.SIGTERM)
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
     agent = _noting_agent(notes)
     setattr(launcher, AGENT, agent)
     try:

@@ -1,10 +1,12 @@
-"""End of a worker without destructors.
+"""End of a worker: without destructors, and with the process that started it.
 
 gloo's threads may still hold work when the interpreter shuts down. They then abort at random
 (`terminate called without an active exception`) after a successful training.
 """
 
+import ctypes
 import os
+import signal
 import sys
 import textwrap
 import traceback
@@ -12,6 +14,25 @@ from types import TracebackType
 from typing import NoReturn
 
 import torch.distributed as dist
+
+from traincope.engine.launch import PARENT_VARIABLE
+
+PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Let the kernel send this signal to this process when its parent ends, also by SIGKILL. Only on Linux.
+
+    A process that loses its parent before this call ends here. The variable names the parent. It is removed, because it
+    would be wrong in children.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is not None and os.getppid() != int(parent):
+        os.kill(os.getpid(), number)
 
 
 def exit_worker(code: int) -> NoReturn:
