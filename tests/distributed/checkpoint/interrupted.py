@@ -1,6 +1,7 @@
 """Trainings that are interrupted, on the ranks of a pool: the bytes of each rank's state, step by step."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,12 @@ import torch.distributed as dist
 
 from traincope.engine.checkpoint import checkpoints
 from traincope.engine.checkpoint.checkpoints import Checkpoints
+from traincope.engine.checkpoint.claim import Claimant
 from traincope.engine.checkpoint.tensors import tensors_of
 from traincope.engine.config import CheckpointConfig, Config
 from traincope.engine.ranks.local import local_part
 from traincope.engine.trainer import Trainer
+from traincope.store.job.process import Process
 
 CPU = torch.device("cpu")
 SAVED, STEPS = 3, 5
@@ -26,6 +29,7 @@ Digests = Mapping[int, str]
 def uninterrupted(config: Config, directory: Path) -> Digests:
     """Train all steps, and save after step SAVED."""
     trainer, saver = start(config, directory)
+    saver.begin(resume=False)
     digests = {}
     for result in trainer.steps():
         digests[result.step] = digest(trainer)
@@ -59,10 +63,12 @@ def resumed_with_new_generators(config: Config, directory: Path) -> Digests:
         return resumed(config, directory)
 
 
-def start(config: Config, directory: Path) -> tuple[Trainer, Checkpoints]:
+def start(config: Config, directory: Path, *, in_launch: bool = False) -> tuple[Trainer, Checkpoints]:
+    """`in_launch`: all pools of this test are attempts of one launch, so one may take the folder from another."""
     settings = config.checkpoint or CheckpointConfig()
     trainer = Trainer(replace(config, train=replace(config.train, steps=STEPS)), device=CPU)
-    return trainer, Checkpoints(trainer, settings, directory=directory)
+    claimant = Claimant.read(directory, agent=Process.of(os.getppid())) if in_launch else None
+    return trainer, Checkpoints(trainer, settings, directory=directory, claimant=claimant)
 
 
 def digest(trainer: Trainer) -> str:

@@ -27,6 +27,7 @@ class Begun:
 def save_steps(config: Config, directory: Path, *steps: int) -> dict[int, str]:
     """Train, and save after these steps. Returns the digest after each."""
     trainer, saver = start(config, directory)
+    saver.begin(resume=False)
     digests = {}
     for result in trainer.steps():
         if result.step in steps:
@@ -39,6 +40,7 @@ def save_steps(config: Config, directory: Path, *steps: int) -> dict[int, str]:
 def save_if_due(config: Config, directory: Path) -> list[tuple[int, Interval]]:
     """Train, and return each step that was saved with the interval that was chosen after it."""
     trainer, saver = start(config, directory)
+    saver.begin(resume=False)
     chosen: list[tuple[int, Interval]] = []
     for result in trainer.steps():
         saver.save_if_due()
@@ -48,12 +50,12 @@ def save_if_due(config: Config, directory: Path) -> list[tuple[int, Interval]]:
     return chosen
 
 
-def begin(config: Config, directory: Path, resume: bool = True) -> Begun:
-    """Begin a training in a folder of checkpoints."""
+def begin(config: Config, directory: Path, resume: bool = True, in_launch: bool = False) -> Begun:
+    """Begin a training in a folder of checkpoints. `in_launch`: this test's parent has started it."""
     lines: list[str] = []
     handler = _Lines(lines)
     checkpoints.logger.addHandler(handler)
-    trainer, saver = start(config, directory)
+    trainer, saver = start(config, directory, in_launch=in_launch)
     error = None
     try:
         saver.begin(resume=resume)
@@ -67,6 +69,7 @@ def begin(config: Config, directory: Path, resume: bool = True) -> Begun:
 def save_on_full_disk(config: Config, disk: Path, asynchronous: bool) -> tuple[str, list[str], list[str]]:
     """Save, fill the disk, save again, free it, and save again: the error, and the entries after it and at the end."""
     trainer, saver = start(config, disk / "checkpoints")
+    saver.begin(resume=False)
     steps = trainer.steps()
     next(steps)
     saver.save()
@@ -83,14 +86,20 @@ def save_on_full_disk(config: Config, disk: Path, asynchronous: bool) -> tuple[s
     except TraincopeError as raised:
         message = str(raised)
     dist.barrier()
-    left = sorted(path.name for path in saver.directory.iterdir())
+    left = _entries(saver.directory)
     dist.barrier()
     if dist.get_rank() == 0:
         filler.unlink()
     dist.barrier()
     saver.save()
     saver.finish()
-    return message, left, sorted(path.name for path in saver.directory.iterdir())
+    return message, left, _entries(saver.directory)
+
+
+def _entries(directory: Path) -> list[str]:
+    """Names in the folder, and in that of the claim."""
+    claims = [path.name for path in directory.glob("claim-*/*-*")]
+    return sorted([*claims, *(path.name for path in directory.iterdir() if not path.name.startswith("claim-"))])
 
 
 def _fill(path: Path) -> None:

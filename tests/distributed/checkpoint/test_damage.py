@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,15 +15,14 @@ import pytest
 from tests.distributed.checkpoint.saving import begin, save_on_full_disk, save_steps
 from tests.distributed.layouts import small_config
 from tests.distributed.ranks.pool import Pool
-from traincope.engine.checkpoint.directory import LOCK
 from traincope.engine.config import CheckpointConfig, Config, ParallelConfig
 
 OLD, NEW = "step-00000002", "step-00000004"
 HOLDER = """
 import sys
 from pathlib import Path
-from traincope.engine.checkpoint.directory import hold
-hold(Path(sys.argv[1]))
+from traincope.engine.checkpoint.claim import take
+take(Path(sys.argv[1]), after=int(sys.argv[2]), agents=())
 print(flush=True)
 sys.stdin.read()
 """
@@ -61,8 +61,8 @@ def edit(path: Path) -> None:
 
 
 def entries(directory: Path) -> list[str]:
-    """Names in the folder, without the lock."""
-    return sorted({path.name for path in directory.iterdir()} - {LOCK})
+    """Names in the folder, without the claim."""
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("claim-"))
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
@@ -108,13 +108,14 @@ def test_a_checkpoint_of_another_version_is_no_damaged_one(two_ranks: Pool, conf
 
 
 def test_a_folder_that_another_training_holds_is_refused(two_ranks: Pool, config: Config, directory: Path) -> None:
-    other = subprocess.Popen([sys.executable, "-c", HOLDER, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", HOLDER, directory, "1"]  # `saved` has claim 1
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdout is not None
     other.stdout.readline()
     for rank in two_ranks.run(begin, config, directory):
         assert rank.error is not None
         assert rank.error[0] == "CheckpointError"
-        assert "another training writes checkpoints" in rank.error[1]
+        assert f"another training (process {other.pid} on host {os.uname().nodename}) writes" in rank.error[1]
     other.kill()
     other.communicate()
     assert [rank.error for rank in two_ranks.run(begin, config, directory)] == [None, None]
@@ -152,6 +153,21 @@ def test_a_new_training_does_not_touch_the_checkpoints_of_another(
         assert rank.error is not None
         assert rank.error[0] == "UsageError"
         assert "continue it with --resume" in rank.error[1]
+
+
+def test_a_restart_continues_what_its_launch_has_claimed_and_nothing_else(
+    two_ranks: Pool, config: Config, directory: Path
+) -> None:
+    """torchrun restarts a training that was refused, and gives it no option."""
+    for _ in range(2):
+        for rank in two_ranks.run(begin, config, directory, False, True):
+            assert rank.error is not None
+            assert rank.error[0] == "UsageError"
+    assert [rank.step for rank in two_ranks.run(begin, config, directory, True, True)] == [4, 4]
+    assert [rank.step for rank in two_ranks.run(begin, config, directory, False, True)] == [4, 4]
+    assert [rank.error for rank in two_ranks.run(begin, config, directory, True)] == [None, None]
+    for rank in two_ranks.run(begin, config, directory, False, True):
+        assert rank.error is not None
 
 
 @pytest.fixture

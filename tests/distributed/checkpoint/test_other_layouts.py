@@ -52,7 +52,8 @@ class Continued:
 
 
 def save(config: Config, directory: Path) -> Continued:
-    trainer, saver = start(config, directory)
+    trainer, saver = start(config, directory, in_launch=True)
+    saver.begin(resume=False)
     steps = trainer.steps()
     for _ in range(SAVED):
         next(steps)
@@ -62,7 +63,7 @@ def save(config: Config, directory: Path) -> Continued:
 
 
 def load(config: Config, directory: Path) -> Continued:
-    trainer, saver = start(config, directory)
+    trainer, saver = start(config, directory, in_launch=True)
     saver.begin(resume=True)
     assert trainer.done == SAVED
     tensors = {name: whole(tensor).numpy().copy() for name, tensor in tensors_of(trainer).items()}

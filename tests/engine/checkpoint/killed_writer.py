@@ -1,7 +1,7 @@
 """Writes and commits checkpoints in a loop, and is killed: `python -m ... DIRECTORY INSTANTS`.
 
-A child writes; its parent kills it at a random instant, and checks what it left. The next child continues. Each child
-counts committed steps in shared memory.
+A child claims the folder and writes; its parent kills it at a random instant, and checks what it left. The next child
+continues. Each child counts committed steps in shared memory.
 """
 
 import mmap
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from tests.engine.checkpoint.test_directory import write
+from traincope.engine.checkpoint.claim import take
 from traincope.engine.checkpoint.directory import complete_checkpoints, step_of
 from traincope.engine.checkpoint.manifest import check_file, read_manifest
 
@@ -24,11 +25,12 @@ def main(directory: Path, instants: int) -> None:
     shared = mmap.mmap(-1, 8)
     committed = memoryview(shared).cast("q")
     rng = random.Random(instants)
-    for _ in range(instants):
+    for number in range(instants):
         first = int(committed[0])
         child = os.fork()
         if child == 0:
             step = first
+            take(directory, after=number, agents=())
             while True:
                 step += 1
                 write(directory, step=step, keep=KEEP)

@@ -5,21 +5,33 @@ from pathlib import Path
 import pytest
 
 from traincope.engine.checkpoint import directory as folder
+from traincope.engine.checkpoint.claim import CLAIM_FILE, take
 from traincope.engine.checkpoint.manifest import MANIFEST, Damaged, Manifest, Sum, read_manifest
 from traincope.engine.config import CheckpointConfig
 from traincope.errors import CheckpointError, ConfigError, UsageError
 
 
 def write(directory: Path, *, step: int, keep: int = 2, layers: int = 1) -> None:
-    new = folder.new_path(directory, step=step)
+    new = folder.new_path(claim_of(directory), step=step)
     folder.prepare(new)
     (new / "shard").write_bytes(bytes(step))
     files = {"shard": Sum.of(new / "shard")}
     folder.commit(new, Manifest(step=step, identity={"model.layers": layers}, layout={}, files=files), keep=keep)
 
 
+def claim_of(directory: Path) -> Path:
+    """The folder of the newest claim, which is made if there is none."""
+    return max(directory.glob("claim-*"), default=None) or take(directory, after=0, agents=()).folder
+
+
 def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+    """Names in the folder, without the claim."""
+    return sorted(path.name for path in directory.iterdir() if path != claim_of(directory))
+
+
+def unfinished(directory: Path) -> list[str]:
+    """What the attempt that holds the claim writes or removes."""
+    return sorted(path.name for path in claim_of(directory).iterdir() if path.name != CLAIM_FILE)
 
 
 def test_the_newest_checkpoints_stay(tmp_path: Path) -> None:
@@ -29,15 +41,14 @@ def test_the_newest_checkpoints_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000010", "step-00000200"]
 
 
-def test_only_what_a_save_left_is_removed(tmp_path: Path) -> None:
+def test_what_is_not_of_a_save_stays(tmp_path: Path) -> None:
     kept = tmp_path / "old-experiments" / "results.csv"
     kept.parent.mkdir()
     kept.touch()
-    (tmp_path / "new-notes.txt").touch()
     for left in ("new-00000001", "old-00000002"):
-        (tmp_path / left).mkdir()
+        (claim_of(tmp_path) / left).mkdir()
     write(tmp_path, step=3)
-    assert names(tmp_path) == ["new-notes.txt", "old-experiments", "step-00000003"]
+    assert (names(tmp_path), unfinished(tmp_path)) == (["old-experiments", "step-00000003"], [])
     assert kept.exists()
 
 
@@ -56,18 +67,19 @@ def test_a_step_that_is_saved_again_replaces_the_one_before(tmp_path: Path) -> N
     assert read_manifest(tmp_path / "step-00000003").identity == {"model.layers": 8}
 
 
-def test_what_a_killed_process_left_is_removed_before_the_next_checkpoint(tmp_path: Path) -> None:
-    for name in ("new-00000001", "new-00000002", "old-00000001", "damaged-00000001"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "shard").touch()
+def test_what_a_failed_save_left_is_removed_before_the_next_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "damaged-00000001").mkdir()
+    for name in ("new-00000001", "new-00000002", "old-00000001"):
+        (claim_of(tmp_path) / name).mkdir()
+        (claim_of(tmp_path) / name / "shard").touch()
     write(tmp_path, step=2)
-    assert names(tmp_path) == ["damaged-00000001", "step-00000002"]
+    assert (names(tmp_path), unfinished(tmp_path)) == (["damaged-00000001", "step-00000002"], [])
 
 
 def test_damaged_checkpoints_are_not_counted_and_never_replace_each_other(tmp_path: Path) -> None:
     for _ in range(3):
         write(tmp_path, step=2)
-        folder.set_aside(tmp_path / "step-00000002")
+        folder.set_aside(tmp_path / "step-00000002", claim_of(tmp_path))
     assert names(tmp_path) == ["damaged-00000002", "damaged-00000002.1", "damaged-00000002.2"]
     assert folder.complete_checkpoints(tmp_path) == []
 

@@ -8,17 +8,20 @@ step to `--progress`, for a progress bar, or to standard output.
 
 import argparse
 import json
+import os
+import signal
 import sys
-from contextlib import ExitStack
-from dataclasses import asdict
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TextIO
 
 import torch
 
 import traincope
-from traincope.cli.launch.worker_exit import exit_now, exit_on_error, exit_worker
+from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
 from traincope.engine.checkpoint.checkpoints import Checkpoints
+from traincope.engine.checkpoint.claim import Claimant
 from traincope.engine.checkpoint.directory import checkpoint_directory
 from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
@@ -31,22 +34,25 @@ from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import CheckpointError, TraincopeError, UsageError
 from traincope.events import RESUMED, SKIPPED_STEP
 from traincope.plan.model.rates import model_rates
+from traincope.store.job.process import Process
 
 
 def main() -> None:
     """Parse the command line, train, and end the process."""
     arguments = _parser().parse_args()
     exit_on_error()
+    end_with_parent(signal.SIGKILL)
     try:
         config = load_config(arguments.config, overrides=arguments.overrides)
         environment = WorkerEnvironment.read()
+        if arguments.elastic:
+            config = replace(config, parallel=config.parallel.resized(environment.world_size))
         config.parallel.check_world_size(environment.world_size)
         with ExitStack() as files:
             progress = _open_progress(arguments.progress, files) if environment.rank == 0 else None
-            resume = arguments.resume or environment.attempt > 0
-            _train(config, environment=environment, out=arguments.out, resume=resume, progress=progress)
+            _train(config, environment=environment, out=arguments.out, resume=arguments.resume, progress=progress)
     except CheckpointError as error:
-        if environment.rank == 0:  # all ranks raise it together
+        if environment.local_rank == 0:  # all ranks of a host raise it together
             print(f"error: {error}", file=sys.stderr)
         exit_now(error.exit_code)
     except TraincopeError as error:
@@ -58,47 +64,57 @@ def main() -> None:
 def _train(
     config: Config, *, environment: WorkerEnvironment, out: Path | None, resume: bool, progress: TextIO | None
 ) -> None:
+    claimant = _claimant(config, out=out)
     device = join(environment)
     peak = _measured_peak(config, device)
     with traincope.run(out=out) as run:
         run.describe(**settings(config), **peak)
         trainer = Trainer(config, device=device)
-        interruptions = environment.earlier_attempts + environment.attempt
-        checkpoints = _begin_checkpoints(trainer, config, out=out, resume=resume, interruptions=interruptions)
-        resumed_after = trainer.done
-        for result in trainer.steps():
-            run.log(**_logged(result), **document_values(config, result))
-            if result.skipped is not None:
-                traincope.event(SKIPPED_STEP, why=result.skipped)
-            run.log(**expert_values(trainer, config, result, resumed_after=resumed_after))
-            if checkpoints is not None:
-                _save_if_due(checkpoints)
-            run.step()
-            _report(progress, attempt=environment.attempt, **asdict(result))
-            every, held_out_loss = config.train.evaluate_every, None
-            if every is not None and result.step % every == 0:
-                held_out_loss = trainer.evaluate()
-                run.log(held_out_loss=held_out_loss)
-                _report(progress, attempt=environment.attempt, step=result.step, held_out_loss=held_out_loss)
-            if config.stability.halts(loss=result.loss, grad_norm=result.grad_norm, held_out_loss=held_out_loss):
-                traincope.event("halted", condition=config.stability.halt, step=result.step)
-                break
-        if checkpoints is not None:
-            checkpoints.finish()
+        checkpoints = None
+        if config.checkpoint is not None:
+            checkpoints = Checkpoints(
+                trainer,
+                config.checkpoint,
+                directory=checkpoint_directory(config.checkpoint, run=out),
+                claimant=claimant,
+                interruptions=environment.earlier_attempts + environment.attempt,
+            )
+            if checkpoints.begin(resume=resume):
+                traincope.event(RESUMED, step=trainer.done)
+        with nullcontext() if checkpoints is None else checkpoints.unless_taken_over():
+            _train_steps(run, trainer, checkpoints, attempt=environment.attempt, progress=progress)
 
 
-def _begin_checkpoints(
-    trainer: Trainer, config: Config, *, out: Path | None, resume: bool, interruptions: int
-) -> Checkpoints | None:
-    """Resume the trainer, if it has checkpoints and shall resume. None if the configuration asks for no checkpoints."""
+def _claimant(config: Config, *, out: Path | None) -> Claimant | None:
+    """Look at the folder of the checkpoints. None if the configuration asks for no checkpoints."""
     if config.checkpoint is None:
         return None
-    directory = checkpoint_directory(config.checkpoint, run=out)
-    checkpoints = Checkpoints(trainer, config.checkpoint, directory=directory, interruptions=interruptions)
-    checkpoints.begin(resume=resume)
-    if resume:
-        traincope.event(RESUMED, step=trainer.done)
-    return checkpoints
+    return Claimant.read(checkpoint_directory(config.checkpoint, run=out), agent=Process.of(os.getppid()))
+
+
+def _train_steps(
+    run: traincope.Run, trainer: Trainer, checkpoints: Checkpoints | None, *, attempt: int, progress: TextIO | None
+) -> None:
+    config, resumed_after = trainer.config, trainer.done
+    for result in trainer.steps():
+        run.log(**_logged(result), **document_values(config, result))
+        if result.skipped is not None:
+            traincope.event(SKIPPED_STEP, why=result.skipped)
+        run.log(**expert_values(trainer, config, result, resumed_after=resumed_after))
+        if checkpoints is not None:
+            _save_if_due(checkpoints)
+        run.step()
+        _report(progress, attempt=attempt, **asdict(result))
+        every, held_out_loss = config.train.evaluate_every, None
+        if every is not None and result.step % every == 0:
+            held_out_loss = trainer.evaluate()
+            run.log(held_out_loss=held_out_loss)
+            _report(progress, attempt=attempt, step=result.step, held_out_loss=held_out_loss)
+        if config.stability.halts(loss=result.loss, grad_norm=result.grad_norm, held_out_loss=held_out_loss):
+            traincope.event("halted", condition=config.stability.halt, step=result.step)
+            break
+    if checkpoints is not None:
+        checkpoints.finish()
 
 
 def _save_if_due(checkpoints: Checkpoints) -> None:
@@ -212,6 +228,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, default=None, metavar="RUN", help="run directory to record into")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint, if there is one")
+    parser.add_argument(
+        "--elastic", action="store_true", help="train with the ranks that there are: the data-parallel axis adapts"
+    )
     parser.add_argument(
         "--progress",
         type=Path,

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from traincope.engine.checkpoint import directory as folder
 from traincope.engine.checkpoint.cadence import Cadence, Interval
+from traincope.engine.checkpoint.claim import Claim, Claimant, same_launch, take
 from traincope.engine.checkpoint.identity import Settings, difference, identity, layout
 from traincope.engine.checkpoint.manifest import Damaged, Manifest, Sum, Unreadable, check_file, read_manifest
 from traincope.engine.checkpoint.rank_state import rank_state, set_rank_state
@@ -30,7 +31,7 @@ from traincope.engine.checkpoint.writer import Writer
 from traincope.engine.config import CheckpointConfig
 from traincope.engine.ranks.generators import seed_generators
 from traincope.engine.trainer import Trainer
-from traincope.errors import CheckpointError, ConfigError
+from traincope.errors import CheckpointError, ConfigError, TraincopeError
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +44,22 @@ Value = TypeVar("Value")
 class Checkpoints:
     """The checkpoints of one trainer. All ranks create it and call its methods together, in a process group."""
 
-    def __init__(self, trainer: Trainer, config: CheckpointConfig, *, directory: Path, interruptions: int = 0) -> None:
-        """`directory` is the same on all ranks. `begin` creates it. `interruptions`: those of the training so far."""
+    def __init__(
+        self,
+        trainer: Trainer,
+        config: CheckpointConfig,
+        *,
+        directory: Path,
+        claimant: Claimant | None = None,
+        interruptions: int = 0,
+    ) -> None:
+        """`directory` is the same on all ranks. `begin` creates it.
+
+        `claimant`: from before the process group existed. None: without a launcher, this attempt is a restart of none.
+        `interruptions`: those of the training so far.
+        """
         self.directory = directory
+        self._claimant = claimant
         self._trainer = trainer
         self._config = config
         self._identity: Settings = identity(trainer.config, trainer.corpus)
@@ -54,8 +68,8 @@ class Checkpoints:
         self._group = dist.new_group(backend="gloo", group_desc="checkpoint")
         self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
         self._pending: Future[Any] | None = None
-        self._held: int | None = None
-        """Rank 0's lock on the folder."""
+        self._claim: Claim | None = None
+        """None before `begin`."""
         self._last: int | None = None
         """Step of the newest checkpoint."""
         self.interval: Interval | None = None
@@ -67,18 +81,42 @@ class Checkpoints:
             self._cadence = Cadence(mtbf_hours=config.mtbf_hours, ranks=self._ranks, interruptions=interruptions)
             self._cadence_group = dist.new_group(backend="gloo", group_desc="checkpoint cadence")
 
-    def begin(self, *, resume: bool) -> None:
-        """Bring the trainer to the newest checkpoint that is not damaged, if `resume` and there is one.
+    def begin(self, *, resume: bool) -> bool:
+        """Claim the folder, and bring the trainer to the newest checkpoint that is not damaged, if it continues one.
 
-        Call it before the first step. A warning names each damaged checkpoint, which is renamed. Raises ConfigError if
-        the checkpoint is of another training, UsageError if there is one without `resume`, and CheckpointError if all
-        are damaged, if one cannot be read, or if another training writes into the folder.
+        Call it before the first step and before `save`. A training continues with `resume`, and as a restart of the
+        launch that has claimed the folder. Returns whether it continues. A warning names each damaged checkpoint, which
+        is renamed. Raises ConfigError if the checkpoint is of another training, UsageError if there is one and the
+        training does not continue, and CheckpointError if all are damaged, if one cannot be read, if another training
+        writes into the folder, or if a later attempt does.
         """
-        if not resume:
-            folder.check_unused(self.directory)
-        self._hold()
-        if not resume:
-            return
+        if not self._take(resume=resume):
+            return False
+        with self.unless_taken_over():
+            self._restore()
+        return True
+
+    def _take(self, *, resume: bool) -> bool:
+        """Claim the folder for all ranks, as rank 0. Returns whether the training continues; raises like `begin`."""
+        claimants = self._from_all(self._claimant)
+        agents = {each.agent for each in claimants if each is not None and each.agent is not None}
+        results: list[tuple[Claim, bool] | TraincopeError] = []
+        if self._rank == 0:
+            first = self._claimant or Claimant.read(self.directory, agent=None)
+            try:
+                continues = resume or same_launch(self.directory, agents)
+                if not continues:
+                    folder.check_unused(self.directory)
+                results.append((take(self.directory, after=first.newest, agents=agents), continues))
+            except TraincopeError as error:
+                results.append(error.with_traceback(None))
+        (result,) = self._from_first(results)
+        if isinstance(result, TraincopeError):
+            raise result
+        self._claim, continues = result
+        return continues
+
+    def _restore(self) -> None:
         reasons: dict[Path, str] = {}
         for checkpoint in self._from_first(folder.complete_checkpoints(self.directory)):
             damage = self._damage(checkpoint)
@@ -125,7 +163,7 @@ class Checkpoints:
         """
         step = self._trainer.done
         state = {**tensors_of(self._trainer), self._rank_key: rank_state(self._trainer)}
-        new = folder.new_path(self.directory, step=step)
+        new = folder.new_path(self._claimed.folder, step=step)
 
         def commit(files: Mapping[str, Sum]) -> None:
             manifest = Manifest(step=step, identity=self._identity, layout=self._layout, files=files)
@@ -147,6 +185,25 @@ class Checkpoints:
         if pending is not None:
             with self._failures():
                 pending.result()
+
+    @contextmanager
+    def unless_taken_over(self) -> Iterator[None]:
+        """Raise CheckpointError instead of another error if a later attempt has taken over the checkpoints.
+
+        A rank on a host that was cut off loses the other ranks, and files that it writes, to that attempt.
+        """
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            loss = None if self._claim is None else self._claim.loss()
+            if loss is None:
+                raise
+            raise loss from error
+
+    @property
+    def _claimed(self) -> Claim:
+        assert self._claim is not None, "begin() comes before save()"
+        return self._claim
 
     @property
     def _rank_key(self) -> str:
@@ -182,32 +239,25 @@ class Checkpoints:
             found = damage.with_traceback(None)
         return next((each for each in self._from_all(found) if each is not None), None)
 
-    def _hold(self) -> None:
-        """Let no other training write into the folder until rank 0 ends. Raises CheckpointError on all ranks."""
-        refused: list[CheckpointError] = []
-        if self._rank == 0:
-            try:
-                self._held = folder.hold(self.directory)
-            except CheckpointError as error:
-                refused.append(error.with_traceback(None))
-        for refusal in self._from_first(refused):
-            raise refusal
-
     def _report(self, reasons: Mapping[Path, str], *, loaded: Path) -> None:
         """Warn of each checkpoint that is newer than the loaded one, and rename it."""
         if self._rank == 0:
             for checkpoint, reason in reasons.items():
-                aside = folder.set_aside(checkpoint)
+                aside = folder.set_aside(checkpoint, self._claimed.folder)
                 logger.warning("checkpoint damaged: %s; loaded %s instead, and renamed it to %s", reason, loaded, aside)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
         """Turn torch's collected failures into one sentence, and remove what was half written."""
         try:
-            yield
+            with self.unless_taken_over():
+                yield
         except CheckpointException as failures:
+            loss = self._claimed.loss()
+            if loss is not None:
+                raise loss from failures
             if self._rank == 0:
-                folder.remove_left_overs(self.directory)
+                folder.remove_left_overs(self._claimed.folder)
             rank, (error, _) = min(failures.failures.items(), key=lambda failure: failure[0])
             raise CheckpointError(
                 f"the checkpoint in {self.directory} failed on rank {rank}: {type(error).__name__}: {error}; the "

@@ -1,13 +1,10 @@
 """The folder of a training's checkpoints.
 
 step-00000100       complete: it was renamed to this name after all its files were on the disk
-new-00000150        being written, or left by a process that was killed
-old-00000050        being removed, or left by a process that was killed
 damaged-00000100    newer than the one that was loaded, and damaged; never removed
+claim-00000003      the claim of the attempt that may change the others (`claim`), with what it writes and removes
 """
 
-import fcntl
-import logging
 import os
 import re
 import shutil
@@ -19,15 +16,11 @@ from traincope.engine.checkpoint.manifest import MANIFEST, Damaged, Manifest, ch
 from traincope.engine.config import CheckpointConfig
 from traincope.errors import CheckpointError, ConfigError, UsageError
 
-logger = logging.getLogger(__name__)
-
 IN_RUN = "checkpoints"
 """Name of the folder in a run directory."""
 
 _COMPLETE = re.compile(r"step-(\d{8,})")
 _LEFT = re.compile(r"(new|old)-\d{8,}")
-LOCK = ".lock"
-"""File that the training which writes into the folder holds."""
 
 
 def checkpoint_directory(config: CheckpointConfig, *, run: Path | None) -> Path:
@@ -52,55 +45,29 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.partition("-")[2])
 
 
-def new_path(directory: Path, *, step: int) -> Path:
-    """Path under which the checkpoint of a step is written."""
-    return directory / f"new-{step:08d}"
+def new_path(claim: Path, *, step: int) -> Path:
+    """Path in the claim's folder under which the checkpoint of a step is written."""
+    return claim / f"new-{step:08d}"
 
 
 def prepare(new: Path) -> None:
-    """Make room for a new checkpoint: an empty folder, without what killed processes have left. Raises OSError.
+    """Make room for a new checkpoint: an empty folder, without what failed saves have left. Raises OSError.
 
     Other ranks may create the same folder at the same time, so it is emptied and never removed.
     """
-    new.parent.mkdir(parents=True, exist_ok=True)
-    _sync(new.parent.parent)
-    remove_left_overs(new.parent, keep=new)
+    claim = new.parent
+    _sync(claim.parent.parent)
+    remove_left_overs(claim, keep=new)
     new.mkdir(exist_ok=True)
     for file in new.iterdir():
         file.unlink()
 
 
-def remove_left_overs(directory: Path, *, keep: Path | None = None) -> None:
-    """Remove what is not complete, except for `keep`. No other checkpoint may be in the making."""
-    for path in directory.glob("*"):
+def remove_left_overs(claim: Path, *, keep: Path | None = None) -> None:
+    """Remove what is not complete from a claim's folder, except for `keep`. No checkpoint may be in the making."""
+    for path in claim.glob("*"):
         if _LEFT.fullmatch(path.name) and path.is_dir() and path != keep:
             shutil.rmtree(path)
-
-
-def hold(directory: Path) -> int:
-    """Let no other process write into the folder until this one ends. Creates the folder. Returns a file descriptor.
-
-    Raises CheckpointError if another process holds it, for example a training whose launcher was killed. The lock is
-    one of POSIX: no child holds it after its parent.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise CheckpointError(
-                f"another training writes checkpoints into {directory}; end it first, or give another "
-                "checkpoint.directory"
-            ) from error
-        except OSError:
-            logger.warning("%s cannot be locked, so nothing keeps a second training from writing to it", directory)
-        return descriptor
-    except OSError as error:
-        raise CheckpointError(
-            f"{directory} cannot be written ({error.strerror}); give another checkpoint.directory"
-        ) from error
 
 
 def check_unused(directory: Path) -> None:
@@ -116,29 +83,31 @@ def check_unused(directory: Path) -> None:
 def commit(new: Path, manifest: Manifest, *, keep: int) -> None:
     """Make a written checkpoint complete, and remove all but the newest `keep`.
 
-    A power failure at any instant leaves the old checkpoints or also the new one. Raises OSError.
+    A power failure at any instant leaves the old checkpoints or also the new one. Raises OSError, in particular if a
+    later attempt has removed the claim: each rename leaves its folder, or enters it.
     """
-    path = new.with_name(f"step-{manifest.step:08d}")
+    claim, directory = new.parent, new.parent.parent
+    path = directory / f"step-{manifest.step:08d}"
     with (new / MANIFEST).open("xb") as file:
         file.write(manifest.content())
         file.flush()
         os.fsync(file.fileno())
     _sync(new)
     if path.exists():
-        _remove(path)
+        _remove(path, claim)
     new.rename(path)
-    _sync(path.parent)
-    for old in complete_checkpoints(path.parent)[keep:]:
-        _remove(old)
+    _sync(directory)
+    for old in complete_checkpoints(directory)[keep:]:
+        _remove(old, claim)
 
 
-def set_aside(checkpoint: Path) -> Path:
-    """Rename a damaged checkpoint, so that it is neither loaded nor counted. Returns its new path."""
+def set_aside(checkpoint: Path, claim: Path) -> Path:
+    """Rename a damaged checkpoint, so that it is neither loaded nor counted. Returns its new path. Raises OSError."""
     number, path = 0, checkpoint.with_name(f"damaged-{step_of(checkpoint):08d}")
     while path.exists():
         number += 1
         path = checkpoint.with_name(f"damaged-{step_of(checkpoint):08d}.{number}")
-    return checkpoint.rename(path)
+    return checkpoint.rename(claim / path.name).rename(path)
 
 
 def check_identity(directory: Path, wanted: Settings) -> None:
@@ -189,9 +158,9 @@ def _readable(directory: Path) -> Iterator[tuple[Path, Manifest]]:
             continue
 
 
-def _remove(checkpoint: Path) -> None:
+def _remove(checkpoint: Path, claim: Path) -> None:
     """Remove a complete checkpoint so that a kill in between leaves no half of it under its name."""
-    old = checkpoint.with_name(f"old-{step_of(checkpoint):08d}")
+    old = claim / f"old-{step_of(checkpoint):08d}"
     if old.exists():
         shutil.rmtree(old)
     checkpoint.rename(old)

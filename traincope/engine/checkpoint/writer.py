@@ -4,13 +4,14 @@ torch calls these methods in order, in the background if the save is asynchronou
 `write_data` writes a rank's shards and waits for the disk, `finish` runs on rank 0 after all ranks have written.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.tensor import DTensor
@@ -41,6 +42,7 @@ class Writer(FileSystemWriter):
         `prepare` runs on rank 0 before any rank writes, `commit` after all have written, with the files' sums.
         """
         super().__init__(path)
+        self.fs = _ExistingParent()
         self._wait = wait
         self._prepare = prepare
         self._commit = commit
@@ -70,6 +72,13 @@ class Writer(FileSystemWriter):
         for *_, of_rank in results:
             sums |= of_rank
         self._commit(sums)
+
+
+class _ExistingParent(FileSystem):
+    """Creates the checkpoint's folder only if its parent exists. A later attempt may have removed the parent."""
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        Path(path).mkdir(exist_ok=True)
 
 
 def _copy(value: object) -> object:

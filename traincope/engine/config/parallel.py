@@ -1,7 +1,7 @@
 """The table `[parallel]`: ranks on the mesh axes, and what each axis requires of the others."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from traincope.engine.config.checks import require, require_positive
@@ -123,6 +123,21 @@ class ParallelConfig:
     @property
     def world_size(self) -> int:
         return math.prod(getattr(self, axis) for axis in AXES)
+
+    def resized(self, ranks: int) -> "ParallelConfig":
+        """This layout on another number of ranks: the data-parallel axis gets larger or smaller, the others stay.
+
+        With `dp_replicate` > 1 the number of replicas changes, and not that of shards. Raises ConfigError if the ranks
+        do not fill such a layout.
+        """
+        axis = next((name for name in ("dp_replicate", "dp", "fsdp") if getattr(self, name) > 1), "dp")
+        others = self.world_size // getattr(self, axis)
+        require(
+            ranks % others == 0,
+            f"{ranks} ranks do not divide by {others}, the product of all axes but {axis}, which alone adapts to the "
+            "ranks; change a size in [parallel] or the number of ranks",
+        )
+        return replace(self, **{axis: ranks // others}, ranks=None)
 
     def check_world_size(self, ranks: int) -> None:
         """Raise ConfigError unless this layout fills exactly `ranks` ranks."""
