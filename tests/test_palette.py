@@ -9,7 +9,7 @@ TERMS = (
     *("bubble.schedule", "bubble.imbalance", "bubble.jitter"),
     *("data_wait", "checkpoint_stall", "evaluation"),
     *("ideal", "redundant_compute", "kernel_inefficiency"),
-    *("productive", "lost", "startup", "restart", "other"),
+    *("productive", "lost", "rolled_back", "skipped", "startup", "restart", "other"),
     *("exposed_memory", "gc", "compile", "sync", "launch_gap", "kernel_wait", "unattributed"),
 )
 

@@ -86,6 +86,11 @@ BATCH_ON_DEVICE = "batch on a device"
 BATCH_WITHOUT_TENSORS = "batch without plain tensors"
 """Name of a BATCH that was not read, because it has nothing whose memory can be read at once."""
 
+ROLLBACK = "rollback"
+"""Name of the event by which a training declares that it went back to an earlier state; details: `step`, the steps of
+that state, `why`, and by the recorder `undone`, the number of undone steps, and `last`, the last of them.
+"""
+
 SKIPPED_STEP = "skipped step"
 """Name of the event by which a training declares that the open step updates nothing; details: `why`."""
 

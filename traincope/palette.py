@@ -76,6 +76,8 @@ _TERMS = {
     "unattributed": GREY,
     "productive": shade(GREEN, 0.2),
     "lost": shade(VERMILLION, 0.3),
+    "rolled_back": shade(VERMILLION, 0.5),
+    "skipped": shade(ORANGE, 0.25),
     "startup": shade(SKY_BLUE, 0.25),
     "restart": shade(SKY_BLUE, 0.5),
     "other": tint(GREY, 0.5),

@@ -78,10 +78,16 @@ class BatchSlices(Sampler[list[int]]):
         return order
 
 
-def training_batches(config: Config, corpus: Corpus, *, replica: int, done: int = 0) -> DataLoader[Tensor]:
-    """One slice per step after the first `done` steps, int64 of shape (batch / replicas, sequence + 1)."""
+def training_batches(
+    config: Config, corpus: Corpus, *, replica: int, done: int = 0, passed_over: int = 0
+) -> DataLoader[Tensor]:
+    """One slice per step after the first `done` steps, int64 of shape (batch / replicas, sequence + 1).
+
+    `passed_over`: batches of the order that no step before has used.
+    """
     sequences = _sequences(config, corpus.training, source=corpus.source)
-    return _loader(config, sequences, steps=range(done, config.train.steps), replica=replica, seed=config.train.seed)
+    steps = range(done + passed_over, config.train.steps + passed_over)
+    return _loader(config, sequences, steps=steps, replica=replica, seed=config.train.seed)
 
 
 def held_out_batches(config: Config, corpus: Corpus, *, replica: int) -> DataLoader[Tensor]:

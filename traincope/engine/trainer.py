@@ -20,7 +20,7 @@ from traincope.engine.model.documents import squared_lengths
 from traincope.engine.model.expert_load import ExpertLoad, expert_loads
 from traincope.engine.model.initialise import initialise
 from traincope.engine.model.model import GPT, Loss, next_token_loss
-from traincope.engine.optimizer.bad_steps import BadSteps
+from traincope.engine.optimizer.bad_steps import BadStep, BadSteps
 from traincope.engine.optimizer.clipping import clip, gradient_norm, scale_gradients
 from traincope.engine.optimizer.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.parallel.context_parallel import apply_context_parallel, local_positions
@@ -60,6 +60,8 @@ class StepResult:
     """Sum of squared lengths in this replica's slice of the batch: of its documents, or of its whole sequences."""
     skipped: str | None = None
     """Reason of `[stability]` why the step updated no parameter, or None."""
+    rolls_back: bool = False
+    """By `[stability]`, a checkpoint must be loaded before the next step (`Checkpoints.roll_back`)."""
 
 
 class ModelRunner(Protocol):
@@ -82,7 +84,9 @@ class Trainer:
         self.layout = build_layout(config.parallel, device=device)
         self.corpus = read_corpus(config.data)
         self.done = 0
-        """Steps that the parameters have had, skipped ones included: the number of consumed batches."""
+        """Steps that the parameters have had, skipped ones included."""
+        self.passed_over = 0
+        """Batches that rollbacks have passed over. So `done + passed_over` batches are consumed."""
         self._held_out = held_out_batches(config, self.corpus, replica=self.layout.replica)
         self.modules = {
             stage: build_model(config, stage=stage, layout=self.layout, device=device)
@@ -103,44 +107,59 @@ class Trainer:
         """This rank's parameters, whole or sharded, by their name in the whole model."""
         self._parameters = list(self.parameters.values())
         self.optimizer = place_optimizer(self.modules.values(), config, layout=self.layout)
-        self._bad_steps = BadSteps(config.stability) if config.stability.skips else None
+        self._bad_steps = BadSteps(config.stability) if config.stability.judges else None
+        self._has_trained = False
+        """True after the first backward of this process."""
         if config.model.dropout:
             seed_generators(config, layout=self.layout, step=0)
 
     def steps(self) -> Iterator[StepResult]:
-        """Train from step `done` + 1 to the end; yield one result after each optimizer step."""
-        batches = training_batches(self.config, self.corpus, replica=self.layout.replica, done=self.done)
-        for step, batch in enumerate(batches, start=self.done + 1):
-            with loss_over_vocabulary(self.layout):
-                loss = self._runner.train(batch.to(self.device, non_blocking=True))
-            scale = None if self.loss_scaler is None else self.loss_scaler.scale
-            norm = self._combine_gradients()
-            overflowed = self.loss_scaler is not None and not norm.isfinite().item()
-            judged = None if self._bad_steps is None else self._global_mean(loss)
-            skipped = None if overflowed else self._judge(judged, norm)
-            self._update(step, norm=norm, skip=overflowed or skipped is not None)
-            self.done = step
-            logged = step % self.config.train.log_every == 0
-            mean = self._global_mean(loss) if logged and judged is None else judged
-            yield StepResult(
-                step=step,
-                loss=mean if logged else None,
-                grad_norm=norm.item() if logged else None,
-                tokens=self.config.tokens_per_step,
-                overflowed=overflowed,
-                loss_scale=scale,
-                squared_lengths=squared_lengths(batch[:, :-1], end=self.config.data.end_of_document),
-                skipped=skipped,
-            )
+        """Train from step `done` + 1 to the end; yield one result after each optimizer step.
+
+        If the caller loads a checkpoint after a result, training continues after the step of that checkpoint.
+        """
+        while self.done < self.config.train.steps:
+            at = {"done": self.done, "passed_over": self.passed_over}
+            for batch in training_batches(self.config, self.corpus, replica=self.layout.replica, **at):
+                result = self._step(batch)
+                yield result
+                if (self.done, self.passed_over) != (result.step, at["passed_over"]):
+                    break
+
+    def _step(self, batch: Tensor) -> StepResult:
+        step, self._has_trained = self.done + 1, True
+        with loss_over_vocabulary(self.layout):
+            loss = self._runner.train(batch.to(self.device, non_blocking=True))
+        scale = None if self.loss_scaler is None else self.loss_scaler.scale
+        norm = self._combine_gradients()
+        overflowed = self.loss_scaler is not None and not norm.isfinite().item()
+        judged = None if self._bad_steps is None else self._global_mean(loss)
+        bad = None if overflowed else self._judge(judged, norm)
+        self._update(step, norm=norm, skip=overflowed or bad is not None)
+        self.done = step
+        logged = step % self.config.train.log_every == 0
+        mean = self._global_mean(loss) if logged and judged is None else judged
+        return StepResult(
+            step=step,
+            loss=mean if logged else None,
+            grad_norm=norm.item() if logged else None,
+            tokens=self.config.tokens_per_step,
+            overflowed=overflowed,
+            loss_scale=scale,
+            squared_lengths=squared_lengths(batch[:, :-1], end=self.config.data.end_of_document),
+            skipped=None if bad is None else bad.why,
+            rolls_back=bad is not None and bad.rolls_back,
+        )
 
     def settle_buckets(self) -> None:
         """Let DDP order its buckets as in a running training. All ranks must call it together, before the next step.
 
         DDP puts gradients into new buckets after the first backward, in the order in which they were ready. A sum over
         ranks depends on the place of a number in its bucket. So a training that continues in the first buckets rounds
-        differently. This runs one batch and drops its gradients. It draws random numbers.
+        differently. This runs one batch and drops its gradients. It draws random numbers. After a step of this process
+        it does nothing.
         """
-        if not any(isinstance(module, Replicas) for module in self.modules.values()):
+        if self._has_trained or not any(isinstance(module, Replicas) for module in self.modules.values()):
             return
         batch = next(iter(training_batches(self.config, self.corpus, replica=self.layout.replica)))
         with loss_over_vocabulary(self.layout):
@@ -180,8 +199,8 @@ class Trainer:
         norm = gradient_norm(self._parameters, layout=self.layout)
         return norm if self.loss_scaler is None else self.loss_scaler.unscale(norm)
 
-    def _judge(self, loss: float | None, norm: Tensor) -> str | None:
-        """Return the reason to skip the update, the same on all ranks, or None."""
+    def _judge(self, loss: float | None, norm: Tensor) -> BadStep | None:
+        """Judge the step, alike on all ranks."""
         if self._bad_steps is None or loss is None:
             return None
         return self._bad_steps.judge(loss=loss, grad_norm=norm.item())

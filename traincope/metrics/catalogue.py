@@ -242,7 +242,8 @@ JOB_TIME = Metric(
     name="job.time",
     type=Type.GAUGE,
     unit=Unit.SECONDS,
-    help="Time of the job over all attempts, by part: productive, lost, startup, restart and others.",
+    help="Time of the job over all attempts, by part: productive, skipped, rolled_back, lost, startup, restart and "
+    "others.",
     labels=(*NODE_LABELS, "part"),
 )
 GOODPUT = Metric(

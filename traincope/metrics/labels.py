@@ -57,16 +57,7 @@ def axis_of(axis: str) -> str:
 
 def time_parts(goodput: Goodput) -> Mapping[str, int]:
     """Parts of the job's time in ns. Unknown parts are left out."""
-    parts = {
-        "productive": goodput.productive_ns,
-        "lost": goodput.lost_ns,
-        "startup": goodput.startup_ns,
-        "restart": goodput.restart_ns,
-        "checkpoint_stall": goodput.checkpoint_stall_ns,
-        "evaluation": goodput.evaluation_ns,
-        "other": goodput.other_ns,
-    }
-    return {part: ns for part, ns in parts.items() if ns is not None}
+    return {part: ns for part, ns in goodput.parts.items() if ns is not None}
 
 
 def counted_faults(faults: Iterable[Fault]) -> Iterator[tuple[str, str, int]]:

@@ -13,7 +13,7 @@ from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.events import RESUMED, SKIPPED_STEP
+from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP
 from traincope.record.compute.logged_values import Scalars
 from traincope.record.flight import write_last
 from traincope.record.hooks import make_hooks
@@ -256,6 +256,8 @@ def event(name: str, **details: Any) -> None:
 
     `event("resumed", step=n)` declares that the training continues from a state that has had n steps.
     `event("skipped step", why=reason)` declares that the open step updates no parameter.
+    `event("rollback", step=n, why=reason)` declares that the training went back to a state that has had n steps. It
+    undoes the open step and those before it.
     """
     if _active is not None and _active._recorder is not None:
         _write_event(_active._recorder, name, details)
@@ -336,15 +338,26 @@ def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
 @guard
 def _write_event(recorder: Recorder, name: str, details: dict[str, Any]) -> None:
     if recorder.active:
-        if name == SKIPPED_STEP and threading.get_ident() == recorder.main_thread:
-            recorder.steps.skipped()
-            recorder.event(name, {"why": str(details.get("why", ""))})
-            return
-        if name == RESUMED and type(details.get("step")) is int and threading.get_ident() == recorder.main_thread:
-            recorder.steps.resumed()
-            recorder.event(name, {"step": details["step"]})
-            return
-        recorder.event(name, details, from_training=True)
+        declared = _declared(recorder, name, details) if threading.get_ident() == recorder.main_thread else None
+        if declared is None:
+            recorder.event(name, details, from_training=True)
+        else:
+            recorder.event(name, declared)
+
+
+def _declared(recorder: Recorder, name: str, details: dict[str, Any]) -> dict[str, Any] | None:
+    """Let the steps follow what the training declares. Returns the event's details; None for any other event."""
+    step, why = details.get("step"), str(details.get("why", ""))
+    if name == SKIPPED_STEP:
+        recorder.steps.skipped()
+        return {"why": why}
+    if name == RESUMED and type(step) is int:
+        recorder.steps.resumed(step)
+        return {"step": step}
+    if name == ROLLBACK and type(step) is int:
+        undone = recorder.steps.rolled_back(step)
+        return None if undone is None else {**details, "why": why, "undone": undone[0], "last": undone[1]}
+    return None
 
 
 @guard

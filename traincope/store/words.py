@@ -16,6 +16,7 @@ from traincope.events import (
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     RESUMED,
+    ROLLBACK,
     SKIPPED_STEP,
 )
 from traincope.topology import KNOWN_AXES
@@ -26,6 +27,7 @@ EVENTS = frozenset(
         RECORDER_LEVEL,
         REQUESTED_WINDOW,
         RESUMED,
+        ROLLBACK,
         SKIPPED_STEP,
         CHECKPOINT_SAVED,
         CHECKPOINT_FAILED,

@@ -20,7 +20,11 @@ TERM_COLOURS: dict[str, str] = {
 """Legend name -> colour, for parts of a step."""
 
 AXIS_COLOURS = {axis: colour(exposed_transfer(axis)) for axis in AXES}
-JOB_COLOURS = {part: colour(part) for part in ("productive", "lost", "startup", "restart", "evaluation", "other")} | {
-    "checkpoint_stall": colour("checkpoint_stall")
+JOB_COLOURS = {
+    part: colour(part)
+    for part in (
+        *("productive", "skipped", "rolled_back", "lost", "startup", "restart"),
+        *("checkpoint_stall", "evaluation", "other"),
+    )
 }
 """Part of the job's time -> colour."""

@@ -17,6 +17,7 @@ WARNINGS = frozenset(
         FaultKind.STOPPED,
         FaultKind.SPIKE,
         FaultKind.SKIPPED_STEP,
+        FaultKind.ROLLBACK,
         FaultKind.SLOW_STEP,
         FaultKind.STEP_TIME_CHANGE,
         FaultKind.THROTTLED,

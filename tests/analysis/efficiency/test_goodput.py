@@ -1,7 +1,7 @@
 """Goodput of jobs whose every second is known."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis.efficiency.goodput import Goodput, goodput
-from traincope.events import OPEN, Kind, Phase
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import Attempt
 from traincope.store.job.attempts import summarise
 from traincope.timeline import build_timeline
@@ -38,13 +38,25 @@ def load(start_s: int) -> Row:
     return replace(phase(Phase.CHECKPOINT_STALL, start_s * S, (start_s + 2) * S), name="load checkpoint")
 
 
-DECLARED = {number: {"step": number} for number in range(1, 9)}
-"""Number of an event's details -> the step in them. Number 0 means no details."""
+DECLARED: dict[int, dict[str, object]] = {
+    **{number: {"step": number} for number in range(1, 9)},
+    **{
+        100 * to + 10 * undone + last: {"step": to, "undone": undone, "last": last, "why": "the loss is NaN"}
+        for to, undone, last in product(range(1, 9), range(1, 9), range(9))
+    },
+}
+"""Number of an event's details -> the details. Number 0 means no details."""
 
 
 def resumed(at_s: int, *, after: int) -> Row:
     """The training declares that it continues after this step."""
     return Row(kind=Kind.EVENT, start_ns=at_s * S, end_ns=at_s * S, name="resumed", group=after)
+
+
+def rolled_back(at_s: int, *, to: int, undone: int, last: int) -> Row:
+    """The training declares that it went back to the state after step `to`; the recorder adds the rest."""
+    number = 100 * to + 10 * undone + last
+    return Row(kind=Kind.EVENT, start_ns=at_s * S, end_ns=at_s * S, name="rollback", group=number, step=last)
 
 
 def job(*earlier: Attempt, last: list[Row]) -> Goodput:
@@ -59,10 +71,11 @@ def assert_a_partition(result: Goodput) -> None:
     """The parts sum to the elapsed time, and none of them is negative."""
     unsaved = (result.startup_ns, result.restart_ns, result.checkpoint_stall_ns, result.evaluation_ns, result.other_ns)
     assert result.elapsed_ns == result.steps_ns + sum(unsaved)
-    assert min(result.steps_ns, *unsaved) >= 0
-    if result.productive_ns is not None and result.lost_ns is not None:
-        assert result.steps_ns == result.productive_ns + result.lost_ns
-        assert min(result.productive_ns, result.lost_ns) >= 0
+    parts = [ns for ns in result.parts.values() if ns is not None]
+    assert min(result.steps_ns, *parts) >= 0
+    if result.reason is None:
+        assert sum(parts) == result.elapsed_ns
+        assert len(parts) == len(result.parts)
 
 
 def started(at_s: int) -> Row:
@@ -230,6 +243,65 @@ def test_an_attempt_that_ended_cleanly_loses_nothing() -> None:
     assert result.steps_lost == 0
 
 
+def test_steps_that_a_rollback_undid_are_neither_productive_nor_lost() -> None:
+    """Saved after 2 of 4 steps. The fourth is bad, loads for 2 s and goes back; two more follow, then a restart."""
+    bad = [save(20, step_number=2), load(36), rolled_back(38, to=2, undone=2, last=3)]
+    rows = [started(0), *steps(0, 6), *bad]
+    result = job(last=rows)
+    assert (result.steps_done, result.steps_rolled_back, result.steps_lost, result.steps_kept) == (6, 2, 0, 4)
+    assert (result.rolled_back_ns, result.checkpoint_stall_ns, result.productive_ns) == (17 * S, 3 * S, 40 * S)
+    continued = [started(70), load(70), resumed(72, after=2), *steps(72, 1)]
+    after = job(attempt(0, *rows), last=continued)
+    assert (after.steps_rolled_back, after.steps_lost, after.lost_ns) == (2, 2, 20 * S)
+    saved = job(attempt(0, *rows, save(59, step_number=5)), last=[started(70), resumed(72, after=4), *steps(72, 1)])
+    assert (saved.steps_rolled_back, saved.steps_lost, saved.steps_kept) == (2, 0, 5)
+
+
+def test_a_second_rollback_undoes_what_stands_after_the_first() -> None:
+    """Steps 2 and 3 are undone, then step 4; then step 5 stands, which is step 3 of the training."""
+    twice = [rolled_back(38, to=2, undone=2, last=3), rolled_back(48, to=2, undone=1, last=4)]
+    result = job(last=[started(0), *steps(0, 6), save(20, step_number=2), *twice])
+    assert (result.steps_rolled_back, result.rolled_back_ns, result.steps_kept) == (3, 29 * S, 3)
+    assert result.attempts[0].state_steps == 3
+
+
+def test_a_process_killed_in_the_step_of_its_rollback_has_undone_the_complete_ones() -> None:
+    rows = [started(0), *steps(0, 3), save(20, step_number=2), step(3, 30 * S, OPEN)]
+    first = attempt(0, *rows, rolled_back(38, to=2, undone=2, last=3))
+    assert (first.undone_steps, first.state_steps) == (1, 2)
+    result = job(first, last=[started(50), load(50), resumed(52, after=2), *steps(52, 1)])
+    assert (result.steps_rolled_back, result.steps_lost, result.rolled_back_ns) == (1, 0, 9 * S)
+
+
+def test_a_rollback_beyond_the_begin_of_the_attempt_loses_steps_of_the_one_before() -> None:
+    """Attempt 1 continues after step 4, and goes back to step 2 because the newer checkpoint is damaged by then."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2), ending=None)
+    again = [started(50), load(50), resumed(52, after=4), *steps(52, 3), rolled_back(70, to=2, undone=4, last=1)]
+    result = job(first, last=again)
+    assert (result.steps_rolled_back, result.steps_lost, result.lost_ns) == (2, 2, 19 * S)
+
+
+def test_a_step_that_updated_nothing_is_skipped_unless_it_is_lost() -> None:
+    """Steps 1 and 3 of 4 are skipped; two were saved."""
+    rows = [replace(row, flags=Flag.SKIPPED) if row.step in (1, 3) else row for row in steps(0, 4)]
+    first = attempt(0, started(0), *rows, save(20, step_number=2))
+    assert (first.skipped_steps, first.kept_skipped_steps) == (2, 1)
+    result = job(first, last=[started(50), load(50), resumed(52, after=2), *steps(52, 1)])
+    assert (result.steps_skipped, result.skipped_ns, result.steps_lost, result.lost_ns) == (1, 10 * S, 2, 19 * S)
+    assert (result.productive_ns, result.steps_kept) == (20 * S, 2)
+    unknown = job(first, last=[started(50), *steps(52, 1)])
+    assert (unknown.steps_skipped, unknown.skipped_ns, unknown.steps_kept) == (None, None, None)
+
+
+def test_a_load_of_a_rollback_does_not_show_where_the_attempt_began() -> None:
+    """Attempt 1 does not declare where it continued. Its load belongs to a rollback."""
+    first = attempt(0, started(0), *steps(0, 4), save(20, step_number=2))
+    back = rolled_back(75, to=1, undone=1, last=1)
+    result = job(first, last=[started(50), *steps(52, 3), load(70), back])
+    assert result.reason is not None
+    assert result.reason.startswith("attempt 1 loaded no recorded checkpoint")
+
+
 spans = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda drawn: (drawn[0], sum(drawn)))
 
 
@@ -240,12 +312,16 @@ def attempts(draw: st.DrawFn, begin_s: int) -> list[Row]:
     borders = sorted(draw(st.lists(st.integers(0, 80), max_size=6, unique=True)))
     for number, (start, end) in enumerate(pairwise(borders)):
         if draw(st.booleans()):
-            rows.append(step(number, (begin_s + start) * S, (begin_s + end) * S))
+            flags = draw(st.sampled_from([0, 0, Flag.SKIPPED]))
+            rows.append(step(number, (begin_s + start) * S, (begin_s + end) * S, flags=flags))
     for start, end in draw(st.lists(spans, max_size=5)):
         of, name = draw(st.sampled_from([(Phase.EVALUATION, "e"), (Phase.CHECKPOINT_STALL, "save"), (Phase.GC, "g")]))
         end_ns = draw(st.sampled_from([(begin_s + end) * S, OPEN]))
         rows.append(replace(phase(of, (begin_s + start) * S, end_ns), name=name))
     rows += [load(begin_s + draw(st.integers(0, 60)))] if draw(st.booleans()) else []
+    for to, undone, last in draw(st.lists(st.tuples(*[st.integers(1, 4)] * 3), max_size=2)):
+        rows.append(rolled_back(begin_s + 20 * last, to=to, undone=undone, last=last))
+    rows += [resumed(begin_s, after=draw(st.integers(1, 8)))] if draw(st.booleans()) else []
     return sorted(rows, key=lambda row: row.start_ns)
 
 

@@ -2,7 +2,8 @@
 
 $KILLED has a list of kills, one per attempt: {"rank": 1, "seconds": 0.3} after the begin of the first step, or
 {"rank": 0, "saving": 6} in the middle of writing the checkpoint of step 6. $STEPS_LOG is the log.
-With $MOVED_BATCHES, a continued attempt begins that many batches later than it should.
+With $MOVED_BATCHES, a continued attempt begins that many batches later than it should. $BAD_BATCHES has numbers of
+batches, from 1, whose loss is NaN on rank 1.
 """
 
 import json
@@ -24,9 +25,10 @@ RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_CO
 KILLS = json.loads(os.environ["KILLED"])
 
 MOVED = int(os.environ.get("MOVED_BATCHES", "0"))
+BAD = json.loads(os.environ.get("BAD_BATCHES", "[]"))
 
 training_batches = trainer.training_batches
-train, write_data = Trainer.steps, Writer.write_data
+train, write_data, loss_of = Trainer.steps, Writer.write_data, Trainer._loss
 
 
 def moved_batches(*arguments: Any, done: int = 0, **settings: Any) -> Any:
@@ -47,9 +49,14 @@ def steps(training: Trainer) -> Iterator[StepResult]:
 
 def write(writer: Writer, *arguments: Any) -> torch.futures.Future[list[Any]]:
     written = write_data(writer, *arguments)
-    if str(writer.path).endswith(f"-{_kill().get('saving', 0):08d}"):
+    if str(writer.path).endswith(f"-{_kill().get('saving', -1):08d}"):
         os.kill(os.getpid(), signal.SIGKILL)
     return written
+
+
+def loss(training: Trainer, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    is_bad = RANK == 1 and training.done + training.passed_over + 1 in BAD
+    return loss_of(training, logits, targets) * (float("nan") if is_bad else 1.0)
 
 
 def _kill() -> dict[str, Any]:
@@ -61,5 +68,6 @@ def _kill() -> dict[str, Any]:
 if __name__ == "__main__":
     trainer.training_batches = moved_batches
     Trainer.steps = steps  # type: ignore[method-assign]
+    Trainer._loss = loss  # type: ignore[method-assign]
     Writer.write_data = write  # type: ignore[method-assign]
     worker.main()

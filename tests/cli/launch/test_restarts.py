@@ -53,8 +53,13 @@ class Step:
     at_ns: int
 
 
-def train(directory: Path, *, kills: Sequence[dict[str, Any]], settings: Sequence[str] = ()) -> tuple[Path, list[Step]]:
-    """Train to the end, with as many restarts as kills. Returns the run directory and the log."""
+def train(
+    directory: Path, *, kills: Sequence[dict[str, Any]], settings: Sequence[str] = (), bad: Sequence[int] = ()
+) -> tuple[Path, list[Step]]:
+    """Train to the end, with as many restarts as kills. Returns the run directory and the log.
+
+    `bad`: batches whose loss is NaN on rank 1.
+    """
     directory.mkdir()
     (directory / "text").write_text("\n".join(f"{n} squared is {n * n}" for n in range(200)))
     (directory / "config.toml").write_text(CONFIG.format(text=directory / "text"))
@@ -67,7 +72,7 @@ def train(directory: Path, *, kills: Sequence[dict[str, Any]], settings: Sequenc
             max_restarts=len(kills),
             module=WORKER,
             notes=notes_path(run),
-            environment={"KILLED": json.dumps(kills), "STEPS_LOG": str(log)},
+            environment={"KILLED": json.dumps(kills), "STEPS_LOG": str(log), "BAD_BATCHES": json.dumps(bad)},
         )
     )
     return run, [Step(**json.loads(line)) for line in log.read_text().splitlines()]

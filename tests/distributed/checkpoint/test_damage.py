@@ -97,13 +97,13 @@ def test_a_checkpoint_of_another_version_is_no_damaged_one(two_ranks: Pool, conf
     manifest = directory / NEW / "manifest.json"
     values = json.loads(manifest.read_text())
     del values["sha256"]
-    values["version"] = 2
+    values["version"] = 3
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     manifest.write_text(json.dumps({"sha256": digest, **values}))
     for rank in two_ranks.run(begin, config, directory):
         assert rank.error is not None
         assert rank.error[0] == "CheckpointError"
-        assert "has version 2, but this traincope reads version 1" in rank.error[1]
+        assert "has version 3, but this traincope reads versions 1 and 2" in rank.error[1]
     assert entries(directory) == [OLD, NEW]
 
 

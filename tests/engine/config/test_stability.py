@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from traincope.engine.config import Config, DDPConfig, ParallelConfig, StabilityConfig, TrainConfig
+from traincope.engine.config import CheckpointConfig, Config, DDPConfig, ParallelConfig, StabilityConfig, TrainConfig
 from traincope.errors import ConfigError
 
 
@@ -41,6 +41,16 @@ def test_settings_that_cannot_work_together_are_refused() -> None:
             ddp=DDPConfig(compression="powersgd"),
             stability=StabilityConfig(not_finite="skip"),
         )
+    with pytest.raises(ConfigError, match=r"add a table \[checkpoint\], or set 'skip'"):
+        Config(stability=StabilityConfig(spike="rollback"))
+    with pytest.raises(ConfigError, match=r"stability.max_rollbacks = -1 is negative"):
+        StabilityConfig(max_rollbacks=-1)
     with pytest.raises(ConfigError, match=r"set train\.evaluate_every"):
         Config(stability=StabilityConfig(halt="held_out_loss > 3"))
     Config(stability=StabilityConfig(halt="held_out_loss > 3"), train=TrainConfig(evaluate_every=2))
+    Config(
+        parallel=ParallelConfig(dp=2),
+        ddp=DDPConfig(compression="powersgd"),
+        stability=StabilityConfig(not_finite="rollback"),
+        checkpoint=CheckpointConfig(),
+    )

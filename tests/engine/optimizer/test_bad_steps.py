@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.distributed.checkpoint.interrupted import digest
 from traincope.engine.config import Config, DataConfig, ModelConfig, OptimizerConfig, StabilityConfig, TrainConfig
-from traincope.engine.optimizer.bad_steps import MIN_LOSSES, BadSteps
+from traincope.engine.optimizer.bad_steps import MIN_LOSSES, BadStep, BadSteps
 from traincope.engine.trainer import Trainer
 
 STEPS = 40
@@ -84,14 +84,15 @@ def test_record_skips_nothing(tmp_path: Path) -> None:
 
 
 def test_each_policy_judges_only_its_kind() -> None:
-    only_finite, only_spikes = BadSteps(StabilityConfig(not_finite="skip")), BadSteps(StabilityConfig(spike="skip"))
+    only_finite, only_spikes = BadSteps(StabilityConfig(not_finite="skip")), BadSteps(StabilityConfig(spike="rollback"))
     for number in range(MIN_LOSSES):
         for steps in (only_finite, only_spikes):
             assert steps.judge(loss=3.0 + 0.01 * (number % 5), grad_norm=1.0) is None
     assert only_finite.judge(loss=90.0, grad_norm=1.0) is None
-    assert only_finite.judge(loss=3.0, grad_norm=math.nan) == "the gradient norm is NaN"
+    assert only_finite.judge(loss=3.0, grad_norm=math.nan) == BadStep(why="the gradient norm is NaN", rolls_back=False)
     assert only_spikes.judge(loss=math.nan, grad_norm=math.nan) is None
-    assert only_spikes.judge(loss=90.0, grad_norm=1.0) == "the loss jumps from 3.02 to 90"
+    spike = BadStep(why="the loss jumps from 3.02 to 90", rolls_back=True)
+    assert only_spikes.judge(loss=90.0, grad_norm=1.0) == spike
     assert only_spikes.judge(loss=90.0, grad_norm=1.0) is not None, "a skipped loss is not a usual one"
     assert only_spikes.judge(loss=3.2, grad_norm=1.0) is None, "it rises by less than a tenth"
 

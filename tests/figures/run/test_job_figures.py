@@ -4,7 +4,7 @@ import pytest
 
 from traincope.analysis import Fault, FaultKind, Goodput
 from traincope.figures.run.faults import fault_timeline
-from traincope.figures.run.goodput import goodput_bars, parts
+from traincope.figures.run.goodput import goodput_bars
 from traincope.figures.steps.hardware import hardware_events, hardware_over_time
 from traincope.palette import GREY, SEVERE, colour
 from traincope.store import Attempt
@@ -61,7 +61,7 @@ def test_the_whole_job_is_one_bar_of_all_its_parts() -> None:
     ]
     assert bars[1].marker.color == colour("lost")
     assert bars[3].customdata[0] == "restart: 20.0 s, 20.0 %"
-    assert sum(ns or 0 for ns in parts(job()).values()) == 100 * S
+    assert sum(ns or 0 for ns in job().parts.values()) == 100 * S
 
 
 def test_attempts_lie_on_the_jobs_clock() -> None:

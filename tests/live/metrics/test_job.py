@@ -45,6 +45,8 @@ def test_the_parts_sum_to_the_time_from_first_to_last_event() -> None:
     )
     assert table.of(catalogue.JOB_TIME) == {
         ("productive",): 0.2,
+        ("skipped",): 0.0,
+        ("rolled_back",): 0.0,
         ("lost",): 0.0,
         ("startup",): 0.0,
         ("restart",): 0.0,

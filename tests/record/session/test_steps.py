@@ -50,14 +50,35 @@ def test_work_before_a_training_resumes_is_no_step(tmp_path: Path) -> None:
     training.steps.before_work()
     training.steps.backward_began()
     training.steps.gradients_zeroed(FIRST)
-    training.steps.resumed()
+    training.steps.resumed(7)
     for _ in range(2):
         training.steps.before_work()
         training.steps.optimizer_steps()
         training.steps.optimizer_stepped(FIRST)
-        training.steps.resumed()
+        training.steps.resumed(7)
         training.steps.mark()
     assert training.recorded() == [(0, True, Flag.PARTIAL), (1, True, NONE), (2, True, NONE), (3, False, NONE)]
+
+
+def test_a_rollback_undoes_the_open_step_and_those_before_it(tmp_path: Path) -> None:
+    """The state had had 7 steps. The rollback to 8 comes in its tenth step, which the recorder numbers 3."""
+    training = Training(tmp_path)
+    training.steps.before_work()
+    training.steps.resumed(7)
+    for _ in range(2):
+        training.iteration()
+        training.steps.mark()
+    assert training.steps.rolled_back(10) is None, "the state has had 9 steps"
+    training.iteration()
+    assert training.steps.rolled_back(8) == (2, 3)
+    training.steps.mark()
+    for _ in range(2):
+        training.iteration()
+        training.steps.mark()
+    assert training.steps.rolled_back(9) == (1, 5), "the open step has not trained, so it is not undone"
+    training.iteration()
+    assert training.steps.rolled_back(9) == (1, 6)
+    assert [step for step, _, flags in training.recorded() if flags == Flag.PARTIAL] == [0]
 
 
 def test_marks_at_the_end_of_each_iteration(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """Goodput: how the job's time splits over all its attempts.
 
-    elapsed = productive + lost + startup + restart + checkpoint stalls + evaluation + other
+    elapsed = productive + skipped + rolled back + lost + startup + restart + checkpoint stalls + evaluation + other
 
 Each instant is in exactly one part. The time before an attempt's first step is startup or restart, whatever the attempt
 did then. After the first step, evaluation comes before checkpoint stalls, and these before steps; other is the rest.
-Productive is the time of steps whose result survived. Steps after the last checkpoint before a restart are lost. Ranks
-make the same steps, so the lowest rank of each attempt represents all ranks.
+Productive is the time of steps whose update survived. A step that a rollback undid is rolled back, one after the last
+checkpoint before a restart is lost, and any other one that updated nothing is skipped. Ranks make the same steps, so
+the lowest rank of each attempt represents all ranks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,13 +26,18 @@ class Goodput:
     elapsed_ns: int
     """Time of all attempts, each from its first record to its last, and the time between attempts."""
     steps_done: int
-    """Complete steps, including lost ones."""
+    """Complete steps, including lost, rolled back and skipped ones."""
     steps_ns: int
-    """Time of these steps: productive and lost."""
+    """Time of these steps."""
     steps_lost: int | None
     lost_ns: int | None
     reason: str | None
     """Reason why the lost steps are unknown."""
+    steps_rolled_back: int = 0
+    rolled_back_ns: int = 0
+    steps_skipped: int | None = 0
+    """None if the lost steps are unknown."""
+    skipped_ns: int | None = 0
     startup_ns: int
     """Time until the first attempt's first step, or until its end if it made no step."""
     restart_ns: int
@@ -49,17 +55,57 @@ class Goodput:
 
     @property
     def steps_kept(self) -> int | None:
-        """Number of steps whose result survived."""
-        return None if self.steps_lost is None else self.steps_done - self.steps_lost
+        """Number of steps whose update survived."""
+        if self.steps_lost is None or self.steps_skipped is None:
+            return None
+        return self.steps_done - self.steps_lost - self.steps_rolled_back - self.steps_skipped
 
     @property
     def productive_ns(self) -> int | None:
-        return None if self.lost_ns is None else self.steps_ns - self.lost_ns
+        if self.lost_ns is None or self.skipped_ns is None:
+            return None
+        return self.steps_ns - self.lost_ns - self.rolled_back_ns - self.skipped_ns
+
+    @property
+    def parts(self) -> Mapping[str, int | None]:
+        """Part -> ns; the parts sum to the elapsed time. `productive`, `skipped` and `lost` are None together."""
+        return {
+            "productive": self.productive_ns,
+            "skipped": self.skipped_ns,
+            "rolled_back": self.rolled_back_ns,
+            "lost": self.lost_ns,
+            "startup": self.startup_ns,
+            "restart": self.restart_ns,
+            "checkpoint_stall": self.checkpoint_stall_ns,
+            "evaluation": self.evaluation_ns,
+            "other": self.other_ns,
+        }
 
     @property
     def productive_ratio(self) -> float | None:
         """Runtime goodput: productive time over elapsed time."""
         return None if self.productive_ns is None or not self.elapsed_ns else self.productive_ns / self.elapsed_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """Steps of one attempt, their time, and the part of both that updated nothing."""
+
+    num: int
+    ns: int
+    skipped: int
+    skipped_ns: int
+
+    def __sub__(self, other: "_Steps") -> "_Steps":
+        return _Steps(
+            num=self.num - other.num,
+            ns=self.ns - other.ns,
+            skipped=self.skipped - other.skipped,
+            skipped_ns=self.skipped_ns - other.skipped_ns,
+        )
+
+
+_NONE = _Steps(num=0, ns=0, skipped=0, skipped_ns=0)
 
 
 def goodput(timeline: Timeline, *, end_ns: int | None = None) -> Goodput | None:
@@ -79,6 +125,8 @@ def goodput_of(attempts: tuple[Attempt, ...]) -> Goodput | None:
     losses = [(_lost(before, after), before, after) for before, after in _continued(attempts)]
     reason = next((_why_unknown(before, after) for loss, before, after in losses if loss is None), None)
     known = [loss for loss, _, _ in losses if loss is not None]
+    skipped = sum(attempt.skipped_steps for attempt in attempts)
+    skipped_ns = sum(attempt.skipped_ns for attempt in attempts)
     startup_ns, restart_ns = attempts[0].startup_ns, sum(restart_gap_ns(*pair) for pair in pairwise(attempts))
     return Goodput(
         attempts=attempts,
@@ -87,9 +135,13 @@ def goodput_of(attempts: tuple[Attempt, ...]) -> Goodput | None:
         + sum(attempt.last_ns - attempt.began_ns - attempt.startup_ns for attempt in attempts),
         steps_done=sum(attempt.num_steps for attempt in attempts),
         steps_ns=sum(attempt.steps_ns for attempt in attempts),
-        steps_lost=None if reason else sum(steps for steps, _ in known),
-        lost_ns=None if reason else sum(ns for _, ns in known),
+        steps_lost=None if reason else sum(loss.num for loss in known),
+        lost_ns=None if reason else sum(loss.ns for loss in known),
         reason=reason,
+        steps_rolled_back=sum(attempt.undone_steps for attempt in attempts),
+        rolled_back_ns=sum(attempt.undone_ns for attempt in attempts),
+        steps_skipped=None if reason else skipped - sum(loss.skipped for loss in known),
+        skipped_ns=None if reason else skipped_ns - sum(loss.skipped_ns for loss in known),
         startup_ns=startup_ns,
         restart_ns=restart_ns,
         checkpoint_stall_ns=sum(attempt.checkpoint_stall_ns for attempt in attempts),
@@ -138,8 +190,8 @@ def _continued(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]
             yield before, after
 
 
-def _lost(before: Attempt, after: Attempt) -> tuple[int, int] | None:
-    """(Steps, ns) that the next attempt did not continue from; None if unknown.
+def _lost(before: Attempt, after: Attempt) -> _Steps | None:
+    """Steps that the next attempt did not continue from; None if unknown.
 
     If the training declared where it continued, that decides. An attempt without such an event then began with step 0.
 
@@ -147,29 +199,46 @@ def _lost(before: Attempt, after: Attempt) -> tuple[int, int] | None:
     saved one, or from step 0 if none was saved. An attempt that loads none may have begun anew, or continued from what
     another library saved: steps are numbered from 0 in both cases.
     """
-    if after.resumed_step is not None:
-        return _lost_before(after.resumed_step, before)
+    if after.earliest_step is not None:
+        return _lost_before(after.earliest_step, before)
     if before.clean:
-        return 0, 0
-    if not after.loaded:
-        return None
-    return before.num_steps - (before.kept_steps or 0), before.steps_ns - before.kept_ns
+        return _NONE
+    return _standing(before) - _kept(before) if after.loaded else None
 
 
-def _lost_before(resumed_step: int, before: Attempt) -> tuple[int, int] | None:
-    """(Steps, ns) of an attempt after this step; None if their time is unknown."""
-    lost = (before.resumed_step or 0) + before.num_steps - resumed_step
+def _lost_before(resumed_step: int, before: Attempt) -> _Steps | None:
+    """Steps of an attempt after this one; None if their time is unknown."""
+    lost = before.state_steps - resumed_step
     if lost <= 0:
-        return 0, 0
-    if lost == before.num_steps - (before.kept_steps or 0):
-        return lost, before.steps_ns - before.kept_ns
-    return (lost, before.steps_ns) if lost == before.num_steps else None
+        return _NONE
+    candidates = (_standing(before) - _kept(before), _standing(before))
+    return next((steps for steps in candidates if steps.num == lost), None)
+
+
+def _standing(attempt: Attempt) -> _Steps:
+    """Steps that no rollback undid."""
+    return _Steps(
+        num=attempt.num_steps - attempt.undone_steps,
+        ns=attempt.steps_ns - attempt.undone_ns,
+        skipped=attempt.skipped_steps,
+        skipped_ns=attempt.skipped_ns,
+    )
+
+
+def _kept(attempt: Attempt) -> _Steps:
+    """Steps in the last complete checkpoint."""
+    return _Steps(
+        num=attempt.kept_steps or 0,
+        ns=attempt.kept_ns,
+        skipped=attempt.kept_skipped_steps,
+        skipped_ns=attempt.kept_skipped_ns,
+    )
 
 
 def _why_unknown(before: Attempt, after: Attempt) -> str:
-    if after.resumed_step is not None:
+    if after.earliest_step is not None:
         return (
-            f"attempt {after.number} continued from step {after.resumed_step}, which is not where the last checkpoint "
+            f"attempt {after.number} continued from step {after.earliest_step}, which is not where the last checkpoint "
             f"of attempt {before.number} was recorded, so the time of the lost steps is unknown"
         )
     return (

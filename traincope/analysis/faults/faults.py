@@ -35,6 +35,8 @@ class FaultKind(StrEnum):
     SPIKE = "spike"
     """A logged value jumps far above the values before it."""
     SKIPPED_STEP = "skipped_step"
+    ROLLBACK = "rollback"
+    """A training went back to an earlier state without a restart."""
     SLOW_STEP = "slow_step"
     STEP_TIME_CHANGE = "step_time_change"
     """Steps of a running job became longer for good. A finding of the report names it after the end."""

@@ -20,6 +20,7 @@ from traincope.events import (
     OPEN,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
+    ROLLBACK,
     SKIPPED_STEP,
     Flag,
     Kind,
@@ -38,8 +39,8 @@ KINDS = {
     REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
 }
 """Events of the recorder by name."""
-SHOWN_ELSEWHERE = frozenset({EXCEPTION, SKIPPED_STEP, *HARDWARE_EVENTS})
-"""Events that appear as the end of their rank, as skipped steps, or as faults of its GPU."""
+SHOWN_ELSEWHERE = frozenset({EXCEPTION, SKIPPED_STEP, ROLLBACK, *HARDWARE_EVENTS})
+"""Events that appear as the end of their rank, as skipped steps and rollbacks, or as faults of its GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

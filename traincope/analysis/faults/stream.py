@@ -6,10 +6,11 @@ from itertools import pairwise
 
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.efficiency.goodput import all_attempts, restart_gap_ns
+from traincope.analysis.faults.anomalies.bad_steps import rollbacks, skipped_steps
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_faults
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
-from traincope.analysis.faults.anomalies.slowness import skipped_steps, slow_steps
+from traincope.analysis.faults.anomalies.slowness import slow_steps
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import lost_host_faults
@@ -40,6 +41,7 @@ def fault_stream(
         *data_faults(order),
         *logged_faults(timeline),
         *skipped_steps(timeline),
+        *rollbacks(timeline),
         *slow_steps(timeline, ledger),
         *hardware_faults(timeline),
         *marks(timeline),

@@ -32,9 +32,10 @@ from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
 from traincope.engine.ranks.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import CheckpointError, TraincopeError, UsageError
-from traincope.events import RESUMED, SKIPPED_STEP
+from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP
 from traincope.plan.model.rates import model_rates
 from traincope.store.job.process import Process
+from traincope.units import count
 
 
 def main() -> None:
@@ -101,20 +102,39 @@ def _train_steps(
         if result.skipped is not None:
             traincope.event(SKIPPED_STEP, why=result.skipped)
         run.log(**expert_values(trainer, config, result, resumed_after=resumed_after))
-        if checkpoints is not None:
+        halted = None
+        if checkpoints is not None and result.rolls_back:
+            halted = _roll_back(checkpoints, trainer, result)
+            resumed_after = trainer.done
+        elif checkpoints is not None:
             _save_if_due(checkpoints)
         run.step()
         _report(progress, attempt=attempt, **asdict(result))
         every, held_out_loss = config.train.evaluate_every, None
-        if every is not None and result.step % every == 0:
+        if every is not None and result.step % every == 0 and not result.rolls_back:
             held_out_loss = trainer.evaluate()
             run.log(held_out_loss=held_out_loss)
             _report(progress, attempt=attempt, step=result.step, held_out_loss=held_out_loss)
         if config.stability.halts(loss=result.loss, grad_norm=result.grad_norm, held_out_loss=held_out_loss):
-            traincope.event("halted", condition=config.stability.halt, step=result.step)
+            halted = config.stability.halt
+        if halted is not None:
+            traincope.event("halted", condition=halted, step=result.step)
+            if progress is not None:
+                print(f"halted after step {result.step}: {halted}", file=sys.stderr)
             break
     if checkpoints is not None:
         checkpoints.finish()
+
+
+def _roll_back(checkpoints: Checkpoints, trainer: Trainer, result: StepResult) -> str | None:
+    """Go back to the last checkpoint. Returns the reason to halt instead if too many rollbacks did not help."""
+    limit = trainer.config.stability.max_rollbacks
+    if checkpoints.rollbacks >= limit:
+        return f"{result.skipped}, after {count(limit, 'rollback')} without a new checkpoint (stability.max_rollbacks)"
+    loaded = checkpoints.roll_back()
+    details = {"checkpoint": loaded.name, "passed_over": trainer.passed_over}
+    traincope.event(ROLLBACK, step=trainer.done, why=result.skipped, **details)
+    return None
 
 
 def _save_if_due(checkpoints: Checkpoints) -> None:

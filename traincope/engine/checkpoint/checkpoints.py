@@ -3,7 +3,10 @@
 checkpoints = Checkpoints(trainer, config, directory=directory)
 checkpoints.begin(resume=True)
 for result in trainer.steps():
-    checkpoints.save_if_due()
+    if result.rolls_back:
+        checkpoints.roll_back()
+    else:
+        checkpoints.save_if_due()
 checkpoints.finish()
 """
 
@@ -72,6 +75,8 @@ class Checkpoints:
         """None before `begin`."""
         self._last: int | None = None
         """Step of the newest checkpoint."""
+        self.rollbacks = 0
+        """Rollbacks since the last save."""
         self.interval: Interval | None = None
         """The interval that was chosen after the last save. None: `every` holds."""
         self._cadence: Cadence | None = None
@@ -87,14 +92,32 @@ class Checkpoints:
         Call it before the first step and before `save`. A training continues with `resume`, and as a restart of the
         launch that has claimed the folder. Returns whether it continues. A warning names each damaged checkpoint, which
         is renamed. Raises ConfigError if the checkpoint is of another training, UsageError if there is one and the
-        training does not continue, and CheckpointError if all are damaged, if one cannot be read, if another training
-        writes into the folder, or if a later attempt does.
+        training does not continue, and CheckpointError if all are damaged, if one cannot be read, if the first one
+        cannot be written, if another training writes into the folder, or if a later attempt does.
+
+        If `[stability]` may roll back and there is no checkpoint, the state before the first step is saved.
         """
-        if not self._take(resume=resume):
-            return False
+        continues = self._take(resume=resume)
         with self.unless_taken_over():
-            self._restore()
-        return True
+            loaded = self._load_newest() if continues else None
+        if loaded is None and self._trainer.config.stability.does("rollback"):
+            self.save()
+        return continues
+
+    def roll_back(self) -> Path:
+        """Bring the trainer back to the newest checkpoint that is not damaged, after a background save has ended.
+
+        All batches that were consumed since then are passed over, also by later checkpoints. Returns the checkpoint.
+        Raises like `begin` and `finish`.
+        """
+        self.finish()
+        consumed = self._trainer.done + self._trainer.passed_over
+        loaded = self._load_newest()
+        if loaded is None:
+            raise folder.none_left(self.directory, ["its checkpoints were removed"])
+        self._trainer.passed_over = consumed - self._trainer.done
+        self.rollbacks += 1
+        return loaded
 
     def _take(self, *, resume: bool) -> bool:
         """Claim the folder for all ranks, as rank 0. Returns whether the training continues; raises like `begin`."""
@@ -116,7 +139,8 @@ class Checkpoints:
         self._claim, continues = result
         return continues
 
-    def _restore(self) -> None:
+    def _load_newest(self) -> Path | None:
+        """Load the newest checkpoint that is not damaged, and return it. None without checkpoints."""
         reasons: dict[Path, str] = {}
         for checkpoint in self._from_first(folder.complete_checkpoints(self.directory)):
             damage = self._damage(checkpoint)
@@ -126,10 +150,11 @@ class Checkpoints:
                 self._load(checkpoint)
                 self._report(reasons, loaded=checkpoint)
                 self._trained_from = self._trainer.done, time.perf_counter()
-                return
+                return checkpoint
             reasons[checkpoint] = str(damage)
         if reasons:
             raise folder.none_left(self.directory, list(reasons.values()))
+        return None
 
     def save_if_due(self) -> None:
         """Save after each interval and after the last step. Raises like `save`."""
@@ -161,12 +186,13 @@ class Checkpoints:
         Raises CheckpointError on all ranks if a rank cannot write. The background's errors are raised by the next call
         or by `finish`. Earlier checkpoints stay as they are.
         """
-        step = self._trainer.done
+        step, passed_over = self._trainer.done, self._trainer.passed_over
         state = {**tensors_of(self._trainer), self._rank_key: rank_state(self._trainer)}
         new = folder.new_path(self._claimed.folder, step=step)
 
         def commit(files: Mapping[str, Sum]) -> None:
-            manifest = Manifest(step=step, identity=self._identity, layout=self._layout, files=files)
+            settings = {"identity": self._identity, "layout": self._layout}
+            manifest = Manifest(step=step, passed_over=passed_over, files=files, **settings)
             folder.commit(new, manifest, keep=self._config.keep)
 
         # A background save waits in torch's call for the one before: an observer of that call sees the stall.
@@ -177,7 +203,7 @@ class Checkpoints:
                 self._pending = saving
             else:
                 dcp.save(state, storage_writer=writer, process_group=self._group)
-        self._last = step
+        self._last, self.rollbacks = step, 0
 
     def finish(self) -> None:
         """Wait for the background save, if there is one. Raises like `save`."""
@@ -223,6 +249,7 @@ class Checkpoints:
             dcp.load(state, storage_reader=reader, process_group=self._group)
         after_loading(self._trainer)
         self._trainer.done = self._last = manifest.step
+        self._trainer.passed_over = manifest.passed_over
         if same_layout:
             set_rank_state(self._trainer, state[self._rank_key])
         elif self._trainer.config.model.dropout:

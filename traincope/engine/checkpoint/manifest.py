@@ -9,7 +9,9 @@ from pathlib import Path
 from traincope.engine.checkpoint.identity import Settings
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""Version 1 has no batches that were passed over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,10 @@ class Manifest:
     """A complete checkpoint."""
 
     step: int
-    """Optimizer steps that its parameters have had: the consumed batches, not those that a loader has prefetched."""
+    """Optimizer steps that its parameters have had."""
+    passed_over: int = 0
+    """Batches that rollbacks have passed over. With `step` these are the consumed batches, without those that a loader
+    has prefetched."""
     identity: Settings
     layout: Settings
     files: Mapping[str, Sum]
@@ -59,10 +64,12 @@ def read_manifest(checkpoint: Path) -> Manifest:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("sha256") != _digest(values):
             raise Damaged(f"{path} does not have its checksum")
-        if values["version"] != VERSION:
-            raise Unreadable(f"{path} has version {values['version']}, but this traincope reads version {VERSION}")
-        files = {name: Sum(**entry) for name, entry in values["files"].items()}
-        return Manifest(step=values["step"], identity=values["identity"], layout=values["layout"], files=files)
+        version = values.pop("version")
+        if version not in READABLE:
+            known = " and ".join(map(str, READABLE))
+            raise Unreadable(f"{path} has version {version}, but this traincope reads versions {known}")
+        files = {name: Sum(**entry) for name, entry in values.pop("files").items()}
+        return Manifest(files=files, **values)
     except FileNotFoundError as error:
         raise Damaged(f"{path} is missing") from error
     except OSError as error:

@@ -130,11 +130,16 @@ class Config:
         )
 
     def _check_stability(self) -> None:
-        """Refuse to skip steps whose gradients leave traces elsewhere, and a condition that no value can fulfil."""
+        """Refuse to skip steps whose gradients leave traces elsewhere, and what can have no effect."""
         require(
-            not self.stability.skips or self.ddp.compression != "powersgd",
-            "stability.not_finite or stability.spike = 'skip' would keep a bad step's errors in PowerSGD; set both to "
-            "'record', or another ddp.compression",
+            not self.stability.does("skip") or self.ddp.compression != "powersgd",
+            "stability.not_finite or stability.spike = 'skip' would keep a bad step's errors in PowerSGD; set "
+            "'record' or 'rollback', or another ddp.compression",
+        )
+        require(
+            not self.stability.does("rollback") or self.checkpoint is not None,
+            "stability.not_finite or stability.spike = 'rollback' needs checkpoints to go back to; add a table "
+            "[checkpoint], or set 'skip'",
         )
         require(
             self.train.evaluate_every is not None or "held_out_loss" not in (self.stability.halt or ""),

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,15 @@ MIN_RISE = 0.1
 """Share of the median that a spike must rise by."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadStep:
+    """A step that updates nothing."""
+
+    why: str
+    rolls_back: bool
+    """Its policy is to go back to the last checkpoint as well."""
+
+
 class BadSteps:
     """Judges one step after the other. All ranks give it the same values, so they decide alike."""
 
@@ -26,18 +36,20 @@ class BadSteps:
         self._losses: deque[float] = deque(maxlen=WINDOW)
         """Finite losses of the steps that updated the parameters."""
 
-    def judge(self, *, loss: float, grad_norm: float) -> str | None:
-        """Return the reason to skip this step's update, or None.
+    def judge(self, *, loss: float, grad_norm: float) -> BadStep | None:
+        """Judge a step before its update. None: it is not bad, or bad steps of its kind are only recorded.
 
         A loss is a spike by the rule of the report (`analysis.faults.anomalies.logged_values`): it exceeds the median
         of the `WINDOW` losses before by `SIGMAS` times their spread (1.4826 times the median absolute deviation), and
-        by a tenth of that median. Losses of skipped steps are not among them.
+        by a tenth of that median. Losses of bad steps are not among them.
         """
         for name, value in (("loss", loss), ("gradient norm", grad_norm)):
-            if self._config.not_finite == "skip" and not math.isfinite(value):
-                return f"the {name} is {'NaN' if math.isnan(value) else 'infinite'}"
-        if self._config.spike == "skip" and self._is_spike(loss):
-            return f"the loss jumps from {np.median(self._losses):.4g} to {loss:.4g}"
+            if self._config.not_finite != "record" and not math.isfinite(value):
+                why = f"the {name} is {'NaN' if math.isnan(value) else 'infinite'}"
+                return BadStep(why=why, rolls_back=self._config.not_finite == "rollback")
+        if self._config.spike != "record" and self._is_spike(loss):
+            why = f"the loss jumps from {np.median(self._losses):.4g} to {loss:.4g}"
+            return BadStep(why=why, rolls_back=self._config.spike == "rollback")
         if math.isfinite(loss):
             self._losses.append(loss)
         return None

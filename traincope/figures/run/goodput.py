@@ -37,24 +37,10 @@ def goodput_bars(job: Goodput) -> go.Figure:
     )
 
 
-def parts(job: Goodput) -> dict[str, int | None]:
-    """Part -> ns; the parts sum to the elapsed time; `productive` and `lost` are None together."""
-    return {
-        "productive": job.productive_ns,
-        "lost": job.lost_ns,
-        "startup": job.startup_ns,
-        "restart": job.restart_ns,
-        "checkpoint_stall": job.checkpoint_stall_ns,
-        "evaluation": job.evaluation_ns,
-        "other": job.other_ns,
-    }
-
-
 def _whole(job: Goodput, *, on: Clock) -> Iterator[go.Bar]:
-    known = {"productive": job.steps_ns, **parts(job)} if job.lost_ns is None else parts(job)
     at = on.began_ns
-    for part, ns in known.items():
-        taken = job.steps_ns if ns is None and part == "productive" else ns
+    for part, ns in job.parts.items():
+        taken = job.steps_ns - job.rolled_back_ns if ns is None and part == "productive" else ns
         if taken:
             name = "steps" if part == "productive" and job.lost_ns is None else part.replace("_", " ")
             of_all = share(taken / job.elapsed_ns if job.elapsed_ns else None)

@@ -1,15 +1,19 @@
 """Time of the job so far and its parts, as the node's lowest rank sees them."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from traincope.analysis.efficiency.goodput import Goodput, goodput_of
+from traincope.analysis.faults.anomalies.bad_steps import rollbacks_by_rank
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.marks import APART_NS
+from traincope.live.metrics.step_sums import StepSums
 from traincope.live.window import Window
 from traincope.metrics.labels import checkpoint_end_ns
 from traincope.store import Attempt
-from traincope.store.job.attempts import LOADING
+from traincope.store.job.attempts import LOADING, read_resumed_step
 from traincope.store.rows import Row
+from traincope.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +27,15 @@ class Job:
     began_ns: int | None = None
     """Wall time, as all times here."""
     first_step_ns: int | None = None
-    num_steps: int = 0
-    steps_ns: int = 0
-    """Time in steps, without their checkpoint stalls."""
+    steps: StepSums = field(default_factory=StepSums)
+    resumed_step: int | None = None
+    """Steps that its state had had when it continued, as the training declared."""
     checkpoint_stall_ns: int = 0
     evaluation_ns: int = 0
     loaded: bool = False
+    """True if a checkpoint was loaded before the first step."""
+    loaded_later: bool = False
+    """True if one was loaded after the begin of the first step, which a rollback does too."""
     num_saved: int = 0
     """Number of saved checkpoints."""
     saved_ns: int | None = None
@@ -45,17 +52,25 @@ class Job:
             began_ns=self.began_ns,
             first_step_ns=self.first_step_ns,
             last_ns=max(last_ns, self.began_ns),
-            num_steps=self.num_steps,
-            steps_ns=self.steps_ns,
+            num_steps=self.steps.total.steps + self.steps.undone.steps,
+            steps_ns=self.steps.total.ns + self.steps.undone.ns,
             kept_steps=None,
             kept_ns=0,
-            loaded=self.loaded,
+            loaded=self.loaded or (self.loaded_later and not self.steps.rollbacks),
             checkpoint_stall_ns=self.checkpoint_stall_ns,
             evaluation_ns=self.evaluation_ns,
+            resumed_step=self.resumed_step,
+            rollbacks=self.steps.rollbacks,
+            undone_steps=self.steps.undone.steps,
+            undone_ns=self.steps.undone.ns,
+            skipped_steps=self.steps.total.skipped_steps,
+            skipped_ns=self.steps.total.skipped_ns,
         )
 
     def goodput(self, *, last_ns: int) -> Goodput | None:
-        """Goodput so far; None before the first step of all attempts."""
+        """Goodput so far; None before the first step of all attempts, and if undone steps are too old to be known."""
+        if not self.steps.complete:
+            return None
         now = self.current_attempt(last_ns=last_ns)
         return goodput_of(self.earlier if now is None else (*self.earlier, now))
 
@@ -69,9 +84,12 @@ def advance_job(job: Job, window: Window, *, restored: tuple[Row, ...]) -> Job:
             job, began_ns=next((status.began_wall_ns for status in window.ranks if status.rank == job.rank), None)
         )
     job = _with_rows(job, tuple(row for row in (*restored, *window.rows) if row.rank == job.rank))
-    for fault in (*window.earlier, *window.faults):
+    faults = (*window.earlier, *window.faults)
+    for fault in faults:
         job = _with_mark(job, fault)
-    return job
+    if window.analysis is not None:
+        job = _with_declared(job, window.analysis.timeline, faults)
+    return replace(job, steps=job.steps.settled())
 
 
 def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
@@ -79,8 +97,7 @@ def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
     return replace(
         job,
         first_step_ns=min(starts, default=None),
-        num_steps=job.num_steps + sum(row.num_steps for row in rows),
-        steps_ns=job.steps_ns + sum(row.wall_ns - row.terms.get("checkpoint_stall", 0) for row in rows),
+        steps=job.steps.with_rows(sorted(rows, key=lambda row: row.step)),
     )
 
 
@@ -88,6 +105,8 @@ def _with_mark(job: Job, mark: Fault) -> Job:
     ended_ns = checkpoint_end_ns(mark)
     if ended_ns is not None:
         job = _saved(job, mark, ended_ns=ended_ns)
+    if mark.kind is FaultKind.SKIPPED_STEP and mark.step is not None:
+        return replace(job, steps=job.steps.with_skipped(mark.step))
     if mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
         return job
     in_training = job.first_step_ns is not None and mark.at_ns >= job.first_step_ns
@@ -95,7 +114,28 @@ def _with_mark(job: Job, mark: Fault) -> Job:
     if mark.kind == FaultKind.EVALUATION:
         return replace(job, evaluation_ns=job.evaluation_ns + length_ns)
     job = replace(job, checkpoint_stall_ns=job.checkpoint_stall_ns + length_ns)
-    return replace(job, loaded=job.loaded or mark.what.partition(" ")[0] == LOADING)
+    if mark.step is not None:
+        job = replace(job, steps=job.steps.with_stall(mark.step, length_ns))
+    loading = mark.what.partition(" ")[0] == LOADING
+    return replace(
+        job,
+        loaded=job.loaded or (loading and not in_training),
+        loaded_later=job.loaded_later or (loading and in_training),
+    )
+
+
+def _with_declared(job: Job, timeline: Timeline, faults: Sequence[Fault]) -> Job:
+    """Add what the training declared: the step from which it continued, and new rollbacks."""
+    resumed = job.resumed_step
+    for rank in timeline.ranks:
+        if rank.rank == job.rank and resumed is None:
+            details = next(records.details for records in timeline.run.ranks if records.rank == rank.rank)
+            resumed = read_resumed_step(rank.main, names=rank.names, details=details)
+    steps, new = job.steps, {fault.step for fault in faults if fault.kind is FaultKind.ROLLBACK}
+    for rollback in rollbacks_by_rank(timeline).get(-1 if job.rank is None else job.rank, []) if new else ():
+        if rollback.after - 1 in new:
+            steps = steps.with_rollback(rollback)
+    return replace(job, resumed_step=resumed, steps=steps)
 
 
 def _saved(job: Job, mark: Fault, *, ended_ns: int) -> Job:

@@ -33,6 +33,8 @@ class Steps:
         self._writer = writer
         self._shared = shared
         self._next = 0
+        self._state = 0
+        """Steps that the training's state has had, without the open one."""
         self._slot: Slot | None = None
         self._began_ns = self._own_ns_before = 0
         """The recorder's time and the clock at the start of the open step."""
@@ -140,11 +142,27 @@ class Steps:
         if self._slot is not None:
             add_flag(self._slot, Flag.SKIPPED)
 
-    def resumed(self) -> None:
-        """Note that the training continues from a saved state: before its first optimizer, all work prepared for it."""
+    def resumed(self, step: int) -> None:
+        """Note that the training continues from a saved state of `step` steps.
+
+        Before its first optimizer, all work prepared for it.
+        """
         if not self._optimizer_begun:
             self._close(flag=Flag.PARTIAL)
             self._backwards = 0
+            self._state = step
+
+    def rolled_back(self, step: int) -> tuple[int, int] | None:
+        """Note that the training went back to a state of `step` steps. If the open step has trained, it is undone too.
+
+        Returns the number of undone steps, and the last of them; None if the state had not had so many.
+        """
+        in_step = self._slot is not None and self._trained
+        undone = self._state + in_step - step
+        if undone <= 0:
+            return None
+        self._state = step - in_step
+        return undone, self._next - 1 - (self._slot is not None and not self._trained)
 
     def is_detailed(self, *, requested: bool) -> None:
         """Note that the open step is recorded in detail. `requested`: only because of a request."""
@@ -171,6 +189,7 @@ class Steps:
         own_ns, now = meter.own_ns - self._own_ns_before, monotonic_ns()
         end_step(self._slot, now, own_ns=own_ns, flag=flag)
         if not flag & Flag.PARTIAL:
+            self._state += 1
             self.latest = (own_ns, now - self._began_ns)
             self.not_judged.append(self.latest)
         self._slot = None

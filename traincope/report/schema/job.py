@@ -119,15 +119,22 @@ class Attempt(TypedDict):
 class Goodput(TypedDict):
     attempts: list[Attempt]
     elapsed_ns: int
-    """Elapsed time of the job: productive + lost + startup + restart + checkpoint_stall + evaluation + other."""
+    """Elapsed time of the job: productive + skipped + rolled_back + lost + startup + restart + checkpoint_stall +
+    evaluation + other."""
     steps_done: int
     steps_ns: int
-    """Time of these steps: productive + lost."""
+    """Time of these steps: productive + skipped + rolled_back + lost."""
     steps_lost: int | None
     """Steps after the last checkpoint before a restart; null: the step at which it continued is unknown."""
     lost_ns: int | None
     reason: str | None
-    """Reason for a null in steps_lost."""
+    """Reason for a null in steps_lost and steps_skipped."""
+    steps_rolled_back: int
+    """Steps that a rollback undid, the bad step included."""
+    rolled_back_ns: int
+    steps_skipped: int | None
+    """Other steps that updated nothing."""
+    skipped_ns: int | None
     startup_ns: int
     restart_ns: int
     checkpoint_stall_ns: int

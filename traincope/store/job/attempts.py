@@ -3,16 +3,17 @@
 All ranks of an attempt run the same steps, so the lowest rank stands for all of them. Only their endings differ.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from traincope.arrays import Bools, Ints
 from traincope.errors import RunDirectoryError
-from traincope.events import CHECKPOINT_SAVED, CLEAN, OPEN, RESUMED, Flag, Kind, Phase
+from traincope.events import CHECKPOINT_SAVED, CLEAN, END_OF_TIME_NS, OPEN, RESUMED, ROLLBACK, Flag, Kind, Phase
 from traincope.store.job.evaluating import evaluation_intervals
 from traincope.store.layout import DETAILS_FILE, NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
 from traincope.store.lines import dense_names, parse, read_numbered
@@ -21,6 +22,21 @@ from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, rec
 
 SAVING, SAVING_LATER, LOADING = "save", "async_save", "load"
 """First word of the names of checkpoint stalls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """A return to an earlier state within an attempt, as the training declared it."""
+
+    at_ns: int
+    """Time of its declaration, on the clock of the records."""
+    step: int
+    """Steps that this state had had."""
+    why: str
+    undone: int
+    """Number of undone steps."""
+    after: int
+    """Number of the first step that it did not undo. In an `Attempt`, counted from the attempt's first step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +54,8 @@ class Attempt:
     steps_ns: int
     """Duration of the steps, without the checkpoint stalls and evaluations in them."""
     kept_steps: int | None
-    """Steps whose result is in the last complete checkpoint. The step of the save counts if its optimizer was done.
-    None if no save was recorded.
+    """Steps whose result is in the last complete checkpoint, without undone ones. The step of the save counts if its
+    optimizer was done. None if no save was recorded.
     """
     kept_ns: int
     loaded: bool
@@ -57,6 +73,26 @@ class Attempt:
     """Rank -> the time when it wrote its ending."""
     noted: bool = False
     """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
+    rollbacks: tuple[Rollback, ...] = ()
+    undone_steps: int = 0
+    """Those of `num_steps` that rollbacks undid, and their time."""
+    undone_ns: int = 0
+    skipped_steps: int = 0
+    """Those of `num_steps` that updated nothing and that no rollback undid, and their time."""
+    skipped_ns: int = 0
+    kept_skipped_steps: int = 0
+    """Those of them that are in the last complete checkpoint, and their time."""
+    kept_skipped_ns: int = 0
+
+    @property
+    def state_steps(self) -> int:
+        """Steps that its state had had at the end, if it began anew or declared where it continued."""
+        return (self.resumed_step or 0) + self.num_steps - sum(rollback.undone for rollback in self.rollbacks)
+
+    @property
+    def earliest_step(self) -> int | None:
+        """Steps of the earliest state that it continued from, or went back to; None if it declared none."""
+        return None if self.resumed_step is None else min([self.resumed_step, *(back.step for back in self.rollbacks)])
 
     @property
     def startup_ns(self) -> int:
@@ -115,25 +151,37 @@ def summarise(
     stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
     saved_ns = _saves_ns(main, stalls[kinds == SAVING], later=stalls[kinds == SAVING_LATER], names=names)
-    saved = done[_settled_ns(done, main) <= saved_ns.max(initial=0)]
+    declared = read_rollbacks(main, names=names, details=details or {})
+    rollbacks = tuple(_within(declared, first=int(steps["step"][0]) if len(steps) else 0, num_steps=_count(done)))
+    undone = undone_steps(done["count"], rollbacks)
+    saved, skipped = ~undone & (_settled_ns(done, main) <= saved_ns.max(initial=0)), ~undone & done["skipped"]
     ended = last_instant_ns(main)
-    layers = [evaluation_intervals(main, last_ns=ended), *(_spans(layer, ended) for layer in (stalls, saved, done))]
-    evaluation_ns, checkpoint_stall_ns, kept_ns, rest_ns = _layers_ns(*layers, since=began)
+    parts = [_spans(done[part], ended) for part in (undone, saved & skipped, saved, skipped, ~undone)]
+    layers = [evaluation_intervals(main, last_ns=ended), _spans(stalls, ended), *parts]
+    evaluation_ns, checkpoint_stall_ns, *steps_ns = _layers_ns(*layers, since=began)
+    undone_ns, kept_skipped_ns, kept_ns, skipped_ns, _ = steps_ns
     return Attempt(
         number=number,
         began_ns=int(main["start_ns"].min()) + offset,
         first_step_ns=began + offset if len(steps) else None,
         last_ns=max(last_ns, last_instant_ns(main) + offset),
-        num_steps=int(done["count"].sum()),
-        steps_ns=kept_ns + rest_ns,
-        kept_steps=int(saved["count"].sum()) if len(saved_ns) else None,
-        kept_ns=kept_ns,
-        loaded=bool((kinds == LOADING).any()),
+        num_steps=_count(done),
+        steps_ns=sum(steps_ns),
+        kept_steps=_count(done[saved]) if len(saved_ns) else None,
+        kept_ns=kept_skipped_ns + kept_ns,
+        loaded=bool((kinds == LOADING)[_before_rollbacks(stalls, done, rollbacks)].any()),
         checkpoint_stall_ns=checkpoint_stall_ns,
         evaluation_ns=evaluation_ns,
         endings=dict(endings),
-        resumed_step=_resumed_step(main, names=names, details=details or {}),
+        resumed_step=read_resumed_step(main, names=names, details=details or {}),
         ended_ns=dict(ended_ns or {}),
+        rollbacks=rollbacks,
+        undone_steps=_count(done[undone]),
+        undone_ns=undone_ns,
+        skipped_steps=_count(done[skipped]),
+        skipped_ns=kept_skipped_ns + skipped_ns,
+        kept_skipped_steps=_count(done[saved & skipped]),
+        kept_skipped_ns=kept_skipped_ns,
     )
 
 
@@ -166,18 +214,65 @@ def _saves_ns(
     return np.append(complete, np.where(at >= 0, np.append(begins, 0)[at], ends))
 
 
-def _resumed_step(main: NDArray[np.void], *, names: tuple[str, ...], details: Mapping[int, Any]) -> int | None:
+def read_resumed_step(main: NDArray[np.void], *, names: Sequence[str], details: Mapping[int, Any]) -> int | None:
+    """Steps of the state from which the training thread declared that it continued, or None."""
     events = recorder_events(main)
     numbers = events["group"][_named(events, RESUMED, names=names)].tolist()
     steps = [values.get("step") for number in numbers if isinstance(values := details.get(number), dict)]
     return next((step for step in steps if type(step) is int and step >= 0), None)
 
 
-def _named(events: NDArray[np.void], name: str, *, names: tuple[str, ...]) -> NDArray[np.bool_]:
+def _named(events: NDArray[np.void], name: str, *, names: Sequence[str]) -> NDArray[np.bool_]:
     return np.isin(events["name"], [number for number, known in enumerate(names) if known == name])
 
 
-DONE_DTYPE = np.dtype([("start_ns", np.int64), ("end_ns", np.int64), ("count", np.int64)])
+def read_rollbacks(main: NDArray[np.void], *, names: Sequence[str], details: Mapping[int, Any]) -> Iterator[Rollback]:
+    """Rollbacks that the training thread declared, in order."""
+    events = recorder_events(main)
+    for event in events[_named(events, ROLLBACK, names=names)]:
+        values = details.get(int(event["group"]))
+        if isinstance(values, dict) and all(type(values.get(key)) is int for key in ("step", "undone", "last")):
+            yield Rollback(
+                at_ns=int(event["start_ns"]),
+                step=values["step"],
+                why=str(values.get("why", "")),
+                undone=values["undone"],
+                after=values["last"] + 1,
+            )
+
+
+def _within(rollbacks: Iterable[Rollback], *, first: int, num_steps: int) -> Iterator[Rollback]:
+    """Count from the attempt's first step, of `num_steps` complete ones.
+
+    A process that was killed in the step of a rollback has not completed it, so that step does not count as undone.
+    """
+    for rollback in rollbacks:
+        after = rollback.after - first
+        yield replace(rollback, after=after, undone=rollback.undone - max(after - num_steps, 0))
+
+
+def undone_steps(counts: Ints, rollbacks: Sequence[Rollback]) -> Bools:
+    """True for each entry that a rollback undid, of an attempt's steps in order.
+
+    `counts`: steps of each entry. An entry of several steps, whose records were dropped, is undone as a whole.
+    """
+    before = np.cumsum(counts) - counts
+    undone = np.zeros(len(counts), dtype=bool)
+    for rollback in rollbacks:
+        standing = np.flatnonzero(~undone & (before < rollback.after))
+        later = np.cumsum(counts[standing][::-1])[::-1] - counts[standing]
+        undone[standing[later < rollback.undone]] = True
+    return undone
+
+
+def _before_rollbacks(stalls: NDArray[np.void], done: NDArray[np.void], rollbacks: Sequence[Rollback]) -> Bools:
+    """True for stalls before the end of the first step, if there are rollbacks, which load checkpoints too."""
+    first_ns = done["end_ns"].min(initial=END_OF_TIME_NS) if rollbacks else END_OF_TIME_NS
+    before: Bools = stalls["start_ns"] < first_ns
+    return before
+
+
+DONE_DTYPE = np.dtype([("start_ns", np.int64), ("end_ns", np.int64), ("count", np.int64), ("skipped", np.bool_)])
 """A complete step, or several steps whose records were dropped between two recorded ones."""
 
 
@@ -188,7 +283,12 @@ def _done(complete: NDArray[np.void]) -> NDArray[np.void]:
     done["start_ns"] = np.append(complete["start_ns"], complete["end_ns"][dropped])
     done["end_ns"] = np.append(complete["end_ns"], complete["start_ns"][dropped + 1])
     done["count"] = np.append(np.ones(len(complete)), np.diff(complete["step"])[dropped] - 1)
-    return done
+    done["skipped"][: len(complete)] = complete["flags"] & Flag.SKIPPED > 0
+    return done[np.argsort(done["start_ns"], kind="stable")]
+
+
+def _count(done: NDArray[np.void]) -> int:
+    return int(done["count"].sum())
 
 
 def _settled_ns(done: NDArray[np.void], main: NDArray[np.void]) -> NDArray[np.int64]:

@@ -17,7 +17,6 @@ from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 MAX_ROWS = 200
-PARTS = ("productive", "lost", "startup", "restart", "checkpoint_stall", "evaluation", "other")
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -72,7 +71,8 @@ def _table(asked: Asked) -> Component:
 
 def _parts(asked: Asked) -> Component:
     rows = [
-        [part.replace("_", " "), number(asked.document, "goodput", f"{part}_ns", form="duration")] for part in PARTS
+        [part.replace("_", " "), number(asked.document, "goodput", f"{part}_ns", form="duration")]
+        for part in (() if asked.analysis.goodput is None else asked.analysis.goodput.parts)
     ]
     rows.append(["total", number(asked.document, "goodput", "elapsed_ns", form="duration")])
     return table(("part", "time"), rows)

@@ -21,9 +21,18 @@ HELD_OUT = -DATA[:8]
 
 
 def attempt(
-    run: Path, batches: Sequence[int], *, resumed: int | None = None, data: torch.Tensor = DATA, evaluate: bool = False
+    run: Path,
+    batches: Sequence[int],
+    *,
+    resumed: int | None = None,
+    data: torch.Tensor = DATA,
+    evaluate: bool = False,
+    back: tuple[int, int] | None = None,
 ) -> None:
-    """Train one step per number of a batch. The run ends without its last step's end, as one that is killed."""
+    """Train one step per number of a batch. The run ends without its last step's end, as one that is killed.
+
+    `back`: the batch after which the training goes back, and to which step.
+    """
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     loader = DataLoader(TensorDataset(data), batch_sampler=[[number] for number in batches])
@@ -31,12 +40,14 @@ def attempt(
     with traincope.run(run, agent=False) as recorded:
         if resumed is not None:
             traincope.event("resumed", step=resumed)
-        for (inputs,) in loader:
+        for number, (inputs,) in zip(batches, loader, strict=True):
             loss = model(inputs).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             recorded.log(loss=float(inputs[0, 0]))
+            if back is not None and number == back[0]:
+                traincope.event("rollback", step=back[1], why="test")
             recorded.step()
             if evaluate:
                 model.eval()
@@ -80,6 +91,30 @@ def test_batches_fed_again_and_skipped_are_named(
     """The attempt before trained on batches 0 to 5."""
     attempt(tmp_path, range(6), evaluate=evaluate)
     attempt(tmp_path, batches, resumed=resumed, evaluate=evaluate)
+    assert answer(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("resumed", "batches", "expected"),
+    [
+        (4, range(6, 9), (Order.RIGHT, None, None, None)),
+        (4, range(4, 9), (Order.FED_AGAIN, 2, 3, 4)),
+        (4, range(2, 9), (Order.FED_AGAIN, 2, 3, 4)),
+        (4, range(7, 9), (Order.SKIPPED, 1, 5, 5)),
+        (2, range(2, 9), (Order.RIGHT, None, None, None)),
+        (2, range(3, 9), (Order.SKIPPED, 1, 3, 3)),
+        (2, range(1, 9), (Order.FED_AGAIN, 1, 2, 2)),
+    ],
+)
+def test_batches_that_a_rollback_passed_over_are_neither_skipped_nor_needed(
+    tmp_path: Path, resumed: int, batches: Sequence[int], expected: tuple[object, ...]
+) -> None:
+    """Step 4 of the attempt before was bad: it went back to step 2, and trained on batches 4 to 7 in steps 3 to 6.
+
+    A checkpoint after step 4 continues with batch 6. One after step 2 was saved before the rollback: with batch 2.
+    """
+    attempt(tmp_path, range(8), back=(3, 2))
+    attempt(tmp_path, batches, resumed=resumed)
     assert answer(tmp_path) == expected
 
 

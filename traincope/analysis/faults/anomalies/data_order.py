@@ -1,12 +1,13 @@
 """Order of the data over restarts: batches that a continued training was fed again, or was not fed.
 
 A training that continues from a state of n steps must go on with the batch of the next step. The attempts before show
-which batch that was if they reached it. Each rank is compared with itself, by fingerprints of its batches.
+which batch that was if they reached it. Each rank is compared with itself, by fingerprints of its batches. A training
+that rolled back within an attempt has other batches in the same steps; the state has those after the last rollback.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 import numpy as np
@@ -16,6 +17,7 @@ from traincope.analysis.efficiency.goodput import all_attempts
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.arrays import Bools, Ints
 from traincope.store import Attempt, RankBatches
+from traincope.store.job.attempts import undone_steps
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
@@ -84,7 +86,9 @@ class _Trail:
     """Batches of one rank by steps of the training, over attempts."""
 
     steps: Ints
-    """Steps of the training before the batch's."""
+    """Steps of the training before the batch's. A rollback lowers them."""
+    undone: Bools
+    """True for a batch whose step a rollback undid."""
     fingerprints: Ints
     ends_pass: Bools
     starts_pass: Bools
@@ -96,20 +100,17 @@ class _Trail:
         return self._cut(slice(first, None))
 
     def place(self, step: int) -> int:
-        """Position of the first batch of a step."""
-        return int(np.searchsorted(self.steps, step))
+        """Position after the last batch of the steps before a step."""
+        return int(np.flatnonzero(self.steps < step).max(initial=-1)) + 1
 
     def then(self, later: "_Trail") -> "_Trail":
-        columns = ("steps", "fingerprints", "ends_pass", "starts_pass")
-        return _Trail(**{name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in columns})
+        return _Trail(**{name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in _COLUMNS})
 
     def _cut(self, part: slice) -> "_Trail":
-        return _Trail(
-            steps=self.steps[part],
-            fingerprints=self.fingerprints[part],
-            ends_pass=self.ends_pass[part],
-            starts_pass=self.starts_pass[part],
-        )
+        return _Trail(**{name: getattr(self, name)[part] for name in _COLUMNS})
+
+
+_COLUMNS = tuple(column.name for column in fields(_Trail))
 
 
 @dataclass(slots=True)
@@ -166,11 +167,13 @@ def _continuations(attempts: Sequence[Attempt], fed: Sequence[Mapping[int, RankB
         if at:
             start = _start(attempts[at - 1], attempt, begun=start)
             for rank, batches in own.items():
-                found = _of_rank(ranks.get(rank), batches, start=start, same_world=set(own) == world)
-                yield replace(found, attempt=attempt.number, ranks=(rank,), at_ns=batches.began_ns)
+                found = _of_rank(ranks.get(rank), batches, attempt, start=start, same_world=set(own) == world)
+                yield replace(found, ranks=(rank,), at_ns=batches.began_ns)
         world = set(own)
         ranks = {
-            rank: _after(ranks.get(rank), batches, start=start) for rank, batches in own.items() if start is not None
+            rank: _after(ranks.get(rank), batches, attempt, start=start)
+            for rank, batches in own.items()
+            if start is not None
         }
 
 
@@ -181,8 +184,10 @@ def _start(before: Attempt, after: Attempt, *, begun: int | None) -> int | None:
     return None if begun is None or before.kept_steps is None else begun + before.kept_steps
 
 
-def _of_rank(before: _Rank | None, after: RankBatches, *, start: int | None, same_world: bool) -> Continuation:
-    unknown = Continuation(attempt=0, step=start)
+def _of_rank(
+    before: _Rank | None, after: RankBatches, attempt: Attempt, *, start: int | None, same_world: bool
+) -> Continuation:
+    unknown = Continuation(attempt=attempt.number, step=start)
     if start is None:
         return replace(unknown, reason="it did not declare the step from which it continued")
     if before is None or not same_world:
@@ -191,9 +196,8 @@ def _of_rank(before: _Rank | None, after: RankBatches, *, start: int | None, sam
         return replace(unknown, reason=f"batches were not read: {after.unread}")
     if not after.complete:
         return replace(unknown, reason="records of batches were dropped")
-    answers = [
-        _compare(trail, own, unknown) for trail, own in zip(before.trails, _trails(after, start=start), strict=True)
-    ]
+    trails = zip(before.trails, _trails(after, attempt, start=start), strict=True)
+    answers = [_compare(trail, own, unknown) for trail, own in trails]
     first = float(after.losses[0]) if len(after.losses) and np.isfinite(after.losses[0]) else None
     return replace(_agreed(answers, unknown), loss_before=before.losses.get(start - 1), loss_after=first)
 
@@ -206,25 +210,32 @@ def _agreed(answers: Sequence[Continuation], unknown: Continuation) -> Continuat
     return replace(unknown, reason="the training fetches batches ahead, so it is unknown which of them it trained on")
 
 
-def _after(before: _Rank | None, batches: RankBatches, *, start: int) -> _Rank:
+def _after(before: _Rank | None, batches: RankBatches, attempt: Attempt, *, start: int) -> _Rank:
     """Join batches and losses of a rank after an attempt: those before its first step, and its own."""
-    trails = [*_trails(batches, start=start)]
+    trails = [*_trails(batches, attempt, start=start)]
     kept = [] if before is None else [trail.until(start) for trail in before.trails]
     losses = {} if before is None else {step: loss for step, loss in before.losses.items() if step < start}
     finite = np.isfinite(batches.losses)
-    steps = (batches.loss_steps[finite] + start).tolist()
+    steps = (_training_steps(batches.loss_steps[finite], attempt) + start).tolist()
     losses |= dict(zip(steps, batches.losses[finite].tolist(), strict=True))
     joined = [earlier.then(own) for earlier, own in zip(kept, trails, strict=True)] if kept else trails
     return _Rank(trails=joined, losses=losses)
 
 
-def _trails(batches: RankBatches, *, start: int) -> Iterator[_Trail]:
+def _training_steps(steps: Ints, attempt: Attempt) -> Ints:
+    """Steps before each of the attempt's steps since its begin, without those that were undone until then."""
+    return steps - sum((back.undone * (steps >= back.after) for back in attempt.rollbacks), np.zeros_like(steps))
+
+
+def _trails(batches: RankBatches, attempt: Attempt, *, start: int) -> Iterator[_Trail]:
     """The batches of an attempt as if each was trained in its step, and as if the first ones were fetched ahead.
 
     More batches in the first step than in the others were fetched ahead, or only to pass over them.
     """
+    undone = undone_steps(np.ones(int(batches.steps.max(initial=-1)) + 1, dtype=np.int64), attempt.rollbacks)
     trail = _Trail(
-        steps=batches.steps + start,
+        steps=_training_steps(batches.steps, attempt) + start,
+        undone=undone[batches.steps],
         fingerprints=batches.fingerprints if batches.complete else np.zeros_like(batches.fingerprints),
         ends_pass=batches.ends_pass,
         starts_pass=batches.starts_pass,
@@ -233,7 +244,8 @@ def _trails(batches: RankBatches, *, start: int) -> Iterator[_Trail]:
     usual = int(np.median(per_step[1:])) if len(per_step) > 1 else int(per_step.sum())
     surplus = max(int(per_step[0]) - usual, 0) if len(per_step) else 0
     yield trail.without(surplus)
-    yield replace(trail, steps=start + np.arange(len(trail.steps)) // max(usual, 1)) if surplus else trail
+    ahead = _training_steps(np.arange(len(trail.steps)) // max(usual, 1), attempt) + start
+    yield replace(trail, steps=ahead) if surplus else trail
 
 
 def _compare(before: _Trail, after: _Trail, unknown: Continuation) -> Continuation:
@@ -261,14 +273,15 @@ def _compare(before: _Trail, after: _Trail, unknown: Continuation) -> Continuati
     if not num_ahead and _is_new_pass(before, nearest):
         return replace(unknown, order=Order.RIGHT)
     low, high = sorted((place, nearest))
+    between = before.steps[low:high][~before.undone[low:high]] if nearest < place else before.steps[low:high]
     if place < nearest and bool(np.isin(earlier[low:high], fed).any()):
         return replace(unknown, reason=_no_place(num_ahead, step=step, known=True))
     return replace(
         unknown,
         order=Order.FED_AGAIN if nearest < place else Order.SKIPPED,
-        num_batches=high - low,
-        first_step=int(before.steps[low]) + 1,
-        last_step=int(before.steps[high - 1]) + 1,
+        num_batches=len(between),
+        first_step=int(between[0]) + 1,
+        last_step=int(between[-1]) + 1,
     )
 
 

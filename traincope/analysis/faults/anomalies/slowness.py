@@ -1,18 +1,15 @@
-"""Steps that took far longer than the others, with the term that grew in them; and skipped steps."""
+"""Steps that took far longer than the others, with the term that grew in them."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from traincope.analysis.attribution.terms import BUBBLE
-from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Ints
-from traincope.events import SKIPPED_STEP, Flag, Kind
-from traincope.store.segments.segments import recorder_events
 from traincope.timeline import Timeline
 
 Medians = Mapping[tuple[int, str], int]
@@ -71,37 +68,6 @@ def limit_ns(lengths_ns: Ints) -> float | None:
     if median <= 0:
         return None
     return max(median + SIGMAS * SCALE * float(np.median(np.abs(lengths_ns - median))), MIN_RATIO * median)
-
-
-def skipped_steps(timeline: Timeline) -> Iterator[Fault]:
-    """Steps without an update, by a gradient scaler or as the training declared, merged over ranks."""
-    by_step: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    reasons = _declared_reasons(timeline)
-    for rank in timeline.ranks:
-        steps = rank.of_kind(Kind.STEP)
-        for step in steps[steps["flags"] & Flag.SKIPPED > 0]:
-            by_step[int(step["step"])].append((int(step["start_ns"]), rank.rank))
-    for number, skipped in by_step.items():
-        yield Fault(
-            kind=FaultKind.SKIPPED_STEP,
-            at_ns=min(skipped)[0],
-            ranks=tuple(sorted(rank for _, rank in skipped)),
-            step=number,
-            what=f"the optimizer was not run: {reasons.get(number) or 'gradients overflowed'}",
-            confidence=HIGH,
-        )
-
-
-def _declared_reasons(timeline: Timeline) -> dict[int, str]:
-    """Step -> the reason that the training declared for skipping it."""
-    details = {rank.rank: rank.details for rank in timeline.run.ranks}
-    reasons: dict[int, str] = {}
-    for rank in timeline.ranks:
-        for event in recorder_events(rank.main):
-            if rank.name(int(event["name"])) == SKIPPED_STEP:
-                values = details[rank.rank].get(int(event["group"]), {})
-                reasons.setdefault(int(event["step"]), str(values.get("why", "")) or "the training skipped the step")
-    return reasons
 
 
 def longest_steps(timeline: Timeline, ledger: Ledger) -> dict[int, int]:

@@ -55,6 +55,8 @@ class LossKind(StrEnum):
     BUBBLE_IMBALANCE = "bubble.imbalance"
     BUBBLE_JITTER = "bubble.jitter"
     LOST_STEPS = "lost_steps"
+    ROLLED_BACK_STEPS = "rolled_back_steps"
+    SKIPPED_STEPS = "skipped_steps"
     STARTUP = "startup"
     RESTART = "restart"
     CHECKPOINT_STALL = "checkpoint_stall"
@@ -212,6 +214,8 @@ def _job(analysis: Results) -> Losses:
         return
     parts = (
         (LossKind.LOST_STEPS, job.lost_ns),
+        (LossKind.ROLLED_BACK_STEPS, job.rolled_back_ns),
+        (LossKind.SKIPPED_STEPS, job.skipped_ns),
         (LossKind.STARTUP, job.startup_ns),
         (LossKind.RESTART, job.restart_ns),
         (LossKind.CHECKPOINT_STALL, job.checkpoint_stall_ns),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from traincope.figures.run.goodput import UNKNOWN, goodput_bars, parts
+from traincope.figures.run.goodput import UNKNOWN, goodput_bars
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
@@ -13,6 +13,8 @@ from traincope.report.schema import Goodput
 TITLE = "Goodput"
 PARTS = {
     "productive": "productive steps",
+    "skipped": "skipped steps",
+    "rolled_back": "rolled back steps",
     "lost": "lost steps",
     "startup": "startup",
     "restart": "restarts",
@@ -26,7 +28,7 @@ def goodput(source: Source) -> Section:
     job, data = source.document["goodput"], source.analysis.goodput
     if job is None or data is None:
         return Section(name="goodput", title=TITLE, missing=UNKNOWN)
-    rows = [_row(source, part, PARTS[part]) for part, ns in parts(data).items() if ns]
+    rows = [_row(source, part, PARTS[part]) for part, ns in data.parts.items() if ns]
     return Section(
         name="goodput",
         title=TITLE,

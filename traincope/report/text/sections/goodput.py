@@ -27,6 +27,8 @@ def goodput(job: Goodput, order: DataOrder | None) -> Iterator[Text]:
         "checkpoint stalls": job["checkpoint_stall_ns"],
         "evaluation": job["evaluation_ns"],
         f"{count(job['steps_lost'], 'lost step')}": job["lost_ns"],
+        f"{count(job['steps_rolled_back'], 'rolled back step')}": job["rolled_back_ns"],
+        f"{count(job['steps_skipped'], 'skipped step')}": job["skipped_ns"],
         "outside complete steps": job["other_ns"],
     }
     facts += [f"{what} {duration(ns)}" for what, ns in parts.items() if ns and ns * WHOLE_PER_PART >= job["elapsed_ns"]]

@@ -25,6 +25,8 @@ WORDS: Mapping[str, str] = {
     LossKind.HOT_EXPERT: "hot experts",
     LossKind.STRAGGLER_WAIT: "straggler wait caused by",
     LossKind.LOST_STEPS: "lost steps",
+    LossKind.ROLLED_BACK_STEPS: "rolled back steps",
+    LossKind.SKIPPED_STEPS: "skipped steps",
     LossKind.RESTART: "restarts",
     LossKind.CHECKPOINT_STALL: "checkpoint stalls",
     LossKind.OUTSIDE_STEPS: "outside complete steps",
