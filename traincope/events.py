@@ -74,6 +74,12 @@ CHECKPOINT_SAVED = "checkpoint saved"
 CHECKPOINT_FAILED = "checkpoint failed"
 """Name of the event that records a failed asynchronous save."""
 
+CHECKPOINT_UPLOADED = "checkpoint uploaded"
+"""Name of the event at the end of an upload; details: `step`, `seconds`, `bytes`."""
+
+CHECKPOINT_NOT_UPLOADED = "checkpoint not uploaded"
+"""Name of the event of an upload that failed or did not begin; details: `step`, `seconds`, `error`."""
+
 RESUMED = "resumed"
 """Name of the event by which a training declares that it continues; details: `step`, the steps of its state."""
 

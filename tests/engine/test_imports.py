@@ -7,7 +7,7 @@ WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
 import traincope.engine.config, traincope.engine.corpus, traincope.engine.launch, traincope.engine.config.load
-import traincope.engine.checkpoint.directory
+import traincope.engine.checkpoint.places.directory
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.launch.test_restarts import CONFIG
 from tests.live.processes import until
-from traincope.engine.checkpoint.directory import complete_checkpoints, step_of
+from traincope.engine.checkpoint.places.directory import complete_checkpoints, step_of
 from traincope.engine.launch import TORCHRUN, WORKER
 from traincope.store.job.launcher import notes_path, read_notes
 

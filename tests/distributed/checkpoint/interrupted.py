@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from traincope.engine.checkpoint import checkpoints
 from traincope.engine.checkpoint.checkpoints import Checkpoints
-from traincope.engine.checkpoint.claim import Claimant
+from traincope.engine.checkpoint.places.claim import Claimant
+from traincope.engine.checkpoint.places.uploads import Upload
 from traincope.engine.checkpoint.tensors import tensors_of
 from traincope.engine.config import CheckpointConfig, Config
 from traincope.engine.ranks.local import local_part
@@ -63,12 +64,14 @@ def resumed_with_new_generators(config: Config, directory: Path) -> Digests:
         return resumed(config, directory)
 
 
-def start(config: Config, directory: Path, *, in_launch: bool = False) -> tuple[Trainer, Checkpoints]:
+def start(
+    config: Config, directory: Path, *, in_launch: bool = False, report: Callable[[Upload], None] = lambda _: None
+) -> tuple[Trainer, Checkpoints]:
     """`in_launch`: all pools of this test are attempts of one launch, so one may take the folder from another."""
     settings = config.checkpoint or CheckpointConfig()
     trainer = Trainer(replace(config, train=replace(config.train, steps=STEPS)), device=CPU)
     claimant = Claimant.read(directory, agent=Process.of(os.getppid())) if in_launch else None
-    return trainer, Checkpoints(trainer, settings, directory=directory, claimant=claimant)
+    return trainer, Checkpoints(trainer, settings, directory=directory, claimant=claimant, report=report)
 
 
 def digest(trainer: Trainer) -> str:

@@ -1,13 +1,14 @@
 """Trainings that save, begin, and meet a full disk, on the ranks of a pool."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch.distributed as dist
 
 from tests.distributed.checkpoint.interrupted import digest, start
-from traincope.engine.checkpoint import checkpoints
 from traincope.engine.checkpoint.cadence import Interval
 from traincope.engine.config import Config
 from traincope.errors import TraincopeError
@@ -52,18 +53,26 @@ def save_if_due(config: Config, directory: Path) -> list[tuple[int, Interval]]:
 
 def begin(config: Config, directory: Path, resume: bool = True, in_launch: bool = False) -> Begun:
     """Begin a training in a folder of checkpoints. `in_launch`: this test's parent has started it."""
-    lines: list[str] = []
-    handler = _Lines(lines)
-    checkpoints.logger.addHandler(handler)
     trainer, saver = start(config, directory, in_launch=in_launch)
     error = None
-    try:
-        saver.begin(resume=resume)
-    except TraincopeError as raised:
-        error = type(raised).__name__, str(raised)
-    finally:
-        checkpoints.logger.removeHandler(handler)
+    with warnings_of("traincope.engine.checkpoint") as lines:
+        try:
+            saver.begin(resume=resume)
+        except TraincopeError as raised:
+            error = type(raised).__name__, str(raised)
     return Begun(step=trainer.done, digest=digest(trainer), error=error, warnings=lines)
+
+
+@contextmanager
+def warnings_of(name: str) -> Iterator[list[str]]:
+    """Messages of a logger and those below it."""
+    lines: list[str] = []
+    handler, logger = _Lines(lines), logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
 
 
 def save_on_full_disk(config: Config, disk: Path, asynchronous: bool) -> tuple[str, list[str], list[str]]:

@@ -21,7 +21,7 @@ OLD, NEW = "step-00000002", "step-00000004"
 HOLDER = """
 import sys
 from pathlib import Path
-from traincope.engine.checkpoint.claim import take
+from traincope.engine.checkpoint.places.claim import take
 take(Path(sys.argv[1]), after=int(sys.argv[2]), agents=())
 print(flush=True)
 sys.stdin.read()

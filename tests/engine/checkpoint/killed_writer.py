@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from tests.engine.checkpoint.test_directory import write
-from traincope.engine.checkpoint.claim import take
-from traincope.engine.checkpoint.directory import complete_checkpoints, step_of
 from traincope.engine.checkpoint.manifest import check_file, read_manifest
+from traincope.engine.checkpoint.places.claim import take
+from traincope.engine.checkpoint.places.directory import complete_checkpoints, step_of
 
 MAX_SECONDS = 0.06
 KEEP = 2
@@ -35,11 +35,12 @@ def main(directory: Path, instants: int) -> None:
                 step += 1
                 write(directory, step=step, keep=KEEP)
                 committed[0] = step
+        while first == 0 and committed[0] == 0:  # also a busy machine writes one before the first kill
+            time.sleep(0.001)
         time.sleep(rng.uniform(0, MAX_SECONDS))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         committed[0] = check(directory, int(committed[0]))
-    assert committed[0], "no checkpoint was written before a kill"
 
 
 def check(directory: Path, committed: int) -> int:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from traincope.engine.checkpoint import directory as folder
-from traincope.engine.checkpoint.claim import CLAIM_FILE, Claim, same_launch, take
 from traincope.engine.checkpoint.manifest import Manifest, Sum, check_file, read_manifest
+from traincope.engine.checkpoint.places import directory as folder
+from traincope.engine.checkpoint.places.claim import CLAIM_FILE, Claim, same_launch, take
 from traincope.errors import CheckpointError
 from traincope.store.job.process import Process
 
 HOLDER = """
 import sys
 from pathlib import Path
-from traincope.engine.checkpoint.claim import take
+from traincope.engine.checkpoint.places.claim import take
 from traincope.store.job.process import Process
 take(Path(sys.argv[1]), after=0, agents=[Process.of(int(sys.argv[2]))])
 print(flush=True)

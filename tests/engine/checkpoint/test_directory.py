@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from traincope.engine.checkpoint import directory as folder
-from traincope.engine.checkpoint.claim import CLAIM_FILE, take
 from traincope.engine.checkpoint.manifest import MANIFEST, Damaged, Manifest, Sum, read_manifest
+from traincope.engine.checkpoint.places import directory as folder
+from traincope.engine.checkpoint.places.claim import CLAIM_FILE, take
 from traincope.engine.config import CheckpointConfig
-from traincope.errors import CheckpointError, ConfigError, UsageError
+from traincope.errors import ConfigError, UsageError
 
 
 def write(directory: Path, *, step: int, keep: int = 2, layers: int = 1) -> None:
@@ -90,29 +90,6 @@ def test_a_folder_with_checkpoints_is_refused_without_resume(tmp_path: Path) -> 
     write(tmp_path, step=1)
     with pytest.raises(UsageError, match=f"{tmp_path} holds checkpoints of a training"):
         folder.check_unused(tmp_path)
-
-
-def test_another_training_is_refused_before_a_process_starts(tmp_path: Path) -> None:
-    write(tmp_path, step=1, layers=4)
-    folder.check_identity(tmp_path, {"model.layers": 4})
-    with pytest.raises(ConfigError, match=r"of another training: model\.layers is 4 there and 8 here; resume with"):
-        folder.check_identity(tmp_path, {"model.layers": 8})
-
-
-def test_missing_shards_are_an_error_only_if_no_checkpoint_is_left(tmp_path: Path) -> None:
-    folder.check_sizes(tmp_path)
-    write(tmp_path, step=1)
-    write(tmp_path, step=2)
-    (tmp_path / "step-00000002" / "shard").unlink()
-    folder.check_sizes(tmp_path)
-    (tmp_path / "step-00000001" / "shard").write_bytes(b"")
-    with pytest.raises(CheckpointError) as refused:
-        folder.check_sizes(tmp_path)
-    assert str(refused.value) == (
-        f"no checkpoint in {tmp_path} can be loaded: {tmp_path}/step-00000002/shard is missing; "
-        f"{tmp_path}/step-00000001/shard has 0 bytes instead of 1; restore the files from a copy, or start anew in "
-        "another directory"
-    )
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"sha256": 1}', b"\xff"])

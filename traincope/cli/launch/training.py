@@ -65,7 +65,7 @@ class Job:
 def check_out(out: Path, *, resume: bool = False) -> None:
     """Raise UsageError if `out` is a file, or a directory with files that a new training must not mix with."""
     if not resume and out.is_dir() and any(out.iterdir()):
-        from traincope.engine.checkpoint.directory import IN_RUN
+        from traincope.engine.checkpoint.places.directory import IN_RUN
 
         remedy = "continue it with --resume, or give" if (out / IN_RUN).is_dir() else "remove it, or give"
         raise UsageError(f"{out} already exists and is not empty; {remedy} another directory with --out")
@@ -113,26 +113,20 @@ def train(job: Job, *, console: Console) -> None:
 
 def _check_checkpoints(config: "Config", job: Job) -> None:
     """Check without a process that the training may begin, or resume, with the checkpoints that exist."""
-    from traincope.engine.checkpoint.directory import (
-        check_identity,
-        check_sizes,
-        check_unused,
-        checkpoint_directory,
-        complete_checkpoints,
-    )
     from traincope.engine.checkpoint.identity import identity
+    from traincope.engine.checkpoint.places.directory import checkpoint_directory
+    from traincope.engine.checkpoint.places.tiers import check_resumable, check_unused, open_bucket
     from traincope.engine.corpus import read_corpus
 
     if config.checkpoint is None:
         if job.resume:
             raise UsageError(f"--resume needs checkpoints, but {job.config} has no table [checkpoint]; add it")
         return
-    directory = checkpoint_directory(config.checkpoint, run=job.out)
-    if not job.resume:
-        check_unused(directory)
-    elif complete_checkpoints(directory):
-        check_sizes(directory)
-        check_identity(directory, identity(config, read_corpus(config.data)))
+    directory, bucket = checkpoint_directory(config.checkpoint, run=job.out), open_bucket(config.checkpoint)
+    if job.resume:
+        check_resumable(directory, bucket, lambda: identity(config, read_corpus(config.data)))
+    else:
+        check_unused(directory, bucket)
 
 
 def program() -> str:

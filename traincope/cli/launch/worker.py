@@ -21,8 +21,9 @@ import torch
 import traincope
 from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
 from traincope.engine.checkpoint.checkpoints import Checkpoints
-from traincope.engine.checkpoint.claim import Claimant
-from traincope.engine.checkpoint.directory import checkpoint_directory
+from traincope.engine.checkpoint.places.claim import Claimant
+from traincope.engine.checkpoint.places.directory import checkpoint_directory
+from traincope.engine.checkpoint.places.uploads import Upload
 from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
 from traincope.engine.model.shape import max_amounts, transformer
@@ -32,7 +33,7 @@ from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
 from traincope.engine.ranks.peak import matmul_peak
 from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import CheckpointError, TraincopeError, UsageError
-from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP
+from traincope.events import CHECKPOINT_NOT_UPLOADED, CHECKPOINT_UPLOADED, RESUMED, ROLLBACK, SKIPPED_STEP
 from traincope.plan.model.rates import model_rates
 from traincope.store.job.process import Process
 from traincope.units import count
@@ -79,6 +80,7 @@ def _train(
                 directory=checkpoint_directory(config.checkpoint, run=out),
                 claimant=claimant,
                 interruptions=environment.earlier_attempts + environment.attempt,
+                report=_record_upload,
             )
             if checkpoints.begin(resume=resume):
                 traincope.event(RESUMED, step=trainer.done)
@@ -135,6 +137,13 @@ def _roll_back(checkpoints: Checkpoints, trainer: Trainer, result: StepResult) -
     details = {"checkpoint": loaded.name, "passed_over": trainer.passed_over}
     traincope.event(ROLLBACK, step=trainer.done, why=result.skipped, **details)
     return None
+
+
+def _record_upload(upload: Upload) -> None:
+    if upload.error is None:
+        traincope.event(CHECKPOINT_UPLOADED, step=upload.step, seconds=upload.seconds, bytes=upload.bytes)
+    else:
+        traincope.event(CHECKPOINT_NOT_UPLOADED, step=upload.step, seconds=upload.seconds, error=upload.error)
 
 
 def _save_if_due(checkpoints: Checkpoints) -> None:

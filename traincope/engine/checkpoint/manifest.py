@@ -29,6 +29,11 @@ class Sum:
             return cls(bytes=file.tell(), sha256=digest.hexdigest())
 
 
+def sum_of(content: bytes) -> Sum:
+    """Size and checksum of what a file would contain."""
+    return Sum(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A complete checkpoint."""
@@ -43,14 +48,26 @@ class Manifest:
     files: Mapping[str, Sum]
     """All other files of the checkpoint, by name."""
 
+    @property
+    def digest(self) -> str:
+        """Checksum of the manifest, which has those of all files: equal for copies of one checkpoint."""
+        return _digest(self._values)
+
     def content(self) -> bytes:
         """The file. Its own checksum is over the rest of it."""
-        values = {"version": VERSION, **asdict(self)}
-        return (json.dumps({"sha256": _digest(values), **values}, indent=1) + "\n").encode()
+        return (json.dumps({"sha256": self.digest, **self._values}, indent=1) + "\n").encode()
+
+    @property
+    def _values(self) -> Mapping[str, object]:
+        return {"version": VERSION, **asdict(self)}
 
 
 class Damaged(Exception):
     """A checkpoint that cannot be loaded. The message is a clause that names the file and what is wrong with it."""
+
+
+class Missing(Damaged):
+    """A file is not there."""
 
 
 class Unreadable(Damaged):
@@ -61,21 +78,28 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """Read the manifest. Raises Damaged, and Unreadable."""
     path = checkpoint / MANIFEST
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise Missing(f"{path} is missing") from error
+    except OSError as error:
+        raise Unreadable(f"{path} cannot be read ({error.strerror})") from error
+    return parse_manifest(content, path)
+
+
+def parse_manifest(content: bytes, place: Path | str) -> Manifest:
+    """Read the content of a manifest. Messages name its `place`. Raises Damaged, and Unreadable."""
+    try:
+        values = json.loads(content)
         if values.pop("sha256") != _digest(values):
-            raise Damaged(f"{path} does not have its checksum")
+            raise Damaged(f"{place} does not have its checksum")
         version = values.pop("version")
         if version not in READABLE:
             known = " and ".join(map(str, READABLE))
-            raise Unreadable(f"{path} has version {version}, but this traincope reads versions {known}")
+            raise Unreadable(f"{place} has version {version}, but this traincope reads versions {known}")
         files = {name: Sum(**entry) for name, entry in values.pop("files").items()}
         return Manifest(files=files, **values)
-    except FileNotFoundError as error:
-        raise Damaged(f"{path} is missing") from error
-    except OSError as error:
-        raise Unreadable(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{path} is not a manifest") from error
+        raise Damaged(f"{place} is not a manifest") from error
 
 
 def check_file(checkpoint: Path, name: str, saved: Sum, *, whole: bool) -> None:
@@ -88,7 +112,7 @@ def check_file(checkpoint: Path, name: str, saved: Sum, *, whole: bool) -> None:
         if whole and Sum.of(path) != saved:
             raise Damaged(f"{path} does not have its checksum")
     except FileNotFoundError as error:
-        raise Damaged(f"{path} is missing") from error
+        raise Missing(f"{path} is missing") from error
     except OSError as error:
         raise Unreadable(f"{path} cannot be read ({error.strerror})") from error
 

@@ -6,6 +6,7 @@ torch calls these methods in order, in the background if the save is asynchronou
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ METADATA = ".metadata"
 State = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One rank's share of the files, as it travels to rank 0."""
+
+    sums: Mapping[str, Sum]
+    uploading: bool
+    """The rank is still uploading its share of an earlier checkpoint."""
+
+
 class Writer(FileSystemWriter):
     """Writes one checkpoint."""
 
@@ -35,22 +45,26 @@ class Writer(FileSystemWriter):
         *,
         wait: Callable[[], None],
         prepare: Callable[[], None],
-        commit: Callable[[Mapping[str, Sum]], None],
+        uploading: Callable[[], bool],
+        commit: Callable[[Mapping[str, Sum], bool], object],
     ) -> None:
-        """`wait` runs before a copy is made for the background.
+        """`wait` runs before a copy is made for the background, `prepare` on each rank before rank 0 writes.
 
-        `prepare` runs on rank 0 before any rank writes, `commit` after all have written, with the files' sums.
+        `commit` runs on rank 0 after all have written, with the files' sums, and whether `uploading` is true on a
+        rank. The attribute `committed` of the Metadata that torch gives to all ranks is its result.
         """
         super().__init__(path)
         self.fs = _ExistingParent()
+        self.names: tuple[str, ...] = ()
+        """Files that this rank wrote."""
         self._wait = wait
         self._prepare = prepare
+        self._uploading = uploading
         self._commit = commit
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
-        if is_coordinator:
-            self._prepare()
+        self._prepare()
 
     def stage(self, state_dict: State) -> State:
         """Copy everything into the CPU's memory. torch's own copy would communicate for DTensors on a GPU."""
@@ -61,17 +75,21 @@ class Writer(FileSystemWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[Any]]:
         """Write, then read the files back for their sums, which travel to rank 0 as one more result."""
         written = super().write_data(plan, planner).value()
-        names = sorted({result.storage_data.relative_path for result in written})
+        self.names = tuple(sorted({result.storage_data.relative_path for result in written}))
+        sums = {name: Sum.of(Path(self.path, name)) for name in self.names}
         future: torch.futures.Future[list[Any]] = torch.futures.Future()
-        future.set_result([*written, {name: Sum.of(Path(self.path, name)) for name in names}])
+        future.set_result([*written, Share(sums=sums, uploading=self._uploading())])
         return future
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
         super().finish(metadata, [written for *written, _ in results])
+        shares: list[Share] = [share for *_, share in results]
         sums: dict[str, Sum] = {METADATA: Sum.of(Path(self.path, METADATA))}
-        for *_, of_rank in results:
-            sums |= of_rank
-        self._commit(sums)
+        for share in shares:
+            sums |= share.sums
+        self.names = (*self.names, METADATA)
+        committed: Any = metadata
+        committed.committed = self._commit(sums, any(share.uploading for share in shares))
 
 
 class _ExistingParent(FileSystem):

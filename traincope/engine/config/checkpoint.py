@@ -11,7 +11,8 @@ class CheckpointConfig:
     """Checkpoints of a training. Without this table none is saved."""
 
     directory: str | None = None
-    """Folder of the checkpoints, which all ranks reach. None: `checkpoints` in the run directory."""
+    """Folder of the checkpoints. All ranks share it, or with `upload` those of a host. None: `checkpoints` in the run
+    directory."""
     every: int = 100
     """Steps from one checkpoint to the next. The last step is always saved."""
     cadence: Literal["fixed", "auto"] = "fixed"
@@ -24,10 +25,19 @@ class CheckpointConfig:
     asynchronous: bool = False
     """Write in the background, from a copy in the CPU's memory. The training waits only for the copy, and for the
     checkpoint before if that is not complete."""
+    upload: str | None = None
+    """URL for fsspec, for example s3://bucket/prefix. Each checkpoint is copied there in the background."""
+    upload_wait_seconds: float = 600
+    """Longest wait at the end of the training for uploads."""
 
     def __post_init__(self) -> None:
-        for name in ("every", "keep"):
+        for name in ("every", "keep", "upload_wait_seconds"):
             require_positive(getattr(self, name), key=f"checkpoint.{name}")
+        if self.upload is not None:
+            require(
+                "://" in self.upload,
+                f"checkpoint.upload is {self.upload!r}; give a URL, for example s3://bucket/prefix",
+            )
         if self.mtbf_hours is not None:
             require_positive(self.mtbf_hours, key="checkpoint.mtbf_hours")
             require(self.cadence == "auto", "checkpoint.mtbf_hours has no effect; set checkpoint.cadence to 'auto'")

@@ -9,10 +9,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from traincope.engine.checkpoint.identity import Settings, difference
-from traincope.engine.checkpoint.manifest import MANIFEST, Damaged, Manifest, check_file, read_manifest
+from traincope.engine.checkpoint.manifest import MANIFEST, Manifest
 from traincope.engine.config import CheckpointConfig
 from traincope.errors import CheckpointError, ConfigError, UsageError
 
@@ -50,6 +50,11 @@ def new_path(claim: Path, *, step: int) -> Path:
     return claim / f"new-{step:08d}"
 
 
+def complete_path(directory: Path, *, step: int) -> Path:
+    """Path of the complete checkpoint of a step."""
+    return directory / f"step-{step:08d}"
+
+
 def prepare(new: Path) -> None:
     """Make room for a new checkpoint: an empty folder, without what failed saves have left. Raises OSError.
 
@@ -70,6 +75,25 @@ def remove_left_overs(claim: Path, *, keep: Path | None = None) -> None:
             shutil.rmtree(path)
 
 
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Turn the block's OSErrors into a CheckpointError."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory} cannot be written ({error.strerror}); give another checkpoint.directory"
+        ) from error
+
+
+def mark(directory: Path, name: str) -> Path:
+    """Create the folder, and an empty file by which other processes see that they share it. Raises CheckpointError."""
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / name).touch()
+    return directory / name
+
+
 def check_unused(directory: Path) -> None:
     """Raise UsageError if the folder has checkpoints, which a new training would mix with its own."""
     entries = [path for path in directory.glob("*-*") if path.name.startswith(("step-", "damaged-"))]
@@ -80,14 +104,23 @@ def check_unused(directory: Path) -> None:
         )
 
 
-def commit(new: Path, manifest: Manifest, *, keep: int) -> None:
-    """Make a written checkpoint complete, and remove all but the newest `keep`.
+def commit(new: Path, manifest: Manifest, *, keep: int, spare: int | None = None) -> None:
+    """Make a written checkpoint complete, and remove all but the newest `keep` and that of step `spare`.
 
     A power failure at any instant leaves the old checkpoints or also the new one. Raises OSError, in particular if a
     later attempt has removed the claim: each rename leaves its folder, or enters it.
     """
-    claim, directory = new.parent, new.parent.parent
-    path = directory / f"step-{manifest.step:08d}"
+    complete(new, manifest)
+    claim = new.parent
+    for old in complete_checkpoints(claim.parent)[keep:]:
+        if step_of(old) != spare:
+            _remove(old, claim)
+
+
+def complete(new: Path, manifest: Manifest) -> None:
+    """Make a written checkpoint complete. It replaces another one of its step. Raises OSError."""
+    claim = new.parent
+    path = complete_path(claim.parent, step=manifest.step)
     with (new / MANIFEST).open("xb") as file:
         file.write(manifest.content())
         file.flush()
@@ -96,9 +129,7 @@ def commit(new: Path, manifest: Manifest, *, keep: int) -> None:
     if path.exists():
         _remove(path, claim)
     new.rename(path)
-    _sync(directory)
-    for old in complete_checkpoints(directory)[keep:]:
-        _remove(old, claim)
+    _sync(path.parent)
 
 
 def set_aside(checkpoint: Path, claim: Path) -> Path:
@@ -110,54 +141,6 @@ def set_aside(checkpoint: Path, claim: Path) -> Path:
     return checkpoint.rename(claim / path.name).rename(path)
 
 
-def check_identity(directory: Path, wanted: Settings) -> None:
-    """Raise ConfigError if the newest readable checkpoint is of another training."""
-    for checkpoint, manifest in _readable(directory):
-        differs = difference(manifest.identity, wanted)
-        if differs is not None:
-            raise ConfigError(of_another_training(checkpoint, differs))
-        return
-
-
-def of_another_training(checkpoint: Path, differs: str) -> str:
-    """Message about a checkpoint with another identity."""
-    return (
-        f"{checkpoint} is of another training: {differs}; resume with its configuration, or give another "
-        "checkpoint.directory"
-    )
-
-
-def check_sizes(directory: Path) -> None:
-    """Raise CheckpointError if there are checkpoints, and a file of each is missing or has another size."""
-    reasons = []
-    for checkpoint in complete_checkpoints(directory):
-        try:
-            for name, saved in read_manifest(checkpoint).files.items():
-                check_file(checkpoint, name, saved, whole=False)
-        except Damaged as damage:
-            reasons.append(str(damage))
-        else:
-            return
-    if reasons:
-        raise none_left(directory, reasons)
-
-
-def none_left(directory: Path, reasons: list[str]) -> CheckpointError:
-    """The error if no checkpoint can be loaded, with what is wrong with each."""
-    return CheckpointError(
-        f"no checkpoint in {directory} can be loaded: {'; '.join(reasons)}; restore the files from a copy, or start "
-        "anew in another directory"
-    )
-
-
-def _readable(directory: Path) -> Iterator[tuple[Path, Manifest]]:
-    for checkpoint in complete_checkpoints(directory):
-        try:
-            yield checkpoint, read_manifest(checkpoint)
-        except Damaged:
-            continue
-
-
 def _remove(checkpoint: Path, claim: Path) -> None:
     """Remove a complete checkpoint so that a kill in between leaves no half of it under its name."""
     old = claim / f"old-{step_of(checkpoint):08d}"
@@ -165,6 +148,12 @@ def _remove(checkpoint: Path, claim: Path) -> None:
         shutil.rmtree(old)
     checkpoint.rename(old)
     shutil.rmtree(old)
+
+
+def sync_file(path: Path) -> None:
+    """Write a file's content to the disk. Raises OSError."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def _sync(directory: Path) -> None:
