@@ -16,7 +16,7 @@ import pytest
 
 import traincope
 from traincope.analysis.efficiency.goodput import goodput
-from traincope.engine.checkpoint.manifest import check_file, read_manifest
+from traincope.engine.checkpoint.manifest import MANIFEST, check_file, read_manifest
 from traincope.engine.checkpoint.places.directory import complete_checkpoints, step_of
 from traincope.engine.launch import Launch, launch
 from traincope.store.job.launcher import notes_path, read_notes
@@ -115,10 +115,16 @@ def test_after_kills_at_random_instants_the_training_is_the_uninterrupted_one(tm
     kills = [{"rank": rng.randrange(2), "seconds": round(rng.uniform(0, 0.5), 3)} for _ in range(KILLS_EACH)]
     settings = ["train.steps=40", f"checkpoint.asynchronous={'true' if training % 2 else 'false'}"]
     _, undisturbed = train(tmp_path / "undisturbed", kills=[], settings=settings)
-    run, log = train(tmp_path / "job", kills=kills, settings=settings)
+    bucket = tmp_path / "bucket"
+    run, log = train(tmp_path / "job", kills=kills, settings=[*settings, f"checkpoint.upload=file://{bucket}"])
     for checkpoint in complete_checkpoints(run / "checkpoints"):
         for name, saved in read_manifest(checkpoint).files.items():
             check_file(checkpoint, name, saved, whole=True)
+    copies = [path.parent for path in bucket.glob(f"*/{MANIFEST}")]
+    assert max(path.name[:13] for path in copies) == "step-00000040"
+    for copy in copies:
+        for name, saved in read_manifest(copy).files.items():
+            check_file(copy, name, saved, whole=True)
     losses = {step.step: step.loss for step in undisturbed}
     assert all(step.loss == losses[step.step] for step in log)
     assert log[-1].step == 40

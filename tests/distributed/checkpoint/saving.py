@@ -33,8 +33,8 @@ def save_steps(config: Config, directory: Path, *steps: int) -> dict[int, str]:
     for result in trainer.steps():
         if result.step in steps:
             saver.save()
+            saver.finish()
             digests[result.step] = digest(trainer)
-    saver.finish()
     return digests
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,9 @@ from tests.distributed.layouts import small_config
 from tests.distributed.ranks.pool import Pool
 from tests.s3 import BUCKET, S3, files, s3_server
 from traincope.engine.checkpoint.manifest import MANIFEST
-from traincope.engine.checkpoint.places.bucket import DAMAGED
+from traincope.engine.checkpoint.places.bucket import DAMAGED, Bucket
 from traincope.engine.config import CheckpointConfig, Config, ParallelConfig
+from traincope.errors import CheckpointError
 
 OLD, NEW = "step-00000002", "step-00000004"
 URL = f"s3://{BUCKET}/run"
@@ -72,7 +74,7 @@ def test_a_bucket_that_does_not_answer_delays_neither_steps_nor_saves(
 ) -> None:
     """The server stands still until all steps are trained and saved, so nothing of them waited for it.
 
-    The upload of the first checkpoint runs meanwhile. Its folder stays, in addition to the newest that `keep` counts.
+    The upload of the first checkpoint does not end. Its folder stays, in addition to the newest that `keep` counts.
     """
     prefix, environment = "slow", server.environment
     config = config_with(text, f"s3://{BUCKET}/{prefix}", keep=1)
@@ -91,6 +93,32 @@ def test_a_bucket_that_does_not_answer_delays_neither_steps_nor_saves(
     ]
     assert of_other == []
     assert [folder[:13] for folder in stored(server, prefix)] == [f"step-{STEPS:08d}"]
+
+
+def test_the_end_waits_a_bounded_time_for_a_bucket(two_ranks: Pool, text: str, tmp_path: Path, server: S3) -> None:
+    config = config_with(text, f"s3://{BUCKET}/bounded", upload_wait_seconds=0.1)
+    two_ranks.run(on_s3, server.environment, begin_training, config, tmp_path)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        two_ranks.run(on_s3, server.environment, train_and_save)
+        ends = two_ranks.run(on_s3, server.environment, finish)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    for uploads in ends:
+        assert (uploads[-1].step, uploads[-1].error) == (
+            STEPS,
+            "its upload did not end in 0.1 s (checkpoint.upload_wait_seconds)",
+        )
+
+
+def test_a_bucket_that_accepts_and_does_not_answer_is_an_error(server: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traincope.engine.checkpoint.bucket.ANSWER_SECONDS", 0.5)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(CheckpointError, match=r"cannot be used \(FSTimeoutError: no answer in 0\.5 s\); check the"):
+            on_s3(server.environment, Bucket(f"s3://{BUCKET}/silent").stored)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
 
 
 def test_a_failed_upload_costs_a_warning_and_the_next_checkpoint_is_uploaded(
@@ -219,6 +247,37 @@ def test_hosts_need_no_shared_folder(two_ranks: Pool, text: str, tmp_path: Path)
         assert entries(tmp_path / f"host-{rank}" / f"step-{SAVED:08d}") == whole
 
 
+def test_without_a_shared_folder_the_newest_copy_in_the_bucket_counts(
+    two_ranks: Pool, text: str, tmp_path: Path
+) -> None:
+    """Each host has only its own files of step 4, and the upload of step 4 did not end."""
+    config = config_with(text, f"file://{tmp_path}/bucket", parallel=ParallelConfig(dp=2))
+    saved = two_ranks.run(in_own_folders, save_steps, config, tmp_path, 2, 4)
+    (remote(tmp_path, 4) / MANIFEST).unlink()
+    begun = two_ranks.run(in_own_folders, begin, config, tmp_path)
+    assert [(rank.step, rank.error, rank.digest) for rank in begun] == [(2, None, saved[0][2])] * 2
+    assert [warning.partition(":")[0] for warning in begun[0].warnings] == [
+        "checkpoint damaged",
+        "checkpoint not complete",
+    ]
+    for rank in (0, 1):
+        assert entries(tmp_path / f"host-{rank}") == ["damaged-00000004", OLD]
+
+
+def test_a_newer_copy_in_the_bucket_is_loaded_rather_than_an_older_checkpoint_in_the_folder(
+    two_ranks: Pool, text: str, saved: tuple[Path, dict[int, str]], tiers: Path
+) -> None:
+    directory = tiers / "checkpoints"
+    shutil.rmtree(directory / NEW)
+    config = config_with(text, f"file://{tiers}/bucket", keep=5)
+    begun = two_ranks.run(begin, config, directory)
+    assert [(rank.step, rank.error, rank.warnings) for rank in begun] == [(4, None, [])] * 2
+    assert begun[0].digest == saved[1][4]
+    assert entries(directory) == [OLD, NEW]
+    kept = sorted(path.read_bytes() for path in remote(tiers, 4).iterdir())
+    assert sorted(path.read_bytes() for path in (directory / NEW).iterdir()) == kept
+
+
 def test_without_a_bucket_all_ranks_must_share_the_folder(two_ranks: Pool, text: str, tmp_path: Path) -> None:
     config = replace(small_config(text, ParallelConfig(dp=2)), checkpoint=CheckpointConfig())
     for rank in two_ranks.run(in_own_folders, begin, config, tmp_path):
@@ -241,3 +300,21 @@ def test_only_a_restart_with_a_checkpoint_needs_no_bucket(two_ranks: Pool, text:
     assert [(rank.step, rank.error) for rank in begun] == [(4, None), (4, None)]
     (warning,) = begun[0].warnings
     assert warning.endswith(f"the restart uses the checkpoints in {directory} alone")
+
+
+def test_a_full_disk_while_files_are_fetched_is_one_error(
+    two_ranks: Pool, text: str, tiers: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a full disk needs the right to mount one: {mounted.stderr.strip()}")
+    config = config_with(text, f"file://{tiers}/bucket")
+    try:
+        begun = two_ranks.run(begin, config, disk / "checkpoints")
+        assert entries(disk / "checkpoints") == []
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+    message = f"{disk / 'checkpoints'} cannot be written (No space left on device); give another checkpoint.directory"
+    assert [rank.error for rank in begun] == [("CheckpointError", message)] * 2

@@ -38,9 +38,9 @@ def on_s3(environment: Mapping[str, str], do: Callable[..., Result], *arguments:
             del os.environ[name]
 
 
-def in_own_folders(do: Callable[[Config, Path], Result], config: Config, directory: Path) -> Result:
+def in_own_folders(do: Callable[..., Result], config: Config, directory: Path, *arguments: object) -> Result:
     """Call `do` with another folder on each rank, as on hosts without a shared file system."""
-    return do(config, directory / f"host-{dist.get_rank()}")
+    return do(config, directory / f"host-{dist.get_rank()}", *arguments)
 
 
 def begin_training(config: Config, directory: Path) -> None:

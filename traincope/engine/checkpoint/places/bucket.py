@@ -6,6 +6,7 @@ step-00000100-1a2b3c4d/    steps, and the begin of the manifest's checksum: othe
     damaged.json           the manifest of a checkpoint that was not loaded because it is damaged
 """
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,10 +26,12 @@ from traincope.engine.checkpoint.manifest import (
     parse_manifest,
     sum_of,
 )
-from traincope.engine.checkpoint.places.directory import sync_file
+from traincope.engine.checkpoint.places.directory import not_writable, sync_file
 from traincope.errors import CheckpointError, ConfigError, MissingDependencyError
 
 DAMAGED = "damaged.json"
+ANSWER_SECONDS = 60.0
+"""Longest wait for a listing or a small object. Some libraries retry for many minutes."""
 TRANSFERS = 8
 """Largest number of files that one rank reads at the same time."""
 _FOLDER = re.compile(r"step-(\d{8,})-[0-9a-f]{8}")
@@ -65,6 +68,8 @@ class Bucket:
         except ValueError as error:
             raise ConfigError(f"checkpoint.upload = {url!r}: {error}; give a URL that fsspec knows") from error
         self._root = str(path).rstrip("/")
+        self._is_store = bool(self._files.async_impl)
+        """The libraries of object stores are asynchronous: they take a `timeout`, and have no folders to make."""
         self._calls = ThreadPoolExecutor(max_workers=TRANSFERS, thread_name_prefix="bucket")
 
     def stored(self) -> list[Stored]:
@@ -135,21 +140,32 @@ class Bucket:
         self._files.invalidate_cache()
         return {
             str(found).removeprefix(path).lstrip("/"): int(entry["size"])
-            for found, entry in self._files.find(path, detail=True).items()
+            for found, entry in self._files.find(path, detail=True, **self._limit).items()
         }
 
     def _read(self, folder: str, name: str) -> bytes:
+        path = self._path(folder, name)
         content: bytes = self._result(
-            self._calls.submit(self._files.cat_file, self._path(folder, name)), missing=self.place(folder, name)
+            self._calls.submit(lambda: self._files.cat_file(path, **self._limit)), missing=self.place(folder, name)
         )
         return content
 
+    @property
+    def _limit(self) -> Mapping[str, float]:
+        return {"timeout": ANSWER_SECONDS} if self._is_store else {}
+
     def _fetch(self, folder: str, name: str, to: Path) -> None:
-        self._files.get_file(self._path(folder, name), str(to / name))
-        sync_file(to / name)
+        try:
+            self._files.get_file(self._path(folder, name), str(to / name))
+            sync_file(to / name)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise not_writable(to.parent, error) from error
+            raise
 
     def _upload(self, file: Path, path: str) -> None:
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        if not self._is_store:  # s3fs would make an absent bucket
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         self._files.put_file(str(file), path)
 
     def _write(self, path: str, content: bytes) -> None:
@@ -171,11 +187,14 @@ class Bucket:
         An absent object is damage if `missing` names it.
         """
         error = call.exception()
+        if isinstance(error, CheckpointError):
+            raise error
         if missing is not None and isinstance(error, FileNotFoundError):
             raise Missing(f"{missing} is missing") from error
         if error is not None:
+            reason = str(error) or f"no answer in {ANSWER_SECONDS:g} s"
             raise CheckpointError(
-                f"{self.url} cannot be used ({type(error).__name__}: {error}); check the address, the credentials and "
+                f"{self.url} cannot be used ({type(error).__name__}: {reason}); check the address, the credentials and "
                 "the network, or remove checkpoint.upload"
             ) from error
         return call.result()

@@ -21,6 +21,8 @@ IN_RUN = "checkpoints"
 
 _COMPLETE = re.compile(r"step-(\d{8,})")
 _LEFT = re.compile(r"(new|old)-\d{8,}")
+MARK = ".shared-"
+"""Prefix of files by which ranks see that they share the folder."""
 
 
 def checkpoint_directory(config: CheckpointConfig, *, run: Path | None) -> Path:
@@ -73,6 +75,8 @@ def remove_left_overs(claim: Path, *, keep: Path | None = None) -> None:
     for path in claim.glob("*"):
         if _LEFT.fullmatch(path.name) and path.is_dir() and path != keep:
             shutil.rmtree(path)
+    for mark in claim.parent.glob(f"{MARK}*"):
+        mark.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -81,9 +85,12 @@ def writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CheckpointError(
-            f"{directory} cannot be written ({error.strerror}); give another checkpoint.directory"
-        ) from error
+        raise not_writable(directory, error) from error
+
+
+def not_writable(directory: Path, error: OSError) -> CheckpointError:
+    """The error of a folder that cannot be written."""
+    return CheckpointError(f"{directory} cannot be written ({error.strerror}); give another checkpoint.directory")
 
 
 def mark(directory: Path, name: str) -> Path:

@@ -33,11 +33,12 @@ logger = logging.getLogger(__name__)
 
 def find_leader(directory: Path, ranks: Together) -> int:
     """The lowest rank that shares this rank's folder. Creates the folder. Raises CheckpointError on all ranks."""
-    name = ranks.first(f".shared-{uuid4().hex[:8]}")
+    name = ranks.first(f"{folder.MARK}{uuid4().hex[:8]}")
     mark = ranks.do(lambda: folder.mark(directory, f"{name}-{ranks.rank}"))
-    leader = next(rank for rank in range(ranks.size) if (directory / f"{name}-{rank}").exists())
+    seen = (rank for rank in range(ranks.size) if (directory / f"{name}-{rank}").exists())
+    leader = next(seen, ranks.rank)
     ranks.all(None)
-    mark.unlink()
+    mark.unlink(missing_ok=True)
     return leader
 
 
@@ -82,7 +83,8 @@ class Restoring:
             return worst
         whole = [name for name in share if name not in damages] if own is not None else []
         fetched = self._fetch(candidate.remote, manifest, whole=whole, absent=list(damages), damage=own)
-        if fetched is None and self._is_leader and own is not None and here:
+        ordinary = isinstance(own, Missing) and len(by_leader) > 1  # each folder has only the files of its ranks
+        if fetched is None and self._is_leader and own is not None and here and not ordinary:
             logger.warning("checkpoint damaged: %s; fetched it from the bucket (checkpoint.upload)", own)
         return fetched
 

@@ -55,6 +55,8 @@ class Uploads:
         self._bucket, self._rank, self._keep, self._report = bucket, rank, keep, report
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint upload")
         self._last: Future[None] | None = None
+        self._part: Part | None = None
+        """The checkpoint whose upload began last."""
         self._held: Part | None = None
         """The newest checkpoint, if its upload has not begun."""
         self._sending = False
@@ -68,7 +70,7 @@ class Uploads:
 
     def start(self, part: Part) -> None:
         """Upload a checkpoint. All ranks call it for the same one. Rank 0 gives up waiting for the one before."""
-        self._held, self._sending = None, True
+        self._part, self._held, self._sending = part, None, True
         self._enough.set()
         self._enough = Event()
         began = time.perf_counter()
@@ -88,11 +90,10 @@ class Uploads:
         if self._held is not None:
             self.start(self._held)
             self._wait(deadline)
-        if self._last is not None and not self._last.done():
+        if self._part is not None and self._last is not None and not self._last.done():
             self._enough.set()
-            logger.warning(
-                "abandoned an upload to %s after %g s (checkpoint.upload_wait_seconds)", self._bucket.url, seconds
-            )
+            error = f"its upload did not end in {seconds:g} s (checkpoint.upload_wait_seconds)"
+            self._tell(self._part, seconds=seconds, error=error)
 
     def _wait(self, deadline: float) -> None:
         if self._last is not None:
