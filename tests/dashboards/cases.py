@@ -161,6 +161,17 @@ JOB = (
     ),
     Case(alert="Spike", series=fault("not_finite", "_x4 1x100"), minute=6),
     Case(
+        alert="DataOrder",
+        series=fault("data_fed_again", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "kind": "data_fed_again", "severity": "critical"},
+        summary="r continued with the wrong data: data_fed_again",
+        description=(
+            "After a restart, rank 3 of r on h did not continue with the batch that follows its state: data_fed_again."
+        ),
+    ),
+    Case(alert="DataOrder", series=fault("restart", "_x4 1x100"), minute=6),
+    Case(
         alert="CheckpointFailed",
         series=fault("checkpoint_failed", "_x4 1x100"),
         minute=6,

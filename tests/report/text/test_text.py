@@ -299,20 +299,25 @@ def test_goodput_is_one_line_with_the_reason_if_unknown() -> None:
         "steps_lost": 5,
         "lost_ns": 10_000 * MS,
         "reason": None,
+        "steps_rolled_back": 2,
+        "rolled_back_ns": 3_000 * MS,
+        "steps_skipped": 1,
+        "skipped_ns": 1_000 * MS,
         "startup_ns": 2_000 * MS,
         "restart_ns": 8_000 * MS,
         "checkpoint_stall_ns": 0,
         "evaluation_ns": 50 * MS,
         "other_ns": 1_950 * MS,
-        "productive_ns": 78_000 * MS,
-        "productive_ratio": 0.78,
+        "productive_ns": 74_000 * MS,
+        "productive_ratio": 0.74,
     }
     assert (
-        "GOODPUT  78.0 % of 100 s was productive; start-up 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s; "
-        "outside complete steps 1.95 s\n"
-    ) in shown(job, width=150)
+        "GOODPUT  74.0 % of 100 s was productive; start-up 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s; "
+        "2 rolled back steps 3.00 s; 1 skipped step 1.00 s; outside complete steps 1.95 s\n"
+    ) in shown(job, width=200)
     why = "attempt 1 loaded no recorded checkpoint"
     job["goodput"].update(steps_lost=None, lost_ns=None, reason=why, productive_ns=None, productive_ratio=None)
+    job["goodput"].update(steps_skipped=None, skipped_ns=None)
     assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s; start-up 2.00 s; " in shown(job, width=150)
 
 

@@ -1,27 +1,39 @@
 """Reduction of events to ledger rows and faults, with the analyses of `report`."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.faults.anomalies.data_order import data_faults, data_order_of
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
+from traincope.errors import TraincopeError
 from traincope.events import END_OF_TIME_NS
-from traincope.live.node.rank import RankTail
+from traincope.live.node.rank import MAIN, RankTail
 from traincope.live.node.step_times import ChangedSteps, SlowSteps
 from traincope.live.window import CopiedRank, RankState, RankStatus
 from traincope.metrics.values import step_rows
 from traincope.store import Attempt, RunRecords
 from traincope.store.job.attempts import read_attempt
+from traincope.store.job.batches import read_batches
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RunInfo
 from traincope.store.job.requests import read_requests
-from traincope.store.layout import attempt_directory
+from traincope.store.layout import attempt_directory, rank_directory, record_files
 from traincope.store.rows import Row
 from traincope.timeline import Timeline, build_timeline, with_peers
 from traincope.timeline.device import on_device
+
+logger = logging.getLogger(__name__)
+
+DATA_STEPS = 3
+"""Steps of an attempt after which the order of its data is compared with the attempts before."""
+DATA_FAULTS = (FaultKind.DATA_FED_AGAIN, FaultKind.DATA_SKIPPED)
+MAX_DATA_BYTES = 512 << 20
+"""Most bytes that are read for it, of the records of all attempts of the node's ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +65,8 @@ class Reducer:
         self._changed = ChangedSteps()
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._reported: set[tuple[object, ...]] = set()
+        self._data: tuple[Fault, ...] | None = None if attempt else ()
+        """Faults in the order of the data; None: it is not compared yet."""
         self.until_ns = self._reported_until_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
         """An earlier agent reported all faults up to this time."""
         self.takes_over = bool(before)
@@ -96,16 +110,18 @@ class Reducer:
         rows = [row for row in rows if row.step <= until]
         since_ns = self.until_ns
         self.until_ns = END_OF_TIME_NS if last else max(self.until_ns, _end_ns(timeline, until))
+        found = (*analysis.faults, *self._data_faults(tails, until=until, last=last))
+        earlier = self._earlier_faults(found)
         faults = (
             *self._odd_steps([row for row in rows if not _is_delayed(row, timeline)]),
-            *self._new_faults(analysis.faults, ranks, until=END_OF_TIME_NS if last else until),
+            *self._new_faults(found, ranks, until=END_OF_TIME_NS if last else until),
         )
         odd = {fault.step for fault in faults if fault.is_fault}
         return Reduced(
             analysis=analysis,
             rows=tuple(replace(row, anomalous=row.step in odd) for row in rows),
             faults=tuple(sorted(faults, key=lambda fault: fault.at_ns)),
-            earlier=self._earlier_faults(analysis.faults),
+            earlier=earlier,
             since_ns=since_ns,
             until_ns=self.until_ns,
         )
@@ -156,6 +172,34 @@ class Reducer:
                 confidence=MEDIUM,
             )
 
+    def _data_faults(self, tails: Sequence[RankTail], *, until: int, last: bool) -> tuple[Fault, ...]:
+        """Batches that the attempt was fed again, or was not fed. They are looked for once, after its first steps."""
+        if self._data is None and self.warm_up is not None and (last or until >= self.warm_up + DATA_STEPS - 1):
+            try:
+                self._data = tuple(self._compare_data([tail.rank for tail in tails]))
+            except (TraincopeError, OSError) as error:
+                logger.warning("the order of the data after the restart is not compared: %s", error)
+                self._data = ()
+        return self._data or ()
+
+    def _compare_data(self, ranks: Collection[int]) -> Iterator[Fault]:
+        """Compare the attempt with those before. The records of its first steps may be released, so they are read."""
+        directories = {number: attempt_directory(self._run, number) for number in range(self._attempt + 1)}
+        paths = [rank_directory(self._run, attempt=number, rank=rank) for number in directories for rank in ranks]
+        size = sum(path.stat().st_size for rank in paths for path in record_files(rank, thread=MAIN))
+        if size > MAX_DATA_BYTES:
+            logger.warning(
+                "the order of the data after the restart is not compared: %d MiB of records; the report compares it",
+                size >> 20,
+            )
+            return
+        this = read_attempt(directories[self._attempt])
+        attempts = self._earlier if this is None else (*self._earlier, this)
+        order = data_order_of(attempts, lambda number: read_batches(directories[number], ranks=ranks))
+        if order is not None:
+            latest = tuple(each for each in order.continuations if each.attempt == self._attempt)
+            yield from data_faults(replace(order, continuations=latest))
+
     def _new_faults(self, faults: Sequence[Fault], ranks: Sequence[RankStatus], *, until: int) -> Iterator[Fault]:
         """Faults up to step `until` that were not reported yet. A rank's end is reported once the rank is over."""
         states = {rank.rank: rank.state for rank in ranks}
@@ -167,7 +211,7 @@ class Reducer:
                 is_reportable = states.get(fault.ranks[0]) is not RankState.ALIVE
             else:
                 is_reportable = fault.kind is not FaultKind.SLOW_STEP and self._is_due(fault, until=until)
-            key = ("end", fault.ranks) if is_end else (fault.kind, fault.at_ns, fault.what)
+            key = ("end", fault.ranks) if is_end else _key(fault)
             if is_reportable and key not in self._reported:
                 self._reported.add(key)
                 yield fault
@@ -180,21 +224,25 @@ class Reducer:
         if not self.takes_over:
             return ()
         self.takes_over = False
-        return tuple(
+        earlier = tuple(
             fault
             for fault in faults
             if fault.at_ns <= self._reported_until_ns
             and fault.kind is not FaultKind.SLOW_STEP
             and fault.kind not in ENDS
         )
+        self._reported.update(map(_key, earlier))
+        return earlier
 
     def _is_due(self, fault: Fault, *, until: int) -> bool:
         ended_ns = fault.at_ns + (fault.lasted_ns or 0)
-        return (
-            self._reported_until_ns < fault.at_ns
-            and ended_ns <= self.until_ns
-            and (fault.step is None or fault.step <= until)
-        )
+        # Data is compared some steps after the restart. An earlier agent may have ended before.
+        is_new = self._reported_until_ns < fault.at_ns or fault.kind in DATA_FAULTS
+        return is_new and ended_ns <= self.until_ns and (fault.step is None or fault.step <= until)
+
+
+def _key(fault: Fault) -> tuple[object, ...]:
+    return fault.kind, fault.at_ns, fault.what
 
 
 def _is_delayed(row: Row, timeline: Timeline) -> bool:

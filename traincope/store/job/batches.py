@@ -1,6 +1,6 @@
 """Batches of a rank in one attempt, in the order in which its training thread fetched them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,11 +44,13 @@ class RankBatches:
     """False if records of batches were dropped."""
 
 
-def read_batches(attempt: Path) -> dict[int, RankBatches]:
-    """Read the batches of all ranks of an attempt. Ranks that cannot be read are left out."""
+def read_batches(attempt: Path, *, ranks: Collection[int] | None = None) -> dict[int, RankBatches]:
+    """Read the batches of an attempt, of all ranks or of some. Ranks that cannot be read are left out."""
     found = {}
     for directory in sorted(attempt.glob("rank-*")):
         number = rank_number(directory)
+        if ranks is not None and number not in ranks:
+            continue
         try:
             version = int(read_object(directory / RANK_FILE).get("version", 1))
             main = [read_records(path).records for path in record_files(directory, thread="main")]

@@ -8,6 +8,7 @@ from traincope_dashboards.rules.alert import Alert, Rules, Severity
 from traincope_dashboards.rules.recorded import ALIVE, GOODPUT_MEAN
 
 _WHOSE = ("run", "host", "rank")
+_DATA = (FaultKind.DATA_FED_AGAIN, FaultKind.DATA_SKIPPED)
 
 
 def alerts(rules: Rules) -> Iterator[Alert]:
@@ -31,6 +32,18 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         description=(
             "Rank {{ $labels.rank }} of {{ $labels.run }} on {{ $labels.host }} logged a value far above "
             "its earlier values."
+        ),
+        board="traincope-faults",
+    )
+    yield Alert(
+        name="DataOrder",
+        expression=rules.new_by(FAULTS, by=(*_WHOSE, "kind"), kind=f'=~"{"|".join(_DATA)}"'),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="{{ $labels.run }} continued with the wrong data: {{ $labels.kind }}",
+        description=(
+            "After a restart, rank {{ $labels.rank }} of {{ $labels.run }} on {{ $labels.host }} did not continue with "
+            "the batch that follows its state: {{ $labels.kind }}."
         ),
         board="traincope-faults",
     )

@@ -6,7 +6,7 @@ that rolled back within an attempt has other batches in the same steps; the stat
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
@@ -127,13 +127,19 @@ def data_order(timeline: Timeline) -> DataOrder | None:
 
     None if only one attempt made steps, or if no batch of a DataLoader was recorded.
     """
-    attempts = [attempt for attempt in all_attempts(timeline) if attempt.first_step_ns is not None]
-    if timeline.run.info.imported or len(attempts) < 2:
-        return None
-    fed = [timeline.run.batches(attempt.number) for attempt in attempts]
+    return None if timeline.run.info.imported else data_order_of(all_attempts(timeline), timeline.run.batches)
+
+
+def data_order_of(attempts: Sequence[Attempt], batches: Callable[[int], Mapping[int, RankBatches]]) -> DataOrder | None:
+    """Compare attempts in order, also if the last still runs. `batches`: number of an attempt -> rank -> its batches.
+
+    None as for `data_order`.
+    """
+    stepping = [attempt for attempt in attempts if attempt.first_step_ns is not None]
+    fed = [batches(attempt.number) for attempt in stepping] if len(stepping) > 1 else []
     if not any(len(rank.steps) for ranks in fed for rank in ranks.values()):
         return None
-    return DataOrder(continuations=tuple(_merged(_continuations(attempts, fed))))
+    return DataOrder(continuations=tuple(_merged(_continuations(stepping, fed))))
 
 
 def data_faults(order: DataOrder | None) -> Iterator[Fault]:
