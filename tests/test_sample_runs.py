@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import traincope
+from traincope.analysis import FaultKind
 from traincope.cli.main import main
+from traincope.faults import read_truths
 from traincope.report import to_document, to_json
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_runs").iterdir())
@@ -33,6 +35,31 @@ def test_the_demo_adds_up_and_its_bubble_is_what_theory_says() -> None:
     assert analysis.bubble is not None
     assert analysis.bubble.theory_ratio == pytest.approx(1 / 9)
     assert analysis.bubble.replay_ratio == pytest.approx(1 / 9, abs=1e-6)
+
+
+def test_the_restart_has_the_steps_that_its_faults_cost() -> None:
+    """20 steps, saved after each third. NaN in the eighth of each attempt; rank 1 is killed in step 12.
+
+    Attempt 0 makes steps 1 to 8, goes back to 6, and makes 7 to 11. Attempt 1 makes 10 to 17, goes back to 15, and
+    makes 16 to 20.
+    """
+    sample = SAMPLES[0].parent / "restart"
+    analysis = traincope.analyze(traincope.open_run(sample))
+    job, order = analysis.goodput, analysis.data_order
+    assert job is not None
+    assert [attempt.num_steps for attempt in job.attempts] == [8 + 5, 8 + 5]
+    assert (job.steps_rolled_back, job.steps_lost, job.steps_skipped, job.steps_kept) == (4, 2, 0, 20)
+    assert sum(ns or 0 for ns in job.parts.values()) == job.elapsed_ns
+    assert order is not None
+    assert [(each.step, each.ranks, each.order) for each in order.continuations] == [(9, (0, 1), "right")]
+    truths = [truth for truth in read_truths(sample / "injected.jsonl") if truth.fault == "nan_gradient"]
+    (back,) = (fault for fault in analysis.faults if fault.kind is FaultKind.ROLLBACK)
+    assert (back.ranks, back.evidence) == ((0, 1), "2 steps undone")
+    assert truths[-1].at_wall_ns < back.at_ns < truths[-1].at_wall_ns + job.elapsed_ns
+    (restart,) = (fault for fault in analysis.faults if fault.kind is FaultKind.RESTART)
+    assert restart.what == "attempt 1: rank 1 was killed (signal 9)"
+    assert restart.evidence.startswith("the launcher noticed it ")
+    assert restart.lasted_ns == job.restart_ns
 
 
 def test_the_report_in_the_docs_is_the_report_that_the_command_prints(

@@ -105,7 +105,10 @@ def reports(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.mark.parametrize(
     "sample",
-    [pytest.param(path, id=path.name, marks=[pytest.mark.sweep] * (path.name == "demo-3d")) for path in SAMPLES],
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.sweep] * (path.name in ("demo-3d", "restart")))
+        for path in SAMPLES
+    ],
 )
 def test_every_sample_report_is_complete_and_equals_its_json(reports: Callable[[Path], Report], sample: Path) -> None:
     report = reports(sample)

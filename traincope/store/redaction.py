@@ -7,6 +7,7 @@ are left out.
 """
 
 import json
+import os
 import re
 import secrets
 import shutil
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from traincope.errors import RunDirectoryError, UsageError
-from traincope.events import FORMAT_VERSION, Kind
+from traincope.events import FORMAT_VERSION, RECORD_BYTES, Kind
 from traincope.store import words
 from traincope.store.job.launcher import append_notes, notes_path, read_notes
 from traincope.store.job.looks import append_look, read_looks
@@ -45,7 +46,7 @@ from traincope.store.lines import parse, read_numbered, read_object
 from traincope.store.reading import find_run
 from traincope.store.segments.compacted import is_thinned, write_compacted
 from traincope.store.segments.records import read_records
-from traincope.store.segments.segments import SegmentRecords, recorder_events
+from traincope.store.segments.segments import HEADER_BYTES, SegmentRecords, recorder_events
 
 RECORDER_KINDS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.BATCH)
 """Kinds of records whose names come from traincope only."""
@@ -124,7 +125,7 @@ def _copy_rank(rank: Path, target: Path, hashed: Hash) -> None:
 
 
 def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:
-    """Copy the segments that can be read; they contain only numbers."""
+    """Copy the segments that can be read; they contain only numbers. Room that a killed rank reserved is left out."""
     copied = []
     for path in record_files(rank):
         try:
@@ -135,7 +136,9 @@ def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:
             if path.suffix == COMPACTED:
                 write_compacted(target, segment, thinned=is_thinned(path))
             else:
-                shutil.copyfile(path, target / path.name)
+                copy = shutil.copyfile(path, target / path.name)
+                if not (segment.lost_bytes or segment.garbled):
+                    os.truncate(copy, HEADER_BYTES + len(segment.records) * RECORD_BYTES)
             copied.append(segment)
     return copied
 

@@ -643,6 +643,10 @@ def test_a_restart_has_its_duration_and_the_cause() -> None:
     assert (fault.kind, fault.at_ns, fault.lasted_ns) == (FaultKind.RESTART, 25 * S, 15 * S)
     assert fault.what == "attempt 1: rank 1 raised ValueError"
     assert fault.evidence == "15.0 s from the last record before to the first step; attempt 0 had made 9 steps"
+    noted = LauncherNote(attempt=0, rank=1, exit_code=1, first=True, at_wall_ns=9 * S, noticed_wall_ns=9_400_000_000)
+    seen = replace(before, rank_last_ns={0: 10 * S, 1: 9 * S})
+    (fault,) = faults(build_timeline(replace(run(last), earlier=(seen,), launcher=(noted,))))
+    assert fault.evidence.startswith("the launcher noticed it 0.4 s after the last record of rank 1; 15.0 s from the ")
 
 
 def test_an_exit_that_only_the_launcher_noted_causes_a_restart() -> None:

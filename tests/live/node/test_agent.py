@@ -69,7 +69,7 @@ def here(sample: str, run: Path, *, host: Host | None = None) -> Path:
     """Copy of a sample whose ranks are on this host, or on `host`. Their processes do not run."""
     owner = host or this_host()
     shutil.copytree(SAMPLES / sample, run)
-    for path in run.glob("attempt-000/rank-*/" + RANK_FILE):
+    for path in run.glob("attempt-*/rank-*/" + RANK_FILE):
         card = json.loads(path.read_text()) | {"host": owner.name, "boot_id": owner.boot_id}
         path.write_text(json.dumps(card))
     return run

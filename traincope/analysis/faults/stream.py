@@ -91,13 +91,30 @@ def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) 
         kind=FaultKind.RESTART,
         at_ns=after.began_ns,
         what=f"attempt {after.number}: {_reason(before, notes)}",
-        evidence=(
-            f"{lost_ns / 1e9:.1f} s from the last record before to {until}; "
-            f"attempt {before.number} had made {before.num_steps} steps"
+        evidence="; ".join(
+            [
+                *_noticed(before, notes),
+                f"{lost_ns / 1e9:.1f} s from the last record before to {until}",
+                f"attempt {before.number} had made {before.num_steps} steps",
+            ]
         ),
         confidence=HIGH,
         lasted_ns=lost_ns,
     )
+
+
+def _blamed(before: Attempt, notes: Sequence[LauncherNote]) -> list[LauncherNote]:
+    """Notes on the rank that ended an attempt, as the launcher saw it."""
+    return [note for note in notes if note.attempt == before.number and note.first and note.rank is not None]
+
+
+def _noticed(before: Attempt, notes: Sequence[LauncherNote]) -> Iterator[str]:
+    """Time from the last record of the rank that ended an attempt until the launcher noticed its end."""
+    for note in _blamed(before, notes)[:1]:
+        last_ns = 0 if note.rank is None else before.rank_last_ns.get(note.rank, 0)
+        if note.noticed_wall_ns is not None and last_ns:
+            after_ns = max(note.noticed_wall_ns - last_ns, 0)
+            yield f"the launcher noticed it {after_ns / 1e9:.1f} s after the last record of rank {note.rank}"
 
 
 def _reason(before: Attempt, notes: Sequence[LauncherNote]) -> str:
@@ -105,7 +122,7 @@ def _reason(before: Attempt, notes: Sequence[LauncherNote]) -> str:
 
     The rank that the launcher saw killed, otherwise the first that raised, otherwise the one that exited.
     """
-    blamed = [note for note in notes if note.attempt == before.number and note.first and note.rank is not None]
+    blamed = _blamed(before, notes)
     for note in blamed:
         if note.exit_code < 0:
             return f"rank {note.rank} was killed (signal {-note.exit_code})"

@@ -7,8 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.cli.launch.hang_exit import add_on_hang_argument
+from traincope.cli.launch.injecting import add_fault_argument
 from traincope.cli.launch.training import Job, add_overrides, check_out, program, require_torch, train
 from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
+from traincope.errors import UsageError
 
 
 class Train:
@@ -36,6 +38,7 @@ class Train:
             help="continue from the newest checkpoint of [checkpoint], in the run directory --out as one more attempt; "
             "without a checkpoint, begin anew",
         )
+        add_fault_argument(parser)
         add_on_hang_argument(parser)
         add_emit_arguments(parser)
 
@@ -43,6 +46,8 @@ class Train:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         out = arguments.out or Path("traincope_runs") / f"{arguments.config.stem}-{stamp}"
         if arguments.emit is not None:
+            if arguments.fault is not None:
+                raise UsageError("--fault injects on this machine only; leave out --fault or --emit")
             require_torch()
             emit(arguments, out=out)
             return 0
@@ -53,6 +58,7 @@ class Train:
             out=out,
             overrides=tuple(arguments.overrides),
             max_restarts=arguments.max_restarts,
+            fault=arguments.fault,
             resume=arguments.resume,
             on_hang=arguments.on_hang,
         )

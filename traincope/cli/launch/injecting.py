@@ -1,4 +1,4 @@
-"""The option `--fault`, and the environment in which processes start with traincope, for `run` and `demo`."""
+"""The option `--fault`, and the environment in which processes start with traincope, for `run`, `train` and `demo`."""
 
 import argparse
 import os

@@ -65,7 +65,8 @@ def _noting_agent(notes: Path) -> type[_Agent]:
 
 
 def _failed(failures: Mapping[int, ProcessFailure], *, attempt: int) -> tuple[LauncherNote, ...]:
-    """One note per failed rank, the culprit first."""
+    """One note per failed rank, the culprit first. The agent has noticed the failures now."""
+    now = time.time_ns()
     return culprit_first(
         [
             LauncherNote(
@@ -74,6 +75,7 @@ def _failed(failures: Mapping[int, ProcessFailure], *, attempt: int) -> tuple[La
                 exit_code=failure.exitcode,
                 first=False,
                 at_wall_ns=int(failure.timestamp) * SECOND_NS,
+                noticed_wall_ns=now,
             )
             for rank, failure in failures.items()
         ]

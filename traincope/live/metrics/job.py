@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from traincope.analysis.efficiency.goodput import Goodput, goodput_of
 from traincope.analysis.faults.anomalies.bad_steps import rollbacks_by_rank
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.marks import APART_NS
+from traincope.events import OPEN, Kind, Phase
 from traincope.live.metrics.step_sums import StepSums
 from traincope.live.window import Window
 from traincope.metrics.labels import checkpoint_end_ns
 from traincope.store import Attempt
 from traincope.store.job.attempts import LOADING, read_resumed_step
+from traincope.store.job.evaluating import evaluation_intervals
 from traincope.store.rows import Row
 from traincope.timeline import Timeline
 
@@ -86,7 +91,7 @@ def advance_job(job: Job, window: Window, *, restored: tuple[Row, ...]) -> Job:
     job = _with_rows(job, tuple(row for row in (*restored, *window.rows) if row.rank == job.rank))
     faults = (*window.earlier, *window.faults)
     for fault in faults:
-        job = _with_mark(job, fault)
+        job = _with_mark(job, fault, lasted_ns=_lasted_ns(fault, window, rank=job.rank))
     if window.analysis is not None:
         job = _with_declared(job, window.analysis.timeline, faults)
     return replace(job, steps=job.steps.settled())
@@ -101,7 +106,27 @@ def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
     )
 
 
-def _with_mark(job: Job, mark: Fault) -> Job:
+def _lasted_ns(mark: Fault, window: Window, *, rank: int | None) -> int:
+    """Part of a checkpoint or evaluation that the rank was in; all of it if the window has no records of the rank."""
+    lasted_ns = mark.lasted_ns or 0
+    timelines = () if window.analysis is None else window.analysis.timeline.ranks
+    main = next((timeline.main for timeline in timelines if timeline.rank == rank), None)
+    if main is None or mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
+        return lasted_ns
+    end_ns = mark.at_ns + lasted_ns
+    spans = evaluation_intervals(main, last_ns=end_ns) if mark.kind is FaultKind.EVALUATION else _stalls(main, end_ns)
+    parts: NDArray[np.int64] = np.minimum(spans[:, 1], end_ns) - np.maximum(spans[:, 0], mark.at_ns)
+    return int(parts.clip(min=0).sum())
+
+
+def _stalls(main: NDArray[np.void], last_ns: int) -> NDArray[np.int64]:
+    """(start, end) of each checkpoint stall; an open one lasts until `last_ns`."""
+    stalls = main[(main["kind"] == Kind.PHASE) & (main["phase"] == Phase.CHECKPOINT_STALL)]
+    ends = np.where(stalls["end_ns"] == OPEN, last_ns, stalls["end_ns"])
+    return np.stack([stalls["start_ns"], ends], axis=1).astype(np.int64)
+
+
+def _with_mark(job: Job, mark: Fault, *, lasted_ns: int) -> Job:
     ended_ns = checkpoint_end_ns(mark)
     if ended_ns is not None:
         job = _saved(job, mark, ended_ns=ended_ns)
@@ -110,7 +135,7 @@ def _with_mark(job: Job, mark: Fault) -> Job:
     if mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
         return job
     in_training = job.first_step_ns is not None and mark.at_ns >= job.first_step_ns
-    length_ns = (mark.lasted_ns or 0) if in_training else 0
+    length_ns = lasted_ns if in_training else 0
     if mark.kind == FaultKind.EVALUATION:
         return replace(job, evaluation_ns=job.evaluation_ns + length_ns)
     job = replace(job, checkpoint_stall_ns=job.checkpoint_stall_ns + length_ns)

@@ -18,7 +18,6 @@ class _Standing:
     num_steps: int
     ns: int
     """Without checkpoint stalls and evaluations."""
-    has_terms: bool
     skipped: bool = False
 
 
@@ -62,19 +61,16 @@ class StepSums:
             _Standing(
                 step=row.step,
                 num_steps=row.num_steps,
-                ns=row.wall_ns - row.terms.get("checkpoint_stall", 0),
-                has_terms=bool(row.terms),
+                ns=row.wall_ns - (0 if row.merged is None else row.terms.get("checkpoint_stall", 0)),
             )
             for row in rows
         )
         return replace(self, standing=(*self.standing, *new))
 
     def with_stall(self, step: int, ns: int) -> "StepSums":
-        """Take a checkpoint stall out of its step, if its row has no terms, which would show the stall."""
+        """Take a checkpoint stall out of its step. The row's term is less if something else ran during the stall."""
         at = self._place(step)
-        if at is None or self.standing[at].has_terms:
-            return self
-        return self._with(at, replace(self.standing[at], ns=max(self.standing[at].ns - ns, 0)))
+        return self if at is None else self._with(at, replace(self.standing[at], ns=max(self.standing[at].ns - ns, 0)))
 
     def with_skipped(self, step: int) -> "StepSums":
         at = self._place(step)

@@ -71,6 +71,8 @@ class Attempt:
     """Steps that its state had had when it continued, as the training declared by `RESUMED`, or None."""
     ended_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> the time when it wrote its ending."""
+    rank_last_ns: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> its last instant, if it was read. 0: it has no records."""
     noted: bool = False
     """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
     rollbacks: tuple[Rollback, ...] = ()
@@ -122,7 +124,7 @@ def read_attempt(directory: Path) -> Attempt | None:
                 names=dense_names(read_numbered(path / NAMES_FILE, version=_version(path))),
                 details=read_numbered(path / DETAILS_FILE, version=_version(path)),
                 number=attempt_number(directory) or 0,
-                last_ns=max((_last_wall_ns(other) for other in ranks.values()), default=0),
+                rank_last_ns={rank: _last_wall_ns(other) for rank, other in ranks.items()},
                 endings={number: _ending(ranks[number]) for number in sorted(ranks)},
                 ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
             )
@@ -134,15 +136,16 @@ def summarise(
     *,
     names: tuple[str, ...],
     number: int,
-    last_ns: int,
     endings: Mapping[int, str | None],
+    last_ns: int = 0,
+    rank_last_ns: Mapping[int, int] | None = None,
     ended_ns: Mapping[int, int] | None = None,
     details: Mapping[int, Any] | None = None,
 ) -> Attempt:
     """Summarise the training thread's records.
 
-    `main`: RECORD_DTYPE, at least one record, on the rank's own clock. `last_ns`: wall time. `details`: of events, by
-    number.
+    `main`: RECORD_DTYPE, at least one record, on the rank's own clock. `last_ns` and, by rank, `rank_last_ns`: wall
+    time of the last record. `details`: of events, by number.
     """
     offset = wall_offset_ns(main)
     steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)]
@@ -164,7 +167,8 @@ def summarise(
         number=number,
         began_ns=int(main["start_ns"].min()) + offset,
         first_step_ns=began + offset if len(steps) else None,
-        last_ns=max(last_ns, last_instant_ns(main) + offset),
+        last_ns=max(last_ns, last_instant_ns(main) + offset, *(rank_last_ns or {}).values()),
+        rank_last_ns=dict(rank_last_ns or {}),
         num_steps=_count(done),
         steps_ns=sum(steps_ns),
         kept_steps=_count(done[saved]) if len(saved_ns) else None,

@@ -28,6 +28,8 @@ class LauncherNote:
     """True if the launcher takes this process for the cause of the other endings."""
     at_wall_ns: int
     """Wall time when the launcher noticed the end; torchrun reports whole seconds."""
+    noticed_wall_ns: int | None = None
+    """The same exactly, if it is known."""
 
 
 def culprit_first(notes: Sequence[LauncherNote]) -> tuple[LauncherNote, ...]:
@@ -81,10 +83,12 @@ def _note(raw: object) -> LauncherNote | None:
     attempt, rank, exit_code, at_wall_ns = (raw.get(name) for name in ("attempt", "rank", "exit_code", "at_wall_ns"))
     if type(attempt) is not int or type(exit_code) is not int or type(at_wall_ns) is not int:
         return None
+    noticed = raw.get("noticed_wall_ns")
     return LauncherNote(
         attempt=attempt,
         rank=rank if type(rank) is int else None,
         exit_code=exit_code,
         first=raw.get("first") is True,
         at_wall_ns=at_wall_ns,
+        noticed_wall_ns=noticed if type(noticed) is int else None,
     )
