@@ -20,7 +20,7 @@ def write(directory: Path, *, step: int, keep: int = 2, layers: int = 1) -> None
 
 
 def claim_of(directory: Path) -> Path:
-    """The folder of the newest claim, which is made if there is none."""
+    """Return the folder of the newest claim, or make the first one."""
     return max(directory.glob("claim-*"), default=None) or take(directory, after=0, agents=()).folder
 
 
@@ -30,7 +30,7 @@ def names(directory: Path) -> list[str]:
 
 
 def unfinished(directory: Path) -> list[str]:
-    """What the attempt that holds the claim writes or removes."""
+    """Names of checkpoints that the attempt with the claim writes or removes."""
     return sorted(path.name for path in claim_of(directory).iterdir() if path.name != CLAIM_FILE)
 
 

@@ -293,6 +293,29 @@ def test_world_size_is_the_product_of_the_axes_and_replicas_exclude_cp_and_tp() 
     assert parallel.replicas == 12
 
 
+@pytest.mark.parametrize(
+    ("layout", "ranks", "resized"),
+    [
+        (ParallelConfig(dp=4, tp=2), 4, ParallelConfig(dp=2, tp=2)),
+        (ParallelConfig(fsdp=4, ranks=4), 3, ParallelConfig(fsdp=3)),
+        (ParallelConfig(dp_replicate=2, fsdp=2), 2, ParallelConfig(fsdp=2)),
+        (ParallelConfig(pp=2), 4, ParallelConfig(pp=2, dp=2)),
+    ],
+)
+def test_on_other_ranks_the_data_parallel_axis_adapts(
+    layout: ParallelConfig, ranks: int, resized: ParallelConfig
+) -> None:
+    assert layout.resized(ranks) == resized
+    assert layout.resized(layout.world_size).world_size == layout.world_size
+
+
+def test_ranks_that_the_other_axes_do_not_divide_are_refused() -> None:
+    with pytest.raises(ConfigError, match="3 ranks do not divide by 2, the product of all axes but dp, which alone"):
+        ParallelConfig(dp=2, tp=2).resized(3)
+    with pytest.raises(ConfigError, match=r"train\.batch = 4 does not split into 3 replicas"):
+        Config(parallel=ParallelConfig(fsdp=4), train=TrainConfig(batch=4)).on_ranks(3)
+
+
 def test_parameters_are_sharded_over_fsdp_and_cp_but_whole_with_dp() -> None:
     assert ParallelConfig(dp_replicate=3, fsdp=4, cp=5).shards == 20
     assert ParallelConfig(dp=3, cp=5).shards == 1

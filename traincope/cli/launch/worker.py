@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import torch
 
@@ -48,19 +49,24 @@ def main() -> None:
         config = load_config(arguments.config, overrides=arguments.overrides)
         environment = WorkerEnvironment.read()
         if arguments.elastic:
-            config = replace(config, parallel=config.parallel.resized(environment.world_size))
+            config = config.on_ranks(environment.world_size)
         config.parallel.check_world_size(environment.world_size)
         with ExitStack() as files:
             progress = _open_progress(arguments.progress, files) if environment.rank == 0 else None
             _train(config, environment=environment, out=arguments.out, resume=arguments.resume, progress=progress)
     except CheckpointError as error:
-        if environment.local_rank == 0:  # all ranks of a host raise it together
-            print(f"error: {error}", file=sys.stderr)
-        exit_now(error.exit_code)
+        _end(environment, error)
     except TraincopeError as error:
         print(f"error: {error}", file=sys.stderr)
         exit_now(error.exit_code)
     exit_worker(0)
+
+
+def _end(environment: WorkerEnvironment, error: CheckpointError) -> NoReturn:
+    """End a rank. All ranks of a host have this error, and one of them prints it."""
+    if environment.local_rank == 0:
+        print(f"error: {error}", file=sys.stderr)
+    exit_now(error.exit_code)
 
 
 def _train(
@@ -79,6 +85,7 @@ def _train(
                 config.checkpoint,
                 directory=checkpoint_directory(config.checkpoint, run=out),
                 claimant=claimant,
+                on_loss=partial(_end, environment),
                 interruptions=environment.earlier_attempts + environment.attempt,
                 report=_record_upload,
             )

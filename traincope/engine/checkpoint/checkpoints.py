@@ -70,17 +70,21 @@ class Checkpoints:
         *,
         directory: Path,
         claimant: Claimant | None = None,
+        on_loss: Callable[[CheckpointError], object] | None = None,
         interruptions: int = 0,
         report: Callable[[Upload], None] = lambda _: None,
     ) -> None:
         """`directory` is the same on all ranks. `begin` creates it.
 
         `claimant`: from before the process group existed. None: without a launcher, this attempt is a restart of none.
+        `on_loss`: ends the process when a save finds that a later attempt has taken over. torch would first report that
+        to the other ranks, and wait for them, although they may be gone.
         `interruptions`: those of the training so far. `report` is called in another thread at the end of each upload.
         Raises like `Bucket`.
         """
         self.directory = directory
         self._claimant = claimant
+        self._on_loss = on_loss
         self._trainer = trainer
         self._config = config
         self._identity: Settings = identity(trainer.config, trainer.corpus)
@@ -216,7 +220,14 @@ class Checkpoints:
             return committed
 
         # A background save waits in torch's call for the one before: an observer of that call sees the stall.
-        writer = Writer(new, wait=self._finish_write, prepare=prepare, uploading=self._is_uploading, commit=commit)
+        writer = Writer(
+            new,
+            wait=self._finish_write,
+            prepare=prepare,
+            uploading=self._is_uploading,
+            commit=commit,
+            on_error=self._check_loss,
+        )
         with self._failures():
             if self._config.asynchronous:
                 saving: Any = dcp.async_save(state, storage_writer=writer, process_group=self._ranks.group)
@@ -346,6 +357,11 @@ class Checkpoints:
             if loss is None:
                 raise
             raise loss from error
+
+    def _check_loss(self) -> None:
+        loss = self._claimed.loss()
+        if loss is not None and self._on_loss is not None:
+            self._on_loss(loss)
 
     @property
     def _claimed(self) -> Claim:

@@ -5,7 +5,8 @@ torch calls these methods in order, in the background if the save is asynchronou
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,13 @@ class Writer(FileSystemWriter):
         prepare: Callable[[], None],
         uploading: Callable[[], bool],
         commit: Callable[[Mapping[str, Sum], bool], object],
+        on_error: Callable[[], None],
     ) -> None:
         """`wait` runs before a copy is made for the background, `prepare` on each rank before rank 0 writes.
 
         `commit` runs on rank 0 after all have written, with the files' sums, and whether `uploading` is true on a
         rank. The attribute `committed` of the Metadata that torch gives to all ranks is its result.
+        `on_error` runs on a rank that cannot write, before torch reports that to the others.
         """
         super().__init__(path)
         self.fs = _ExistingParent()
@@ -61,10 +64,12 @@ class Writer(FileSystemWriter):
         self._prepare = prepare
         self._uploading = uploading
         self._commit = commit
+        self._on_error = on_error
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
-        self._prepare()
+        with self._noticed():
+            self._prepare()
 
     def stage(self, state_dict: State) -> State:
         """Copy everything into the CPU's memory. torch's own copy would communicate for DTensors on a GPU."""
@@ -74,7 +79,8 @@ class Writer(FileSystemWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[Any]]:
         """Write, then read the files back for their sums, which travel to rank 0 as one more result."""
-        written = super().write_data(plan, planner).value()
+        with self._noticed():
+            written = super().write_data(plan, planner).value()
         self.names = tuple(sorted({result.storage_data.relative_path for result in written}))
         sums = {name: Sum.of(Path(self.path, name)) for name in self.names}
         future: torch.futures.Future[list[Any]] = torch.futures.Future()
@@ -82,14 +88,23 @@ class Writer(FileSystemWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        super().finish(metadata, [written for *written, _ in results])
         shares: list[Share] = [share for *_, share in results]
-        sums: dict[str, Sum] = {METADATA: Sum.of(Path(self.path, METADATA))}
-        for share in shares:
-            sums |= share.sums
-        self.names = (*self.names, METADATA)
-        committed: Any = metadata
-        committed.committed = self._commit(sums, any(share.uploading for share in shares))
+        with self._noticed():
+            super().finish(metadata, [written for *written, _ in results])
+            sums: dict[str, Sum] = {METADATA: Sum.of(Path(self.path, METADATA))}
+            for share in shares:
+                sums |= share.sums
+            self.names = (*self.names, METADATA)
+            committed: Any = metadata
+            committed.committed = self._commit(sums, any(share.uploading for share in shares))
+
+    @contextmanager
+    def _noticed(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._on_error()
+            raise
 
 
 class _ExistingParent(FileSystem):

@@ -1,7 +1,7 @@
 """The whole configuration, and the checks between its tables."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traincope.engine.config.checkpoint import CheckpointConfig
@@ -176,6 +176,10 @@ class Config:
             f"data.end_of_document = {end} keeps attention within documents, but parallel.cp = {parallel.cp} splits "
             "sequences; set cp = 1, or leave it out",
         )
+
+    def on_ranks(self, ranks: int) -> "Config":
+        """The same training on another number of ranks (`ParallelConfig.resized`). Raises ConfigError."""
+        return replace(self, parallel=self.parallel.resized(ranks))
 
     @property
     def token_file(self) -> bool:

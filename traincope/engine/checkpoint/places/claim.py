@@ -37,7 +37,7 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """What a rank knows before it joins the others."""
+    """A rank, and the folder as it was before the rank joined the others."""
 
     newest: int
     """Number of the newest claim, 0 without one. An attempt that was claimed after this began is a later one."""
@@ -58,7 +58,7 @@ class Claim:
     """Folder of the claim, in the folder of the checkpoints. It is gone once a later attempt has the right."""
 
     def loss(self) -> CheckpointError | None:
-        """The error that ends this attempt if a later one has the right; None if there is none."""
+        """Return the error that ends this attempt if a later one has the right, otherwise None."""
         directory, own = self.folder.parent, _number(self.folder)
         newest = _newest(directory)
         return _taken_over(_path(directory, newest)) if newest > own else None
