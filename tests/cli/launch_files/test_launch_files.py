@@ -108,6 +108,26 @@ def test_one_host_needs_no_variables(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "--rdzv-conf=is_host=1,read_timeout=600" in words
 
 
+def test_with_fewer_hosts_allowed_the_ranks_adapt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write_inputs(tmp_path)
+    words = json.loads(started("torchrun", emitted(config, "torchrun", "--min-nodes", "1"), tmp_path).stdout)[0]
+    assert "--nnodes=1:2" in words
+    assert words[-2:] == ["--resume", "--elastic"]
+    for arguments, reason in (
+        (("--min-nodes", "3"), "--min-nodes is 3, but the training has 2 hosts; give at most 2"),
+        (("--min-nodes", "0"), "--min-nodes is 0; it must be at least 1"),
+        (
+            ("--min-nodes", "2", "--set", "parallel.dp=4", "--set", "parallel.ranks=4"),
+            "--min-nodes 2 allows 3 hosts, but train.batch = 4 does not split into 3 replicas",
+        ),
+    ):
+        assert emitted(config, "torchrun", *arguments) == ""
+        assert reason in capsys.readouterr().err
+
+
 def test_slurm_directives_and_the_requeue_of_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = write_inputs(tmp_path)

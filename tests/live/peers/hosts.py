@@ -14,7 +14,7 @@ from pathlib import Path
 PROGRAMS = ("unshare", "nsenter", "ip", "mount", "hostname")
 LINK = "eth0"
 NAMESPACES = ("--net", "--uts", "--pid", "--mount", "--time")
-ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3"}
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3", "d": "10.77.0.4"}
 CLOCK_SECONDS = 1_000
 """Each host's monotonic clock is ahead of the host's before by this much."""
 SETUP = """
@@ -22,7 +22,8 @@ set -e
 hostname "$1"
 mount -t tmpfs tmpfs /dev/shm
 mkdir /dev/shm/etc
-printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n10.77.0.1 a\\n10.77.0.2 b\\n10.77.0.3 c\\n' "$1" > /dev/shm/etc/hosts
+printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n' "$1" > /dev/shm/etc/hosts
+printf '10.77.0.1 a\\n10.77.0.2 b\\n10.77.0.3 c\\n10.77.0.4 d\\n' >> /dev/shm/etc/hosts
 : > /dev/shm/etc/resolv.conf
 echo "00000000-0000-0000-0000-00000000000$1" > /dev/shm/etc/boot_id
 mount --bind /dev/shm/etc/boot_id /proc/sys/kernel/random/boot_id
@@ -100,6 +101,11 @@ class MadeHost:
     def unplug(self) -> None:
         """Take the link down: nothing reaches or leaves the host any more."""
         self.run("ip", "link", "set", LINK, "down")
+
+    def plug_in_again(self) -> None:
+        self.run("ip", "link", "set", LINK, "up")
+        self.run("ip", "route", "add", "default", "dev", LINK)
+        self.wait_for_link()
 
     def has(self, pid: int) -> bool:
         """Return whether this process runs on the host."""

@@ -64,6 +64,13 @@ def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"GPUs, and ranks, of each host (default: {MAX_GPUS_PER_NODE}, or all ranks if they are fewer)",
     )
     group.add_argument("--spare-nodes", type=int, metavar="N", help="hosts that wait as hot spares (default: 0)")
+    group.add_argument(
+        "--min-nodes",
+        type=int,
+        metavar="N",
+        help="go on with N hosts or more if others are lost and no spare is left; the data-parallel axis gets smaller "
+        "(default: all hosts are needed)",
+    )
     group.add_argument("--port", type=int, metavar="PORT", help=f"port of the rendezvous (default: {PORT})")
     group.add_argument(
         "--shared",
@@ -90,8 +97,8 @@ def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 OPTIONS = (
-    *("output", "gpus_per_node", "spare_nodes", "port", "shared", "volume", "image"),
-    *("gpu", "metrics_port", "peer_key", "shm_size"),
+    *("output", "gpus_per_node", "spare_nodes", "min_nodes", "port", "shared", "volume"),
+    *("image", "gpu", "metrics_port", "peer_key", "shm_size"),
 )
 
 
@@ -122,7 +129,7 @@ def _check_options(arguments: argparse.Namespace, chosen: Format) -> None:
     for option in SOME_FORMATS:
         if getattr(arguments, option) is not None and option not in chosen.needs | chosen.takes:
             raise UsageError(f"--emit {arguments.emit} does not use {_flag(option)}; leave it out")
-    for option in ("gpus_per_node", "port", "metrics_port"):
+    for option in ("gpus_per_node", "min_nodes", "port", "metrics_port"):
         value = getattr(arguments, option)
         if value is not None and value < 1:
             raise UsageError(f"{_flag(option)} is {value}; it must be at least 1")
@@ -142,13 +149,17 @@ def _job(arguments: argparse.Namespace, *, config: "Config", out: Path) -> Launc
         raise UsageError(
             f"{ranks} ranks do not fill hosts of {gpus_per_node} GPUs; change [parallel] or give --gpus-per-node"
         )
+    nodes = ranks // gpus_per_node
+    min_nodes = arguments.min_nodes or nodes
+    _check_fewer_hosts(config, min_nodes=min_nodes, nodes=nodes)
     return LaunchJob(
         config=arguments.config.absolute(),
         config_text=arguments.config.read_text(encoding="utf-8"),
         overrides=tuple(arguments.overrides),
         out=out,
         shared=Path.cwd() if arguments.shared is None else arguments.shared.absolute(),
-        nodes=ranks // gpus_per_node,
+        nodes=nodes,
+        min_nodes=min_nodes,
         spare_nodes=arguments.spare_nodes or 0,
         gpus_per_node=gpus_per_node,
         resume=config.checkpoint is not None,
@@ -162,6 +173,17 @@ def _job(arguments: argparse.Namespace, *, config: "Config", out: Path) -> Launc
         peer_key=arguments.peer_key,
         shm_size=arguments.shm_size or SHM_SIZE,
     )
+
+
+def _check_fewer_hosts(config: "Config", *, min_nodes: int, nodes: int) -> None:
+    """Check that the training fits each number of hosts with which torchrun may start it."""
+    if min_nodes > nodes:
+        raise UsageError(f"--min-nodes is {min_nodes}, but the training has {nodes} hosts; give at most {nodes}")
+    for hosts in range(min_nodes, nodes):
+        try:
+            config.on_ranks(config.parallel.world_size // nodes * hosts)
+        except ConfigError as error:
+            raise ConfigError(f"--min-nodes {min_nodes} allows {hosts} hosts, but {error}") from error
 
 
 def _check_shared(job: LaunchJob, config: "Config") -> None:

@@ -26,6 +26,8 @@ class LaunchJob:
     """Folder that all hosts reach under this path. The training runs in it."""
     nodes: int
     """Hosts that train at the same time."""
+    min_nodes: int
+    """Hosts with which it goes on if others are lost. Equal to `nodes`: with all."""
     spare_nodes: int = 0
     """Hosts that wait until one that trains is lost."""
     gpus_per_node: int

@@ -22,7 +22,8 @@ def kubernetes(job: LaunchJob) -> str:
     }
     pod = _pod(job, container="train", host=f"{job.name}-0.{job.name}", index="JOB_COMPLETION_INDEX")
     # A spare has no work of its own: the job is complete when the hosts that trained are.
-    success: dict[str, Yaml] = {"successPolicy": {"rules": [{"succeededCount": job.nodes}]}} if job.spare_nodes else {}
+    policy: dict[str, Yaml] = {"successPolicy": {"rules": [{"succeededCount": job.min_nodes}]}}
+    success = policy if job.min_nodes < job.hosts else {}
     spec: dict[str, Yaml] = {
         "completionMode": "Indexed",
         "completions": job.hosts,

@@ -39,7 +39,7 @@ def setup(job: LaunchJob, *, peer_key: str | None) -> Iterator[str]:
 def start(job: LaunchJob, *, config: str) -> Iterator[str]:
     """Yield the lines of the command that trains, which replaces the shell. `config`: a shell expression."""
     yield f"exec traincope run --out {quote(str(job.out))} --on-hang={job.on_hang} -- \\"
-    yield f"    torchrun --nnodes={job.nodes}:{job.nodes} --nproc-per-node={job.gpus_per_node} \\"
+    yield f"    torchrun --nnodes={job.min_nodes}:{job.nodes} --nproc-per-node={job.gpus_per_node} \\"
     yield f"    --max-restarts={job.max_restarts} --rdzv-backend=c10d --rdzv-id={job.name} \\"
     yield f'    --rdzv-endpoint="$host:{job.port}" --rdzv-conf="is_host=$first,read_timeout={CONNECT_SECONDS}" \\'
     yield f"    --module {WORKER} {config} --out {quote(str(job.out))}{_options(job)}"
@@ -47,7 +47,8 @@ def start(job: LaunchJob, *, config: str) -> Iterator[str]:
 
 def _options(job: LaunchJob) -> str:
     overrides = (f" --set {quote(override)}" for override in job.overrides)
-    return "".join([" --resume" if job.resume else "", *overrides])
+    flags = {" --resume": job.resume, " --elastic": job.min_nodes < job.nodes}
+    return "".join([*(flag for flag, given in flags.items() if given), *overrides])
 
 
 def _environment(job: LaunchJob, *, peer_key: str | None) -> Mapping[str, str]:
