@@ -112,7 +112,7 @@ def test_the_end_waits_a_bounded_time_for_a_bucket(two_ranks: Pool, text: str, t
 
 
 def test_a_bucket_that_accepts_and_does_not_answer_is_an_error(server: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traincope.engine.checkpoint.bucket.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("traincope.engine.checkpoint.places.bucket.ANSWER_SECONDS", 0.5)
     server.process.send_signal(signal.SIGSTOP)
     try:
         with pytest.raises(CheckpointError, match=r"cannot be used \(FSTimeoutError: no answer in 0\.5 s\); check the"):
@@ -125,7 +125,6 @@ def test_a_failed_upload_costs_a_warning_and_the_next_checkpoint_is_uploaded(
     two_ranks: Pool, text: str, tmp_path: Path
 ) -> None:
     broken = tmp_path / "file"
-    broken.touch()
     config = config_with(text, f"file://{broken}/run", keep=9)
     first, other = two_ranks.run(save_with_broken_bucket, config, tmp_path / "checkpoints", broken)
     for uploads, lines in (first, other):
@@ -296,6 +295,7 @@ def test_only_a_restart_with_a_checkpoint_needs_no_bucket(two_ranks: Pool, text:
         for rank in two_ranks.run(on_s3, server.environment, begin, config, *arguments):
             assert rank.error is not None
             assert (rank.error[0], rank.error[1][: len(refused[1])]) == refused
+    two_ranks.run(begin, config_with(text, f"file://{tiers}/bucket"), directory, True, True)  # the first attempt
     begun = two_ranks.run(on_s3, server.environment, begin, config, directory, True, True)
     assert [(rank.step, rank.error) for rank in begun] == [(4, None), (4, None)]
     (warning,) = begun[0].warnings

@@ -67,9 +67,12 @@ def finish() -> list[Upload]:
 
 
 def save_with_broken_bucket(config: Config, directory: Path, broken: Path) -> tuple[list[Upload], list[str]]:
-    """Save after each step. A file is in the place of the bucket until step 3 is trained."""
+    """Save after each step. A file is in the place of the bucket from the begin until step 3 is trained."""
     uploads: list[Upload] = []
     trainer, saver = start(config, directory, report=uploads.append)
+    saver.begin(resume=False)
+    broken.touch()
+    dist.barrier()
     with warnings_of("traincope.engine.checkpoint") as lines:
         for result in trainer.steps():
             if result.step == 3:

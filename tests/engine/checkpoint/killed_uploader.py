@@ -14,6 +14,7 @@ from pathlib import Path
 from traincope.engine.checkpoint.manifest import Manifest, Sum
 from traincope.engine.checkpoint.places import directory as folder
 from traincope.engine.checkpoint.places.bucket import Bucket
+from traincope.engine.checkpoint.places.claim import take
 from traincope.engine.checkpoint.places.tiers import Torn, in_bucket
 from traincope.engine.checkpoint.places.uploads import Part, Upload, Uploads
 
@@ -25,11 +26,11 @@ SHARDS = tuple(f"shard-{number}" for number in range(16))
 def main(directory: Path, instants: int) -> None:
     rng = random.Random(instants)
     reported = 0
-    for _ in range(instants):
+    for number in range(instants):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            save_and_upload(directory, first=reported + 1, report=writing)
+            save_and_upload(directory, number=number, first=reported + 1, report=writing)
         os.close(writing)
         steps = [int(os.read(reading, 100))]  # also a busy machine uploads one between two kills
         time.sleep(rng.uniform(0, MAX_SECONDS))
@@ -43,26 +44,26 @@ def main(directory: Path, instants: int) -> None:
         reported = newest
 
 
-def save_and_upload(directory: Path, *, first: int, report: int) -> None:
-    """Save and upload without end. Writes the steps that are in the bucket."""
+def save_and_upload(directory: Path, *, number: int, first: int, report: int) -> None:
+    """Save and upload without end, as attempt `number`. Writes the steps that are in the bucket."""
 
     def ended(upload: Upload) -> None:
         assert upload.error is None, upload.error
         os.write(report, f"{upload.step}\n".encode())
 
     uploads = Uploads(Bucket(f"file://{directory}/bucket"), rank=0, keep=KEEP, report=ended)
-    step = first
+    claim, step = take(directory / "folder", after=number, agents=()), first
     while True:
-        manifest = save(directory / "folder", step=step)
+        manifest = save(claim.folder, step=step)
         checkpoint = folder.complete_path(directory / "folder", step=step)
         uploads.start(Part(checkpoint=checkpoint, manifest=manifest, names=tuple(manifest.files)))
         uploads.finish(seconds=60)
         step += 1
 
 
-def save(directory: Path, *, step: int) -> Manifest:
+def save(claim: Path, *, step: int) -> Manifest:
     """Save files whose content differs from step to step."""
-    new = folder.new_path(directory, step=step)
+    new = folder.new_path(claim, step=step)
     folder.prepare(new)
     for name in SHARDS:
         (new / name).write_bytes(f"{name} of step {step}".encode() * 1000)

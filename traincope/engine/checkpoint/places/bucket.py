@@ -160,7 +160,7 @@ class Bucket:
             sync_file(to / name)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise not_writable(to.parent, error) from error
+                raise not_writable(to.parent.parent, error) from error
             raise
 
     def _upload(self, file: Path, path: str) -> None:
