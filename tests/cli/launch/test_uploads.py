@@ -12,8 +12,11 @@ import pytest
 
 import traincope
 from tests.cli.launch.test_restarts import CONFIG, STEPS, WORKER
+from tests.distributed.checkpoint.uploading import on_s3, train_and_upload
+from tests.distributed.ranks.pool import Pool
 from tests.s3 import BUCKET, S3, files, s3_server
 from traincope.engine.checkpoint.manifest import MANIFEST
+from traincope.engine.config.load import load_config
 from traincope.engine.launch import Launch, launch
 from traincope.store.job.launcher import notes_path
 
@@ -34,12 +37,12 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def train(config: Path, run: Path, *words: str, server: S3) -> dict[int, float]:
-    """Train on two ranks. Returns the loss of each step."""
+def resume(config: Path, run: Path, *, server: S3) -> dict[int, float]:
+    """Continue on two ranks under torchrun. Returns the loss of each step."""
     log = run.with_suffix(".log")
     job = Launch(
         ranks=2,
-        arguments=(str(config), "--out", str(run), *words),
+        arguments=(str(config), "--out", str(run), "--resume"),
         module=WORKER,
         notes=notes_path(run),
         environment={"KILLED": "[]", "STEPS_LOG": str(log), **server.environment},
@@ -48,22 +51,25 @@ def train(config: Path, run: Path, *words: str, server: S3) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in map(json.loads, log.read_text().splitlines())}
 
 
-def test_another_host_continues_from_the_newest_whole_copy_to_the_bit(config: Path, tmp_path: Path, server: S3) -> None:
+def test_another_host_continues_from_the_newest_whole_copy_to_the_bit(
+    two_ranks: Pool, config: Path, tmp_path: Path, server: S3
+) -> None:
     """The folder is lost, and the upload of the last checkpoint did not end: its manifest is missing."""
-    losses = train(config, tmp_path / "first", server=server)
+    lost = tmp_path / "lost"
+    losses = two_ranks.run(on_s3, server.environment, train_and_upload, load_config(config), lost, (6, STEPS))[0]
+    shutil.rmtree(lost)
     bucket = files(server)
     older, newest = sorted(path for path in bucket.find(f"{BUCKET}/run") if path.endswith(MANIFEST))
-    step = int(older.split("/")[2][5:13])
-    assert newest.split("/")[2].startswith(f"step-{STEPS:08d}-")
-    copy = bucket.find(newest.removesuffix(f"/{MANIFEST}"), detail=True)
-    num_bytes = sum(entry["size"] for path, entry in copy.items() if path != newest)
-    (uploaded,) = (end for end in uploads(tmp_path / "first") if end["step"] == STEPS)
-    assert uploaded["bytes"] == num_bytes > 0
-    assert uploaded["seconds"] > 0
-    shutil.rmtree(tmp_path / "first" / "checkpoints")
+    assert [path.split("/")[2][:13] for path in (older, newest)] == ["step-00000006", f"step-{STEPS:08d}"]
     bucket.rm_file(newest)
-    again = train(config, tmp_path / "second", "--resume", server=server)
-    assert again == {after: losses[after] for after in range(step + 1, STEPS + 1)}
+    run = tmp_path / "run"
+    assert resume(config, run, server=server) == {step: losses[step] for step in (7, 8)}
+    newest = max(path for path in bucket.find(f"{BUCKET}/run") if path.endswith(MANIFEST))
+    copy = bucket.find(newest.removesuffix(f"/{MANIFEST}"), detail=True)
+    (uploaded,) = uploads(run)
+    assert uploaded["step"] == STEPS
+    assert uploaded["bytes"] == sum(entry["size"] for path, entry in copy.items() if path != newest) > 0
+    assert uploaded["seconds"] > 0
 
 
 def uploads(run: Path) -> list[dict[str, Any]]:

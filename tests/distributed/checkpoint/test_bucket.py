@@ -22,6 +22,7 @@ from tests.distributed.checkpoint.uploading import (
 )
 from tests.distributed.layouts import small_config
 from tests.distributed.ranks.pool import Pool
+from tests.distributed.selection import swept
 from tests.s3 import BUCKET, S3, files, s3_server
 from traincope.engine.checkpoint.manifest import MANIFEST
 from traincope.engine.checkpoint.places.bucket import DAMAGED, Bucket
@@ -53,7 +54,7 @@ def stored(server: S3, prefix: str) -> dict[str, set[str]]:
     return folders
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.sweep), True])
 def test_a_training_continues_to_the_bit_from_the_bucket_alone(
     two_ranks: Pool, text: str, tmp_path: Path, server: S3, asynchronous: bool
 ) -> None:
@@ -167,7 +168,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", swept(DAMAGE, but={"a flipped bit", "no manifest"}))
 def test_the_copy_before_a_damaged_one_is_loaded_with_a_warning(
     two_ranks: Pool, text: str, saved: tuple[Path, dict[int, str]], tiers: Path, damage: str
 ) -> None:

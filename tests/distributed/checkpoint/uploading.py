@@ -1,18 +1,18 @@
 """Trainings that upload, on the ranks of a pool."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import torch.distributed as dist
 
-from tests.distributed.checkpoint.interrupted import start
+from tests.distributed.checkpoint.interrupted import CPU, start
 from tests.distributed.checkpoint.saving import warnings_of
 from traincope.engine.checkpoint.checkpoints import Checkpoints
 from traincope.engine.checkpoint.places.uploads import Upload
-from traincope.engine.config import Config
+from traincope.engine.config import CheckpointConfig, Config
 from traincope.engine.trainer import Trainer
 
 Result = TypeVar("Result")
@@ -41,6 +41,20 @@ def on_s3(environment: Mapping[str, str], do: Callable[..., Result], *arguments:
 def in_own_folders(do: Callable[..., Result], config: Config, directory: Path, *arguments: object) -> Result:
     """Call `do` with another folder on each rank, as on hosts without a shared file system."""
     return do(config, directory / f"host-{dist.get_rank()}", *arguments)
+
+
+def train_and_upload(config: Config, directory: Path, steps: Collection[int]) -> dict[int, float | None]:
+    """Train to the end. Save after these steps, and wait for each upload. Returns the loss of each step."""
+    trainer = Trainer(config, device=CPU)
+    saver = Checkpoints(trainer, config.checkpoint or CheckpointConfig(), directory=directory)
+    saver.begin(resume=False)
+    losses = {}
+    for result in trainer.steps():
+        losses[result.step] = result.loss
+        if result.step in steps:
+            saver.save()
+            saver.finish()
+    return losses
 
 
 def begin_training(config: Config, directory: Path) -> None:

@@ -12,7 +12,7 @@ from tests.distributed.equality.test_equality import FP32
 from tests.distributed.hosts.job import EVERY, STEPS, Event, Job
 from tests.live.peers.hosts import why_not
 from traincope.analysis.efficiency.goodput import Goodput, goodput
-from traincope.engine.checkpoint.directory import check_sizes, complete_checkpoints, step_of
+from traincope.engine.checkpoint.places.directory import check_sizes, complete_checkpoints, step_of
 
 REASON = why_not()
 pytestmark = [pytest.mark.sweep, pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(900)]
