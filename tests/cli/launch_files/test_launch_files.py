@@ -179,6 +179,10 @@ def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: P
         (("--emit", "k8s"), "--emit k8s needs --image; `traincope train --help` describes it"),
         (("--emit", "slurm", "--image", "x"), "--emit slurm does not use --image; leave it out"),
         (("--image", "x"), "--image belongs to a launch file; add --emit, or leave it out"),
+        (
+            ("--emit", "torchrun", "--fault", "sigkill@rank=1,step=2"),
+            "--fault injects on this machine only; leave out --fault or --emit",
+        ),
         (("--emit", "slurm", "--port", "0"), "--port is 0; it must be at least 1"),
         (("--emit", "slurm", "--spare-nodes", "-1"), "--spare-nodes is -1; it must be at least 0"),
         (

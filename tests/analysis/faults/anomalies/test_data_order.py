@@ -102,6 +102,7 @@ def test_batches_fed_again_and_skipped_are_named(
         (4, range(2, 9), (Order.FED_AGAIN, 2, 3, 4)),
         (4, range(7, 9), (Order.SKIPPED, 1, 5, 5)),
         (2, range(2, 9), (Order.RIGHT, None, None, None)),
+        (2, range(4, 9), (Order.RIGHT, None, None, None)),
         (2, range(3, 9), (Order.SKIPPED, 1, 3, 3)),
         (2, range(1, 9), (Order.FED_AGAIN, 1, 2, 2)),
     ],
@@ -111,7 +112,8 @@ def test_batches_that_a_rollback_passed_over_are_neither_skipped_nor_needed(
 ) -> None:
     """Step 4 of the attempt before was bad: it went back to step 2, and trained on batches 4 to 7 in steps 3 to 6.
 
-    A checkpoint after step 4 continues with batch 6. One after step 2 was saved before the rollback: with batch 2.
+    A checkpoint after step 4 continues with batch 6. One after step 2 was saved before the rollback: with batch 2, or
+    with batch 4 as the rollback did.
     """
     attempt(tmp_path, range(8), back=(3, 2))
     attempt(tmp_path, batches, resumed=resumed)

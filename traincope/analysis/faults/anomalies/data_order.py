@@ -103,6 +103,11 @@ class _Trail:
         """Position after the last batch of the steps before a step."""
         return int(np.flatnonzero(self.steps < step).max(initial=-1)) + 1
 
+    def after_undone(self, place: int) -> int:
+        """Position of the first batch from this one on that no rollback passed over."""
+        standing = np.flatnonzero(~self.undone[place:])
+        return place + int(standing[0]) if len(standing) else len(self.undone)
+
     def then(self, later: "_Trail") -> "_Trail":
         return _Trail(**{name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in _COLUMNS})
 
@@ -268,7 +273,7 @@ def _compare(before: _Trail, after: _Trail, unknown: Continuation) -> Continuati
     if len(starts) > MAX_PLACES or (len(earlier) > 1 and bool((earlier[1:] == earlier[:-1]).any())):
         return replace(unknown, reason="fingerprints do not tell its batches apart")
     places = [at for at in starts.tolist() if np.array_equal(earlier[at : at + len(fed)], fed[: len(earlier) - at])]
-    if place in places:
+    if place in places or before.after_undone(place) in places:
         return replace(unknown, order=Order.RIGHT)
     num_ahead = len(earlier) - place
     if not places:
