@@ -19,6 +19,7 @@ from traincope.analysis.efficiency.goodput import goodput
 from traincope.engine.checkpoint.manifest import MANIFEST, check_file, read_manifest
 from traincope.engine.checkpoint.places.directory import complete_checkpoints, step_of
 from traincope.engine.launch import Launch, launch
+from traincope.errors import UsageError
 from traincope.store.job.launcher import notes_path, read_notes
 
 WORKER = "tests.cli.launch.killed_worker"
@@ -106,6 +107,20 @@ def test_a_training_killed_while_it_saves_continues_in_the_same_run(tmp_path: Pa
     ends = {(step.attempt, step.step): step.at_ns for step in log}
     assert 0 < result.lost_ns < ends[0, 5] - ends[0, 3]
     assert 0 < result.restart_ns < ends[1, 5] - ends[0, 6]
+
+
+@pytest.mark.sweep
+def test_no_restart_continues_the_checkpoints_of_another_launch(tmp_path: Path) -> None:
+    """The second training is refused and then restarted by torchrun. It has no --resume."""
+    run, _ = train(tmp_path / "first", kills=[])
+    folder, second = run / "checkpoints", tmp_path / "second"
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(UsageError, match="the training was refused"):
+        train(second, kills=[{"rank": None}], settings=[f"checkpoint.directory={folder}", "train.steps=20"])
+    notes = read_notes(notes_path(second / "run"))
+    assert {(note.attempt, note.exit_code) for note in notes} == {(0, 2), (1, 2)}
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert before == ["claim-00000001", "step-00000006", "step-00000008"]
 
 
 @pytest.mark.sweep
