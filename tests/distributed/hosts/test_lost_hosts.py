@@ -12,7 +12,8 @@ from tests.distributed.equality.test_equality import FP32
 from tests.distributed.hosts.job import EVERY, STEPS, Event, Job
 from tests.live.peers.hosts import why_not
 from traincope.analysis.efficiency.goodput import Goodput, goodput
-from traincope.engine.checkpoint.places.directory import check_sizes, complete_checkpoints, step_of
+from traincope.engine.checkpoint.manifest import check_file, read_manifest
+from traincope.engine.checkpoint.places.directory import complete_checkpoints, step_of
 
 REASON = why_not()
 pytestmark = [pytest.mark.sweep, pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.timeout(900)]
@@ -30,8 +31,11 @@ def attempts_of(job: Job) -> list[list[Event]]:
 
 def check(job: Job) -> Goodput:
     """Hold the report's numbers to the log of rank 0 of two attempts."""
-    check_sizes(job.run / "checkpoints")
-    assert [step_of(path) for path in complete_checkpoints(job.run / "checkpoints")] == [STEPS, STEPS - EVERY]
+    checkpoints = complete_checkpoints(job.run / "checkpoints")
+    assert [step_of(path) for path in checkpoints] == [STEPS, STEPS - EVERY]
+    for checkpoint in checkpoints:
+        for name, saved in read_manifest(checkpoint).files.items():
+            check_file(checkpoint, name, saved, whole=True)
     assert sorted(path.name for path in job.run.iterdir() if path.name.startswith("attempt-")) == [
         "attempt-000",
         "attempt-001",
