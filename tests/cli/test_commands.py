@@ -72,7 +72,7 @@ def test_help_lists_the_commands() -> None:
             "[train] has no key stepz; did you mean steps?",
         ),
         (["train", "{repo}/examples/demo.toml", "--set", "parallel.ranks=3"], 3, "change a size in [parallel]"),
-        (["train", "{repo}/examples/demo.toml", "--set", "model.layers=5"], 3, "layers"),
+        (["train", "{repo}/examples/demo.toml", "--set", "parallel.virtual=8"], 3, "model.layers = 6 are too few"),
         (
             ["train", "{repo}/examples/fsdp.toml", "--set", "data.path={tmp}/gone"],
             6,

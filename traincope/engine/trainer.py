@@ -25,7 +25,7 @@ from traincope.engine.optimizer.clipping import clip, gradient_norm, scale_gradi
 from traincope.engine.optimizer.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.parallel.context_parallel import apply_context_parallel, local_positions
 from traincope.engine.parallel.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
-from traincope.engine.parallel.pipeline import Pipeline, stage_layers, stages_of
+from traincope.engine.parallel.pipeline import Pipeline, stages_of
 from traincope.engine.parallel.recompute import apply_recompute
 from traincope.engine.parallel.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
 from traincope.engine.parallel.unpipelined import UnpipelinedModel
@@ -236,15 +236,26 @@ def build_model(config: Config, *, stage: int, layout: Layout, device: torch.dev
     initialised parameters.
     """
     number_format = FORMATS[config.train.precision]
-    layers = stage_layers(config.model.layers, stages=config.parallel.pipeline.stages, stage=stage)
     with torch.device("meta"):
         autocast = torch.float32 if layout.sharded else number_format.compute
-        model = GPT(config.model, experts=config.experts, layers=layers, autocast=autocast)
+        model = GPT(
+            config.model,
+            experts=config.experts,
+            layers=config.stage_layers[stage],
+            is_first=stage == 0,
+            is_last=stage == config.parallel.pipeline.stages - 1,
+            autocast=autocast,
+        )
         round_products(model.blocks, number_format, steps=config.scaling.history, device=device)
     apply_tensor_parallel(model, layout=layout, sequence_parallel=config.parallel.sequence_parallel)
     apply_context_parallel(model, config, layout=layout)
     apply_expert_parallel(model, config, layout=layout)
-    apply_recompute(model, config.train.recompute)
+    apply_recompute(
+        model,
+        config.train.recompute,
+        layers=config.train.recompute_layers,
+        splits_backward=config.parallel.splits_backward,
+    )
     apply_fsdp(model, config, layout=layout)
     allocate(model, config.offload, device=device)
     initialise(model, config.model, seed=config.train.seed)

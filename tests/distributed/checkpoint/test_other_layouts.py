@@ -27,6 +27,10 @@ SAVED_AS: dict[str, tuple[ParallelConfig, dict[str, object]]] = {
     "hsdp 2 x 2": (ParallelConfig(dp_replicate=2, fsdp=2), {}),
     "pp 2 x fsdp 2": (ParallelConfig(pp=2, fsdp=2, microbatches=2), {}),
     "pp 2, interleaved, x dp 2": (ParallelConfig(pp=2, dp=2, virtual=2, schedule="interleaved", microbatches=2), {}),
+    "pp 2 in 6 stages, the ends without a layer, x fsdp 2": (
+        ParallelConfig(pp=2, fsdp=2, virtual=3, schedule="interleaved", microbatches=2),
+        {},
+    ),
     "fsdp 2 x tp 2": (ParallelConfig(fsdp=2, tp=2), {}),
     "cp 2 x tp 2": (ParallelConfig(cp=2, tp=2), {}),
     "fsdp 4 in files": (ParallelConfig(fsdp=4), {"offload": OffloadConfig(parameters="file", optimizer="file")}),
@@ -88,7 +92,14 @@ def assert_continued(saved: list[Continued], loaded: list[Continued]) -> None:
         assert rank.losses == pytest.approx(saved[0].losses, abs=FP32)
 
 
-@pytest.mark.parametrize("pair", swept(PAIRS, but={"pp 2 x fsdp 2 -> dp 2", "zero-1 on dp 4 -> fsdp 2"}))
+USUAL = {
+    "pp 2 x fsdp 2 -> dp 2",
+    "zero-1 on dp 4 -> fsdp 2",
+    "pp 2 in 6 stages, the ends without a layer, x fsdp 2 -> pp 2",
+}
+
+
+@pytest.mark.parametrize("pair", swept(PAIRS, but=USUAL))
 def test_a_checkpoint_is_loaded_into_another_layout(
     two_ranks: Pool, four_ranks: Pool, text: str, tmp_path: Path, pair: str
 ) -> None:

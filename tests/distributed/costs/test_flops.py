@@ -30,6 +30,10 @@ TWO = (
     "tp 2 without sequence parallelism",
     "cp 2 ring, full",
     "pp 2 zb-v",
+    "pp 2 1f1b, full in 3 layers of a stage",
+    "pp 2 zb-v, full",
+    "pp 2 zb-v, selective in 1 layer of a stage",
+    "pp 2 dualpipev, full",
     "fsdp 2, ep 2, with a capacity, selective",
     "tp 2, packed, selective",
     "pp 2 zb-v, packed",
@@ -71,12 +75,15 @@ def test_flops_of_four_ranks_agree_with_the_formulas(four_ranks: Pool, text: str
     assert_truth(four_ranks, text, tmp_path / "run", name)
 
 
+@pytest.mark.parametrize("name", swept(["fsdp 2, full", "pp 2 zb-v, full"], but=["pp 2 zb-v, full"]))
 def test_the_report_splits_executed_flops_into_model_recomputed_and_redundant(
-    two_ranks: Pool, text: str, tmp_path: Path
+    two_ranks: Pool, text: str, tmp_path: Path, name: str
 ) -> None:
-    """HFU exceeds MFU by exactly the recomputed and redundant FLOPs."""
-    config = configuration(text, EVERY["fsdp 2, full"])
-    document = to_document(measure(two_ranks, config, tmp_path / "run"))["utilization"]
+    """HFU exceeds MFU by exactly the recomputed and redundant FLOPs, and the ledger has the time of recomputation."""
+    config = configuration(text, EVERY[name])
+    analysis = measure(two_ranks, config, tmp_path / "run")
+    document = to_document(analysis)["utilization"]
+    assert all((rank.terms["recompute"][rank.counted] > 0).all() for rank in analysis.ledger.ranks)
     model = step_flops(transformer(config), batch=config.train.batch, causal_half=True).model
     attention = attention_of(config, squared_lengths(config))
     repeated_flops, scores = recomputed(config, attention), scores_again(attention)

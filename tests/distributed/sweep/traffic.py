@@ -98,10 +98,10 @@ class Sizes:
     @property
     def units(self) -> int:
         """FSDP's units of one column: a stage's blocks, and the rest: the model's ends, or the only block."""
-        stages = self.config.parallel.pipeline.stages
-        blocks = self.config.model.layers // stages
-        groups = -(-blocks // self.config.fsdp.unit_blocks) if blocks > self.config.fsdp.unit_blocks else 0
-        return stages * groups + (min(stages, 2) if groups else stages)
+        split, each = self.config.stage_layers, self.config.fsdp.unit_blocks
+        groups = [-(-len(layers) // each) if len(layers) > each else 0 for layers in split]
+        ends = {0, len(split) - 1}
+        return sum(groups) + sum(stage in ends or not number for stage, number in enumerate(groups))
 
     @property
     def shard_axis(self) -> str:

@@ -122,13 +122,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ParallelConfig(virtual=2),
         "parallel.virtual = 2 needs pp > 1; without a pipeline a rank has all layers at once",
     ),
-    "a split backward with recomputation": (
-        lambda: Config(
-            parallel=ParallelConfig(pp=2, schedule="zb-v", microbatches=4), train=TrainConfig(recompute="full")
-        ),
-        "train.recompute = 'full' would compute each block again for each part of the backward that "
-        "parallel.schedule = 'zb-v' splits; set recompute = 'none', or another schedule",
-    ),
     "a split backward with ddp": (
         lambda: ParallelConfig(pp=2, dp=2, schedule="zb-1p", microbatches=2),
         "parallel.schedule = 'zb-1p' splits backward, which DDP (dp = 2) cannot follow; set fsdp or dp_replicate "
@@ -178,15 +171,29 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "model.sequence = 126 does not split into the 4 equal pieces that cp = 2 (ring) and tp = 2 need; "
         "use a multiple of 4",
     ),
-    "uneven stages": (
-        lambda: Config(model=ModelConfig(layers=6), parallel=ParallelConfig(pp=4)),
-        "model.layers = 6 does not split over parallel.pp = 4 stages; use a multiple of 4 layers, or another pp",
+    "fewer layers than stages between the ends": (
+        lambda: Config(model=ModelConfig(layers=1), parallel=ParallelConfig(pp=4)),
+        "model.layers = 1 are too few for parallel.pp = 4 stages: only the first and the last stage can be without a "
+        "layer; use more layers, or a smaller pp",
     ),
-    "uneven virtual stages": (
+    "fewer layers than virtual stages between the ends": (
         lambda: Config(
-            model=ModelConfig(layers=6), parallel=ParallelConfig(pp=2, schedule="1f1b", virtual=2, microbatches=2)
+            model=ModelConfig(layers=1), parallel=ParallelConfig(pp=2, schedule="1f1b", virtual=2, microbatches=2)
         ),
-        "model.layers = 6 does not split over parallel.pp = 2 x 2 stages; use a multiple of 4 layers, or another pp",
+        "model.layers = 1 are too few for parallel.pp = 2 x 2 stages: only the first and the last stage can be without "
+        "a layer; use more layers, or a smaller pp",
+    ),
+    "more recomputed layers than a stage has": (
+        lambda: Config(
+            model=ModelConfig(layers=6),
+            parallel=ParallelConfig(pp=4),
+            train=TrainConfig(recompute="full", recompute_layers=3),
+        ),
+        "train.recompute_layers = 3 is more than the 2 layers of a stage; use fewer, or leave it out",
+    ),
+    "recomputed layers without recomputation": (
+        lambda: TrainConfig(recompute_layers=3),
+        "train.recompute_layers = 3 has no effect with train.recompute = 'none'; set recompute, or leave it out",
     ),
     "uneven batch": (
         lambda: Config(parallel=ParallelConfig(pp=2, fsdp=2, microbatches=8), train=TrainConfig(batch=24)),

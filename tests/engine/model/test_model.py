@@ -1,6 +1,8 @@
 """The GPT: properties of its parts, and equality of consecutive stages with the whole model."""
 
 import math
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -11,14 +13,13 @@ from traincope.engine.model.attention import Attention
 from traincope.engine.model.initialise import initialise
 from traincope.engine.model.model import GPT, next_token_loss
 from traincope.engine.model.rotary import rotate, rotation_table
-from traincope.engine.parallel.pipeline import stage_layers
 
 CONFIG = ModelConfig(layers=4, hidden=32, heads=4, kv_heads=2, ffn=80, sequence=16)
 CPU = torch.device("cpu")
 
 
-def make(config: ModelConfig = CONFIG, *, layers: range | None = None, seed: int = 0) -> GPT:
-    model = GPT(config, layers=layers)
+def make(config: ModelConfig = CONFIG, *, seed: int = 0, **stage: Any) -> GPT:
+    model = GPT(config, **stage)
     initialise(model, config, seed=seed)
     return model
 
@@ -54,17 +55,16 @@ def test_the_loss_of_uniform_logits_is_the_logarithm_of_the_vocabulary() -> None
     assert loss.item() == pytest.approx(math.log(8))
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-def test_consecutive_stages_equal_the_whole_model(stages: int) -> None:
+@pytest.mark.parametrize("ends", [(2,), (1, 2, 3), (1, 3), (0, 2, 4)], ids=str)
+def test_consecutive_stages_equal_the_whole_model(ends: tuple[int, ...]) -> None:
+    """Stages that begin at these layers; the first or the last has no layer in one case."""
     x = tokens(2, 16)
     activations: torch.Tensor = x
-    for stage in range(stages):
-        activations = make(layers=stage_layers(4, stages=stages, stage=stage))(activations)
+    split = [range(start, stop) for start, stop in pairwise((0, *ends, 4))]
+    for stage, layers in enumerate(split):
+        is_last = stage == len(split) - 1
+        activations = make(layers=layers, is_first=stage == 0, is_last=is_last)(activations)
     torch.testing.assert_close(activations, make()(x), atol=0.0, rtol=0.0)
-
-
-def test_stages_divide_the_layers() -> None:
-    assert [stage_layers(6, stages=3, stage=stage) for stage in range(3)] == [range(2), range(2, 4), range(4, 6)]
 
 
 def test_rotation_keeps_lengths_and_does_not_change_position_zero() -> None:

@@ -5,6 +5,8 @@ import operator
 
 import pytest
 import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.pipelining import schedules
@@ -22,6 +24,7 @@ from traincope.engine.ranks.torch_private import (
     flash_backward,
     flash_forward,
     in_backward,
+    innermost_saved_tensors_hooks,
     zero_redundancy_optimizer,
 )
 
@@ -84,6 +87,17 @@ def test_the_gpu_kernels_still_accept_our_arguments() -> None:
 @pytest.mark.parametrize(("owner", "name"), [(DeviceMesh, "_unflatten"), (distributed_c10d, "_resolve_process_group")])
 def test_torch_still_unfolds_meshes_and_knows_groups_by_name(owner: object, name: str) -> None:
     assert callable(getattr(owner, name))
+
+
+def test_the_innermost_hooks_on_saved_tensors_are_those_of_the_caller() -> None:
+    def pack(tensor: Tensor) -> Tensor:
+        return tensor
+
+    def unpack(tensor: Tensor) -> Tensor:
+        return tensor
+
+    with saved_tensors_hooks(unpack, pack), saved_tensors_hooks(pack, unpack):
+        assert innermost_saved_tensors_hooks() == (pack, unpack)
 
 
 def test_in_backward_distinguishes_backward_from_forward() -> None:

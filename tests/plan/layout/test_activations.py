@@ -62,6 +62,13 @@ def test_activations_are_held_until_the_weight_gradient_is_done() -> None:
     assert max_held((Action("F", 0, 0), Action("B", 0, 0), Action("F", 0, 1)), {0: 5}) == 5
 
 
+def test_a_split_backward_holds_from_i_to_w_what_it_computed_again() -> None:
+    """F0 F1 I0 W0 F2 with 5 and 3 again: 10 after F1, 13 after I0, 5 after W0, 10 after F2."""
+    order = tuple(Action(*each) for each in (("F", 0, 0), ("F", 0, 1), ("I", 0, 0), ("W", 0, 0), ("F", 0, 2)))
+    assert max_held(order, {0: 5}, again={0: 3}) == 13
+    assert max_held(order[3:], {0: 5}, again={0: 3}) == 0
+
+
 def test_a_modern_block_by_hand() -> None:
     """A token keeps 536 numbers.
 

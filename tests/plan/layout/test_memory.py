@@ -53,9 +53,9 @@ def test_stages_share_blocks_and_a_tied_embedding_lies_at_both_ends() -> None:
 
 
 def test_a_v_of_stages_has_both_ends_on_one_rank() -> None:
-    """Stages of 2, 1, 1 and 1 blocks. Rank 0 has the first and the last stage, and a tied embedding once."""
+    """Stages of 1, 2, 1 and 1 blocks. Rank 0 has the first and the last stage, and a tied embedding once."""
     layout = Layout(pp=2, schedule="zb-v", microbatches=4)
-    assert [elements(SMALL, layout=layout, rank=rank).common for rank in (0, 1)] == [3 * 768 + 80, 2 * 768]
+    assert [elements(SMALL, layout=layout, rank=rank).common for rank in (0, 1)] == [2 * 768 + 80, 3 * 768]
 
 
 def test_experts_are_divided_by_ep_and_then_sharded_over_ranks_with_the_same_experts() -> None:
@@ -72,12 +72,12 @@ def test_experts_are_divided_by_ep_and_then_sharded_over_ranks_with_the_same_exp
 
 
 def test_the_first_rank_of_1f1b_holds_as_many_microbatches_as_there_are_ranks() -> None:
-    """Stages of 2, 1, 1 and 1 blocks."""
+    """Stages of 1, 2, 1 and 1 blocks."""
     layout = Layout(pp=4, microbatches=8)
     ranks = memory(SMALL, layout=layout, precision=Precision(), policy=ActivationPolicy(dropout=False))
     assert [rank.in_flight for rank in ranks] == [4, 3, 2, 1]
     block = 34 * 4 * 8 - 2 * 4 * 8 + 2 * 2 * 4 * 4
-    assert [rank.activations for rank in ranks[:3]] == [4 * 2 * block, 3 * block, 2 * block]
+    assert [rank.activations for rank in ranks[:3]] == [4 * block, 3 * 2 * block, 2 * block]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,18 @@ def test_a_predicted_pipeline_idles_by_its_formula() -> None:
     assert predicted.worst_seconds == pytest.approx(predicted.compute_seconds + predicted.axis_seconds["pp"])
 
 
+def test_stages_of_unequal_layers_idle_by_their_timetable() -> None:
+    """GPipe of 3 layers on 2 ranks, 2 and 1, and 4 microbatches: a layer takes F + B = 3.
+
+    Four F of the first stage take 8. The other stage's last F takes 1 more, and its first B 2. Then the first stage's
+    four B take 16. So a step takes 27, in which the two ranks work 4 x 9.
+    """
+    shape = Transformer(layers=3, hidden=64, heads=4, vocabulary=1000, sequence=128)
+    layout = Layout(pp=2, microbatches=4, schedule="gpipe")
+    predicted = predict(shape, layout=layout, precision=Precision(), policy=ActivationPolicy(), machine=MACHINE)
+    assert predicted.bubble_ratio == pytest.approx(1 - 4 * 9 / (2 * 27))
+
+
 def test_ranks_of_different_nodes_communicate_over_the_network() -> None:
     near = predict(SMALL, layout=Layout(dp=2), precision=Precision(), policy=ActivationPolicy(), machine=MACHINE)
     far = predict(SMALL, layout=Layout(dp=2, tp=2), precision=Precision(), policy=ActivationPolicy(), machine=MACHINE)

@@ -41,8 +41,9 @@ PEAK = 1e12
 """Any value works, because no time is judged."""
 
 
-def recomputing(tables: Tables, mode: str) -> Tables:
-    return {**tables, "train": TrainConfig(steps=STEPS, batch=16, recompute=mode)}  # type: ignore[arg-type]
+def recomputing(tables: Tables, mode: str, *, layers: int | None = None) -> Tables:
+    train = TrainConfig(steps=STEPS, batch=16, recompute=mode, recompute_layers=layers)  # type: ignore[arg-type]
+    return {**tables, "train": train}
 
 
 SHARED = {**layout(fsdp=2, ep=2), "experts": ExpertsConfig(number=8, top_k=2, ffn=32, shared=True)}
@@ -60,6 +61,14 @@ RECOMPUTED: Mapping[str, Tables] = {
     "cp 2 ulysses, selective": recomputing(layout(cp=2, cp_method="ulysses"), "selective"),
     "pp 2 1f1b, full": recomputing(layout(pp=2, microbatches=4), "full"),
     "pp 2 1f1b, selective": recomputing(layout(pp=2, microbatches=4), "selective"),
+    "pp 2 1f1b, full in 3 layers of a stage": recomputing(layout(pp=2, microbatches=4), "full", layers=3),
+    "pp 2 zb-1p, full": recomputing(layout(pp=2, schedule="zb-1p", microbatches=4), "full"),
+    "pp 2 zb-v, full": recomputing(layout(pp=2, schedule="zb-v", microbatches=4), "full"),
+    "pp 2 zb-v, pointwise": recomputing(layout(pp=2, schedule="zb-v", microbatches=4), "pointwise"),
+    "pp 2 zb-v, selective in 1 layer of a stage": recomputing(
+        layout(pp=2, schedule="zb-v", microbatches=4), "selective", layers=1
+    ),
+    "pp 2 dualpipev, full": recomputing(layout(pp=2, schedule="dualpipev", microbatches=4), "full"),
     "fsdp 2, ep 2, full": recomputing(mixture(fsdp=2, ep=2), "full"),
     "fsdp 2, ep 2, shared expert, full": recomputing(SHARED, "full"),
     "fsdp 2, ep 2, with a capacity, pointwise": recomputing(mixture(fsdp=2, ep=2, capacity_factor=1.0), "pointwise"),
@@ -195,12 +204,13 @@ def recomputed(config: Config, attention: float) -> float:
     stops when it has all inputs of backward: before a last product whose output backward does not need (those of
     experts are weighted, so they are not last).
     """
-    if config.train.recompute != "full":
-        return attention if config.train.recompute == "selective" else 0.0
-    shape, batch, model = transformer(config), config.train.batch, config.model
+    train, model = config.train, config.model
+    layers = sum(min(train.recompute_layers or len(stage), len(stage)) for stage in config.stage_layers)
+    if train.recompute != "full":
+        return attention * layers / model.layers if train.recompute == "selective" else 0.0
     ends_in_product = config.experts is None or config.experts.shared
     last = 2 * config.tokens_per_step * model.layers * model.hidden * model.ffn if ends_in_product else 0
-    return blocks_forward(shape, batch=batch) + attention - last
+    return (blocks_forward(transformer(config), batch=train.batch) + attention - last) * layers / model.layers
 
 
 def routed_again(config: Config) -> float:

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from traincope.cli.answers import print_answer
-from traincope.cli.plan.pipeline_size import add_size, times
+from traincope.cli.plan.pipeline_size import add_size, stage_work, times
 from traincope.plan.pipeline.actions import Times
-from traincope.plan.pipeline.bubble import FORMULA_ONLY, FORMULAS, bubble_over_ideal, bubble_ratio, formula_only_ratio
+from traincope.plan.pipeline.bubble import FORMULA_ONLY, FORMULAS, bubble_ratio, formula_only_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import timetable
 from traincope.report.text.layout.lines import Trimmed, indented, table
@@ -49,13 +49,13 @@ class PlanBubble:
         chunks = 1 if arguments.virtual is None else arguments.virtual
         size = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=chunks)
         durations = times(arguments)
-        answers = [_answer(name, size, durations, arguments.transfer) for name in SCHEDULES]
-        answers += [_planned(name, size, durations, arguments.transfer) for name in FORMULA_ONLY]
+        answers = [_answer(name, size, durations, arguments) for name in SCHEDULES]
+        answers += [_planned(name, size, durations, arguments) for name in FORMULA_ONLY]
         print_answer(answers, _show, format=arguments.format)
         return 0
 
 
-def _answer(name: str, size: Shape, durations: Times, transfer: float) -> Answer:
+def _answer(name: str, size: Shape, durations: Times, arguments: argparse.Namespace) -> Answer:
     """One schedule with the requested stages per rank, or the nearest number that it can have."""
     schedule = SCHEDULES[name]
     chunks = max(size.chunks, schedule.min_chunks)
@@ -63,12 +63,14 @@ def _answer(name: str, size: Shape, durations: Times, transfer: float) -> Answer
     shape = Shape(ranks=size.ranks, microbatches=size.microbatches, chunks=chunks)
     refusal = schedule.refusal(shape)
     formula = FORMULAS.get(name)
-    played_out = None if refusal else timetable(orders(name, shape), durations, transfer=transfer)
+    work = {} if refusal else stage_work(arguments, schedule=name, shape=shape)
+    by_formula = None if refusal or work else bubble_ratio(name, shape, durations)
+    played_out = None if refusal else timetable(orders(name, shape), durations, transfer=arguments.transfer, work=work)
     return Answer(
         schedule=name,
         virtual=chunks,
-        bubble_ratio=None if refusal else bubble_ratio(name, shape, durations),
-        bubble_over_ideal=None if refusal else bubble_over_ideal(name, shape, durations),
+        bubble_ratio=by_formula,
+        bubble_over_ideal=None if by_formula is None else by_formula / (1 - by_formula),
         played_out_ratio=played_out.idle_ratio if played_out else None,
         played_out_over_ideal=played_out.idle_over_ideal if played_out else None,
         formula=formula.text if formula else None,
@@ -77,11 +79,11 @@ def _answer(name: str, size: Shape, durations: Times, transfer: float) -> Answer
     )
 
 
-def _planned(name: str, size: Shape, durations: Times, transfer: float) -> Answer:
+def _planned(name: str, size: Shape, durations: Times, arguments: argparse.Namespace) -> Answer:
     """A schedule with a formula only, with one stage per rank."""
-    ratio = formula_only_ratio(
-        name, Shape(ranks=size.ranks, microbatches=size.microbatches), durations, transfer=transfer
-    )
+    shape = Shape(ranks=size.ranks, microbatches=size.microbatches)
+    uneven = stage_work(arguments, schedule="1f1b", shape=shape)
+    ratio = None if uneven else formula_only_ratio(name, shape, durations, transfer=arguments.transfer)
     return Answer(
         schedule=name,
         virtual=1,

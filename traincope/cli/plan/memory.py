@@ -22,6 +22,8 @@ class Rank(TypedDict):
     """Memory of one pipeline rank, in bytes."""
 
     pipeline_rank: int
+    layers: int
+    """Layers of its stages."""
     parameters: int
     """Parameters of its stages, before ZeRO splits them."""
     weights_bytes: int
@@ -92,6 +94,7 @@ def _answer(arguments: argparse.Namespace) -> Answer:
 def _rank(held: RankMemory) -> Rank:
     return Rank(
         pipeline_rank=held.rank,
+        layers=held.layers,
         parameters=held.parameters,
         weights_bytes=held.states.weights,
         gradients_bytes=held.states.gradients,
@@ -114,8 +117,10 @@ def _show(answer: Answer, console: Console) -> None:
             size(rank["total_bytes"]),
         )
     console.print(Trimmed(rows), end="")
+    layers = [str(rank["layers"]) for rank in answer["pipeline"]]
     lines = (
         "rank: rank of the pipeline; in flight: microbatches at once",
+        *([f"layers by rank: {', '.join(layers)}"] if len(set(layers)) > 1 else []),
         answer["formulas"],
         f"not included: {answer['left_out']}",
     )

@@ -6,9 +6,8 @@ from typing import TypedDict
 
 from rich.console import Console
 
-from traincope.cli.plan.pipeline_size import add_size, times
+from traincope.cli.plan.pipeline_size import add_size, stage_work, times
 from traincope.errors import UsageError
-from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import FORMULAS, bubble_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.schedule import Timetable, timetable
@@ -42,7 +41,7 @@ class Answer(TypedDict):
     """Idle share of total time in the simulation."""
     bubble_over_ideal: float
     formula_ratio: float | None
-    """Idle share of total time by formula; null if no formula covers this size and these times."""
+    """Idle share of total time by formula; null if no formula covers this size, these times and unequal stages."""
     timetable: list[PlannedRank]
 
 
@@ -61,15 +60,17 @@ class PlanSchedule:
         name, chunks = resolve_schedule(arguments.schedule, chunks=arguments.virtual)
         shape = Shape(ranks=arguments.pp, microbatches=arguments.microbatches, chunks=chunks)
         durations = times(arguments)
-        planned = timetable(orders(name, shape), durations, transfer=arguments.transfer)
+        work = stage_work(arguments, schedule=name, shape=shape)
+        planned = timetable(orders(name, shape), durations, transfer=arguments.transfer, work=work)
+        formula = None if work else bubble_ratio(name, shape, durations)
         if arguments.format == "json":
-            print(json.dumps(_answer(name, shape, durations, planned), indent=2))
+            print(json.dumps(_answer(name, shape, planned, formula=formula), indent=2))
         else:
-            _draw(name, shape, durations, planned, console=Console())
+            _draw(name, shape, planned, formula=formula, console=Console())
         return 0
 
 
-def _answer(name: str, shape: Shape, durations: Times, planned: Timetable) -> Answer:
+def _answer(name: str, shape: Shape, planned: Timetable, *, formula: float | None) -> Answer:
     return Answer(
         schedule=name,
         ranks=shape.ranks,
@@ -78,7 +79,7 @@ def _answer(name: str, shape: Shape, durations: Times, planned: Timetable) -> An
         span=planned.span / planned.ticks,
         bubble_ratio=planned.idle_ratio,
         bubble_over_ideal=planned.idle_over_ideal,
-        formula_ratio=bubble_ratio(name, shape, durations),
+        formula_ratio=formula,
         timetable=[
             PlannedRank(
                 rank=rank,
@@ -99,7 +100,7 @@ def _answer(name: str, shape: Shape, durations: Times, planned: Timetable) -> An
     )
 
 
-def _draw(name: str, shape: Shape, durations: Times, planned: Timetable, *, console: Console) -> None:
+def _draw(name: str, shape: Shape, planned: Timetable, *, formula: float | None, console: Console) -> None:
     drawing = Drawing(timetable=planned, min_columns=1)
     if drawing.min_width > console.width:
         raise UsageError(
@@ -111,11 +112,10 @@ def _draw(name: str, shape: Shape, durations: Times, planned: Timetable, *, cons
     console.print(f"{SCHEDULES[name].title}: {size}", highlight=False, style="bold")
     console.print(Trimmed(drawing), end="")
     line = f"bubble: {share(planned.idle_ratio)} of total time, {share(planned.idle_over_ideal)} of ideal time"
-    console.print(f"{line}; {_formula(name, shape, durations)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{line}; {_formula(name, formula)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _formula(name: str, shape: Shape, durations: Times) -> str:
-    ratio = bubble_ratio(name, shape, durations)
+def _formula(name: str, ratio: float | None) -> str:
     if ratio is None:
         return "no formula for this size and these times"
     return f"by formula {share(ratio)}, {FORMULAS[name].text} ({FORMULAS[name].source})"

@@ -14,6 +14,7 @@ from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.stability import StabilityConfig
 from traincope.engine.config.train import OptimizerConfig, ScalingConfig, TrainConfig
 from traincope.plan.pipeline.orders import SCHEDULES
+from traincope.plan.pipeline.stage_layers import is_possible, stage_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +40,9 @@ class Config:
         pipeline = self.parallel.pipeline
         spread = f"parallel.pp = {pipeline.ranks}" + (f" x {pipeline.chunks}" if pipeline.chunks > 1 else "")
         require(
-            self.model.layers % pipeline.stages == 0,
-            f"model.layers = {self.model.layers} does not split over {spread} stages; "
-            f"use a multiple of {pipeline.stages} layers, or another pp",
+            is_possible(self.stage_layers),
+            f"model.layers = {self.model.layers} are too few for {spread} stages: only the first and the last stage "
+            "can be without a layer; use more layers, or a smaller pp",
         )
         pieces = self.parallel.replicas * self.train.accumulation * self.parallel.microbatches
         require(
@@ -117,16 +118,10 @@ class Config:
         )
 
     def _check_recompute(self) -> None:
-        """Refuse recomputation with a split backward.
-
-        A checkpoint computes a block again for each call of autograd, and a split backward makes one call per weight.
-        """
-        parallel = self.parallel
-        splits = parallel.pp > 1 and SCHEDULES[parallel.order_name].splits_backward
+        chosen, most = self.train.recompute_layers, max(map(len, self.stage_layers))
         require(
-            not splits or self.train.recompute == "none",
-            f"train.recompute = {self.train.recompute!r} would compute each block again for each part of the backward "
-            f"that parallel.schedule = {parallel.schedule!r} splits; set recompute = 'none', or another schedule",
+            chosen is None or chosen <= most,
+            f"train.recompute_layers = {chosen} is more than the {most} layers of a stage; use fewer, or leave it out",
         )
 
     def _check_stability(self) -> None:
@@ -180,6 +175,11 @@ class Config:
     def on_ranks(self, ranks: int) -> "Config":
         """The same training on another number of ranks (`ParallelConfig.resized`). Raises ConfigError."""
         return replace(self, parallel=self.parallel.resized(ranks))
+
+    @property
+    def stage_layers(self) -> tuple[range, ...]:
+        """Layers of each stage of the pipeline."""
+        return stage_layers(self.model.layers, schedule=self.parallel.order_name, shape=self.parallel.pipeline)
 
     @property
     def token_file(self) -> bool:

@@ -105,6 +105,11 @@ class ParallelConfig:
         return resolve_schedule(self.schedule, chunks=self.virtual)[0]
 
     @property
+    def splits_backward(self) -> bool:
+        """The pipeline computes gradients of inputs and of weights apart."""
+        return self.pp > 1 and SCHEDULES[self.order_name].splits_backward
+
+    @property
     def pipeline(self) -> Shape:
         """Size of the pipeline. Without a pipeline: one rank with one stage."""
         chunks = resolve_schedule(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1

@@ -23,6 +23,8 @@ class TrainConfig:
     recompute: Literal["none", "pointwise", "selective", "full"] = "none"
     """Activations that backward computes again instead of keeping: none; all but matrix products and attention
     (pointwise); attention's scores, softmax and mixing (selective); whole blocks (full)."""
+    recompute_layers: int | None = None
+    """Layers of each stage that compute again, its first ones (Megatron-LM's method `block`). None: all."""
     seed: int = 0
     """Seed of the starting weights and of the data order."""
     log_every: int = 1
@@ -35,6 +37,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulation", "log_every", "evaluation_batches"):
             require_positive(getattr(self, name), key=f"train.{name}")
+        if self.recompute_layers is not None:
+            require_positive(self.recompute_layers, key="train.recompute_layers")
+            require(
+                self.recompute != "none",
+                f"train.recompute_layers = {self.recompute_layers} has no effect with train.recompute = 'none'; set "
+                "recompute, or leave it out",
+            )
         if self.evaluate_every is not None:
             require_positive(self.evaluate_every, key="train.evaluate_every")
 

@@ -26,20 +26,21 @@ class GPT(nn.Module):
         *,
         experts: ExpertsConfig | None = None,
         layers: range | None = None,
+        is_first: bool = True,
+        is_last: bool = True,
         autocast: torch.dtype = torch.float32,
     ) -> None:
-        """`layers` None is the whole model. `autocast` is the type of matrix products; the weights stay fp32."""
+        """`layers` None is all layers. `autocast` is the type of matrix products; the weights stay fp32."""
         super().__init__()
         layers = range(config.layers) if layers is None else layers
         self.config = config
         self.autocast = autocast
-        self.embedding = nn.Embedding(config.vocabulary, config.hidden) if layers.start == 0 else None
+        self.embedding = nn.Embedding(config.vocabulary, config.hidden) if is_first else None
         self.blocks = nn.ModuleDict({str(layer): Block(config, experts=experts) for layer in layers})
-        last = layers.stop == config.layers
-        self.norm = nn.RMSNorm(config.hidden) if last else None
-        self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if last else None
-        self.run_block: Callable[..., Tensor] = run_without_recompute
-        """Runs a block on activations, with documents if there are any."""
+        self.norm = nn.RMSNorm(config.hidden) if is_last else None
+        self.output = nn.Linear(config.hidden, config.vocabulary, bias=False) if is_last else None
+        self.run_block: dict[str, Callable[..., Tensor]] = dict.fromkeys(self.blocks, run_without_recompute)
+        """Layer -> function that runs its block on activations, with documents if there are any."""
 
     def forward(self, x: Tensor, *, places: Tensor | None = None) -> Tensor:
         """Tokens (B, S), or activations (B, S, H) of the previous stage -> logits (B, S, V), or activations.
@@ -50,8 +51,8 @@ class GPT(nn.Module):
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast != torch.float32):
             if self.embedding is not None:
                 x = self.embedding(x)
-            for block in self.blocks.values():
-                x = self.run_block(block, x, **arguments)
+            for layer, block in self.blocks.items():
+                x = self.run_block[layer](block, x, **arguments)
             if self.norm is not None and self.output is not None:
                 x = self.output(self.norm(x))
             return x

@@ -26,12 +26,6 @@ def stages_of(config: Config, *, layout: Layout) -> tuple[int, ...]:
     return SCHEDULES[parallel.order_name].placement(layout.coordinate("pp"), parallel.pipeline)
 
 
-def stage_layers(layers: int, *, stages: int, stage: int) -> range:
-    """Layers of one stage. `layers` is a multiple of `stages`."""
-    each = layers // stages
-    return range(stage * each, (stage + 1) * each)
-
-
 class Pipeline:
     """Runs a batch through this rank's stages in `accumulation` times `microbatches` pieces."""
 

@@ -163,6 +163,14 @@ def in_backward() -> bool:
     return task >= 0
 
 
+def innermost_saved_tensors_hooks() -> tuple[Callable[[Tensor], object], Callable[[Any], Tensor]]:
+    """Functions (pack, unpack) of the innermost `saved_tensors_hooks` around the caller."""
+    hooks: tuple[Callable[[Tensor], object], Callable[[Any], Tensor]] | None
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    assert hooks is not None
+    return hooks
+
+
 def scaled_product(a: Tensor, b: Tensor, *, scales: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
     """(a x scales[0]) (b x scales[1]) for fp8 factors (N, K) and (K, M), with sums in fp32 and the result in `dtype`.
 

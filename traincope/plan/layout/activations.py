@@ -70,7 +70,7 @@ def embedding_output_bytes(shape: Transformer, *, layout: Layout, policy: Activa
 
 def stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:
     """Bytes of one microbatch on a stage."""
-    blocks = layout.blocks(stage, shape)
+    blocks = layout.blocks(shape)[stage]
     routed = shape.num_routed(blocks)
     kept = (len(blocks) - routed) * block_bytes(shape, layout=layout, policy=policy)
     if routed:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from traincope.errors import UsageError
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, resolve_schedule
+from traincope.plan.pipeline.stage_layers import is_possible, stage_layers
 
 RING, ULYSSES = "ring", "ulysses"
 
@@ -101,18 +102,16 @@ class Layout:
         """Stages of a rank of the pipeline."""
         return SCHEDULES[self.order_name].placement(rank, self.pipeline)
 
-    def blocks(self, stage: int, shape: Transformer) -> range:
-        """Blocks of a stage. If they do not divide, the first stages have one more."""
-        each, more = divmod(shape.layers, self.pipeline.stages)
-        first = stage * each + min(stage, more)
-        return range(first, first + each + (stage < more))
+    def blocks(self, shape: Transformer) -> tuple[range, ...]:
+        """Blocks of every stage."""
+        return stage_layers(shape.layers, schedule=self.order_name, shape=self.pipeline)
 
     def check(self, shape: Transformer) -> None:
         """Raise UsageError if the model does not divide over the layout."""
         for axis, what, number in _cuts(self, shape):
             if number % getattr(self, axis):
                 raise UsageError(f"{axis} is {getattr(self, axis)}; it must divide the {number} {what}")
-        if shape.layers < self.pipeline.stages:
+        if not is_possible(self.blocks(shape)):
             raise UsageError(f"{shape.layers} layers are too few for {self.pipeline.stages} stages; use a smaller pp")
         if shape.experts is None and self.ep > 1:
             raise UsageError(f"ep = {self.ep} needs experts, and the model has none; use ep = 1")

@@ -1,14 +1,18 @@
 """Memory of each rank of a pipeline: its share of the model, and the activations of its forwards."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
 from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision, States, model_states
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.pipeline.actions import BACKWARD_INPUT, FORWARD, Order
+from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Order
 from traincope.plan.pipeline.orders import orders
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 LEFT_OUT = (
     "temporary buffers, weights that ZeRO-3 gathers, a block's activations while it is recomputed, "
@@ -22,6 +26,8 @@ class RankMemory:
     """Memory of one rank of the pipeline. Its peers on the other axes hold as much."""
 
     rank: int
+    layers: int
+    """Blocks of its stages."""
     parameters: int
     """Number of parameters before ZeRO shards them."""
     states: States
@@ -50,22 +56,30 @@ def memory(
 ) -> tuple[RankMemory, ...]:
     """Memory of each rank of the pipeline. Raises UsageError if the model does not divide over the layout."""
     layout.check(shape)
-    kept = {
-        stage: stage_bytes(shape, layout=layout, policy=policy, stage=stage) for stage in range(layout.pipeline.stages)
-    }
+    kept = _stage_bytes(shape, layout=layout, policy=policy)
+    whole = _stage_bytes(shape, layout=layout, policy=replace(policy, recompute=Recompute.NONE))
+    # torch's first stage has nothing to compute in I, and computes again in W.
+    again = {stage: whole[stage] - kept[stage] for stage in kept if stage > 0}
     ranks = []
     for rank, order in orders(layout.order_name, layout.pipeline).items():
         held = elements(shape, layout=layout, rank=rank)
         ranks.append(
             RankMemory(
                 rank=rank,
+                layers=held_blocks(shape, layout=layout, rank=rank)[0],
                 parameters=held.common + held.experts,
                 states=states(held, layout=layout, precision=precision),
-                activations=max_held(order, kept),
+                activations=max_held(order, kept, again=again),
                 in_flight=max_held(order, dict.fromkeys(kept, 1)),
             )
         )
     return tuple(ranks)
+
+
+def _stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> dict[int, int]:
+    """Stage -> bytes of one microbatch."""
+    stages = range(layout.pipeline.stages)
+    return {stage: stage_bytes(shape, layout=layout, policy=policy, stage=stage) for stage in stages}
 
 
 def states(held: Elements, *, layout: Layout, precision: Precision) -> States:
@@ -91,7 +105,8 @@ def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
 
 def held_blocks(shape: Transformer, *, layout: Layout, rank: int) -> tuple[int, int]:
     """Blocks on a rank of the pipeline: (all, those with experts)."""
-    blocks = [layout.blocks(stage, shape) for stage in layout.stages(rank)]
+    split = layout.blocks(shape)
+    blocks = [split[stage] for stage in layout.stages(rank)]
     return sum(map(len, blocks)), sum(map(shape.num_routed, blocks))
 
 
@@ -102,17 +117,19 @@ def embeddings(shape: Transformer, *, layout: Layout, rank: int) -> int:
     return first + last - (first and last and not shape.untied)
 
 
-def max_held(order: Order, held: Mapping[int, int]) -> int:
+def max_held(order: Order, held: Mapping[int, int], *, again: Mapping[int, int] = NOTHING) -> int:
     """Largest sum that a rank holds at once, if a microbatch on a stage holds `held[stage]`.
 
     A microbatch is held from its forward to the end of its backward. If backward is split, it is held to the end of W,
-    which still needs the inputs of the products.
+    which still needs the inputs of the products. With recomputation I computes `again[stage]` more, which W needs too.
     """
     maximum = held_now = 0
-    for action in order:
-        if action.kind == FORWARD:
-            held_now += held[action.stage]
-            maximum = max(maximum, held_now)
-        elif action.kind != BACKWARD_INPUT:
-            held_now -= held[action.stage]
+    for kind, stage, _ in order:
+        if kind == FORWARD:
+            held_now += held[stage]
+        elif kind == BACKWARD_INPUT:
+            held_now += again.get(stage, 0)
+        else:
+            held_now -= held[stage] + (again.get(stage, 0) if kind == BACKWARD_WEIGHT else 0)
+        maximum = max(maximum, held_now)
     return maximum

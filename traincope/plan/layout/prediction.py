@@ -22,6 +22,7 @@ from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.bubble import bubble_ratio
 from traincope.plan.pipeline.orders import orders
 from traincope.plan.pipeline.schedule import timetable
+from traincope.plan.pipeline.stage_layers import relative_work
 
 HOUR_S = 3600
 
@@ -97,7 +98,7 @@ def predict(
     held = memory(shape, layout=layout, precision=precision, policy=policy)
     flops = step_flops(shape, batch=layout.batch, recompute=policy.recompute)
     traffic = Traffic(shape=shape, layout=layout, precision=precision, recompute=policy.recompute)
-    bubble = _bubble(layout)
+    bubble = _bubble(layout, shape)
     compute = flops.hardware / (layout.ranks * machine.peak_flops * machine.efficiency) / (1 - bubble)
     axes = _slowest_rank([_axis_seconds(traffic, machine, rank) for rank in range(layout.pp)])
     ideal = flops.model / (layout.ranks * machine.peak_flops)
@@ -115,12 +116,19 @@ def predict(
     )
 
 
-def _bubble(layout: Layout) -> float:
-    """Bubble by the schedule's formula. Without a formula, from the timetable of its order with equal times."""
+def _bubble(layout: Layout, shape: Transformer) -> float:
+    """Bubble by the schedule's formula.
+
+    Without a formula, and with stages of unequal numbers of layers, from the timetable of its order. F, I and W of a
+    layer then take equal times.
+    """
     if layout.pp == 1:
         return 0.0
-    ratio = bubble_ratio(layout.order_name, layout.pipeline)
-    return timetable(orders(layout.order_name, layout.pipeline), EQUAL).idle_ratio if ratio is None else ratio
+    work = relative_work(layout.blocks(shape))
+    formula = bubble_ratio(layout.order_name, layout.pipeline) if len(set(work.values())) == 1 else None
+    if formula is not None:
+        return formula
+    return timetable(orders(layout.order_name, layout.pipeline), EQUAL, work=work).idle_ratio
 
 
 def _axis_seconds(traffic: Traffic, machine: Machine, rank: int) -> Mapping[str, float]:

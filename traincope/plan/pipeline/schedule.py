@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -82,16 +83,22 @@ class Timetable:
         return self.span * len(self.rows) - self._work
 
 
-def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) -> Timetable:
+EVEN: Mapping[int, float] = MappingProxyType({})
+
+
+def timetable(
+    orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0, work: Mapping[int, float] = EVEN
+) -> Timetable:
     """Timetable in which each stage takes `times` and each message from rank to rank takes `transfer`.
 
-    Raises UsageError if the orders cannot run, `transfer` is negative or infinite, or times differ too much to compare.
+    `work` has factors of the times of single stages; others take `times`. Raises UsageError if the orders cannot run,
+    `transfer` is negative or infinite, or times differ too much to compare.
     """
     if not 0 <= transfer < math.inf:
         raise UsageError(f"transfer is {transfer:g}; it must be {'finite' if transfer > 0 else 'at least 0'}")
-    ticks = _ticks(orders, times, transfer=transfer)
+    ticks = _ticks(orders, times, transfer=transfer, work=work)
     durations = {
-        (action.kind, action.stage): round(times.duration(action.kind) * ticks)
+        (action.kind, action.stage): round(times.duration(action.kind) * work.get(action.stage, 1.0) * ticks)
         for order in orders.values()
         for action in order
     }
@@ -107,13 +114,15 @@ def timetable(orders: Orders, times: Times = EQUAL, *, transfer: float = 0.0) ->
     return Timetable(rows=rows, span=max((int(end) for end in ends.values()), default=0), ticks=ticks)
 
 
-def _ticks(orders: Orders, times: Times, *, transfer: float) -> float:
+def _ticks(orders: Orders, times: Times, *, transfer: float, work: Mapping[int, float]) -> float:
     """Ticks per unit of the caller's times.
 
     DIGITS asks for a number of ticks; the span of all actions must fit into int64.
     """
-    shortest = min(times.forward, times.backward_input, times.backward_weight)
-    span = sum(times.duration(action.kind) + transfer for order in orders.values() for action in order)
+    factors = [factor for factor in work.values() if factor > 0]
+    shortest = min(times.forward, times.backward_input, times.backward_weight) * min([1.0, *factors])
+    longest = max([1.0, *factors])
+    span = sum(times.duration(action.kind) * longest + transfer for order in orders.values() for action in order)
     ticks = 10.0 ** max(DIGITS - math.floor(math.log10(shortest)), 0)
     if span * ticks > MAX_TICKS:
         ticks = 10.0 ** math.floor(math.log10(MAX_TICKS / span))
