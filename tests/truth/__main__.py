@@ -39,6 +39,7 @@ from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.what_if import what_if_rows
 from tests.truth.trainings.workloads import WORKLOADS
 from traincope.events import BLOCK_STEPS
+from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.orders import Shape
 
 STEPS = 6
@@ -96,6 +97,9 @@ PIPELINES = (
     Case(schedule="zb-1p", shape=Shape(ranks=2, microbatches=4), slow_stage=1),
     Case(schedule="zb-1p", shape=Shape(ranks=2, microbatches=4), slow_stage=1, link=0.5),
     Case(schedule="interleaved", shape=Shape(ranks=2, microbatches=4, chunks=2), clips=True),
+    Case(schedule="zb-v", shape=Shape(ranks=2, microbatches=4, chunks=2), **bubble.UNEQUAL),
+    Case(schedule="dualpipev", shape=Shape(ranks=2, microbatches=4, chunks=2), **bubble.UNEQUAL),
+    Case(schedule="dualpipev", shape=Shape(ranks=2, microbatches=4, chunks=2), slow_stage=2, **bubble.UNEQUAL),
 )
 
 
@@ -111,7 +115,8 @@ def bubble_rows() -> Iterator[Row]:
 def _pipeline_rows(case: Case, measurement: Measurement) -> Iterator[Row]:
     expected, shares = truth(case), measurement.shares
     slow = "even" if case.slow_stage is None else f"slow stage {case.slow_stage}"
-    name = f"{case.schedule}, {slow}{', slow link' if case.link else ''}"
+    unequal = "" if case.times == EQUAL else ", unequal F, I, W"
+    name = f"{case.schedule}, {slow}{unequal}{', slow link' if case.link else ''}"
     for quantity, known, measured in (
         ("schedule", expected.schedule, shares.schedule),
         ("imbalance", expected.imbalance, shares.imbalance),

@@ -8,8 +8,11 @@ from tests.distributed.ranks.pool import Pool
 from tests.truth.pipelines.cases import SLOWER, Case, sent, truth
 from tests.truth.pipelines.lateness import late_ratio
 from tests.truth.pipelines.measuring import measure, measure_once
+from traincope.plan.pipeline.actions import EQUAL as EQUAL_TIMES
+from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import bubble_ratio
-from traincope.plan.pipeline.orders import Shape
+from traincope.plan.pipeline.orders import Shape, orders
+from traincope.plan.pipeline.schedule import timetable
 
 WITHIN = 0.01
 """Tolerance, as a share of a step."""
@@ -26,10 +29,13 @@ EQUAL = [
     Case(schedule="zb-v", shape=FOUR_TWICE, clips=True),
     Case(schedule="1f1b", shape=TWO, ring=2),
 ]
+UNEQUAL = Times(forward=1.0, backward_input=1.5, backward_weight=0.75)
 SLOW = [
     Case(schedule="gpipe", shape=TWO, slow_stage=1),
     Case(schedule="zb-v", shape=TWO_TWICE, slow_stage=2, clips=True),
     Case(schedule="zb-1p", shape=FOUR, slow_stage=2),
+    Case(schedule="dualpipev", shape=TWO_TWICE, slow_stage=2, times=UNEQUAL),
+    Case(schedule="zb-v", shape=FOUR_TWICE, times=UNEQUAL),
 ]
 LATE = [
     Case(schedule="1f1b", shape=TWO, late=2.0),
@@ -42,7 +48,8 @@ USUAL = (EQUAL[1], EQUAL[4], SLOW[1], LATE[1])
 
 def named(case: Case) -> str:
     ring, late = f"-ring-{case.ring}" if case.ring > 1 else "", "-late" if case.late else ""
-    return f"{case.schedule}-{case.shape.ranks}-{case.slow_stage}{ring}{late}"
+    unequal = "-unequal" if case.times == UNEQUAL else ""
+    return f"{case.schedule}-{case.shape.ranks}-{case.slow_stage}{ring}{late}{unequal}"
 
 
 @pytest.mark.parametrize("case", EQUAL, ids=named)
@@ -57,6 +64,26 @@ def test_the_truth_of_a_slow_stage_agrees_with_a_hand_calculation() -> None:
     step, mean = 1 + 4 * SLOWER, (1 + SLOWER) / 2
     assert shares.schedule == pytest.approx(mean / step)
     assert shares.both == pytest.approx((2 * step - 4 * (1 + SLOWER)) / (2 * step))
+
+
+@pytest.mark.parametrize("slow", [None, 2])
+@pytest.mark.parametrize("times", [EQUAL_TIMES, UNEQUAL], ids=["equal", "unequal"])
+@pytest.mark.parametrize("schedule", ["zb-v", "dualpipev"])
+@pytest.mark.parametrize("shape", [TWO_TWICE, FOUR_TWICE], ids=str)
+def test_the_truth_of_a_v_agrees_with_the_timetable(
+    shape: Shape, schedule: str, times: Times, slow: int | None
+) -> None:
+    """The truth iterates until nothing changes; the timetable follows an executable order."""
+    shares = truth(Case(schedule=schedule, shape=shape, times=times, slow_stage=slow, clips=True))
+    work = {} if slow is None else {slow: SLOWER}
+    played = timetable(orders(schedule, shape), times, work=work)
+    assert shares.both == pytest.approx(played.idle_ratio)
+    assert (shares.imbalance > 1e-9) == (slow is not None)
+
+
+def test_the_truth_of_dualpipev_agrees_with_a_hand_calculation() -> None:
+    """Two ranks, four microbatches, F = I = W: each works 24 units, and the last begins one after the first."""
+    assert truth(Case(schedule="dualpipev", shape=TWO_TWICE)).schedule == pytest.approx(1 / 25)
 
 
 def test_the_truth_of_slow_links_agrees_with_a_hand_calculation() -> None:
@@ -138,5 +165,5 @@ def test_schedule_imbalance_and_jitter_are_measured_within_a_point(
     bubble = measurement.analysis.bubble
     assert bubble is not None
     assert (bubble.schedule, bubble.shape) == (case.schedule, case.shape)
-    if case.slow_stage is None and not case.late:
+    if case.slow_stage is None and not case.late and case.times == EQUAL_TIMES:
         assert (bubble.theory_ratio, bubble.replay_ratio) == pytest.approx((expected.schedule,) * 2, abs=WITHIN)

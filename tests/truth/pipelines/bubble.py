@@ -1,12 +1,13 @@
 """python -m tests.truth.pipelines.bubble: the known bubble of real pipelines, and traincope's result.
 
 Every schedule in three sizes, with equal stages and with one stage that is a quarter slower; with and without clipped
-gradients; with a ring of two ranks in every stage, like context parallelism; and with one late forward in every step,
-which is jitter. Errors are in percentage points of the step of known durations. An error above one point is a failure,
-and so is a message on another axis than it was sent on. The waits in the rings are known from the ranks' own clocks.
-Jitter, and the whole bubble, must lie between two bounds: none, or all, of the time that the machine added to the step
-was idle. `added` is the time that the machine added to the step, `late` how often a background sleeper woke late. A row
-is measured again if that is often, independent of its result.
+gradients; with a ring of two ranks in every stage, like context parallelism; with one late forward in every step, which
+is jitter; and, if the schedule splits backward, with F, I and W of unequal times. Errors are in percentage points of
+the step of known durations. An error above one point is a failure, and so is a message on another axis than it was sent
+on. The waits in the rings are known from the ranks' own clocks. Jitter, and the whole bubble, must lie between two
+bounds: none, or all, of the time that the machine added to the step was idle. `added` is the time that the machine
+added to the step, `late` how often a background sleeper woke late. A row is measured again if that is often,
+independent of its result.
 
 Words after the command choose rows by their first columns: `python -m tests.truth.pipelines.bubble zb-v 4 8`. On a busy
 machine, root can give the ranks' short work precedence: `chrt -f 10 python -m ...`.
@@ -27,24 +28,26 @@ from tests.distributed.ranks.pool import Pool
 from tests.truth.pipelines.cases import Case, sent, truth
 from tests.truth.pipelines.lateness import DISTURBED
 from tests.truth.pipelines.measuring import Measurement, measure
-from traincope.plan.pipeline.orders import Shape
+from traincope.plan.pipeline.actions import Times
+from traincope.plan.pipeline.orders import SCHEDULES, Shape
 
-SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zb-1p", "zb-v")
-CHUNKS = {"interleaved": 2, "zb-v": 2}
 SIZES = ((2, 4), (4, 8), (4, 16))
 KINDS: tuple[dict[str, Any], ...] = ({}, {"clips": True}, {"ring": 2}, {"late": 2.0})
+UNEQUAL: dict[str, Any] = {"times": Times(forward=1.0, backward_input=1.5, backward_weight=0.75)}
+"""I takes longest, as attention's backward makes it; W is short, so that it fills less of the idle time."""
 WITHIN_POINTS = 1.0
 COLUMNS = (
-    *("schedule", "P", "M", "slow", "clips", "ring", "late by"),
+    *("schedule", "P", "M", "slow", "clips", "ring", "late by", "F, I, W"),
     *("schedule's", "imbalance's", "both", "waits in the ring", "jitter's", "whole bubble, of the real step"),
     *("added", "late"),
 )
 
 
 def cases() -> Iterator[Case]:
-    for (ranks, microbatches), schedule, slow, kind in product(SIZES, SCHEDULES, (False, True), KINDS):
-        shape = Shape(ranks=ranks, microbatches=microbatches, chunks=CHUNKS.get(schedule, 1))
-        yield Case(schedule=schedule, shape=shape, slow_stage=shape.stages // 2 if slow else None, **kind)
+    for (ranks, microbatches), (name, schedule), slow in product(SIZES, SCHEDULES.items(), (False, True)):
+        shape = Shape(ranks=ranks, microbatches=microbatches, chunks=schedule.min_chunks)
+        for kind in (*KINDS, *([UNEQUAL] if schedule.splits_backward else [])):
+            yield Case(schedule=name, shape=shape, slow_stage=shape.stages // 2 if slow else None, **kind)
 
 
 def main(words: list[str]) -> int:
@@ -80,7 +83,8 @@ def _labels(case: Case) -> tuple[str, ...]:
     slow = "-" if case.slow_stage is None else str(case.slow_stage)
     clips = "yes" if case.clips else "no"
     late = f"{case.late:g}" if case.late else "-"
-    return case.schedule, str(case.shape.ranks), str(case.shape.microbatches), slow, clips, str(case.ring), late
+    times = ", ".join(f"{case.times.duration(kind):g}" for kind in "FIW")
+    return case.schedule, str(case.shape.ranks), str(case.shape.microbatches), slow, clips, str(case.ring), late, times
 
 
 def _pairs(result: Measurement) -> tuple[tuple[float, float], ...]:

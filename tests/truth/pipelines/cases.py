@@ -10,11 +10,11 @@ from statistics import mean, median
 from types import MappingProxyType
 
 from tests.distributed.sweep.traffic import messages
-from traincope.plan.pipeline.actions import Action
+from traincope.plan.pipeline.actions import EQUAL, Action, Times
 from traincope.plan.pipeline.orders import Shape, orders
 
 UNIT_SECONDS = 0.02
-"""F, I and W of a normal stage; B takes two."""
+"""F, I and W of a normal stage, unless a case has other `times`; B is I and W."""
 SLOWER = 1.25
 STEPS = 4
 """The first is warm-up."""
@@ -34,6 +34,8 @@ class Case:
     """Ranks of a stage that exchange data in a ring in every forward and backward, like context parallelism."""
     link: float = 0.0
     """Units of time that a message between stages is on the wire."""
+    times: Times = EQUAL
+    """Units of F, I and W of a normal stage."""
     late: float = 0.0
     """Additional units of one action per step, `late_action`."""
 
@@ -78,8 +80,10 @@ def truth(case: Case) -> Shares:
     begins its next step while others still work on this one, which no replay of one step contains.
     """
     schedule_orders, durations_of = orders(case.schedule, case.shape), units(case)
-    stages = range(case.shape.stages)
-    even = {(kind, stage): sum(durations_of[kind, s] for s in stages) / len(stages) for kind, stage in durations_of}
+    even = {
+        (kind, stage): mean(units for (each, _), units in durations_of.items() if each == kind)
+        for kind, stage in durations_of
+    }
     span, span_even, sent_late = (
         played_out(schedule_orders, durations_of),
         played_out(schedule_orders, even),
@@ -109,7 +113,7 @@ def units(case: Case) -> dict[tuple[str, int], float]:
     """(kind, stage) -> duration."""
     schedule_orders = orders(case.schedule, case.shape)
     return {
-        (kind, stage): (2 if kind == "B" else 1) * case.factor(stage)
+        (kind, stage): case.times.duration(kind) * case.factor(stage)
         for order in schedule_orders.values()
         for kind, stage, _ in order
     }
@@ -172,4 +176,5 @@ def inputs(action: Action) -> list[Action]:
         return [Action("F", stage - 1, microbatch)]
     if kind == "W":
         return [Action("I", stage, microbatch)]
-    return [Action(kind, stage + 1, microbatch), Action("F", stage, microbatch)]
+    later = [Action(each, stage + 1, microbatch) for each in ("B", "I")]
+    return [*later, Action("F", stage, microbatch)]

@@ -18,6 +18,7 @@ from tests.truth.pipelines.cases import STEPS, UNIT_SECONDS, Case
 from traincope.engine.optimizer.clipping import clip, gradient_norm
 from traincope.engine.ranks.mesh import Layout
 from traincope.engine.ranks.torch_private import Schedule
+from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.orders import SCHEDULES, orders
 
 RING_STARTS = (0.3, 0.6)
@@ -33,21 +34,22 @@ class Slow(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, stage: "Stage") -> Tensor:
         ctx.stage = stage
         stage.go_round()
-        stage.sleep_until(units=1 + stage.late_units)
+        stage.sleep_until(units=stage.times.forward + stage.late_units)
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         ctx.stage.go_round()
-        ctx.stage.sleep_until(units=1)
+        ctx.stage.sleep_until(units=ctx.stage.times.backward_input)
         return gradients[0], None
 
 
 class Stage(nn.Module):
     """A linear layer, then a sleep for the rest of the action's time after torch's own."""
 
-    def __init__(self, factor: float, ring: dist.ProcessGroup | None) -> None:
+    def __init__(self, factor: float, times: Times, ring: dist.ProcessGroup | None) -> None:
         super().__init__()
+        self.times = times
         self.linear = nn.Linear(4, 4)
         self.ring = ring
         self.waited_seconds = 0.0
@@ -88,8 +90,8 @@ class TimedStage(PipelineStage):
 
     submod: Stage
     case: Case
-    units_of_weight = 1
-    """Begin from which the end of W counts: of W itself, or of the B that contains it."""
+    units_of_weight = 1.0
+    """Units from an action's begin to the end of W: of W itself, or of the B that contains it."""
 
     def forward_one_chunk(self, microbatch: int, *args: Any, **kwargs: Any) -> Any:
         self.submod.began = time.monotonic()
@@ -98,11 +100,11 @@ class TimedStage(PipelineStage):
         return super().forward_one_chunk(microbatch, *args, **kwargs)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        self.submod.began, self.units_of_weight = time.monotonic(), 2
+        self.submod.began, self.units_of_weight = time.monotonic(), self.case.times.backward
         return super().backward_one_chunk(*args, **kwargs)
 
     def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        self.submod.began, self.units_of_weight = time.monotonic(), 1
+        self.submod.began, self.units_of_weight = time.monotonic(), self.case.times.backward_weight
         return super().backward_weight_one_chunk(*args, **kwargs)
 
     def weight_gradient(self) -> Callable[[], None]:
@@ -118,7 +120,7 @@ def train(directory: str, case: Case) -> list[float]:
         mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         held = SCHEDULES[case.schedule].placement(mesh.get_local_rank("pp"), case.shape)
         ring = mesh.get_group("cp") if case.ring > 1 else None
-        modules = {stage: Stage(case.factor(stage), ring) for stage in held}
+        modules = {stage: Stage(case.factor(stage), case.times, ring) for stage in held}
         schedule = Schedule(
             [one_stage(module, stage, case, mesh.get_group("pp")) for stage, module in modules.items()],
             orders=orders(case.schedule, case.shape),
