@@ -24,7 +24,12 @@ from traincope.engine.optimizer.bad_steps import BadStep, BadSteps
 from traincope.engine.optimizer.clipping import clip, gradient_norm, scale_gradients
 from traincope.engine.optimizer.optimizer import place_optimizer, set_learning_rate
 from traincope.engine.parallel.context_parallel import apply_context_parallel, local_positions
-from traincope.engine.parallel.expert_parallel import apply_expert_parallel, average_expert_gradients, load_counters
+from traincope.engine.parallel.expert_parallel import (
+    apply_expert_parallel,
+    average_expert_gradients,
+    load_counters,
+    scale_balance_losses,
+)
 from traincope.engine.parallel.pipeline import Pipeline, stages_of
 from traincope.engine.parallel.recompute import apply_recompute
 from traincope.engine.parallel.tensor_parallel import apply_tensor_parallel, loss_over_vocabulary, sum_partial_gradients
@@ -98,6 +103,8 @@ class Trainer:
         """Scales of fp8's operands by layer and operand; empty in other formats."""
         scales_loss = FORMATS[config.train.precision].scales_loss
         self.loss_scaler = LossScaler(config.scaling, device=device) if scales_loss else None
+        if self.loss_scaler is not None:
+            scale_balance_losses(self.modules.values(), self.loss_scaler.scaled)
         self._runner = _runner(self.modules, config, loss=self._loss, layout=self.layout, device=device)
         self.parameters = {
             name.removeprefix("module."): parameter

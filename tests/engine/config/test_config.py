@@ -32,10 +32,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config(scaling=ScalingConfig(history=4)),
         "scaling.history = 4 has no effect with train.precision = 'fp32'; leave it out, or set precision = 'fp8'",
     ),
-    "experts in fp8": (
-        lambda: Config(experts=ExpertsConfig(), train=TrainConfig(precision="fp8")),
-        "train.precision = 'fp8' is not built for the products of [experts]; use 'bf16' or 'fp32'",
-    ),
     "powersgd in fp16": (
         lambda: Config(
             train=TrainConfig(precision="fp16"),
@@ -51,13 +47,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         ),
         "fsdp.reduce = 'fp16' can overflow, which only train.precision = 'fp16' notices, not 'bf16'; use 'bf16' or "
         "'fp32'",
-    ),
-    "a split backward in fp8": (
-        lambda: Config(
-            train=TrainConfig(precision="fp8"), parallel=ParallelConfig(pp=2, microbatches=4, schedule="zb-v")
-        ),
-        "train.precision = 'fp8' computes both gradients of a product at once, but parallel.schedule = 'zb-v' splits "
-        "backward; use 'bf16', or another schedule",
     ),
     "an infinite clipping norm": (
         lambda: OptimizerConfig(clip_norm=float("inf")),

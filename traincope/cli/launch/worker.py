@@ -199,7 +199,8 @@ def _product_types(config: Config) -> tuple[torch.dtype, ...]:
     number_format = FORMATS[config.train.precision]
     if number_format.operands is None:
         return (number_format.compute,)
-    fp8 = torch.cuda.is_available() and has_fp8_products(torch.device("cuda"))
+    emulated = number_format.block is not None or config.experts is not None
+    fp8 = not emulated and torch.cuda.is_available() and has_fp8_products(torch.device("cuda"))
     return number_format.operands if fp8 else torch.float32, number_format.compute
 
 

@@ -13,7 +13,6 @@ from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import DDPConfig, FSDPConfig, OffloadConfig
 from traincope.engine.config.stability import StabilityConfig
 from traincope.engine.config.train import OptimizerConfig, ScalingConfig, TrainConfig
-from traincope.plan.pipeline.orders import SCHEDULES
 from traincope.plan.pipeline.stage_layers import is_possible, stage_layers
 
 
@@ -94,12 +93,8 @@ class Config:
             self.experts.check(self.parallel, self.fsdp, hidden=self.model.hidden, precision=self.train.precision)
 
     def _check_precision(self) -> None:
-        precision, parallel = self.train.precision, self.parallel
+        precision = self.train.precision
         self.scaling.check(precision)
-        require(
-            self.experts is None or precision in ("fp32", "bf16"),
-            f"train.precision = {precision!r} is not built for the products of [experts]; use 'bf16' or 'fp32'",
-        )
         require(
             precision != "fp16" or self.ddp.compression != "powersgd",
             "train.precision = 'fp16' cannot be combined with ddp.compression = 'powersgd': an overflow would stay in "
@@ -109,12 +104,6 @@ class Config:
             self.fsdp.reduce != "fp16" or precision == "fp16",
             f"fsdp.reduce = 'fp16' can overflow, which only train.precision = 'fp16' notices, not {precision!r}; use "
             "'bf16' or 'fp32'",
-        )
-        splits = parallel.pp > 1 and SCHEDULES[parallel.order_name].splits_backward
-        require(
-            not splits or precision != "fp8",
-            f"train.precision = 'fp8' computes both gradients of a product at once, but parallel.schedule = "
-            f"{parallel.schedule!r} splits backward; use 'bf16', or another schedule",
         )
 
     def _check_recompute(self) -> None:

@@ -8,7 +8,8 @@ from traincope.engine.config.parallel import ParallelConfig
 from traincope.engine.config.sharing import FSDPConfig
 
 ROW_BYTES = 16
-NUMBER_BYTES = {"fp32": 4, "bf16": 2}
+NUMBER_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 4, "fp8_block": 4}
+"""Bytes of a number in the products of experts. Those of fp8 multiply fp8 numbers as fp32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,10 @@ class TrainConfig:
     """Sequences of each optimizer step, over all ranks."""
     accumulation: int = 1
     """Backward passes whose gradients are summed into one step."""
-    precision: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16", "fp8", "fp8_block"] = "fp32"
     """Type of the matrix products. Weights and their updates stay fp32. fp16 scales the loss and skips steps that
-    overflow. fp8 multiplies the blocks' linear layers in fp8 and everything besides as bf16 does."""
+    overflow. fp8 multiplies the blocks' linear layers and experts in fp8 and everything besides as bf16 does, with one
+    scale per tensor; fp8_block does so with one scale per 128 numbers, or 128 x 128 weights."""
     recompute: Literal["none", "pointwise", "selective", "full"] = "none"
     """Activations that backward computes again instead of keeping: none; all but matrix products and attention
     (pointwise); attention's scores, softmax and mixing (selective); whole blocks (full)."""

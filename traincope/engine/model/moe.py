@@ -14,6 +14,7 @@ from traincope.engine.config import ExpertsConfig
 from traincope.engine.model.expert_load import LoadCounter
 from traincope.engine.model.router import Router
 from traincope.engine.model.slots import Slots, assign
+from traincope.engine.precision.grouped_products import GroupedProduct
 from traincope.engine.ranks.local import local_part
 
 
@@ -25,13 +26,15 @@ class Experts(nn.Module):
         self.gate = nn.Parameter(torch.empty(config.number, hidden, config.ffn))
         self.up = nn.Parameter(torch.empty(config.number, hidden, config.ffn))
         self.down = nn.Parameter(torch.empty(config.number, config.ffn, hidden))
+        self.gate_product, self.up_product, self.down_product = (GroupedProduct() for _ in range(3))
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Rows (N, H), ordered by the experts on this rank, `counts` rows each -> (N, H)."""
         ends = counts.cumsum(0, dtype=torch.int32)
         gate, up, down = (local_part(weight).to(rows.dtype) for weight in (self.gate, self.up, self.down))
-        inner = functional.silu(functional.grouped_mm(rows, gate, offs=ends))
-        return functional.grouped_mm(inner * functional.grouped_mm(rows, up, offs=ends), down, offs=ends)
+        inner = functional.silu(self.gate_product(rows, gate, ends)) * self.up_product(rows, up, ends)
+        result: Tensor = self.down_product(inner, down, ends)
+        return result
 
 
 def assign_whole_sequences(chosen: Tensor, *, config: ExpertsConfig) -> Slots:

@@ -7,6 +7,7 @@ section 2.1). All of it is fp32 (section 2.4 there), also the weights as `sharde
 gathers round them, as they round all parameters.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +43,8 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(config.number, hidden))
         self.loss_share = 1.0
         """Share of the step's loss that one forward stands for; the step's loss is a mean over pieces."""
+        self.scaled: Callable[[Tensor], Tensor] = _unscaled
+        """Gives the balance loss the scale that fp16 gives the loss of the tokens."""
         self.sequence_group: dist.ProcessGroup | None = None
         """Ranks that have the other tokens of these sequences."""
 
@@ -52,7 +55,8 @@ class Router(nn.Module):
         chosen = self._choose(probabilities.detach())
         if self.config.balance and torch.is_grad_enabled():
             loss = balance_loss(probabilities, chosen, group=self.sequence_group)
-            probabilities = _AddLoss.apply(probabilities, self.config.balance * self.loss_share * loss)
+            share = self.scaled(self.config.balance * self.loss_share * loss)
+            probabilities = _AddLoss.apply(probabilities, share)
         weights = probabilities.gather(-1, chosen)
         if self.config.top_k > 1:
             weights = weights / weights.sum(dim=-1, keepdim=True)
@@ -63,6 +67,10 @@ class Router(nn.Module):
             hot = torch.tensor(self.config.hot_expert, device=probabilities.device)
             probabilities = probabilities.index_fill(-1, hot, CERTAIN)
         return probabilities.topk(self.config.top_k, dim=-1).indices
+
+
+def _unscaled(loss: Tensor) -> Tensor:
+    return loss
 
 
 def balance_loss(probabilities: Tensor, chosen: Tensor, *, group: dist.ProcessGroup | None = None) -> Tensor:

@@ -5,11 +5,11 @@ the ranks of `efsdp`, which have the same experts. With tensor parallelism the p
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from traincope.engine.config import Config
@@ -64,6 +64,12 @@ def load_counters(modules: Iterable[nn.Module]) -> dict[int, LoadCounter]:
         for layer, block in blocks.items()
         if isinstance(block, Block) and isinstance(block.feed_forward, MixtureOfExperts)
     }
+
+
+def scale_balance_losses(modules: Iterable[nn.Module], scaled: Callable[[Tensor], Tensor]) -> None:
+    """Scale the balance losses of all routers as `scaled` scales the loss of the tokens."""
+    for router in (each for module in modules for each in module.modules() if isinstance(each, Router)):
+        router.scaled = scaled
 
 
 def _mixtures(model: GPT) -> list[MixtureOfExperts]:

@@ -94,7 +94,7 @@ class _Again:
     """Fills all places of a checkpoint at the first call of autograd that needs one of them."""
 
     def __init__(self, pack: Callable[[Tensor], object], unpack: Callable[[Any], Tensor]) -> None:
-        """`pack` and `unpack` are the checkpoint's. It computes again in each call of autograd, for each place once."""
+        """`pack` and `unpack` are those of the checkpoint, which computes again in each call of autograd."""
         self._pack, self._unpack = pack, unpack
         self._places: list[weakref.ref[_Saved]] = []
 

@@ -7,6 +7,8 @@ by its own largest number.
 
 All ranks that hold a part of a layer, or another slice of the batch, have the same history. So it belongs to the layer
 and not to a rank, and a checkpoint keeps it by the layer's name.
+
+`block_scales` has scales of blocks of numbers, without a history.
 """
 
 from collections.abc import Mapping
@@ -29,14 +31,27 @@ class Rounded(NamedTuple):
 
     values: Tensor
     scale: Tensor
-    """fp32 scalar."""
+    """fp32 scalar, or one number for each block (..., rows, columns)."""
+    block: tuple[int, int] | None = None
+    """Rows and columns of a block. None: the scale is a scalar."""
 
     def wide(self) -> Tensor:
         """The numbers in fp32, exactly."""
-        return self.values.float() / self.scale
+        return self.values.float() / spread(self.scale, self.block, self.values.shape)
 
     def transposed(self) -> "Rounded":
-        return Rounded(self.values.t(), self.scale)
+        """The same with the last two dims exchanged."""
+        if self.block is None:
+            return Rounded(self.values.mT, self.scale)
+        return Rounded(self.values.mT, self.scale.mT, self.block[::-1])
+
+
+def spread(scale: Tensor, block: tuple[int, int] | None, shape: torch.Size) -> Tensor:
+    """The scale of each number of a tensor of this shape, or the scalar."""
+    if block is None:
+        return scale
+    each = scale.repeat_interleave(block[0], dim=-2).repeat_interleave(block[1], dim=-1)
+    return each[..., : shape[-2], : shape[-1]]
 
 
 class Operand:
@@ -53,6 +68,14 @@ class Operand:
         """The scale for `numbers` in this step, fp32 scalar."""
         known = self.history.max()
         return power_of_two_scale(torch.where(known > 0, known, largest_finite(numbers)), self.dtype)
+
+    def rounded(self, numbers: Tensor, *, along: int = -1) -> Rounded:  # noqa: ARG002 - as blocks have it
+        """Round `numbers` with one scale, whatever dim a product sums over."""
+        return round_to(numbers, self.dtype, self.scale(numbers))
+
+    def turned(self, rounded: Rounded) -> Rounded:
+        """The same numbers for a product that sums over the other dim."""
+        return rounded
 
     def record(self, numbers: Tensor) -> None:
         """Let the scales of later steps follow `numbers`."""
@@ -84,7 +107,9 @@ def power_of_two_scale(amax: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def largest_finite(numbers: Tensor) -> Tensor:
-    """Largest magnitude, fp32 scalar; 0 if a number is infinite or NaN."""
+    """Largest magnitude, fp32 scalar; 0 if a number is infinite or NaN, or without numbers."""
+    if not numbers.numel():
+        return torch.zeros((), device=numbers.device)
     return numbers.detach().abs().amax().float().nan_to_num(nan=0.0, posinf=0.0)
 
 

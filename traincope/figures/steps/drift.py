@@ -7,12 +7,12 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from traincope.figures.drawing.canvas import stacked, step_axis
-from traincope.palette import BLUE, GREEN, ORANGE, VERMILLION
+from traincope.palette import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
 
 if TYPE_CHECKING:
     from traincope.engine.precision.drift import Drift, FormatDrift
 
-COLOURS = {"fp32": GREEN, "bf16": BLUE, "fp16": ORANGE, "fp8": VERMILLION}
+COLOURS = {"fp32": GREEN, "bf16": BLUE, "fp16": ORANGE, "fp8": VERMILLION, "fp8_block": PURPLE}
 SHARES = {"saturated_ratio": "saturated", "underflowed_ratio": "underflowed"}
 ROW = 220
 
