@@ -25,7 +25,8 @@ from typing import Any, Self, TypeVar
 
 Result = TypeVar("Result")
 
-START_SECONDS = 120.0
+START_SECONDS, START_SECONDS_PER_RANK = 120.0, 20.0
+"""Time that the ranks have to import torch together; the largest pool has 16 on two cores."""
 GRACE_SECONDS = 2.0
 """Time that the other ranks have to end after one has failed. They often wait for it without end."""
 MAX_GROUPS = 24
@@ -86,7 +87,8 @@ class Pool:
             child_end.close()
             self._processes.append(process)
             self._connections.append(parent_end)
-        _, reports = self._collect(time.monotonic() + START_SECONDS, limit=START_SECONDS)
+        limit = START_SECONDS + START_SECONDS_PER_RANK * self.size
+        _, reports = self._collect(time.monotonic() + limit, limit=limit)
         if reports:
             self.stop()
             raise RankFailed(reports)

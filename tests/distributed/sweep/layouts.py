@@ -1,11 +1,14 @@
 """The layouts of `make test-engine`, one line each: a name and the configuration tables of the layout."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from traincope.engine.config import DataConfig, ExpertsConfig, FSDPConfig, ParallelConfig
+from traincope.engine.config import DataConfig, ExpertsConfig, FSDPConfig, ModelConfig, ParallelConfig
 
 Tables = dict[str, object]
 """Field of Config -> its value."""
+MODEL = ModelConfig(layers=8, hidden=32, heads=8, kv_heads=4, ffn=96, sequence=16, vocabulary=264)
+"""Eight layers, for four ranks with two stages each. Each size can be split in eight."""
 
 
 def layout(**sizes: object) -> Tables:
@@ -65,6 +68,10 @@ EIGHT_RANKS: Mapping[str, Tables] = {
     "pp 2 gpipe x cp 2 ulysses x tp 2": layout(pp=2, cp=2, tp=2, cp_method="ulysses", schedule="gpipe", microbatches=4),
     "pp 4 zb-1p x fsdp 2": layout(pp=4, fsdp=2, schedule="zb-1p", microbatches=4),
     "pp 4 interleaved x tp 2": layout(pp=4, tp=2, schedule="interleaved", microbatches=4),
+    "pp 4 1f1b x fsdp 2 of 7 layers": {
+        **layout(pp=4, fsdp=2, schedule="1f1b", microbatches=4),
+        "model": replace(MODEL, layers=7),
+    },
     "pp 4 dualpipev x cp 2": layout(pp=4, cp=2, schedule="dualpipev", microbatches=8),
     "fsdp 8 of experts": mixture(fsdp=8),
     "hsdp 2 x 4, ep 2, with a capacity": mixture(dp_replicate=2, fsdp=4, ep=2, capacity_factor=1.0),
@@ -76,4 +83,7 @@ EIGHT_RANKS: Mapping[str, Tables] = {
     "pp 2 zb-v x fsdp 2 x tp 2, ep 2": mixture(pp=2, fsdp=2, tp=2, ep=2, schedule="zb-v", microbatches=4),
     "pp 2 zb-v x fsdp 4, ep 2": mixture(pp=2, fsdp=4, ep=2, schedule="zb-v", microbatches=4),
 }
-LAYOUTS: Mapping[str, Tables] = {**FOUR_RANKS, **EIGHT_RANKS}
+SIXTEEN_RANKS: Mapping[str, Tables] = {
+    "pp 2 1f1b x fsdp 2 x cp 2 x tp 2": layout(pp=2, fsdp=2, cp=2, tp=2, schedule="1f1b", microbatches=4),
+}
+LAYOUTS: Mapping[str, Tables] = {**FOUR_RANKS, **EIGHT_RANKS, **SIXTEEN_RANKS}

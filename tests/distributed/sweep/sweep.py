@@ -22,7 +22,7 @@ from rich.table import Table
 import traincope
 from tests.distributed.layouts import whole
 from tests.distributed.ranks.pool import Pool
-from tests.distributed.sweep.layouts import LAYOUTS, Tables
+from tests.distributed.sweep.layouts import LAYOUTS, MODEL, Tables
 from tests.distributed.sweep.traffic import WORLD, Traffic, traffic, world_axis
 from traincope.analysis import Analysis
 from traincope.analysis.pipeline.replicas import replica_steps
@@ -78,9 +78,9 @@ class Verdict:
 
 
 def configuration(text: str, tables: Tables) -> Config:
-    """Eight layers, for four ranks with two stages each. Each size can be split in eight. All train on `text`."""
+    """The layout's model and training. All train on `text`."""
     config = Config(
-        model=ModelConfig(layers=8, hidden=32, heads=8, kv_heads=4, ffn=96, sequence=16, vocabulary=264),
+        model=MODEL,
         train=TrainConfig(steps=STEPS, batch=16),
         optimizer=OptimizerConfig(lr=3e-3, clip_norm=0.25, warmup=2),
     )
@@ -203,7 +203,7 @@ def main(names: list[str]) -> int:
 
 
 def sweep(text: str, layouts: Mapping[str, Tables], directory: Path) -> Iterator[tuple[str, Verdict]]:
-    """Train the layouts with one pool at a time, because eight processes are enough."""
+    """Train the layouts with one pool at a time, because its processes are enough."""
     references: dict[tuple[ModelConfig, ExpertsConfig | None, DataConfig], Trained] = {}
     pool = Pool(0)
     for number, (name, tables) in enumerate(layouts.items()):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.ranks.pool import Pool
-from tests.distributed.sweep.layouts import EIGHT_RANKS, FOUR_RANKS, LAYOUTS
+from tests.distributed.sweep.layouts import EIGHT_RANKS, FOUR_RANKS, LAYOUTS, SIXTEEN_RANKS
 from tests.distributed.sweep.sweep import STEPS, Verdict, configuration, judge, train, write_text
-from tests.distributed.sweep.traffic import traffic
+from tests.distributed.sweep.traffic import Sizes, traffic
 from traincope.engine.config import ParallelConfig
 
 GOOD = Verdict(
@@ -17,10 +17,20 @@ GOOD = Verdict(
 )
 
 
-def test_each_layout_of_the_table_has_four_or_eight_ranks() -> None:
+def test_each_layout_of_the_table_has_the_ranks_of_its_group() -> None:
     sizes = {name: configuration("text", tables).parallel.world_size for name, tables in LAYOUTS.items()}
-    assert sizes == dict.fromkeys(FOUR_RANKS, 4) | dict.fromkeys(EIGHT_RANKS, 8)
-    assert len(FOUR_RANKS) + len(EIGHT_RANKS) == len(LAYOUTS) >= 16
+    assert sizes == dict.fromkeys(FOUR_RANKS, 4) | dict.fromkeys(EIGHT_RANKS, 8) | dict.fromkeys(SIXTEEN_RANKS, 16)
+    assert len(FOUR_RANKS) + len(EIGHT_RANKS) + len(SIXTEEN_RANKS) == len(LAYOUTS) >= 16
+
+
+def test_the_units_of_unequal_stages_agree_with_a_hand_calculation() -> None:
+    """Stages of 2, 2, 2 and 1 layers, one unit per layer.
+
+    The first stage's embedding is one unit more. The last stage is one unit: its only layer, norm and output.
+    """
+    config = configuration("text", EIGHT_RANKS["pp 4 1f1b x fsdp 2 of 7 layers"])
+    assert [len(layers) for layers in config.stage_layers] == [2, 2, 2, 1]
+    assert Sizes(config=config).units == 3 + 2 + 2 + 1
 
 
 def test_any_difference_fails_the_verdict() -> None:
