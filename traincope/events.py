@@ -23,10 +23,11 @@ The fields by kind (a field not listed is unused):
 | GPU        | instant: after a step           | quantity  |          |              |              | reading  |
 | BATCH      | instant: a DataLoader's batch   | state     | iterator | its count    |              | hash     |
 
-The value of a STEP is the recorder's own time in it. The value of a STEP or PHASE that was measured on the device is
-how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at most 2.1 s.
-The `tag` of a STALL of the device is how many ns before it the compute stream reached the issue of the collective that
-ends it, or NOT_MARKED. It has DONE_BEFORE_WAIT if that end is only an upper bound.
+The value of a STEP is the recorder's own time in it. The value of a STEP, PHASE or ACTION that was measured on the
+device is how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at
+most 2.1 s. The `tag` of a STALL of the device is how many ns before it the compute stream reached the issue of the
+collective that ends it, or NOT_MARKED; for a message, its `value` is. It has DONE_BEFORE_WAIT if that end is only an
+upper bound. Of the messages of a batch, the first has the STALL, and each other one an empty one at its end.
 The value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
 FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
 phase EVALUATION. The value of a BATCH is 0 if its name is not `BATCH_READ`.
@@ -110,7 +111,7 @@ A prime: in blocks of 8, work in every 8th or 16th step would fall on first step
 """
 
 NOT_MARKED = -1
-"""`tag` of a device's STALL if the issue of its collective has no mark, or if it lasted until a later collective."""
+"""In place of the time since a collective's issue: it has no mark, or the STALL lasted until a later collective."""
 
 MAX_LATENCY_NS = 200_000
 """A GPU with nothing to do passes a mark within this, the error between its clock and the host's included."""
@@ -206,7 +207,12 @@ class Flag(IntFlag):
     """
     REQUESTED = 1024
     """A step that has detail only because of a request: it is not a sample of the run."""
+    BATCHED = 2048
+    """A STALL of the device for a message that runs in one batch with the message before it."""
 
+
+DEVICE_MESSAGE = Flag.DEVICE | Flag.POINT_TO_POINT
+"""Flags of a STALL whose `value` is a time, not bytes."""
 
 LAYOUT = struct.Struct("@qqqiIIIiiIHBB")
 """start_ns end_ns value | step name group sequence peer tag | window flags phase kind (native order)."""

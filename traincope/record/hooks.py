@@ -36,7 +36,7 @@ def make_hooks() -> tuple[Hook, ...]:
         Streams(collectives, waits),
         phases,
         DistributedDataParallelStall(collectives, phases, waits),
-        PipelineActions(),
+        PipelineActions(phases),
         DataLoading(phases),
         GarbageCollection(),
         Checkpoints(phases),

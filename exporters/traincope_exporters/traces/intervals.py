@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import NO_STEP, OPEN, Flag, Kind, Phase
+from traincope.events import DEVICE_MESSAGE, NO_STEP, OPEN, Flag, Kind, Phase
 from traincope.timeline import RankTimeline
 from traincope.timeline.timeline import TRAINING_THREAD
 
@@ -32,6 +32,7 @@ class Interval(NamedTuple):
     peer: int
     """Root or other end of a collective; stage of a pipeline action."""
     value: int
+    """0 for a wait for a message on a device, whose bytes are unknown."""
     flags: int
 
 
@@ -65,9 +66,11 @@ def intervals(rank: RankTimeline, records: NDArray[np.void]) -> Iterator[Interva
     starts, raw_ends = records["start_ns"].tolist(), records["end_ns"]
     ends = np.maximum(np.where(raw_ends == OPEN, rank.last_ns, raw_ends), records["start_ns"]).tolist()
     kinds, names = [Kind(kind) for kind in records["kind"].tolist()], titles(rank, records)
-    rest = (records[name].tolist() for name in ("step", "group", "sequence", "peer", "value", "flags"))
-    columns = zip(starts, ends, (raw_ends == OPEN).tolist(), kinds, names, *rest, strict=True)
-    for start, end, is_open, kind, name, step, group, sequence, peer, value, flags in columns:
+    rest = (records[name].tolist() for name in ("step", "group", "sequence", "peer", "flags"))
+    timed = (records["kind"] == Kind.STALL) & (records["flags"] & DEVICE_MESSAGE == DEVICE_MESSAGE)
+    values = np.where(timed, 0, records["value"]).tolist()
+    columns = zip(starts, ends, (raw_ends == OPEN).tolist(), kinds, names, values, *rest, strict=True)
+    for start, end, is_open, kind, name, value, step, group, sequence, peer, flags in columns:
         axis = rank.axis(group) if kind in (Kind.COLLECTIVE, Kind.STALL) else None
         at = None if step == NO_STEP else step
         yield Interval(start, end, is_open, kind, name, at, axis, sequence, peer, value, flags)

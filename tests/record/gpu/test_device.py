@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 
 import traincope
 from traincope.events import NOT_MARKED, OPEN, Flag, Kind
 from traincope.record.communication.groups import KnownGroup
-from traincope.record.communication.pending import Issued
+from traincope.record.communication.pending import Issued, Pending
 from traincope.record.communication.streams import Streams
+from traincope.record.compute.phases import Phases
+from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.gpu import device as devices
 from traincope.record.gpu.device import DeviceMarks
 from traincope.record.instrumentation import guard as guarding
@@ -340,6 +343,7 @@ class Waiting:
     def __init__(self, device: DeviceMarks | None) -> None:
         self.device = device
         self.on_device: object = None
+        self.pending = Pending()
 
 
 @pytest.fixture
@@ -351,6 +355,7 @@ def streams(
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: clock.stream, raising=False)
+    monkeypatch.setattr(dist.ProcessGroup, "_end_coalescing", lambda _, work: work)
     hook = Streams(Waiting(None), Waiting(stalls))  # type: ignore[arg-type]
     before = dict(vars(Event))
     hook.install(recorder)
@@ -373,6 +378,125 @@ def test_a_synchronous_collective_on_the_compute_stream_is_itself_the_stall(
     clock.done_ms = 4.0
     stalls.stop()
     assert [duration for duration, _, _ in device_stalls(recorder)] == [3_000_000]
+
+
+class Work:
+    """The work of a batch."""
+
+
+def message(recorder: Recorder, *, sequence: int) -> Issued:
+    known = issue(recorder).known
+    fields = (1, 0, sequence, 1, 7, 64, int(Flag.POINT_TO_POINT), 0)
+    return Issued(recorder.main.begin(Kind.COLLECTIVE), fields, known, True)
+
+
+def test_the_wait_for_a_batch_ends_all_its_messages(
+    recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]
+) -> None:
+    """Issued at 1 and 2 ms, waited for from 4 to 9 ms. On NCCL only the end of a batch returns a work."""
+    hook, stalls, clock = streams
+    for sequence, at_ms in ((3, 1.0), (5, 2.0)):
+        clock.now_ms, each = at_ms, message(recorder, sequence=sequence)
+        hook.began(each)
+        hook.returned(each, on_current_stream=True)
+    work = Work()
+    assert dist.ProcessGroup._end_coalescing(None, work) is work  # type: ignore[arg-type]
+    clock.now_ms = 4.0
+    before, issued = stalls.mark(), hook._collectives.pending.take_work(work)
+    assert issued is not None
+    clock.now_ms = clock.done_ms = 9.0
+    stalls.close(before, issued)
+    stalls.stop()
+    first, second = (record for record in device_records(recorder) if record["kind"] == Kind.STALL)
+    assert (first["end_ns"] - first["start_ns"], second["end_ns"] - second["start_ns"]) == (5_000_000, 0)
+    assert first["end_ns"] == second["end_ns"]
+    for record, sequence, at_ms in ((first, 3, 1), (second, 5, 2)):
+        issued_ns = record["start_ns"] - record["value"]
+        assert (record["sequence"], record["tag"]) == (sequence, 7)
+        assert first["start_ns"] - issued_ns == (4 - at_ms) * 1_000_000
+    assert [bool(record["flags"] & Flag.BATCHED) for record in (first, second)] == [False, True]
+
+
+def test_a_batch_without_a_work_leaves_no_events_behind(
+    recorder: Recorder, streams: tuple[Streams, DeviceMarks, Clock]
+) -> None:
+    hook, _, clock = streams
+    for _ in range(50):
+        each = message(recorder, sequence=0)
+        hook.began(each)
+        hook.returned(each, on_current_stream=True)
+        dist.ProcessGroup._end_coalescing(None, None)  # type: ignore[arg-type]
+    assert clock.created == 1
+
+
+def test_a_loss_extends_the_action_before_it(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    """F from 1 to 3 ms, its loss until 4 ms; B from 6 to 8 ms."""
+    recorder.detailed = True
+    clock = Clock()
+    stalls = stalls_on(FakeDevice(clock))
+    for microbatch, (begin_ms, end_ms, loss_ms) in enumerate(((1.0, 3.0, 4.0), (6.0, 8.0, None))):
+        key = object()
+        clock.now_ms = begin_ms
+        stalls.begin_action(key, 0, 2, 9, microbatch, 5)
+        clock.now_ms = end_ms
+        stalls.end_action(key)
+        if loss_ms is not None:
+            clock.now_ms = loss_ms
+            stalls.extend_action()
+    clock.done_ms = 9.0
+    stalls.between_steps()
+    stalls.stop()
+    actions = [record for record in device_records(recorder) if record["kind"] == Kind.ACTION]
+    assert [int(r["end_ns"] - r["start_ns"]) for r in actions] == [3_000_000, 2_000_000]
+    assert [(r["name"], r["group"], r["sequence"], r["peer"]) for r in actions] == [(2, 9, 0, 5), (2, 9, 1, 5)]
+    assert clock.created == 7  # four for the actions, three for begins and ends of steps: the first end is used again
+
+
+class Timed(torch.nn.Linear):
+    """A stage whose forward takes 2 ms of the stream."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(4, 4)
+        self._clock = clock
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self._clock.now_ms += 2.0
+        return super().forward(input)
+
+
+def test_every_action_of_a_schedule_of_torch_is_marked(recorder: Recorder, stalls_on: MakeStalls) -> None:
+    """Two stages on one rank send no messages. A forward takes 2 ms, a loss 5 ms more, and a backward no time."""
+    recorder.detailed, clock = True, Clock()
+    phases = Phases()
+    phases.device = stalls = stalls_on(FakeDevice(clock))
+    hook = PipelineActions(phases)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        stages = [PipelineStage(Timed(clock), number, 2, torch.device("cpu")) for number in range(2)]
+
+        def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            clock.now_ms += 5.0
+            return (output - target).square().mean()
+
+        schedule = ScheduleInterleaved1F1B(stages, 2, loss_fn=loss)  # type: ignore[arg-type]
+        schedule.step(torch.zeros(4, 4), target=torch.zeros(4, 4))
+        hook.install(recorder)
+        schedule.step(torch.zeros(4, 4), target=torch.zeros(4, 4))
+    finally:
+        hook.remove()
+        dist.destroy_process_group()
+    clock.done_ms = clock.now_ms
+    stalls.between_steps()
+    stalls.stop()
+    actions = [record for record in device_records(recorder) if record["kind"] == Kind.ACTION]
+    kinds = {recorder.names.intern(kind): kind for kind in "FB"}
+    ran = {(kinds[r["name"]], int(r["peer"]), int(r["sequence"])): int(r["end_ns"] - r["start_ns"]) for r in actions}
+    assert ran == {
+        (kind, stage, microbatch): {"F": (2 + 5 * stage) * 1_000_000, "B": 0}[kind]
+        for kind in "FB"
+        for stage in range(2)
+        for microbatch in range(2)
+    }
 
 
 def test_fsdp_waits_by_an_event_for_a_collective_of_another_stream(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.events import OPEN, Kind, Phase
+from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.metrics import catalogue
 from traincope.metrics.labels import INTERNAL_MARK, MAX_MODULES, OTHER_MODULES
 from traincope.metrics.metric import Metric
@@ -65,10 +65,10 @@ def limit_modules(points: Points, *, shown: Collection[str]) -> Points:
 
 
 def actions(node: Node) -> Iterator[Points]:
-    """Time in pipeline actions, by rank, stage and action."""
+    """Time in pipeline actions, by rank, stage and action, on the clock of the ledger."""
     for rank in node.ranks:
-        records = _ended(rank)
-        records = records[records["kind"] == Kind.ACTION]
+        records = rank.measured.main if rank.measured.on_device else _ended(rank)
+        records = records[(records["kind"] == Kind.ACTION) & (records["flags"] & Flag.DEVICE == 0)]
         for stage in np.unique(records["peer"]).tolist():
             for name, spans_of_name in _by_name(rank, records[records["peer"] == stage]):
                 yield from _time(rank, spans_of_name, catalogue.ACTION_TIME, stage, name)

@@ -21,7 +21,7 @@ FLAGS = 6
 class Issued:
     """A collective under way."""
 
-    __slots__ = ("address", "before", "device", "fields", "forgotten", "known", "returned_ns", "slot")
+    __slots__ = ("address", "batch", "before", "device", "fields", "forgotten", "known", "returned_ns", "slot")
 
     def __init__(self, slot: Slot, fields: CollectiveFields, known: KnownGroup, device: bool) -> None:
         self.slot = slot
@@ -29,6 +29,8 @@ class Issued:
         self.known = known
         self.device = device
         """True if its tensors are on a GPU. Then a wait stops the stream, not the host."""
+        self.batch: tuple[Issued, ...] = ()
+        """The messages after it in its batch, if the batch has one work, in order of issue."""
         self.address = 0
         """Address of the (last) tensor it fills, if a tensor may be waited for; otherwise 0."""
         self.before: Any = None

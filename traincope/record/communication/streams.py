@@ -4,6 +4,8 @@ A synchronous NCCL collective (torch 2.8+) runs on the current stream, and its w
 own run is the stall. FSDP2 issues its collectives this way on separate streams, and the compute stream then waits for
 an event recorded there: that wait is the stall.
 
+The messages of a batch (`batch_isend_irecv` on NCCL) have no works either. The end of the batch returns one for all.
+
 `Stream.wait_event`, `wait_stream` and `record_event` all end in `Event.record` and `Event.wait`. Waits below Python
 (`torch.Stream`, the device-generic class) are not seen.
 """
@@ -13,13 +15,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from traincope.record.communication.collectives import Collectives
+from traincope.record.communication.collectives import POINT_TO_POINT, Collectives
 from traincope.record.communication.pending import FLAGS, MAX_PENDING, Issued
 from traincope.record.communication.waits import Waits
 from traincope.record.gpu.device import OTHER_DEVICE, DeviceMarks, Event
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.instrumentation.torch_private import raw_stream_reader
+from traincope.record.instrumentation.torch_private import end_of_batch, raw_stream_reader
 from traincope.record.session.recorder import Recorder
 
 SYNCHRONOUS = 0
@@ -41,6 +43,8 @@ class Streams:
         """The newest collective on each stream except the compute stream, by the stream's raw handle."""
         self._event_collectives: dict[int, tuple[weakref.ref[Any], Issued]] = {}
         """The newest collective before each event, by the event's identity."""
+        self._batch: list[Issued] = []
+        """The messages of the batch under way, in order of issue."""
 
     def install(self, recorder: Recorder) -> None:
         import torch
@@ -56,12 +60,15 @@ class Streams:
         event = torch.cuda.Event
         self._patches.replace(event, "record", self._around_record(event.record))
         self._patches.replace(event, "wait", self._around_wait(event.wait))
+        owner, name = end_of_batch()
+        self._patches.replace(owner, name, self._around_batch(getattr(owner, name)))
 
     def remove(self) -> None:
         self._patches.restore()
         self._collectives.on_device = None
         self._newest.clear()
         self._event_collectives.clear()
+        self._batch.clear()
 
     def began(self, issued: Issued) -> None:
         """Note that a collective with tensors on the device is about to be issued."""
@@ -71,6 +78,9 @@ class Streams:
 
     def returned(self, issued: Issued, *, on_current_stream: bool) -> None:
         before, issued.before = issued.before, None
+        if on_current_stream and issued.fields[FLAGS] & POINT_TO_POINT:
+            self._batch.append(issued)
+            return
         stream = self._raw(None)
         if on_current_stream and stream == self._stalls.compute_stream:
             self._stalls.close(before, issued)
@@ -82,6 +92,27 @@ class Streams:
             and not self._stalls.in_capture()
         ):
             self._newest[stream] = issued
+
+    def _around_batch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        ended = guard(self._batch_ended)
+
+        @functools.wraps(original)
+        def end_batch(*args: Any, **kwargs: Any) -> Any:
+            work = original(*args, **kwargs)
+            if self._batch:
+                ended(work)
+            return work
+
+        return end_batch
+
+    def _batch_ended(self, work: Any) -> None:
+        """Let a wait for the batch's work end all its messages. Without a work, nothing shows their end."""
+        (first, *others), self._batch = self._batch, []
+        first.batch = tuple(others)
+        if work is None:
+            self._stalls.close(None, first)
+        else:
+            self._collectives.pending.add_work(work, first, self._recorder.threads.writer)
 
     def _around_record(self, original: Callable[..., Any]) -> Callable[..., Any]:
         recorded = guard(self._recorded, every=SAMPLING_INTERVAL)

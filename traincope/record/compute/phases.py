@@ -55,7 +55,7 @@ class _ThreadState(threading.local):
 
 
 class PhaseMarks(Protocol):
-    """Marks of phases on the compute stream of a GPU."""
+    """Marks of phases and pipeline actions on the compute stream of a GPU."""
 
     @property
     def begin_phase(self) -> Callable[[object, int, int], None]:
@@ -64,6 +64,18 @@ class PhaseMarks(Protocol):
     @property
     def end_phase(self) -> Callable[[object], None]:
         """Mark the end of the phase that began with this key."""
+
+    @property
+    def begin_action(self) -> Callable[[object, int, int, int, int, int], None]:
+        """Mark the begin of an action, given such a key, the phase, a name, the schedule, microbatch and stage."""
+
+    @property
+    def end_action(self) -> Callable[[object], None]:
+        """Mark the end of the action that began with this key."""
+
+    @property
+    def extend_action(self) -> Callable[[], None]:
+        """Mark the end of the latest action anew."""
 
 
 class Phases:
@@ -85,7 +97,7 @@ class Phases:
         self.around_module: AroundModule | None = None
         """A function that makes every module's call in place of torch, while FLOPs are counted."""
         self.device: PhaseMarks | None = None
-        """Marks of phases on the compute stream. None outside windows, and unless the training uses a GPU."""
+        """Marks on the compute stream. None outside windows, and unless the training uses a GPU."""
 
     @property
     def in_backward(self) -> bool:

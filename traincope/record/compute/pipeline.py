@@ -2,6 +2,8 @@
 
 The stage object's chunk methods are pure computation: receives are waited for before them, sends are posted after them.
 The schedule computes the last stage's loss right after the forward chunk. The loss belongs to that action.
+
+On a GPU, marks on the compute stream show when the actions ran there.
 """
 
 import functools
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from traincope.events import Kind, Phase
+from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
@@ -32,7 +35,8 @@ class PipelineActions:
     name = "pipeline"
     level = 1
 
-    def __init__(self) -> None:
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
         self._patches = Patches()
         self._current = _Current()
         self._late = WhenImported("torch.distributed.pipelining.schedules", self._patch)
@@ -66,7 +70,7 @@ class PipelineActions:
 
     def _recorded(self, original: Callable[..., Any], action: Callable[..., str]) -> Callable[..., Any]:
         recorder, current = self._recorder, self._current
-        begin, finish = guard(self._begin, every=SAMPLING_INTERVAL), guard(end, every=SAMPLING_INTERVAL)
+        begin, finish = guard(self._begin, every=SAMPLING_INTERVAL), guard(self._end, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def chunk(stage: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -82,16 +86,29 @@ class PipelineActions:
 
     def _begin(self, action: Callable[..., str], stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
         """Open the record of an action. The chunk's number is the first argument, positional or named."""
-        names = self._recorder.names
+        names, device = self._recorder.names, self._phases.device
         microbatch = int(args[0] if args else next(iter(kwargs.values())))
-        return self._recorder.threads.writer.begin(
-            ACTION,
+        fields = (
             NO_PHASE if self._is_grad_enabled() else EVALUATION,
             names.intern(action(*args, **kwargs)),
             names.intern(self._current.schedule),
             microbatch,
             int(stage.stage_index),
         )
+        slot = self._recorder.threads.writer.begin(ACTION, *fields)
+        if device is not None:
+            device.begin_action(slot, *fields)
+        return slot
+
+    def _end(self, slot: Slot) -> None:
+        if self._phases.device is not None:
+            self._phases.device.end_action(slot)
+        end(slot)
+
+    def _extend(self, slot: Slot) -> None:
+        if self._phases.device is not None:
+            self._phases.device.extend_action()
+        end(slot)
 
     def _recording_schedule(self, original: Callable[..., Any]) -> Callable[..., Any]:
         current = self._current
@@ -115,15 +132,16 @@ class PipelineActions:
         self._recorder.steps.schedule_begins()
 
     def _extending_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        current, finish = self._current, guard(end)
+        """Extend the F action to the end of its loss. Stages without one may wait for a send in between."""
+        current, extend = self._current, guard(self._extend)
 
         @functools.wraps(original)
-        def compute_loss(*args: Any, **kwargs: Any) -> Any:
+        def compute_loss(schedule: Any, stage: Any, /, *args: Any, **kwargs: Any) -> Any:
             try:
-                return original(*args, **kwargs)
+                return original(schedule, stage, *args, **kwargs)
             finally:
-                if current.forward is not None:
-                    finish(current.forward)
+                if current.forward is not None and stage.is_last:
+                    extend(current.forward)
 
         return compute_loss
 

@@ -14,13 +14,13 @@ Nothing here uses the device before the training has: a context on the wrong GPU
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from traincope.events import EMPTY_NS, MAX_LATENCY_NS, NOT_MARKED, Flag, Kind, Phase
+from traincope.events import EMPTY_NS, MAX_LATENCY_NS, NO_PEER, NOT_MARKED, Flag, Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.torch_private import raw_stream_reader
 from traincope.record.session.environment import current_gpu_is_in_use
@@ -66,6 +66,10 @@ class Issued(Protocol):
     def fields(self) -> tuple[int, int, int, int, int, int, int, int]:
         """name, group, sequence, peer, tag, bytes, flags, window."""
 
+    @property
+    def batch(self) -> Sequence["Issued"]:
+        """Messages issued after it that the same wait ends, in order."""
+
 
 class Event(Protocol):
     """The used part of `torch.cuda.Event(enable_timing=True)`."""
@@ -110,7 +114,7 @@ class _Bracket:
 
 @dataclass(slots=True)
 class _Interval:
-    """A step or phase whose begin is marked."""
+    """A step, phase or pipeline action whose begin is marked."""
 
     kind: int
     phase: int
@@ -119,6 +123,10 @@ class _Interval:
     before: Event
     queued_ns: int
     """Time at which the host queued the mark."""
+    schedule: int = 0
+    microbatch: int = 0
+    stage: int = NO_PEER
+    """These three only of an action."""
 
 
 @dataclass(slots=True)
@@ -146,7 +154,9 @@ class DeviceMarks:
         self._waiting: deque[_Bracket] = deque()
         self._step: _Interval | None = None
         self._phases: dict[int, _Interval] = {}
-        """Marked phases under way, by the identity of a hook's key."""
+        """Marked phases and actions under way, by the identity of a hook's key."""
+        self._acted: _Bracket | None = None
+        """The latest action, if it has ended. A loss computed after it extends it."""
         self._issues: dict[int, tuple[Issued, Event]] = {}
         """Collectives under way, by identity, with the mark of their issue."""
         self._latency_ns = MAX_LATENCY_NS
@@ -159,6 +169,12 @@ class DeviceMarks:
         """Mark the begin of a phase of the training, given a key, the phase and a name. The key lives until its end."""
         self.end_phase = guard(self._end_phase, every=SAMPLING_INTERVAL)
         """Mark the end of the phase that began with this key."""
+        self.begin_action = guard(self._begin_action, every=SAMPLING_INTERVAL)
+        """Mark the begin of a pipeline action: key, phase, name, schedule, microbatch, stage."""
+        self.end_action = guard(self._end_action, every=SAMPLING_INTERVAL)
+        """Mark the end of the action that began with this key."""
+        self.extend_action = guard(self._extend_action)
+        """Mark the end of the latest action anew."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
 
@@ -172,7 +188,7 @@ class DeviceMarks:
         self._waiting.clear()
         self._phases.clear()
         self._issues.clear()
-        self._step = None
+        self._acted = self._step = None
 
     def between_steps(self) -> bool:
         """Choose the compute stream, and mark where one step ends and the next begins, in a window.
@@ -188,6 +204,7 @@ class DeviceMarks:
         return self._used and self._recorder.detailed
 
     def _mark_step(self) -> None:
+        self._keep_acted()
         crossing, self._phases = self._phases, {}
         for interval in crossing.values():
             self.give_back(interval.before)
@@ -223,11 +240,35 @@ class DeviceMarks:
             return True
         return phase == RECOMPUTE and any(each.phase == BACKWARD for each in tuple(self._phases.values()))
 
-    def _begin(self, kind: int, phase: int, name: int) -> _Interval | None:
+    def _begin_action(self, key: object, phase: int, name: int, *of_schedule: int) -> None:
+        self._keep_acted()
+        if self._recorder.detailed and threading.get_ident() == self._recorder.main_thread:
+            interval = self._begin(int(Kind.ACTION), phase, name, *of_schedule)
+            if interval is not None:
+                self._phases[id(key)] = interval
+
+    def _end_action(self, key: object) -> None:
+        interval = self._phases.pop(id(key), None)
+        if interval is not None:
+            self._acted = self._closed(interval.before, partial(self._write_interval, interval))
+
+    def _extend_action(self) -> None:
+        acted, self._acted = self._acted, None
+        if acted is not None:
+            self.give_back(acted.after)
+            self._acted = self._closed(acted.before, acted.write)
+
+    def _keep_acted(self) -> None:
+        """Resolve the latest action with the other brackets: nothing extends it any more."""
+        acted, self._acted = self._acted, None
+        if acted is not None:
+            self._waiting.append(acted)
+
+    def _begin(self, kind: int, phase: int, name: int, *of_schedule: int) -> _Interval | None:
         queued_ns, before = monotonic_ns(), self.mark()
         if before is None:
             return None
-        return _Interval(kind, phase, name, self._recorder.shared.step, before, queued_ns)
+        return _Interval(kind, phase, name, self._recorder.shared.step, before, queued_ns, *of_schedule)
 
     def _end(self, interval: _Interval | None) -> None:
         if interval is not None:
@@ -287,23 +328,35 @@ class DeviceMarks:
 
         `until_its_end`: the wait ends with this collective, not with a later one.
         """
-        _, issue = self._issues.pop(id(issued), (None, None))
+        ended = issued, *issued.batch
+        issues = [self._issues.pop(id(each), (None, None))[1] for each in ended]
         if before is None or not until_its_end:
-            self.give_back(issue)
-            issue = None
+            issues = self._given_back(issues)
         if before is not None:
-            write = partial(self._write_stall, issued, self._recorder.shared.step, issue, before)
+            write = partial(self._write_stalls, ended, issues, self._recorder.shared.step, before)
             if not self._bracket(before, write):
-                self.give_back(issue)
+                self._given_back(issues)
+
+    def _given_back(self, events: Sequence[Event | None]) -> list[Event | None]:
+        """Return events to the pool. Returns None in place of each."""
+        for event in events:
+            self.give_back(event)
+        return [None] * len(events)
 
     def _bracket(self, before: Event, write: Callable[[int, int, int], None]) -> bool:
         """Mark the end. Returns False, and gives `before` back, without a mark."""
+        bracket = self._closed(before, write)
+        if bracket is not None:
+            self._waiting.append(bracket)
+        return bracket is not None
+
+    def _closed(self, before: Event, write: Callable[[int, int, int], None]) -> _Bracket | None:
+        """Mark the end. Returns None, and gives `before` back, without a mark."""
         queued_ns, after = monotonic_ns(), self.mark()
         if after is None:
             self.give_back(before)
-            return False
-        self._waiting.append(_Bracket(before, after, queued_ns, write))
-        return True
+            return None
+        return _Bracket(before, after, queued_ns, write)
 
     def give_back(self, before: Event | None) -> None:
         """Return an event to the pool: no wait followed it."""
@@ -371,32 +424,38 @@ class DeviceMarks:
         bracket.write(start_ns, end_ns, bracket.queued_ns)
         self._free += (bracket.before, bracket.after)
 
-    def _write_stall(
+    def _write_stalls(
         self,
-        issued: Issued,
+        ended: Sequence[Issued],
+        issues: Sequence[Event | None],
         step: int,
-        issue: Event | None,
         before: Event,
         start_ns: int,
         end_ns: int,
         queued_ns: int,
     ) -> None:
-        name, group, sequence, peer, _, num_bytes, flags, window = issued.fields
-        tag, flags = NOT_MARKED, flags | Flag.DEVICE
-        if issue is not None:
-            tag = _as_tag(round(issue.elapsed_time(before) * 1e6))
-            self.give_back(issue)
-        if min(end_ns - start_ns, end_ns - queued_ns - self._latency_ns) <= EMPTY_NS:
-            flags |= Flag.DONE_BEFORE_WAIT
-        self._recorder.writer().write(
-            Kind.STALL, start_ns, end_ns, 0, name, group, sequence, peer, tag, num_bytes, flags, window, step
-        )
+        done = min(end_ns - start_ns, end_ns - queued_ns - self._latency_ns) <= EMPTY_NS
+        joined, began_ns = Flag.DEVICE | (Flag.DONE_BEFORE_WAIT if done else 0), start_ns
+        for issued, issue in zip(ended, issues, strict=True):
+            name, group, sequence, peer, tag, value, flags, window = issued.fields
+            since_ns = NOT_MARKED
+            if issue is not None:
+                since_ns = max(round(issue.elapsed_time(before) * 1e6), 0) + began_ns - start_ns
+                self.give_back(issue)
+            if flags & Flag.POINT_TO_POINT:
+                value = since_ns
+            else:
+                tag = since_ns if since_ns <= MAX_TAG else NOT_MARKED
+            self._recorder.writer().write(
+                Kind.STALL, began_ns, end_ns, 0, name, group, sequence, peer, tag, value, flags | joined, window, step
+            )
+            joined, began_ns = joined | Flag.BATCHED, end_ns
 
     def _write_interval(self, interval: _Interval, start_ns: int, end_ns: int, queued_ns: int) -> None:
         self._recorder.writer().write(
             interval.kind, start_ns, end_ns, interval.phase, interval.name,
-            value=max(start_ns - interval.queued_ns, 0), tag=_as_tag(end_ns - queued_ns),
-            flags=Flag.DEVICE, step=interval.step,
+            interval.schedule, interval.microbatch, interval.stage, _as_tag(end_ns - queued_ns),
+            max(start_ns - interval.queued_ns, 0), Flag.DEVICE, step=interval.step,
         )  # fmt: skip
 
 

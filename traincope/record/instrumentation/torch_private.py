@@ -212,6 +212,14 @@ def pipeline_schedule() -> Any:
     return schedules._PipelineSchedule
 
 
+def end_of_batch() -> tuple[Any, str]:
+    """Return the class and the name of the method that ends a batch of messages, and returns their common work."""
+    from torch.distributed import ProcessGroup
+
+    ProcessGroup._end_coalescing  # noqa: B018
+    return ProcessGroup, "_end_coalescing"
+
+
 def ddp_pre_forward() -> str:
     """Return the name of DistributedDataParallel's method that broadcasts buffers before the forward."""
     from torch.nn.parallel import DistributedDataParallel

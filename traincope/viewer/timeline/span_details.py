@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from traincope.events import NO_PEER, NO_STEP, Flag, Kind
+from traincope.events import DEVICE_MESSAGE, NO_PEER, NO_STEP, Flag, Kind
 from traincope.figures.drawing.time_axis import instant
 from traincope.tiles.storage import NOTHING, Row, Tiles
 from traincope.units import duration, numbers, size
@@ -86,7 +86,8 @@ def _collective(tiles: Tiles, span: Span) -> Iterator[tuple[str, str]]:
     if span["peer"] != NO_PEER:
         side = _SIDES.get(tiles.header.names[span["name"]], "root")
         yield side, f"{span['peer']}"
-    yield "message size", size(span["value"])
+    if span["kind"] != _STALL or span["flags"] & DEVICE_MESSAGE != DEVICE_MESSAGE:
+        yield "message size", size(span["value"])
     if span["wait_ns"] != NOTHING:
         yield "wait", f"{duration(span['wait_ns'])} for other ranks"
     elif span["instance"] == NOTHING:
