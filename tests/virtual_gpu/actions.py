@@ -26,6 +26,8 @@ class Meaning(Enum):
     GC = "gc"
     COMPILE = "compile"
     SYNC = "sync"
+    ACTION = "action"
+    """An action of a pipeline's schedule. Its range has torch's name: `PP:1F0`."""
 
 
 PHASES = (Meaning.FORWARD, Meaning.BACKWARD, Meaning.RECOMPUTE, Meaning.OPTIMIZER)
@@ -220,6 +222,7 @@ OPERATIONS = {
     "allgather": ("c10d::_allgather_base_", "nccl:_all_gather_base", "ncclDevKernel_AllGather_RING_LL"),
     "send": ("c10d::send", "nccl:send 0->1", "ncclDevKernel_SendRecv"),
     "recv": ("c10d::recv_", "nccl:recv 0<-1", "ncclDevKernel_SendRecv"),
+    "send_recv": ("c10d::send", "nccl:coalesced", "ncclDevKernel_SendRecv"),
 }
 """Operation -> operator, annotation and kernel."""
 

@@ -1,7 +1,7 @@
 """All analyses of a timeline, in the order of their dependencies."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +42,7 @@ from traincope.analysis.pipeline.bubble import (
     replay_idle,
     stage_transfers,
     theory,
+    unclear_steps,
     usual_work_ns,
 )
 from traincope.analysis.pipeline.replicas import (
@@ -152,7 +153,7 @@ def analyze(
     excluded_steps = find_excluded_steps(measured) if excluded_steps is None else excluded_steps
     streams = context.on_streams
     instances, last, wire = streams.instances, streams.last, streams.transfers
-    steps, idle = _replayed(replica_steps(measured), context)
+    steps, idle = _replayed(replica_steps(measured), streams)
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in measured.ranks)
     in_pipeline = {rank for group in steps if one_clock(measured, group) for rank in group.ranks}
     stall_totals = {}
@@ -232,7 +233,7 @@ def _analysis(
     comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger)
     excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps, *ledger.unwatched_steps))
     counted = tuple(kept for group in steps if (kept := group.without(excluded)) is not None)
-    bubble = _bubble(timeline, ledger, counted)
+    bubble = _bubble(measured, ledger, counted)
     straggling = stragglers(timeline, ledger, stall_totals)
     ends = endings(timeline)
     stopped = hangs(timeline, context.own_instances, ends)
@@ -286,10 +287,12 @@ def _analysis(
 
 
 def _replayed(
-    steps: tuple[ReplicaSteps, ...], context: Context
+    steps: tuple[ReplicaSteps, ...], streams: Context
 ) -> tuple[tuple[ReplicaSteps, ...], Mapping[int, list[Idle]]]:
     """Return the steps that can be replayed, and the replays' idle times of each rank."""
-    measured = measured_transfers(context.instances, context.transfers) if steps else {}
+    measured = measured_transfers(streams.instances, streams.transfers) if steps else {}
+    if streams.timeline.by_marks:
+        steps = tuple(_with_transfers(steps, streams))
     replayed = []
     idle: dict[int, list[Idle]] = defaultdict(list)
     for group in steps:
@@ -299,6 +302,14 @@ def _replayed(
         for rank, replays in idle_by_rank.items():
             idle[rank].append(replays)
     return tuple(replayed), idle
+
+
+def _with_transfers(steps: tuple[ReplicaSteps, ...], streams: Context) -> Iterator[ReplicaSteps]:
+    """Leave out the steps whose transfers marks do not show."""
+    for group in steps:
+        kept = group.without(unclear_steps(group, streams.instances, streams.transfers))
+        if kept is not None:
+            yield kept
 
 
 def _bubble(timeline: Timeline, ledger: Ledger, steps: tuple[ReplicaSteps, ...]) -> Bubble | None:

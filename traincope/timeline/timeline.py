@@ -68,7 +68,7 @@ class OpenRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Begins of steps and phases on the compute stream of a GPU, in order. Arrays have one entry per begin.
+    """Begins of steps, phases and actions on the compute stream of a GPU, in order. Arrays have one entry per begin.
 
     The end of a step is one too if the next step has none.
     """
@@ -76,13 +76,13 @@ class Marks:
     step: Ints
     """Step numbers."""
     phase: Ints
-    """Phase, or Phase.NONE for the begin of a step."""
+    """Phase, or Phase.NONE for the begin of a step or action."""
     at_ns: Ints
     """When the stream passed the mark."""
     ahead_ns: Ints
     """How long before that the host had queued it: the host's run-ahead."""
     collectives: NDArray[np.void]
-    """COLLECTIVE records, from start to end on the GPU, of those whose start and end the marks show."""
+    """COLLECTIVE records of those whose start and end on the GPU the marks show, and of a pipeline's messages."""
 
     @property
     def empty(self) -> Bools:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.timeline.device.recorded import alone
+from tests.timeline.device.recorded import alone, parsed
 from tests.virtual_gpu.actions import COMPUTE_STREAM, Action, Meaning, OnThread, Program, Range, RecordEvent, WaitEvent
 from tests.virtual_gpu.machine import Host, Queued, execute
 from tests.virtual_gpu.truth import transfers_ns
@@ -18,7 +18,10 @@ from tests.virtual_gpu.truth import transfers_ns
 OUTERMOST = (Meaning.FORWARD, Meaning.EVALUATION, Meaning.RECOMPUTE)
 """Only the outermost call of a module is a phase."""
 ACTIVITIES = (Meaning.DATA_WAIT, Meaning.CHECKPOINT_STALL, Meaning.GC)
-MARKED = (*OUTERMOST, Meaning.BACKWARD, Meaning.OPTIMIZER, Meaning.DATA_WAIT, Meaning.CHECKPOINT_STALL)
+MARKED = (
+    *(*OUTERMOST, Meaning.BACKWARD, Meaning.OPTIMIZER, Meaning.DATA_WAIT, Meaning.CHECKPOINT_STALL),
+    Meaning.ACTION,
+)
 UNATTRIBUTED, EVALUATION = "unattributed", Meaning.EVALUATION.value
 
 
@@ -33,6 +36,8 @@ class _Marked:
     end: Queued | None = None
     collective: tuple[str, int] = ("", -1)
     """Group and position of the collective that a stall waits for."""
+    action: str = ""
+    """Name of an action of a pipeline."""
 
     @property
     def begin_ns(self) -> int:
@@ -94,11 +99,11 @@ class _MarkedHost(Host):
             self.steps.append(self._mark("step", keep=False))
             yield from body
         elif action.meaning in (*MARKED, Meaning.GC) and action.meaning is not Meaning.BACKWARD:
-            yield from self._around(action.meaning, body)
+            yield from self._around(action.meaning, body, name=action.name)
         else:
             yield from body
 
-    def _around(self, meaning: Meaning, body: Iterator[None]) -> Iterator[None]:
+    def _around(self, meaning: Meaning, body: Iterator[None], *, name: str = "") -> Iterator[None]:
         inner = meaning in OUTERMOST and any(each in OUTERMOST for each in self._within_backward())
         inner |= meaning in (Meaning.CHECKPOINT_STALL, Meaning.GC) and meaning in self._within
         self._num_opened += 1
@@ -107,6 +112,8 @@ class _MarkedHost(Host):
         self._within.append(meaning)
         yield from body
         self._within.pop()
+        if phase is not None and meaning is Meaning.ACTION:
+            phase.action, phase.term = name, "forward" if parsed(name)[0] == "F" else "backward"
         if phase is not None:
             self._close(phase)
         if meaning in ACTIVITIES and not inner:
@@ -132,12 +139,12 @@ class _MarkedHost(Host):
 
 def projected(program: Program, rank: int) -> dict[int, dict[str, int]]:
     """Step -> term -> ns, with `wall`, of one rank of a padded program; without its first and its last step."""
-    own, host = alone(program, rank), _performed(program, rank)
+    own, host = alone(program, rank), performed(program, rank)
     ledger = {}
     for number, (step, following) in enumerate(pairwise(host.steps)):
         terms: Counter[str] = Counter()
-        for start_ns, stop_ns in _elementary(host, step.begin_ns, following.begin_ns):
-            terms[_owner(host, own.latency_ns, start_ns, (step, following))] += stop_ns - start_ns
+        for start_ns, stop_ns in elementary(host, step.begin_ns, following.begin_ns):
+            terms[owner(host, own.latency_ns, start_ns, (step, following))] += stop_ns - start_ns
         evaluation_ns = terms.pop(EVALUATION, 0)
         wall_ns = following.begin_ns - step.begin_ns - evaluation_ns
         ledger[number] = {"wall": wall_ns} | dict(terms)
@@ -151,7 +158,7 @@ def true_stalls(program: Program, rank: int) -> tuple[dict[str, int], int]:
     records = execute(program)
     transfers = transfers_ns(records, frozenset())
     ran = {(each.work.group.name, each.position): each for each in records[rank].works if each.work.group is not None}
-    stalls = [phase for phase in _performed(program, rank).phases if phase.collective in ran]
+    stalls = [phase for phase in performed(program, rank).phases if phase.collective in ran]
     sums: Counter[str] = Counter()
     for stall in stalls:
         each = ran[stall.collective]
@@ -166,7 +173,7 @@ def _overlap(stall: _Marked, start_ns: int, end_ns: int) -> int:
     return max(min(stall.end_ns, end_ns) - max(stall.begin_ns, start_ns), 0)
 
 
-def _performed(program: Program, rank: int) -> _MarkedHost:
+def performed(program: Program, rank: int) -> _MarkedHost:
     own = alone(program, rank)
     host = _MarkedHost(own)
     for _ in host.perform(own.ranks[0]):
@@ -175,7 +182,7 @@ def _performed(program: Program, rank: int) -> _MarkedHost:
     return host
 
 
-def _elementary(host: _MarkedHost, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
+def elementary(host: _MarkedHost, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
     cuts = {begin_ns, end_ns}
     for phase in host.phases:
         cuts |= {phase.begin_ns, phase.end_ns}
@@ -184,7 +191,7 @@ def _elementary(host: _MarkedHost, begin_ns: int, end_ns: int) -> Iterator[tuple
     return pairwise(sorted(cut for cut in cuts if begin_ns <= cut <= end_ns))
 
 
-def _owner(host: _MarkedHost, latency_ns: int, at_ns: int, step: tuple[_Marked, _Marked]) -> str:
+def owner(host: _MarkedHost, latency_ns: int, at_ns: int, step: tuple[_Marked, _Marked]) -> str:
     if _evaluates(host, at_ns, step):
         return EVALUATION
     within = [phase for phase in host.phases if phase.begin_ns <= at_ns < phase.end_ns]

@@ -10,16 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining.stage import _PipelineStageBase
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.virtual_gpu.actions import (
     COMPUTE_STREAM,
     Action,
     Clock,
+    Group,
     Launch,
     Meaning,
     OnThread,
@@ -34,7 +38,7 @@ from tests.virtual_gpu.actions import (
 )
 from tests.virtual_gpu.device import VirtualDevice
 from tests.virtual_gpu.machine import Host, execute
-from traincope.events import CLEAN, Kind
+from traincope.events import CLEAN, Flag, Kind
 from traincope.record.communication import waits as waits_module
 from traincope.record.communication.groups import KnownGroup
 from traincope.record.communication.pending import Issued, Pending
@@ -44,6 +48,7 @@ from traincope.record.compute.checkpoints import Checkpoints
 from traincope.record.compute.data import DataLoading
 from traincope.record.compute.garbage import GarbageCollection
 from traincope.record.compute.phases import Phases
+from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.gpu import device as devices
 from traincope.record.segments import slots as slots_module
 from traincope.record.segments import writer as writer_module
@@ -52,7 +57,10 @@ from traincope.record.session import recorder as recorder_module
 from traincope.record.session import steps as steps_module
 from traincope.record.session.identity import Identity
 from traincope.record.session.recorder import Recorder
+from traincope.timeline.device.actions import ANNOTATION
 
+TAG = 3
+"""Tag of all messages."""
 BEGAN_NS = 1_000_000_000
 """The monotonic clock of a host when its program begins."""
 WARM_UP, LAST = 0, 99
@@ -121,8 +129,11 @@ class _Hooks:
 class _RecordedHost(Host):
     """A host that performs the ranges of its program inside the calls that the recorder hooks."""
 
-    def __init__(self, program: Program, recorder: Recorder, hooks: _Hooks, clock: HostClock) -> None:
+    def __init__(
+        self, program: Program, recorder: Recorder, hooks: _Hooks, clock: HostClock, *, rank: int, num_ranks: int
+    ) -> None:
         super().__init__(0, program, {})
+        self._real_rank, self._num_ranks = rank, num_ranks
         self._recorder, self._hooks, self._clock = recorder, hooks, clock
         self._groups: dict[str, KnownGroup] = {}
         self._issued: dict[int, Issued] = {}
@@ -159,13 +170,36 @@ class _RecordedHost(Host):
         if action.meaning is Meaning.STEP:
             self._recorder.steps.mark()
             self._recorder.tick()
+        if action.meaning is Meaning.ACTION:
+            self._act(action, thread)
+            return
         around = self._calls().get(action.meaning, _plainly)
         if action.meaning is Meaning.OPTIMIZER and "zero_grad" in action.name:
             around = _zero_gradients
-        if action.collective is not None:
+        if action.collective is not None and ">" in _group_of(action.collective).name:
+            self._send(action.collective)
+        elif action.collective is not None:
             self._issue(action.collective)
         around(lambda: self.play_range(action, thread))
         yield from ()
+
+    def _act(self, action: Range, thread: str) -> None:
+        """Call what torch's schedules call. What follows the first part of a last stage's forward is its loss."""
+        kind, stage, microbatch = parsed(action.name)
+        first, loss = action.body[:1], action.body[1:]
+        called = SimpleNamespace(
+            stage_index=stage,
+            is_last=bool(loss),
+            act=lambda: self.play(first, thread),
+            loss=lambda: self.play(loss, thread),
+        )
+        if kind == "W":
+            _PipelineStageBase.backward_weight_one_chunk(called, microbatch)
+        elif kind == "F":
+            _PipelineStageBase.forward_one_chunk(called, microbatch)
+            schedules._PipelineSchedule._maybe_compute_loss(SimpleNamespace(), called, None, None, microbatch)
+        else:
+            _PipelineStageBase.backward_one_chunk(called, microbatch, None, kind == "B")
 
     def play_range(self, action: Range, thread: str) -> None:
         for _ in super()._range(action, thread):
@@ -200,28 +234,56 @@ class _RecordedHost(Host):
 
     def _issue(self, work: Work) -> None:
         """Begin the record of a collective, as the hook on c10d does."""
-        group = work.group
-        assert group is not None
-        known = self._groups.get(group.name)
-        if known is None:
-            number = self._recorder.add_group(key=group.name, axis=group.axis, rule="mesh", ranks=group.ranks)
-            known = KnownGroup(
-                number=number,
-                key=group.name,
-                axis=group.axis,
-                reference=lambda: None,  # type: ignore[arg-type]
-                rule="mesh",
-                ranks=group.ranks,
-            )
-            self._groups[group.name] = known
+        group = _group_of(work)
+        known = self._known(group.name, group.axis, group.ranks)
         name = self._recorder.names.intern(work.operation)
-        fields = (name, known.number, known.count, -1, 0, 64, 0, 0)
+        self._issued[work.stream] = self._begin_issued((name, known.number, known.count, -1, 0, 64, 0, 0), known)
         known.count += 1
+
+    def _send(self, work: Work) -> None:
+        """Begin the records of a message, or of a batch of a send and a receive."""
+        ranks = _group_of(work).ranks
+        (peer,) = (rank for rank in ranks if rank != self._real_rank)
+        known = self._known("pp", "pp", tuple(range(self._num_ranks)))
+        batch = []
+        for operation in ("send", "recv") if work.operation == "send_recv" else (work.operation,):
+            name, sequence = self._recorder.names.intern(operation), known.next_sequence(operation, peer, TAG)
+            fields = (name, known.number, sequence, peer, TAG, 64, int(Flag.POINT_TO_POINT), 0)
+            batch.append(self._begin_issued(fields, known))
+        first = self._issued[work.stream] = batch[0]
+        first.batch = tuple(batch[1:])
+
+    def _begin_issued(self, fields: tuple[int, int, int, int, int, int, int, int], known: KnownGroup) -> Issued:
         slot = self._recorder.main.begin_collective(Kind.COLLECTIVE, fields)
         end(slot)
-        issued = self._issued[work.stream] = Issued(slot, fields, known, True)
+        issued = Issued(slot, fields, known, True)
         assert self._hooks.waits.device is not None
         self._hooks.waits.device.issue(issued)
+        return issued
+
+    def _known(self, key: str, axis: str, ranks: tuple[int, ...]) -> KnownGroup:
+        if key not in self._groups:
+            self._groups[key] = KnownGroup(
+                number=self._recorder.add_group(key=key, axis=axis, rule="mesh", ranks=ranks),
+                key=key,
+                axis=axis,
+                reference=lambda: None,  # type: ignore[arg-type]
+                rule="mesh",
+                ranks=ranks,
+            )
+        return self._groups[key]
+
+
+def parsed(name: str) -> tuple[str, int, int]:
+    """Return kind, stage and microbatch of an action's range."""
+    match = ANNOTATION.fullmatch(name)
+    assert match is not None
+    return match[2], int(match[1]), int(match[3])
+
+
+def _group_of(work: Work) -> Group:
+    assert work.group is not None
+    return work.group
 
 
 def _plainly(body: Callable[[], None]) -> None:
@@ -299,6 +361,9 @@ def virtual_hosts() -> Iterator[HostClock]:
         patch.setattr(devices, "POLL_SECONDS", 3600.0)
         patch.setattr(devices, "STOP_SECONDS", 60.0)
         patch.setattr(torch.backends.cuda, "is_built", lambda: True)
+        for name in ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"):
+            patch.setattr(_PipelineStageBase, name, lambda stage, *_, **__: stage.act())
+        patch.setattr(schedules._PipelineSchedule, "_maybe_compute_loss", lambda _, stage, *__: stage.loss())
         patch.setattr(waits_module, "CudaDevice", lambda: _Current(clock))
         yield clock
 
@@ -328,8 +393,9 @@ def _record_rank(program: Program, rank: int, ranks: int, clock: HostClock, fold
     recorder.between_detailed_steps(lambda: recorder.steps.is_detailed(requested=False))
     phases, collector = Phases(), GarbageCollection()
     waits = Waits(Pending(), phases)
-    installed = (waits, phases, DataLoading(phases), Checkpoints(phases), collector)
-    host = clock.host = _RecordedHost(program, recorder, _Hooks(phases=phases, waits=waits, collector=collector), clock)
+    installed = (waits, phases, PipelineActions(phases), DataLoading(phases), Checkpoints(phases), collector)
+    hooks = _Hooks(phases=phases, waits=waits, collector=collector)
+    host = clock.host = _RecordedHost(program, recorder, hooks, clock, rank=rank, num_ranks=ranks)
     for hook in installed:
         hook.install(recorder)
     try:

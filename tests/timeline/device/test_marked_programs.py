@@ -192,14 +192,15 @@ def test_a_gpu_whose_marks_were_all_queued_in_time_has_no_launch_gap(steps: list
 
 
 @pytest.mark.parametrize("name", ["1F1B", "zero bubble"])
-def test_a_pipeline_with_actions_stays_on_the_clocks_of_its_hosts(name: str, tmp_path: Path) -> None:
+def test_a_pipeline_whose_actions_have_no_marks_stays_on_the_clocks_of_its_hosts(name: str, tmp_path: Path) -> None:
     timeline = open_run(record(padded(PROGRAMS[name]), tmp_path))
     first, second = timeline.ranks
-    action = first.of_kind(Kind.PHASE)[-1:]
+    action = first.of_kind(Kind.PHASE)[:1]
     action["kind"] = Kind.ACTION
-    pipelined = replace(first, threads={**first.threads, "main": np.concatenate([first.main, action])})
-    timeline = replace(timeline, ranks=(pipelined, second))
-    assert why_not_on_device(timeline) == "no marks show when the pipeline's actions and messages ran on the GPUs"
+    actions = np.concatenate([first.main, *(action,) * 2])
+    actions["step"][-2:] = [step.number for step in first.steps[:2]]
+    timeline = replace(timeline, ranks=(replace(first, threads={**first.threads, "main": actions}), second))
+    assert why_not_on_device(timeline) == "marks on the compute stream measure only 0 of 2 steps of rank 0"
     assert analyze(timeline).ledger.clock is LedgerClock.HOST
 
 

@@ -10,6 +10,9 @@ have a useful bound: it gets the median of its axis.
 A collective that ended before any of its ranks waited for it is estimated in the same way; DDP's first buckets are an
 example. Similar collectives are those of its operation, group and size in the whole run. The estimate never exceeds
 its own bound.
+
+Marks on compute streams show which messages they measured, however long the stall. The others get the median of the
+measured messages between the same two ranks in their step, or without these in the run, and at most their bound.
 """
 
 from dataclasses import dataclass
@@ -29,7 +32,9 @@ class Transfers:
     ns: Ints
     """Time on the wire."""
     measured: Bools
-    """False: estimated from similar ones, because it is hidden or its other end has no record."""
+    """False: estimated from similar ones, because it is hidden or its other end has no record. By marks, false means an
+    upper bound: no similar message is measured.
+    """
 
 
 def transfers(timeline: Timeline, instances: Instances) -> Transfers:
@@ -39,9 +44,12 @@ def transfers(timeline: Timeline, instances: Instances) -> Transfers:
     if len(parts):
         number = instances.number[parts]
         bound = instances.transfer_ns[number]
-        hidden = 2 * _receiver_stall_ns(timeline, instances)[number] < bound
-        ns[number[hidden]] = _typical(_similar_messages(instances, parts), bound, hidden=hidden)[hidden]
-        measured[number[hidden]] = False
+        if timeline.by_marks:
+            ns[number], measured[number] = _by_marks(instances, parts)
+        else:
+            hidden = 2 * _receiver_stall_ns(timeline, instances)[number] < bound
+            ns[number[hidden]] = _typical(_similar_messages(instances, parts), bound, hidden=hidden)[hidden]
+            measured[number[hidden]] = False
     unseen = _end_unseen(instances)
     ns, measured = np.where(unseen, _median_of_similar(instances, unseen), ns), measured & ~unseen
     direct = np.array([channel.direct for channel in instances.channels], dtype=bool)[instances.channel]
@@ -50,6 +58,20 @@ def transfers(timeline: Timeline, instances: Instances) -> Transfers:
         ns=_replace_bounds(instances, ns, one_sided=one_sided, two_sided=direct & ~one_sided),
         measured=measured & ~one_sided,
     )
+
+
+def _by_marks(instances: Instances, parts: Ints) -> tuple[Ints, Bools]:
+    """Return the time of each received message, and whether marks show it, or that of a similar one."""
+    number = instances.number[parts]
+    exact, ns = instances.exact[number], instances.transfer_ns[number]
+    shown, result = exact.copy(), ns.copy()
+    for similar in (_similar_messages(instances, parts), _links(instances, parts)):
+        known, middle = medians(similar[exact], ns[exact])
+        at = np.minimum(np.searchsorted(known, similar), max(len(known) - 1, 0))
+        alike = ~shown & (np.append(known, -1)[at] == similar)
+        result[alike] = np.minimum(ns, np.append(middle, 0)[at])[alike]
+        shown |= alike
+    return result, shown
 
 
 def _end_unseen(instances: Instances) -> Bools:
@@ -91,12 +113,18 @@ def received(instances: Instances) -> Bools:
 
 def _similar_messages(instances: Instances, parts: Ints) -> Ints:
     """Number the messages so that those of one step, group, source and destination have the same number."""
-    links = [(channel.group, channel.source, channel.destination) for channel in instances.channels]
-    numbers = {link: number for number, link in enumerate(dict.fromkeys(links))}
-    link = np.array([numbers[link] for link in links], dtype=np.int64)[instances.channel[instances.number[parts]]]
+    link = _links(instances, parts)
     step = instances.parts.step[parts].astype(np.int64) - int(instances.parts.step[parts].min())
     similar: Ints = link * (int(step.max()) + 1) + step
     return similar
+
+
+def _links(instances: Instances, parts: Ints) -> Ints:
+    """Number the messages so that those of one group, source and destination have the same number."""
+    links = [(channel.group, channel.source, channel.destination) for channel in instances.channels]
+    numbers = {link: number for number, link in enumerate(dict.fromkeys(links))}
+    numbered = np.array([numbers[link] for link in links], dtype=np.int64)
+    return numbered[instances.channel[instances.number[parts]]]
 
 
 def _receiver_stall_ns(timeline: Timeline, instances: Instances) -> Ints:

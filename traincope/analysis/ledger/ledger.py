@@ -192,7 +192,8 @@ def rank_ledger(
     numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
     pool = idle_pool(slices, split, window_ends=window_ends)
     if pipelined:
-        split = split.as_ambiguous(split.on(PIPELINE_AXIS) & ~pool[split.at], AmbiguousWait.NOT_REPLAYED)
+        cause = AmbiguousWait.DEVICE_MARKS if rank.on_device else AmbiguousWait.NOT_REPLAYED
+        split = split.as_ambiguous(split.on(PIPELINE_AXIS) & ~pool[split.at], cause)
     terms = _host_terms(slices, pool=pool, count=len(numbers))
     evaluation_ns = terms.pop(EVALUATION)
     terms |= _exposed_terms(slices, split, pool=pool, count=len(numbers))

@@ -10,12 +10,12 @@ rank is idle while none of its actions runs, and each kind of action has its own
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traincope.analysis.attribution.transfers import Transfers, received
-from traincope.analysis.pipeline.replicas import ReplicaSteps, by_number
+from traincope.analysis.pipeline.replicas import RESOLUTION_RATIO, ReplicaSteps, by_number
 from traincope.analysis.pipeline.schedule import CUSTOM, Replica, mean_over_stages, recognise, replay
 from traincope.arrays import Bools, Ints
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
@@ -26,6 +26,9 @@ from traincope.timeline import Instances
 from traincope.timeline.device.collectives import SEND_RECV
 from traincope.timeline.intervals.medians import medians
 from traincope.topology import PIPELINE_AXIS
+
+NO_MESSAGE = -1
+"""Transfer ns of a step without a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +173,41 @@ def stage_transfers(
         for source_stage in source_stages
         for destination_stage in destination_stages
     }
+
+
+def unclear_steps(steps: ReplicaSteps, instances: Instances, wire: Transfers) -> frozenset[int]:
+    """Return the steps whose transfers marks on compute streams do not show well enough to split the idle time.
+
+    A message between two ranks has none that is similar and whose begin and end show, and it matters: without the time
+    that it can take at most, the replay changes by more than RESOLUTION_RATIO of the step.
+    """
+    most = measured_transfers(instances, wire)
+    least = measured_transfers(instances, replace(wire, ns=np.where(wire.measured, wire.ns, 0)))
+    orders, durations = steps.replica.orders, steps.replica.medians()
+    longest, shortest = (replay(orders, durations, stage_transfers(steps, each)) for each in (most, least))
+    if longest is None or shortest is None:
+        return frozenset()
+    unclear = np.zeros(len(steps.numbers), dtype=bool)
+    for link in _links(steps.replica):
+        known, ns = most.get(link, (steps.numbers[:0], steps.numbers[:0]))
+        unclear |= by_number(steps.numbers, known, ns, missing=NO_MESSAGE) == NO_MESSAGE
+    for rank, order in orders.items():
+        work_ns = sum(durations[action.kind, action.stage] for action in order)
+        unclear |= longest[rank] - shortest[rank] > RESOLUTION_RATIO * (work_ns + longest[rank])
+    return frozenset(steps.numbers[unclear].tolist())
+
+
+def _links(replica: Replica) -> set[tuple[int, int]]:
+    """Return the pairs (source rank, destination rank) between which the replica's order needs messages."""
+    rank_of = {action.stage: rank for rank, order in replica.orders.items() for action in order}
+    sources = {FORWARD: -1, BACKWARD: 1, BACKWARD_INPUT: 1}
+    needed = {
+        (rank_of.get(action.stage + sources[action.kind], rank), rank)
+        for rank, order in replica.orders.items()
+        for action in order
+        if action.kind in sources
+    }
+    return {(source, destination) for source, destination in needed if source != destination}
 
 
 def usual_work_ns(steps: Sequence[ReplicaSteps], stage: int) -> int:

@@ -5,7 +5,7 @@ and stalls, each instant with one owner. So every analysis of a recorded run wor
 records already: `on_device` puts them in place of the host's.
 """
 
-from traincope.timeline.device.marks import HOST_WAITS, collectives_on_streams, on_device, why_not_on_device
+from traincope.timeline.device.marked import HOST_WAITS, collectives_on_streams, on_device, why_not_on_device
 from traincope.timeline.device.records import with_device_records
 
 __all__ = ["HOST_WAITS", "collectives_on_streams", "on_device", "why_not_on_device", "with_device_records"]

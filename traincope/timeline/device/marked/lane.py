@@ -1,9 +1,9 @@
 """Lane of a GPU by the marks that a recorder put on its compute stream: steps, phases, stalls, and why it was idle.
 
-Marks show when the stream reached the begins of steps and the begins and ends of phases, not what it ran in between. So
-idle time within a phase stays in the phase. Between phases the stream may be idle, or run work outside all phases. If
-it had nothing to do when the host queued the next mark, the host decided how long that took: the time is idle, and
-belongs to what the host did. Otherwise it stays without an owner.
+Marks show when the stream reached the begins of steps, and the begins and ends of phases and pipeline actions, not what
+it ran in between. So idle time within a phase stays in the phase. Between phases the stream may be idle, or run work
+outside all phases. If it had nothing to do when the host queued the next mark, the host decided how long that took: the
+time is idle, and belongs to what the host did. Otherwise it stays without an owner.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
-from traincope.events import NO_PEER, NOT_MARKED, OPEN, Flag, Kind, Phase
+from traincope.arrays import AFTER_ALL_NS, Bools, Ints
+from traincope.events import NO_PEER, OPEN, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE
 from traincope.store.job.evaluating import evaluation_intervals
+from traincope.timeline.device.marked.borders import borders, host_borders, interpolated
+from traincope.timeline.device.marked.collectives import collectives
 from traincope.timeline.intervals.painting import ranges
 from traincope.timeline.intervals.union import Union
 from traincope.timeline.timeline import (
@@ -24,7 +26,6 @@ from traincope.timeline.timeline import (
     Marks,
     RankTimeline,
     Step,
-    Timeline,
 )
 
 HOST_WAITS = (Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC)
@@ -34,86 +35,36 @@ MARKED = (
     *(Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.EVALUATION),
 )
 """Phases whose begins and ends a recorder marks, if the training thread, or autograd's thread for it, runs them."""
-
-
-def on_device(timeline: Timeline, *, until: int | None = None) -> Timeline:
-    """Return the timeline with the lanes of the GPUs as training threads, and those of the hosts as threads "host".
-
-    It is the timeline itself if it was imported, if it has pipeline actions, or unless marks measure at least half of
-    the steps with detail on every rank. Actions are not marked, and no mark shows when a message was on the wire: the
-    bubble's split needs both. `until`: the last step of a running job whose marks are not awaited any more. Later steps
-    are left out, and every step up to it is in the result.
-    """
-    known = timeline if until is None else _up_to(timeline, until)
-    if not timeline.ranks or timeline.run.info.imported or why_not_on_device(known) is not None:
-        return timeline
-    runs_on = until is not None
-    return replace(timeline, ranks=tuple(_Lane.of(rank).rank_on_device(runs_on=runs_on) for rank in known.ranks))
-
-
-def _up_to(timeline: Timeline, until: int) -> Timeline:
-    ranks = (replace(rank, steps=tuple(step for step in rank.steps if step.number <= until)) for rank in timeline.ranks)
-    return replace(timeline, ranks=tuple(ranks))
-
-
-def collectives_on_streams(timeline: Timeline) -> Timeline:
-    """Return a timeline of only the collectives whose start and end marks show, of the ranks that marks measured."""
-    return replace(
-        timeline,
-        ranks=tuple(
-            replace(rank, threads={TRAINING_THREAD: rank.marks.collectives})
-            for rank in timeline.ranks
-            if rank.marks is not None
-        ),
-    )
-
-
-def why_not_on_device(timeline: Timeline) -> str | None:
-    """Return why marks do not measure the ledger of a recorded run; None if they do."""
-    unmarked = [rank.rank for rank in timeline.ranks if not _has_marks(rank)]
-    if unmarked:
-        return f"rank {unmarked[0]} has no marks on a compute stream"
-    if any(len(rank.of_kind(Kind.ACTION)) for rank in timeline.ranks):
-        return "no marks show when the pipeline's actions and messages ran on the GPUs"
-    for rank in timeline.ranks:
-        measured, detailed = _Lane.of(rank).num_measured, sum(step.detailed for step in rank.steps)
-        if not measured or 2 * measured < detailed:
-            return f"marks on the compute stream measure only {measured} of {detailed} steps of rank {rank.rank}"
-    return None
-
-
-def _has_marks(rank: RankTimeline) -> bool:
-    return any(
-        bool(((records["flags"] & Flag.DEVICE > 0) & (records["kind"] == Kind.STEP)).any())
-        for records in rank.threads.values()
-    )
+OWNERS = (Kind.PHASE, Kind.ACTION, Kind.STALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lane:
+class Lane:
     """Steps, phases and stalls of a rank by its marks. Arrays of steps have one entry per complete step of the host."""
 
     rank: RankTimeline
     numbers: Ints
     measured: Bools
-    """True for the steps with detail whose begin, end and phases are all marked."""
+    """True for the steps with detail whose begin, end, phases and actions are all marked."""
     starts_ns: Ints
     ends_ns: Ints
     """Begins and ends on the device."""
     records: NDArray[np.void]
-    """Phases and stalls on the device in measured steps, without evaluation. The outer one is first."""
+    """Phases, actions and stalls on the device in measured steps, without evaluation. The outer one is first."""
+    stalls: NDArray[np.void]
+    """Stalls on the device, in all steps."""
     evaluation: NDArray[np.void]
     marks: Marks
 
     @classmethod
-    def of(cls, rank: RankTimeline) -> "_Lane":
+    def of(cls, rank: RankTimeline) -> "Lane":
         records = np.concatenate([of[of["flags"] & Flag.DEVICE > 0] for of in rank.threads.values()])
         records["flags"] &= ~np.uint16(Flag.DEVICE)
         marked = records[records["kind"] == Kind.STEP]
         numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
         detailed = np.array([step.detailed for step in rank.steps], dtype=bool)
         measured = detailed & np.isin(numbers, marked["step"]) & _all_marked(rank, records, numbers)
-        starts_ns, ends_ns = _borders(rank, numbers, measured, marked)
+        starts_ns, ends_ns = borders(rank, numbers, measured, marked)
         inside = records[np.isin(records["step"], numbers[measured])]
         inside = inside[::-1]  # an outer phase is written after those in it
         evaluating = inside["phase"] == Phase.EVALUATION
@@ -123,7 +74,8 @@ class _Lane:
             measured=measured,
             starts_ns=starts_ns,
             ends_ns=ends_ns,
-            records=_outer_first(inside[np.isin(inside["kind"], (Kind.PHASE, Kind.STALL)) & ~evaluating]),
+            records=_outer_first(inside[np.isin(inside["kind"], OWNERS) & ~evaluating]),
+            stalls=records[records["kind"] == Kind.STALL],
             evaluation=inside[evaluating],
             marks=_marks(records),
         )
@@ -132,6 +84,11 @@ class _Lane:
     @property
     def num_measured(self) -> int:
         return int(self.measured.sum())
+
+    @property
+    def has_actions(self) -> bool:
+        """Return whether its marks show actions of a pipeline."""
+        return bool((self.records["kind"] == Kind.ACTION).any())
 
     def rank_on_device(self, *, runs_on: bool) -> RankTimeline:
         """Return the rank with its GPU's lane. `runs_on`: the run did not end in the last steps."""
@@ -173,12 +130,12 @@ class _Lane:
         steps = _rows(Kind.STEP, self.starts_ns, self.ends_ns)
         marked = evaluation_intervals(np.concatenate([steps, self.records, self.evaluation]), last_ns=self.rank.last_ns)
         by_host = evaluation_intervals(self.rank.main, last_ns=self.rank.last_ns)
-        borders = _host_borders(self.rank)
+        borders = host_borders(self.rank)
         step = np.searchsorted(borders[:, 0], by_host[:, 0], side="right") - 1
         moved = by_host[(step >= 0) & ~np.append(self.measured, True)[step]]
         if len(moved):
             device = np.stack([self.starts_ns, self.ends_ns], axis=1).reshape(-1)
-            moved = moved + _interpolated(moved, borders.reshape(-1), device - borders.reshape(-1))
+            moved = moved + interpolated(moved, borders.reshape(-1), device - borders.reshape(-1))
         both = np.concatenate([marked, moved])
         evaluations = Union.of(both[:, 0], both[:, 1])
         records = _rows(Kind.PHASE, evaluations.starts_ns, evaluations.ends_ns)
@@ -222,15 +179,16 @@ class _Lane:
 
 
 def _all_marked(rank: RankTimeline, marked: NDArray[np.void], numbers: Ints) -> Bools:
-    """True for the steps in which every phase of the host has its marks.
+    """True for the steps in which every phase and action of the host has its marks.
 
-    A phase lacks them if it was captured into a graph, if it ran on another stream, or without a free event.
+    It lacks them if it was captured into a graph, if it ran on another stream, or without a free event.
     """
     on_host = [records[records["flags"] & Flag.DEVICE == 0] for records in rank.threads.values()]
     recomputed = [records[records["phase"] == Phase.RECOMPUTE] for records in on_host]
     main = rank.main[(rank.main["flags"] & Flag.DEVICE == 0) & (rank.main["phase"] != Phase.RECOMPUTE)]
     expected = _count_phases(np.concatenate([main, *recomputed]), numbers)
     complete: Bools = (expected == _count_phases(marked, numbers)).all(axis=1)
+    complete &= _count_actions(rank.main, numbers) == _count_actions(marked, numbers)
     return complete
 
 
@@ -244,40 +202,17 @@ def _count_phases(records: NDArray[np.void], numbers: Ints) -> Ints:
     return counts
 
 
-def _borders(rank: RankTimeline, numbers: Ints, measured: Bools, marked: NDArray[np.void]) -> tuple[Ints, Ints]:
-    """Begins and ends of the steps on the device.
-
-    A step that was not measured is moved by how far the device was behind the host at the nearest marks, so that the
-    steps still join.
-    """
-    order = np.argsort(marked["step"], kind="stable")
-    at = order[np.searchsorted(marked["step"], numbers[measured], sorter=order)]
-    host = _host_borders(rank)
-    known = host[measured].reshape(-1)
-    behind = np.stack([marked["start_ns"][at], marked["end_ns"][at]], axis=1).reshape(-1) - known
-    if not len(known):
-        return host[:, 0], host[:, 1]
-    device = host + _interpolated(host, known, behind)
-    device[measured] = host[measured] + behind.reshape(-1, 2)
-    starts = np.maximum.accumulate(device[:, 0])
-    following = np.append(starts[1:], AFTER_ALL_NS)[: len(starts)]
-    joined = measured & np.append(measured[1:] & (np.diff(numbers) == 1), False)[: len(starts)]
-    ends = np.where(joined, following, np.clip(device[:, 1], starts, following))
-    return starts, ends
-
-
-def _interpolated(at_ns: Ints, known_ns: Ints, values_ns: Ints) -> Ints:
-    """Interpolate between known values. Differences are exact as floats; times since the epoch are not."""
-    since = known_ns[0]
-    result: Ints = np.rint(np.interp(at_ns - since, known_ns - since, values_ns)).astype(np.int64)
-    return result
+def _count_actions(records: NDArray[np.void], numbers: Ints) -> Ints:
+    """Count the pipeline's actions in each step."""
+    steps = records["step"][(records["kind"] == Kind.ACTION) & np.isin(records["step"], numbers)]
+    return np.bincount(np.searchsorted(numbers, steps), minlength=len(numbers))
 
 
 def _marks(records: NDArray[np.void]) -> Marks:
-    """Begins of steps and phases, and ends of steps. Of those that happen together, the one queued first is first."""
+    """Begins of steps, phases and actions, and ends of steps. Of those together, the one queued first is first."""
     ends = records[records["kind"] == Kind.STEP]
     ends["start_ns"], ends["value"] = ends["end_ns"], ends["tag"]
-    begins = records[np.isin(records["kind"], (Kind.STEP, Kind.PHASE))]
+    begins = records[np.isin(records["kind"], (Kind.STEP, Kind.PHASE, Kind.ACTION))]
     marks = np.concatenate([begins, ends[~np.isin(ends["step"] + 1, begins["step"])]])
     in_order = marks[np.lexsort((marks["kind"], -marks["value"], marks["start_ns"]))]
     return Marks(
@@ -285,40 +220,8 @@ def _marks(records: NDArray[np.void]) -> Marks:
         phase=in_order["phase"].astype(np.int64),
         at_ns=in_order["start_ns"],
         ahead_ns=in_order["value"],
-        collectives=_collectives(records),
+        collectives=collectives(records),
     )
-
-
-def _collectives(records: NDArray[np.void]) -> NDArray[np.void]:
-    """Find the start and the end of collectives on the GPU, by the stalls for them.
-
-    A collective starts when the compute stream reaches its issue, but not before the previous one of its group has
-    ended: they share a stream. The end of a stall is its end, unless it did not stall, or not any more when the host
-    queued the mark behind it (`Flag.DONE_BEFORE_WAIT`).
-    A stall that begins before the start is not only for this collective, and shows nothing.
-    """
-    alone = records["flags"] & Flag.POINT_TO_POINT == 0
-    known = records[(records["kind"] == Kind.STALL) & alone]
-    known = known[np.lexsort((known["sequence"], known["window"], known["group"]))]
-    exact = (known["flags"] & Flag.DONE_BEFORE_WAIT == 0) & (known["tag"] != NOT_MARKED)
-    issued_ns = known["start_ns"] - known["tag"]
-    follows = np.zeros(len(known), dtype=bool)
-    follows[1:] = (np.diff(known["sequence"].astype(np.int64)) == 1) & (known["group"][1:] == known["group"][:-1])
-    follows[1:] &= known["window"][1:] == known["window"][:-1]
-    before_ns = np.concatenate([[BEFORE_ALL_NS], known["end_ns"]])[: len(known)]
-    first = (known["window"] == 0) & (known["sequence"] == 0)
-    free = first | (follows & (before_ns <= issued_ns))
-    queued = (
-        follows & (before_ns > issued_ns) & (before_ns <= known["start_ns"]) & np.append(False, exact)[: len(known)]
-    )
-    result: NDArray[np.void] = known[exact & (free | queued)]
-    result["start_ns"] = np.where(queued, before_ns, issued_ns)[exact & (free | queued)]
-    result["kind"], result["tag"] = Kind.COLLECTIVE, 0
-    return result
-
-
-def _host_borders(rank: RankTimeline) -> Ints:
-    return np.array([(step.start_ns, step.end_ns) for step in rank.steps], dtype=np.int64).reshape(-1, 2)
 
 
 def _rows(kind: Kind, starts_ns: Ints, ends_ns: Ints) -> NDArray[np.void]:
@@ -330,7 +233,7 @@ def _rows(kind: Kind, starts_ns: Ints, ends_ns: Ints) -> NDArray[np.void]:
 def _outer_first(records: NDArray[np.void]) -> NDArray[np.void]:
     """Sort by begin, and put the outer of two that begin together first: the longer one, or the one queued first."""
     closed = records[records["end_ns"] != OPEN]
-    ahead_ns = np.where(closed["kind"] == Kind.PHASE, closed["value"], 0)
+    ahead_ns = np.where(np.isin(closed["kind"], (Kind.PHASE, Kind.ACTION)), closed["value"], 0)
     order = np.lexsort((-ahead_ns, closed["kind"], -closed["end_ns"], closed["start_ns"]))
     in_order: NDArray[np.void] = closed[order]
     return in_order
