@@ -56,6 +56,7 @@ from traincope.analysis.pipeline.replicas import (
 )
 from traincope.analysis.run_estimates import RunEstimates, phase_stalls, run_estimates
 from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
+from traincope.analysis.stragglers.slowdown import Slowdown, slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers, stragglers
 from traincope.analysis.verdict.findings import Finding
 from traincope.analysis.verdict.verdict import verdict
@@ -75,6 +76,8 @@ class Analysis:
     bubble: Bubble | None
     """None: no pipeline."""
     stragglers: Stragglers
+    slowdown: Slowdown | None = None
+    """What stragglers cost, by replays; None: the run was not imported from a table of operations."""
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None
@@ -234,7 +237,7 @@ def _analysis(
     excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps, *ledger.unwatched_steps))
     counted = tuple(kept for group in steps if (kept := group.without(excluded)) is not None)
     bubble = _bubble(measured, ledger, counted)
-    straggling = stragglers(timeline, ledger, stall_totals)
+    straggling, what_if = stragglers(timeline, ledger, stall_totals), slowdown(timeline.run.operations)
     ends = endings(timeline)
     stopped = hangs(timeline, context.own_instances, ends)
     faults, used = fault_stream(timeline, ledger, ends, stopped, order=order), memory(timeline)
@@ -252,6 +255,7 @@ def _analysis(
         comm=comm,
         bubble=bubble,
         stragglers=straggling,
+        slowdown=what_if,
         jitter_roots=roots,
         utilization=utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline)),
         faults=faults,
@@ -282,6 +286,7 @@ def _analysis(
             gpus=gpus,
             ahead=ahead,
             unfused=chains,
+            slowdown=what_if,
         ),
     )
 

@@ -1,13 +1,12 @@
 """Make a run directory of traces that every command opens. Several traces are read by two processes."""
 
-import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from traincope.errors import DataError, UsageError
-from traincope.events import CLEAN, FORMAT_VERSION
+from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
 from traincope.ingest.kineto import read_kineto
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.layout import RANK_FILE, RUN_FILE, rank_directory, trace_file, window_step
@@ -40,26 +39,6 @@ class Imported:
     num_read: int
     num_kept: int
     lost: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """Facts that traces may lack."""
-
-    axes: Mapping[str, str] = field(default_factory=dict)
-    """Name or description of a process group -> its mesh axis."""
-    step_marker: str | None = None
-    """Name of the host's ranges that are the steps; None: the profiler's marks."""
-    gpu: str | None = None
-    """Name of the GPUs; None: by the trace."""
-    described: Mapping[str, float | str] = field(default_factory=dict)
-    """The model's rates and a step's amounts, as `run.describe()` of a training declares them."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The facts as settings of the run."""
-        values = {"axes": dict(self.axes) or None, "step_marker": self.step_marker}
-        return {**self.described, **{name: value for name, value in values.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +69,7 @@ def import_traces(
     paths: Sequence[Path],
     target: Path,
     *,
-    given: Given = Given(),
+    given: Given = NOTHING_GIVEN,
     processes: int = 1,
     on_read: Callable[[], object] = lambda: None,
 ) -> tuple[Imported, ...]:
@@ -195,7 +174,16 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
         number = sum(imported.rank == rank for imported in results)
         trace.file.rename(directory / trace_file(number))
         if not number:
-            _write(directory / RANK_FILE, _rank_card(trace, rank=rank, given=given))
+            device = trace.device if given.gpu is None else {"count": 1, **trace.device, "name": given.gpu}
+            card = rank_card(
+                rank,
+                coords={},
+                host=f"imported-{rank}",  # its own host: the difference of the ranks' clocks is unknown
+                started_ns=trace.started_ns,
+                ended_ns=trace.ended_ns,
+                device=device,
+            )
+            write_card(directory / RANK_FILE, card)
         results.append(
             Imported(
                 source=trace.source,
@@ -208,8 +196,8 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
         )
     world_size = max(*(trace.info.world_size or 1 for trace in stored), *(imported.rank + 1 for imported in results))
     began_ns = min(trace.started_ns for trace in stored)
-    card = _run_card(name, world_size=min(world_size, MAX_RANKS), began_ns=began_ns, given=given)
-    _write(target / RUN_FILE, card)
+    card = run_card(name, world_size=min(world_size, MAX_RANKS), mesh={}, began_ns=began_ns, given=given)
+    write_card(target / RUN_FILE, card)
     return tuple(results)
 
 
@@ -225,37 +213,6 @@ def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     return free, "from its place in the list: neither trace nor name contains it"
 
 
-def _run_card(name: str, *, world_size: int, began_ns: int, given: Given) -> dict[str, Any]:
-    return {
-        "version": FORMAT_VERSION,
-        "id": name,
-        "imported": True,
-        "world_size": world_size,
-        "mesh": {},
-        "started_wall_ns": began_ns,
-        "versions": {},
-        "command": "traincope import",
-        "settings": given.settings,
-    }
-
-
-def _rank_card(trace: _Stored, *, rank: int, given: Given) -> dict[str, Any]:
-    """Manifest of a rank. Each rank is its own host: the difference of their clocks is unknown."""
-    return {
-        "version": FORMAT_VERSION,
-        "rank": rank,
-        "coords": {},
-        "host": f"imported-{rank}",
-        "boot_id": "",
-        "pid": 0,
-        "started_wall_ns": trace.started_ns,
-        "ended_wall_ns": trace.ended_ns,
-        "ending": CLEAN,
-        "probes": {},
-        "device": trace.device if given.gpu is None else {"count": 1, **trace.device, "name": given.gpu},
-    }
-
-
 def _device(trace: Trace) -> dict[str, Any]:
     """The GPU that ran most kernels."""
     lanes = np.bincount(trace.lane[trace.of_category(KERNEL)], minlength=len(trace.lanes) or 1)
@@ -263,7 +220,3 @@ def _device(trace: Trace) -> dict[str, Any]:
         return {}
     name = trace.info.devices.get(trace.lanes[int(lanes.argmax())].process)
     return {} if name is None else {"name": name, "count": len(trace.info.devices)}
-
-
-def _write(path: Path, card: dict[str, Any]) -> None:
-    path.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")

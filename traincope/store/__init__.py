@@ -5,6 +5,7 @@
       requests.jsonl               windows that a person or an anomaly requested, one per line (`job/requests.py`)
       launcher.jsonl               ranks that did not end well, as `traincope train` or `run` saw them
       attempt-000/                 one launch of the job; a restart adds the next
+        operations.npz             the table of operations that the run was imported from (`operations.py`)
         hangs.jsonl                settled answers of the agents about hangs (`job/hang_notices.py`)
         rank-00000/
           rank.json                host, process, mesh coordinate, clock; replaced as a whole, last at a clean end

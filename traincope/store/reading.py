@@ -23,6 +23,7 @@ from traincope.store.layout import (
     FLIGHT_FILE,
     GROUPS_FILE,
     NAMES_FILE,
+    OPERATIONS_FILE,
     PROVISIONAL,
     RANK_FILE,
     RUN_FILE,
@@ -33,6 +34,7 @@ from traincope.store.layout import (
     trace_files,
 )
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
+from traincope.store.operations import Operations, read_operations
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 from traincope.topology import Group
@@ -124,6 +126,8 @@ class RunRecords:
     """Hosts of the last attempt of which another host's agent kept a copy."""
     compared: tuple[tuple[RankRecords, ...], ...] = ()
     """Copies of ranks of several hosts, of which an agent saw that they disagree; one entry per agent."""
+    operations: Operations | None = None
+    """The table of operations that the run was imported from; None for every other run."""
 
     @property
     def last_attempt(self) -> int:
@@ -170,6 +174,7 @@ def read_run(path: str | Path) -> RunRecords:
         launcher=notes,
         witnessed=_read_witnessed(attempts[-1], attempt=number) if attempts else (),
         compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
+        operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
     )
 
 

@@ -29,6 +29,7 @@ COMPILED = "CompiledFunctionBackward"
 GIVE_MODEL = "give the model with traincope import --model"
 NO_SHAPES = f"the traces contain no shapes; profile with record_shapes=True, or {GIVE_MODEL}"
 COMPILED_BACKWARD = f"a compiled backward may contain recomputation that no range shows; {GIVE_MODEL}"
+NO_FLOPS = f"a table of operations contains no FLOPs; {GIVE_MODEL}"
 NO_WORLD_SIZE = "the traces do not state the number of ranks (distributedInfo, from torch 2.1 on)"
 NO_PHASE = (
     "{} of the FLOPs are launched outside of forward and backward; annotate them "
@@ -41,6 +42,8 @@ def shapes_evidence(timeline: Timeline) -> ShapesEvidence | None:
     """Check the FLOPs of an imported run; None for a recorded run."""
     if not timeline.run.info.imported:
         return None
+    if timeline.run.operations is not None:
+        return ShapesEvidence(executed_reason=NO_FLOPS, model_reason=None, rank_reason=None)
     counted = {rank.rank: counted_flops(rank) for rank in timeline.ranks}
     traces = [trace for rank in counted for trace in timeline.traces.ranks.get(rank, ())]
     marker = timeline.run.info.settings.get("step_marker")

@@ -77,7 +77,12 @@ def recorder_overhead(timeline: Timeline) -> RecorderOverhead | None:
 
 
 def dropped_steps(timeline: Timeline) -> tuple[tuple[int, int], ...]:
-    """Return (first, last) of the steps that any rank lost between other steps that it has."""
+    """Return (first, last) of the steps that any rank lost between other steps that it has.
+
+    The steps of an imported table need not follow each other.
+    """
+    if timeline.run.operations is not None:
+        return ()
     return _merged(gap for rank in timeline.ranks for gap in _gaps(rank))
 
 

@@ -30,6 +30,8 @@ class FindingKind(StrEnum):
     EXPOSED_TRANSFER = "exposed_transfer"
     EXPOSED_COMMUNICATION = "exposed_communication"
     STRAGGLER = "straggler"
+    SLOWDOWN = "slowdown"
+    """The cause of a job's slowdown, by replays of its table of operations."""
     HOT_EXPERT = "hot_expert"
     """Experts of some ranks get more tokens than those of others."""
     STEP_TIME_CHANGE = "step_time_change"

@@ -15,10 +15,12 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
+from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
 from traincope.analysis.verdict.losses.unfused_kernels import unfused_kernels
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
@@ -42,6 +44,7 @@ def verdict(
     gpus: Sequence[GpuPartition] = (),
     ahead: RunAhead | None = None,
     unfused: Unfused | None = None,
+    slowdown: Slowdown | None = None,
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
@@ -55,6 +58,7 @@ def verdict(
         return ordered([*findings, _no_steps()])
     findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
     findings += unfused_kernels(unfused)
+    findings += slowdown_findings(slowdown)
     findings += changed_steps(timeline, ledger)
     findings += _memory_growth([use for use in memory if use.leak])
     real_faults = [fault for fault in faults if fault.is_fault]

@@ -1,4 +1,4 @@
-"""`traincope import`: make a run directory from kernel traces of torch's profiler."""
+"""`traincope import`: make a run directory from kernel traces of torch's profiler, or from a table of operations."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
-from traincope.ingest import Given, find_traces, import_traces
+from traincope.ingest import TABLE_SUFFIXES, Given, find_traces, import_table, import_traces
+from traincope.ingest.tables.importing import ImportedTable
 from traincope.plan.model.rates import model_rates, whole_sequences
 from traincope.plan.model.sources import PRESETS, read_model
 
@@ -19,7 +20,10 @@ FORMATS = ("bfloat16", "float16", "tf32", "float32", "float8")
 
 class Import:
     name = "import"
-    help = "make a run directory from kernel traces of torch's profiler (.json, .json.gz), one or more per rank"
+    help = (
+        "make a run directory from kernel traces of torch's profiler (.json, .json.gz), one or more per rank, or from "
+        "one table of a pipelined job's operations (.csv, .parquet)"
+    )
     example = "traincope import traces/ -o traincope_runs/imported"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -28,7 +32,8 @@ class Import:
             type=Path,
             nargs="+",
             metavar="TRACE",
-            help="trace of a rank, plain or gzip, or a folder of traces",
+            help="trace of a rank, plain or gzip, or a folder of traces; or one table of operations, with the columns "
+            "dp_rank, stage, rank, step, optype, start, duration (seconds), microbatch and chunk",
         )
         parser.add_argument(
             "--axes",
@@ -62,6 +67,15 @@ class Import:
             gpu=arguments.gpu,
             described=_described(arguments),
         )
+        tables = [path for path in arguments.traces if path.suffix in TABLE_SUFFIXES]
+        if tables:
+            if len(arguments.traces) > 1:
+                raise UsageError(f"{tables[0]} is a table of a whole job; import it alone")
+            if given.axes or given.step_marker is not None:
+                raise UsageError("--axes and --step-marker are for traces: a table names its steps and groups itself")
+            _describe(tables[0], import_table(tables[0], arguments.output, given=given))
+            print(f"see the result:  traincope report {arguments.output}")
+            return 0
         paths = find_traces(arguments.traces)
         console = Console(stderr=True)
         columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -81,6 +95,24 @@ class Import:
                 print(f"  incomplete: {trace.lost}")
         print(f"see the result:  traincope report {arguments.output}")
         return 0
+
+
+def _describe(path: Path, table: ImportedTable) -> None:
+    """Print what was imported, and what was not."""
+    workers = table.num_replicas * table.num_stages
+    print(
+        f"{path}: {table.num_operations:,} operations of {workers} workers "
+        f"({table.num_replicas} data-parallel ranks x {table.num_stages} stages) in {table.num_steps} steps"
+    )
+    if table.laid_out:
+        print("  the table counts time from the start of each step, so the steps are shown one after the other")
+    for name, count in table.unknown.items():
+        print(f"  unknown type {name!r}: {count:,} operations, shown as spans and in no other result")
+    if table.idle_messages:
+        print(f"  dropped: {table.idle_messages:,} sends and receives at the ends of the pipeline, which never ran")
+    if table.left_out:
+        step, why = next(iter(table.left_out.items()))
+        print(f"  left out: {len(table.left_out)} steps that are not whole, the first is step {step}: {why}")
 
 
 def _described(arguments: argparse.Namespace) -> dict[str, float | str]:

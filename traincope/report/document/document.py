@@ -62,6 +62,7 @@ def _document(analysis: Analysis) -> schema.Document:
         comm=[_operation(row, analysis.run_estimates) for row in analysis.comm] or None,
         bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers, analysis.run_estimates) if counted else None,
+        slowdown=None if analysis.slowdown is None else schema.convert(analysis.slowdown, schema.Slowdown),
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),

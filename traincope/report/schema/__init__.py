@@ -23,6 +23,7 @@ from traincope.report.schema.job import (
     RequestedWindow,
     Run,
     Sampling,
+    Slowdown,
 )
 from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment
 from traincope.report.schema.steps import (
@@ -120,6 +121,7 @@ __all__ = [
     "RunPath",
     "Sampling",
     "Segment",
+    "Slowdown",
     "Stage",
     "Straggler",
     "Stragglers",

@@ -7,7 +7,18 @@ are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the 
 
 from typing import TypedDict
 
-from traincope.report.schema.job import DataOrder, Fault, Finding, Goodput, Hang, MemoryUse, RankClock, Recorder, Run
+from traincope.report.schema.job import (
+    DataOrder,
+    Fault,
+    Finding,
+    Goodput,
+    Hang,
+    MemoryUse,
+    RankClock,
+    Recorder,
+    Run,
+    Slowdown,
+)
 from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
@@ -24,6 +35,8 @@ class Document(TypedDict):
     comm: list[Operation] | None
     bubble: Bubble | None
     stragglers: Stragglers | None
+    slowdown: Slowdown | None
+    """null: the run was not imported from a table of operations."""
     faults: list[Fault]
     hangs: list[Hang]
     """Hangs and mismatched collectives, the first cause first."""

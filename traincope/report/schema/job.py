@@ -26,6 +26,44 @@ class Run(TypedDict):
     missing_ranks: list[int]
 
 
+class Slowdown(TypedDict):
+    """What stragglers cost a job that was imported from a table of operations (docs/tables.md)."""
+
+    ratio: float | None
+    """S: replayed over ideal step time; null if the operations cannot be replayed."""
+    worker_share: float | None
+    """M_W: share of the loss that the slowest 3 % of the workers explain. It can exceed 1, like all these shares."""
+    last_stage_share: float | None
+    """M_S: the same of the last stage."""
+    sequence_length_share: float | None
+    """Share of the loss that remains if workers differ only in the times of single microbatches."""
+    correlation: float | None
+    """Of the forward and backward times of the same microbatch; null with too few microbatches or equal times."""
+    stage_correlation: float | None
+    """Of a microbatch's forward times on neighbouring parts of the model."""
+    excess_ratio: float | None
+    """Time of the cause's computations over that of the others - 1."""
+    worker: int | None
+    """Rank of the slowest worker; null if the job loses almost nothing."""
+    slowest: list[int]
+    """The slowest 3 % of the ranks, the slowest first."""
+    last_stage: list[int]
+    """Ranks of the last stage."""
+    cause: str
+    """`worker`, `last_stage`, `sequence_length`, `none` or `unknown`."""
+    reason: str | None
+    """Why the cause is unknown."""
+    steps: int
+    step_ns: int
+    """Mean step time as recorded."""
+    replayed_ns: int | None
+    """Mean step time of the replay without delays before operations."""
+    ideal_ns: int | None
+    """The same with average operations."""
+    unknown_operations: int
+    """Operations of unknown types; the replay leaves them out."""
+
+
 class Finding(TypedDict):
     kind: str
     """One of `traincope.analysis.FindingKind`."""

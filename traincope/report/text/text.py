@@ -25,6 +25,7 @@ from traincope.report.text.sections.memory import memory
 from traincope.report.text.sections.pipeline import pipeline
 from traincope.report.text.sections.ranks import ranks
 from traincope.report.text.sections.recording import recording
+from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
@@ -81,6 +82,8 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
     if document["comm"]:
         yield communication(document["comm"], ledger=ledger, clocks=document["clock"])
     yield ranks(ledger, document["stragglers"])
+    if document["slowdown"] is not None:
+        yield slowdown(document["slowdown"])
 
 
 def _head(document: Document) -> Iterator[RenderableType]:
@@ -96,9 +99,9 @@ def steps(document: Document) -> str:
 
 
 def facts(document: Document) -> Iterator[str]:
-    """Ranks, mesh, steps and step time of a run; for an imported run the number of traced ranks."""
+    """Ranks, mesh, steps and step time of a run; for imported traces the number of traced ranks."""
     run, kernels = document["run"], document["kernels"]
-    if run["imported"]:
+    if document["slowdown"] is None and run["imported"]:
         num_traced = 0 if kernels is None else len(kernels["ranks"])
         yield from (f"kernel traces of {num_traced} of {count(run['world_size'], 'rank')}", "imported")
         if run["steps"]:
@@ -111,6 +114,8 @@ def facts(document: Document) -> Iterator[str]:
         yield f"median step {duration(run['step_ns'])}{_mean(document['ledger'])}"
     if run["attempts"] > 1:
         yield f"attempt {run['attempts']}"
+    if run["imported"]:
+        yield "imported from a table of operations"
 
 
 def _mean(ledger: Ledger | None) -> str:

@@ -40,7 +40,7 @@ def write_compacted(directory: Path, segment: SegmentRecords, *, thinned: bool =
 
     Raises OSError if it cannot be written, MissingDependencyError without pyarrow.
     """
-    arrow, parquet = _pyarrow("compact records")
+    arrow, parquet = import_pyarrow("compact records")
     path = directory / f"{segment.thread}-{segment.index:05d}{COMPACTED}"
     header = json.dumps({"version": FORMAT_VERSION, "thinned": thinned}).encode()
     table = arrow.table(_columns(segment.records)).replace_schema_metadata({METADATA: header})
@@ -63,7 +63,7 @@ def read_compacted(path: Path) -> SegmentRecords:
     pyarrow.
     """
     thread, index = segment_identity(path)
-    arrow, parquet = _pyarrow(f"read {path}")
+    arrow, parquet = import_pyarrow(f"read {path}")
     try:
         table = parquet.read_table(path)
         _check(path, table.schema.metadata)
@@ -80,7 +80,7 @@ def read_compacted(path: Path) -> SegmentRecords:
 
 def is_thinned(path: Path) -> bool:
     """True if the compacted segment `path` holds only a part of its records. Raises like `read_compacted`."""
-    arrow, parquet = _pyarrow(f"read {path}")
+    arrow, parquet = import_pyarrow(f"read {path}")
     try:
         return _check(path, parquet.read_schema(path).metadata).get("thinned") is True
     except (OSError, arrow.ArrowException) as error:
@@ -89,7 +89,7 @@ def is_thinned(path: Path) -> bool:
 
 def holds(path: Path, *, kinds: Sequence[int], phases: Sequence[int]) -> bool:
     """True if any record has one of these kinds or phases, from two small columns. Raises like `read_compacted`."""
-    arrow, parquet = _pyarrow(f"read {path}")
+    arrow, parquet = import_pyarrow(f"read {path}")
     try:
         table = parquet.read_table(path, columns=["kind", "phase"])
         matches = np.isin(table.column("kind").to_numpy(), kinds) | np.isin(table.column("phase").to_numpy(), phases)
@@ -126,7 +126,7 @@ def _records(columns: dict[str, NDArray[Any]]) -> NDArray[np.void]:
     return records
 
 
-def _pyarrow(purpose: str) -> tuple[ModuleType, ModuleType]:
+def import_pyarrow(purpose: str) -> tuple[ModuleType, ModuleType]:
     """Import pyarrow here, because a training process and most commands never need it."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")

@@ -30,10 +30,10 @@ NAMES = tuple(phase.name.lower().replace("_", " ") for phase in Phase)
 
 
 def with_device_records(run: RunRecords, traces: Mapping[int, Sequence[Trace]]) -> RunRecords:
-    """Give each rank of an imported run the records of its GPU. Ranks without works of a GPU, or without steps, keep
-    none.
+    """Give each rank of imported traces the records of its GPU. Ranks without works of a GPU, or without steps, keep
+    none. A table of operations has the records itself.
     """
-    if not run.info.imported:
+    if not run.info.imported or run.operations is not None:
         return run
     return replace(
         run,

@@ -9,7 +9,17 @@ from traincope.analysis import FaultKind
 from traincope.analysis.attribution.terms import exposed_transfer
 from traincope.palette import SEVERE
 from traincope.report.document.recording_losses import losses_text
-from traincope.report.schema import Document, Fault, OpenRecord, Probe, RankClock, Recorder, RequestedWindow, Run
+from traincope.report.schema import (
+    Document,
+    Fault,
+    OpenRecord,
+    Probe,
+    RankClock,
+    Recorder,
+    RequestedWindow,
+    Run,
+    Slowdown,
+)
 from traincope.report.text.layout.lines import indented, text
 from traincope.timeline.observation import PROBE, observation
 from traincope.topology import PIPELINE_AXIS
@@ -52,6 +62,9 @@ def lines(document: Document) -> Iterator[Text]:
 
 
 def _imported(document: Document) -> Iterator[Text]:
+    if document["slowdown"] is not None:
+        yield from _table(document["slowdown"])
+        return
     if not document["run"]["steps"]:
         yield text(
             "only kernel traces without marks of steps were imported: call the profiler's step() after each step, and "
@@ -63,6 +76,15 @@ def _imported(document: Document) -> Iterator[Text]:
         yield text("step boundaries were inferred from the optimizer; call the profiler's step() for exact ones")
     yield from _no_bubble(document)
     yield from _clock(document["clock"])
+
+
+def _table(slowdown: Slowdown) -> Iterator[Text]:
+    yield text(
+        "a table of operations was imported: it contains no bytes, no FLOPs and no memory, so these are unknown; gaps "
+        "between computations are stalls for the message or collective that ran then"
+    )
+    if slowdown["unknown_operations"]:
+        yield text(f"{count(slowdown['unknown_operations'], 'operation')} of unknown types: spans, in no sum")
 
 
 def _no_bubble(document: Document) -> Iterator[Text]:

@@ -1,0 +1,37 @@
+"""SLOWDOWN: what stragglers cost a job, from replays of its table of operations."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from traincope.report.schema import Slowdown
+from traincope.report.text.layout.lines import indented, text
+from traincope.units import duration, numbers, share
+
+
+def slowdown(job: Slowdown) -> Iterator[RenderableType]:
+    """S and its cause, then the shares of the loss."""
+    head = "unknown" if job["ratio"] is None else f"S = {job['ratio']:.3f}, cause: {job['cause']}"
+    yield Text("SLOWDOWN", style="bold").append_text(text(f"  {head}", style="not bold"))
+    yield indented(text(line, style="dim") for line in lines(job))
+
+
+def lines(job: Slowdown) -> Iterator[str]:
+    """One line per fact."""
+    if job["replayed_ns"] is not None:
+        yield (
+            f"step {duration(job['step_ns'])} as recorded, {duration(job['replayed_ns'])} without delays before "
+            f"operations, {duration(job['ideal_ns'])} with average operations"
+        )
+    if job["reason"] is not None:
+        yield job["reason"]
+    if job["worker_share"] is not None:
+        yield (
+            f"of the loss, {share(job['worker_share'])} is due to {numbers(job['slowest'], 'rank')} (the slowest 3 %), "
+            f"{share(job['last_stage_share'])} to the last stage; {share(job['sequence_length_share'])} remains if only "
+            "microbatches differ"
+        )
+    if job["correlation"] is not None:
+        along = "" if job["stage_correlation"] is None else f", along the stages {job['stage_correlation']:.2f}"
+        yield f"correlation of a microbatch's forward and backward times {job['correlation']:.2f}{along}"
