@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ingest.tables.jobs import Job, table, write_csv
 from tests.ingest.writing import complete, kineto
 from traincope.cli.main import make_parser
 
@@ -233,3 +234,42 @@ def test_a_gpu_without_a_data_sheet_needs_its_name(tmp_path: Path) -> None:
     assert (used["mfu"], used["hfu"]) == (None, None)
     assert str(used["reason"]).startswith("the peak of NVIDIA Secret for bfloat16 is unknown")
     assert "traincope import --gpu NAME" in str(used["reason"])
+
+
+def test_a_table_of_operations_becomes_a_report(tmp_path: Path) -> None:
+    job = Job(replicas=2, stages=2, microbatches=2, steps=(5, 8))
+    lost = {"rank": 3, "step": 8}
+    rows = [row for row in table(job) if any(row[name] != value for name, value in lost.items())]
+    rows.append({**rows[0], "optype": "moe-dispatch"})
+    file = write_csv(tmp_path / "job.csv", rows)
+    done = traincope("import", file, "-o", tmp_path / "run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{file}: 55 operations of 4 workers (2 data-parallel ranks x 2 stages) in 1 step",
+        "  the table counts time from the start of each step, so the steps are shown one after the other",
+        "  unknown type 'moe-dispatch': 1 operation, shown as spans and in no other result",
+        "  left out: 1 step that is not whole: step 8, dp_rank 1, stage 1 has no row",
+        f"see the result:  traincope report {tmp_path / 'run'}",
+    ]
+    shown = traincope("report", tmp_path / "run").stdout
+    assert "4 ranks (pp 2 x dp 2), 1 step, median step" in shown
+    assert "imported from a table of operations" in " ".join(shown.split())
+    assert "SLOWDOWN  S = 1.000, cause: none" in shown
+    assert "a table of operations was imported: it contains no bytes" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["other.csv"], "is a table of a whole job; import it alone"),
+        (["--axes", "3=tp"], "--axes and --step-marker are for traces"),
+    ],
+)
+def test_a_table_is_imported_alone_and_without_the_options_of_traces(
+    tmp_path: Path, more: list[str], message: str
+) -> None:
+    file = write_csv(tmp_path / "job.csv", table(Job(replicas=1, stages=1, microbatches=1, steps=(1,))))
+    done = traincope("import", file, *more, "-o", tmp_path / "run")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -406,6 +406,7 @@ def document() -> schema.Document:
                 {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS, "run": None},
             ],
         },
+        "slowdown": None,
         "faults": [],
         "hangs": [],
         "goodput": None,

@@ -233,7 +233,8 @@ def _analysis(
     order: DataOrder | None,
 ) -> Analysis:
     timeline = context.timeline
-    comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger)
+    sized = timeline.run.operations is None
+    comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger, sized=sized)
     excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps, *ledger.unwatched_steps))
     counted = tuple(kept for group in steps if (kept := group.without(excluded)) is not None)
     bubble = _bubble(measured, ledger, counted)

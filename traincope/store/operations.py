@@ -4,7 +4,7 @@ One row is one operation of one worker, the process at one (dp_rank, stage). Row
 """
 
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ class OperationKind(StrEnum):
 class Operations:
     """Operations of whole steps: every worker has its rows, every receive its send. Arrays have one entry per row."""
 
+    num_replicas: int
+    """Data-parallel ranks of the job."""
+    num_stages: int
     kinds: tuple[str, ...]
     """Name of each number in `kind`: an `OperationKind`, or an unknown name of the table."""
     kind: Ints
@@ -58,15 +61,6 @@ class Operations:
 
     def __len__(self) -> int:
         return len(self.kind)
-
-    @property
-    def num_stages(self) -> int:
-        return int(self.stage.max()) + 1
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of data-parallel ranks."""
-        return int(self.dp_rank.max()) + 1
 
     @property
     def part(self) -> Ints:
@@ -86,10 +80,10 @@ class Operations:
 
     def only(self, chosen: Bools | Ints) -> "Operations":
         """Return the chosen rows."""
-        return Operations(kinds=self.kinds, **{name: getattr(self, name)[chosen] for name in COLUMNS})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
 
-COLUMNS = tuple(field.name for field in fields(Operations) if field.name != "kinds")
+COLUMNS = tuple(field.name for field in fields(Operations) if field.name not in ("num_replicas", "num_stages", "kinds"))
 
 
 def write_operations(path: Path, operations: Operations) -> None:
@@ -110,4 +104,5 @@ def read_operations(path: Path) -> Operations | None:
         raise RunDirectoryError(f"{path} is damaged ({error}); import the table again") from error
     if len({len(column) for column in columns.values()}) != 1 or not len(columns["kind"]):
         raise RunDirectoryError(f"{path} is damaged (its columns differ in length); import the table again")
-    return Operations(kinds=kinds, **columns)
+    num_replicas, num_stages = (int(columns[name].max()) + 1 for name in ("dp_rank", "stage"))
+    return Operations(kinds=kinds, num_replicas=num_replicas, num_stages=num_stages, **columns)

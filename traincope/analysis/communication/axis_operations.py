@@ -53,7 +53,8 @@ class AxisOperation:
     operation: str
     count: int
     """Number of ranks' parts: an all-reduce of 4 ranks counts 4."""
-    num_bytes: int
+    num_bytes: int | None
+    """None if the records do not contain sizes: they come from a table of operations."""
     transfer_ns: int
     """On the wire, hidden or not, as `transfers` defines it."""
     wait_ns: int
@@ -76,10 +77,11 @@ def communication(
     *,
     wire: Transfers,
     ledger: Ledger,
+    sized: bool = True,
 ) -> tuple[AxisOperation, ...]:
     """Sum communication by (axis, operation): axes in table order, the most exposed operation of each first.
 
-    `stall_totals` are the stalls of each rank's training thread in counted steps.
+    `stall_totals` are the stalls of each rank's training thread in counted steps. `sized`: the records contain sizes.
     """
     counted = np.flatnonzero(counted_parts(instances, ledger))
     exposed, contentions = _exposed(stall_totals), contention(instances, wire, counted)
@@ -90,7 +92,8 @@ def communication(
         axis, operation = divmod(kind, len(instances.operations))
         names = instances.axes[axis], instances.operations[operation]
         row = _row(instances, counted[kinds == kind], wire, exposed[names], names=names)
-        rows.append(replace(row, contention=contentions.get(names, ())))
+        num_bytes = row.num_bytes if sized else None
+        rows.append(replace(row, contention=contentions.get(names, ()), num_bytes=num_bytes))
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
 
 

@@ -13,6 +13,7 @@ from traincope.ingest import TABLE_SUFFIXES, Given, find_traces, import_table, i
 from traincope.ingest.tables.importing import ImportedTable
 from traincope.plan.model.rates import model_rates, whole_sequences
 from traincope.plan.model.sources import PRESETS, read_model
+from traincope.units import count
 
 FORMATS = ("bfloat16", "float16", "tf32", "float32", "float8")
 """Number formats of the data sheets."""
@@ -102,17 +103,18 @@ def _describe(path: Path, table: ImportedTable) -> None:
     workers = table.num_replicas * table.num_stages
     print(
         f"{path}: {table.num_operations:,} operations of {workers} workers "
-        f"({table.num_replicas} data-parallel ranks x {table.num_stages} stages) in {table.num_steps} steps"
+        f"({table.num_replicas} data-parallel ranks x {table.num_stages} stages) in {count(table.num_steps, 'step')}"
     )
     if table.laid_out:
         print("  the table counts time from the start of each step, so the steps are shown one after the other")
-    for name, count in table.unknown.items():
-        print(f"  unknown type {name!r}: {count:,} operations, shown as spans and in no other result")
+    for name, rows in table.unknown.items():
+        print(f"  unknown type {name!r}: {count(rows, 'operation')}, shown as spans and in no other result")
     if table.idle_messages:
         print(f"  dropped: {table.idle_messages:,} sends and receives at the ends of the pipeline, which never ran")
     if table.left_out:
         step, why = next(iter(table.left_out.items()))
-        print(f"  left out: {len(table.left_out)} steps that are not whole, the first is step {step}: {why}")
+        lacking = "step that is not whole: " if len(table.left_out) == 1 else "steps that are not whole, the first is "
+        print(f"  left out: {len(table.left_out)} {lacking}step {step}, {why}")
 
 
 def _described(arguments: argparse.Namespace) -> dict[str, float | str]:

@@ -94,6 +94,8 @@ def _in_order(table: Table) -> tuple[Operations, bool]:
     shift_ns = offset[number]
     order = np.lexsort((table.sequence, table.start_ns, table.rank, table.step))
     operations = Operations(
+        num_replicas=int(table.dp_rank.max()) + 1,
+        num_stages=int(table.stage.max()) + 1,
         kinds=tuple(str(name) for name in kinds),
         kind=kind.reshape(-1)[order].astype(np.int64),
         rank=table.rank[order],

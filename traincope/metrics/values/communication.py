@@ -12,18 +12,20 @@ from traincope.metrics.values.points import Node, Points
 
 
 def collectives(node: Node) -> Iterator[Points]:
-    """Bytes, transfer times, durations and bandwidth by axis and operation, outside evaluations.
+    """Bytes (if recorded), transfer times, durations and bandwidth by axis and operation, outside evaluations.
 
     A duration is known if the end was seen when it came. The bandwidth is that of all collectives of the analysis.
     """
     context = node.analysis.context
     parts, speeds = context.instances.parts, {(row.axis, row.operation): row for row in node.analysis.comm}
     for names, chosen, ends in _by_operation(node):
-        columns = (
-            (catalogue.COLLECTIVE_BYTES, parts.num_bytes[chosen]),
-            (catalogue.COLLECTIVE_TRANSFER, context.transfers.ns[context.instances.number[chosen]]),
-        )
-        for metric, values in columns:
+        columns = {
+            catalogue.COLLECTIVE_BYTES: parts.num_bytes[chosen],
+            catalogue.COLLECTIVE_TRANSFER: context.transfers.ns[context.instances.number[chosen]],
+        }
+        if context.timeline.run.operations is not None:
+            del columns[catalogue.COLLECTIVE_BYTES]  # a table of operations contains no sizes
+        for metric, values in columns.items():
             yield Points(metric=metric, labels=names, times_ns=ends, values=values)
         exact = ~parts.bounded[chosen]
         if exact.any():

@@ -221,7 +221,8 @@ class Operation(TypedDict):
     op: Annotated[str, result.operation]
     count: int
     """Counted per rank: an all-reduce of 4 ranks counts 4."""
-    bytes: Annotated[int, result.num_bytes]
+    bytes: Annotated[int | None, result.num_bytes]
+    """null: a table of operations contains no sizes."""
     transfer_ns: int
     wait_ns: int
     exposed_ns: int

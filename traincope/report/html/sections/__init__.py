@@ -16,6 +16,7 @@ from traincope.report.html.sections.memory import memory
 from traincope.report.html.sections.pipeline import pipeline
 from traincope.report.html.sections.ranks import ranks
 from traincope.report.html.sections.recording import recording
+from traincope.report.html.sections.slowdown import slowdown
 from traincope.report.html.sections.verdict import verdict
 from traincope.report.html.source import Source
 
@@ -26,6 +27,7 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     critical_path,
     pipeline,
     ranks,
+    slowdown,
     faults,
     memory,
     hardware,

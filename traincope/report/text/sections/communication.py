@@ -81,7 +81,7 @@ def _contention_note(operation: Operation, contention: Contention, *, rank_steps
 
 def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:
     yield f"{operation['count'] / rank_steps:.1f}"
-    yield size(operation["bytes"] / rank_steps)
+    yield size(None if operation["bytes"] is None else operation["bytes"] / rank_steps)
     for ns in (operation["transfer_ns"], operation["wait_ns"], operation["exposed_ns"]):
         yield milliseconds(ns / rank_steps)
     yield gigabytes_per_second(operation["bus_bandwidth_bytes_per_second"])

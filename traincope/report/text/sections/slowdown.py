@@ -27,11 +27,13 @@ def lines(job: Slowdown) -> Iterator[str]:
     if job["reason"] is not None:
         yield job["reason"]
     if job["worker_share"] is not None:
-        yield (
-            f"of the loss, {share(job['worker_share'])} is due to {numbers(job['slowest'], 'rank')} (the slowest 3 %), "
-            f"{share(job['last_stage_share'])} to the last stage; {share(job['sequence_length_share'])} remains if only "
-            "microbatches differ"
+        slowest, worker, last = (
+            numbers(job["slowest"], "rank"),
+            share(job["worker_share"]),
+            share(job["last_stage_share"]),
         )
+        yield f"{worker} of the loss is due to {slowest} (the slowest 3 % of the workers), {last} to the last stage"
+        yield f"{share(job['sequence_length_share'])} of the loss remains if only microbatches differ"
     if job["correlation"] is not None:
         along = "" if job["stage_correlation"] is None else f", along the stages {job['stage_correlation']:.2f}"
         yield f"correlation of a microbatch's forward and backward times {job['correlation']:.2f}{along}"
