@@ -245,7 +245,7 @@ def test_a_table_of_operations_becomes_a_report(tmp_path: Path) -> None:
     done = traincope("import", file, "-o", tmp_path / "run")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        f"{file}: 55 operations of 4 workers (2 data-parallel ranks x 2 stages) in 1 step",
+        f"{file}: 53 operations of 4 workers (2 data-parallel ranks x 2 stages) in 1 step",
         "  the table counts time from the start of each step, so the steps are shown one after the other",
         "  unknown type 'moe-dispatch': 1 operation, shown as spans and in no other result",
         "  left out: 1 step that is not whole: step 8, dp_rank 1, stage 1 has no row",

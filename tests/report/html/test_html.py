@@ -79,8 +79,8 @@ def test_the_report_loads_nothing() -> None:
 def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
-        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "faults"),
-        *("memory", "hardware", "kernels", "experts", "logged", "goodput", "recording"),
+        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "slowdown"),
+        *("faults", "memory", "hardware", "kernels", "experts", "logged", "goodput", "recording"),
     ]
 
 
@@ -154,6 +154,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "critical-path": "No critical path: no step was completed by all ranks.",
         "pipeline": "No pipeline actions were recorded.",
         "ranks": "No complete step was recorded.",
+        "slowdown": "The run was not imported from a table of operations.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",
         "memory": "No memory was recorded.",
         "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver.",

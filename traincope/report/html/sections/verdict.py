@@ -28,6 +28,7 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.EXPOSED_MEMORY: "kernels",
     FindingKind.UNFUSED_KERNELS: "kernels",
     FindingKind.STRAGGLER: "ranks",
+    FindingKind.SLOWDOWN: "slowdown",
     FindingKind.HOT_EXPERT: "experts",
     FindingKind.MEMORY_GROWTH: "memory",
     FindingKind.EVALUATION: "goodput",
