@@ -77,7 +77,7 @@ class Analysis:
     """None: no pipeline."""
     stragglers: Stragglers
     slowdown: Slowdown | None = None
-    """What stragglers cost, by replays; None: the run was not imported from a table of operations."""
+    """Cost of stragglers, by replays; None: the run was not imported from a table of operations."""
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None

@@ -70,7 +70,7 @@ def redact(run: Path, target: Path) -> None:
     if target.exists():
         raise UsageError(f"{target} already exists; give another path with -o")
     if read_object(root / RUN_FILE).get("imported"):
-        raise UsageError(f"{root} was imported: it holds only names of kernels, so nothing would remain of it")
+        raise UsageError(f"{root} was imported: it holds only names of kernels or operations, so nothing would remain")
     hashed = _hash()
     try:
         _copy(root, target, hashed)

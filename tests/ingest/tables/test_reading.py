@@ -74,7 +74,7 @@ def changed(name: str, value: object) -> list[Row]:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("start_ts", "soon", r"row 1 of .*table.csv has 'soon' as start, which is no number"),
+        ("start_ts", "soon", r"row 1 of .*table.csv has 'soon' as start, not a number"),
         ("duration", -1.0, "row 1 of .* has -1 as duration"),
         ("duration", "nan", "row 1 of .* has nan as duration"),
         ("start_ts", "inf", "row 1 of .* has inf as start"),
@@ -102,8 +102,8 @@ def test_a_missing_column_is_named(tmp_path: Path, name: str) -> None:
         ("empty.csv", b"", "has no column dp_rank"),
         ("head.csv", b"dp_rank,stage,rank,step,optype,start,duration,microbatch\n", "contains no row"),
         ("short.csv", b"dp_rank,stage,rank,step,optype,start,duration,microbatch\n0,0,0\n", "row 1 .* has 3 fields"),
-        ("binary.csv", b"\xff\xfe\x00", "is no CSV file, or is damaged"),
-        ("text.parquet", b"dp_rank,stage\n", "is no Parquet file, or is damaged"),
+        ("binary.csv", b"\xff\xfe\x00", "cannot be read as CSV"),
+        ("text.parquet", b"dp_rank,stage\n", "cannot be read as Parquet"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -124,3 +124,11 @@ def test_a_rank_at_two_places_is_refused(tmp_path: Path) -> None:
         DataError, match="rank 0 at dp_rank 0, stage 0 and rank 0 at dp_rank 1, stage 0; each rank must"
     ):
         whole(rows, tmp_path)
+
+
+def test_garbage_may_be_collected_during_a_computation(tmp_path: Path) -> None:
+    rows = table(JOB)
+    computation = next(row for row in rows if row["optype"] == "forward-compute")
+    found = whole([*rows, {**computation, "optype": "gc"}], tmp_path)
+    assert found.left_out == {}
+    assert len(found.operations) == len(rows) + 1

@@ -50,8 +50,8 @@ class ImportedTable:
 def import_table(path: Path, target: Path, *, given: Given = NOTHING_GIVEN) -> ImportedTable:
     """Make the run directory `target`, which must not exist, of a table in CSV or Parquet.
 
-    Raises DataError for a file that is no such table or has no whole step, MissingDependencyError for Parquet without
-    pyarrow, UsageError if the directory cannot be made. On an error nothing remains of it.
+    Raises DataError for another file, or one without a whole step, MissingDependencyError for Parquet without pyarrow,
+    UsageError if the directory cannot be made. On an error nothing remains of it.
     """
     if target.exists():
         raise UsageError(f"{target} exists already; choose another directory with -o")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ OPTIONAL = ("chunk", "sequence")
 LIMITS = {"dp_rank": MAX_RANKS, "stage": MAX_RANKS, "rank": MAX_RANKS, "step": 1 << 31, "chunk": 1 << 16}
 """Column of whole numbers -> the first number that is too large."""
 LONGEST_SECONDS = 1e9
-"""More in `duration` is no time of an operation; in `start`, 1e9 times more is no date."""
+"""Upper bound of `duration`; that of `start` is 1e9 times as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,12 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Read a table. Raises DataError for a file that is none, MissingDependencyError for Parquet without pyarrow.
+    """Read a table. Raises DataError for another file, MissingDependencyError for Parquet without pyarrow.
 
     `start` and `duration` are seconds. `microbatch` is necessary for forward and backward computations only.
     """
     if not path.is_file():
-        raise DataError(f"{path} does not exist, or is no file")
+        raise DataError(f"{path} does not exist, or is a folder")
     columns = _parquet(path) if path.suffix == ".parquet" else _csv(path)
     if not len(columns["optype"]):
         raise DataError(f"{path} contains no row, so there is nothing to import")
@@ -85,17 +86,19 @@ def read_table(path: Path) -> Table:
     )
 
 
-def _parquet(path: Path) -> dict[str, Sequence[object]]:
+def _parquet(path: Path) -> dict[str, Any]:
     arrow, parquet = import_pyarrow(f"read {path}")
     try:
         present = _chosen(path, parquet.read_schema(path).names)
         table = parquet.read_table(path, columns=list(present.values()))
-        return {name: table.column(column).to_pylist() for name, column in present.items()}
+        columns = {name: table.column(column) for name, column in present.items()}
+        text = {"optype": columns.pop("optype").to_pylist()}
+        return text | {name: column.to_numpy() for name, column in columns.items()}
     except (OSError, arrow.ArrowException) as error:
-        raise DataError(f"{path} is no Parquet file, or is damaged: {error}") from error
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
-def _csv(path: Path) -> dict[str, Sequence[object]]:
+def _csv(path: Path) -> dict[str, Any]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, strict=True)
@@ -110,7 +113,7 @@ def _csv(path: Path) -> dict[str, Sequence[object]]:
                     values[name].append(row[column])
             return dict(values)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is no CSV file, or is damaged: {error}") from error
+        raise DataError(f"{path} cannot be read as CSV: {error}") from error
 
 
 def _chosen(path: Path, header: Sequence[str]) -> Mapping[str, str]:
@@ -134,7 +137,7 @@ def _floats(path: Path, name: str, values: Sequence[object]) -> Floats:
         try:
             numbers[at] = np.nan if value is None or value == "" else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            raise DataError(f"row {at + 1} of {path} has {value!r} as {name}, which is no number") from None
+            raise DataError(f"row {at + 1} of {path} has {value!r} as {name}, not a number") from None
     return numbers
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Ints
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
-from traincope.ingest.tables.whole_steps import MAIN, MESSAGES, PAIRS
+from traincope.ingest.tables.whole_steps import MESSAGES, PAIRS
 from traincope.store import RECORD_DTYPE
 from traincope.store.operations import OperationKind, Operations
 from traincope.topology import PIPELINE_AXIS, Group
@@ -179,7 +179,7 @@ class _Builder:
                 self._add(Kind.SPAN, own, step, name=self._number[name])
                 continue
             kind = OperationKind(name)
-            if kind in MAIN:
+            if kind in PHASES:
                 own = _Span(max(start_ns, cursor_ns), max(end_ns, cursor_ns))
                 cursor_ns = own.end_ns
                 main.append(own)

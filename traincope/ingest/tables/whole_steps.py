@@ -15,14 +15,14 @@ from traincope.ingest.tables.reading import Table
 from traincope.store.operations import OperationKind, Operations
 
 OVERLAP_NS = 100_000
-"""Two operations of one worker's main stream that share more than this do not follow each other.
+"""Two computations of one worker that share more than this do not follow each other.
 
 Times of 32 bits are that inexact after half an hour, and events on several streams by some us.
 """
 NEAR_NS = 50_000
 """A message that begins this much after the last computation may still belong to it: the study's own bound."""
-MAIN = (OperationKind.FORWARD, OperationKind.BACKWARD, OperationKind.OPTIMIZER, OperationKind.GC)
-"""Kinds of the worker's main stream, which do not overlap."""
+ALONE = (OperationKind.FORWARD, OperationKind.BACKWARD, OperationKind.OPTIMIZER)
+"""Kinds that do not overlap on a worker. The host may collect garbage at the same time."""
 MESSAGES = {
     OperationKind.FORWARD_SEND: (OperationKind.FORWARD, 1),
     OperationKind.FORWARD_RECEIVE: (OperationKind.FORWARD, -1),
@@ -136,8 +136,8 @@ def _missing_workers(operations: Operations) -> Iterator[tuple[int, str]]:
 
 
 def _overlaps(operations: Operations) -> Iterator[tuple[int, str]]:
-    """Yield the steps in which a worker's main operations overlap."""
-    main = operations.only(operations.are(*MAIN))
+    """Yield the steps in which a worker's computations overlap."""
+    main = operations.only(operations.are(*ALONE))
     order = np.lexsort((main.end_ns, main.start_ns, main.rank))
     before, after = order[:-1], order[1:]
     shared_ns = np.minimum(main.end_ns[before], main.end_ns[after]) - main.start_ns[after]
@@ -169,13 +169,13 @@ def _repeated(operations: Operations) -> Iterator[tuple[int, str]]:
 def _drop_idle_messages(operations: Operations, kept: Bools) -> Iterator[tuple[int, str]]:
     """Clear in `kept` the messages that never ran. Yield the steps whose messages do not fit the computations."""
     last = int(operations.part.max())
+    keys, number = np.unique(_step_and_rank(operations), axis=0, return_inverse=True)
+    number = number.reshape(-1)
     for kind, (compute, distance) in MESSAGES.items():
         rows = np.flatnonzero(operations.are(kind))
         computed = np.flatnonzero(operations.are(compute))
         other = operations.part[computed] + distance
         needed = (other >= 0) & (other <= last)
-        keys, number = np.unique(_step_and_rank(operations), axis=0, return_inverse=True)
-        number = number.reshape(-1)
         have = np.bincount(number[rows], minlength=len(keys))
         want = np.bincount(number[computed[needed]], minlength=len(keys))
         for cell in np.flatnonzero(have != want).tolist():

@@ -8,7 +8,7 @@ from traincope.report.schema.convert import result
 class Run(TypedDict):
     id: str
     imported: bool
-    """True if the run was made from kernel traces only."""
+    """True if the run was made from kernel traces or a table of operations only."""
     world_size: int
     mesh_axes: Annotated[dict[str, int], result.mesh]
     attempts: int
@@ -27,7 +27,7 @@ class Run(TypedDict):
 
 
 class Slowdown(TypedDict):
-    """What stragglers cost a job that was imported from a table of operations (docs/tables.md)."""
+    """Cost of stragglers in a job that was imported from a table of operations (docs/tables.md)."""
 
     ratio: float | None
     """S: replayed over ideal step time; null if the operations cannot be replayed."""
@@ -38,9 +38,9 @@ class Slowdown(TypedDict):
     sequence_length_share: float | None
     """Share of the loss that remains if workers differ only in the times of single microbatches."""
     correlation: float | None
-    """Of the forward and backward times of the same microbatch; null with too few microbatches or equal times."""
+    """Correlation of a microbatch's forward and backward times; null with too few microbatches or equal times."""
     stage_correlation: float | None
-    """Of a microbatch's forward times on neighbouring parts of the model."""
+    """Correlation of a microbatch's forward times on neighbouring parts of the model."""
     excess_ratio: float | None
     """Time of the cause's computations over that of the others - 1."""
     worker: int | None

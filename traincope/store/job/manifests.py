@@ -35,7 +35,7 @@ class RunInfo:
     settings: dict[str, Any]
     """Settings given to `run.describe()`: tokens per step, model FLOPs, peak, ..."""
     imported: bool = False
-    """True if the run was imported from traces of another tool. A missing rank then only means that no trace was given.
+    """True if the run was imported from records of another tool. A missing rank then only means that it was not given.
     """
 
 
