@@ -237,6 +237,21 @@ def test_a_random_job_has_the_simulators_slowdown(
         assert (result.cause, result.worker_share) == (SlowdownCause.NONE, None)
 
 
+def test_collectives_that_begin_in_another_order_elsewhere_are_replayed_in_the_studys(tmp_path: Path) -> None:
+    """Two ranks note their embedding's reduction after their gradients' one, as on streams of their own. Each recorded
+    order then waits for another.
+    """
+    job = Job(replicas=2, stages=2, microbatches=2, steps=(1,), seconds=lambda of: usual(of) * (1 + 0.5 * chance(of)))
+    rows = table(job)
+    for row in rows:
+        if row["optype"] == "embedding-grads-all-reduce" and row["rank"] in (job.rank(1, 0), job.rank(0, 1)):
+            end = float(str(row["start_ts"])) + float(str(row["duration"]))
+            row.update(start_ts=end + 1e-7, duration=1e-8)
+    result = slowdown(whole_steps(read_table(jobs.write_csv(tmp_path / "table.csv", rows))).operations)
+    assert result is not None
+    assert result.ratio == pytest.approx(jobs.slowdown(job), rel=0.01)
+
+
 def test_operations_that_wait_in_a_circle_are_not_replayed(tmp_path: Path) -> None:
     """The first stage runs its backward before its forward: each stage waits for the other."""
     job = Job(replicas=1, stages=2, microbatches=1, steps=(1,))

@@ -30,6 +30,16 @@ SENDS = {
 MESSAGES = (*SENDS, *(receive for receive, _, _ in SENDS.values()))
 OF_STAGE = (OperationKind.GATHER_PARAMETERS, OperationKind.REDUCE_GRADIENTS, OperationKind.REDUCE_SEPARATE)
 """Collectives of all data-parallel ranks of a stage."""
+AFTERWARDS = (
+    OperationKind.GC,
+    OperationKind.REDUCE_LAYERNORM,
+    OperationKind.REDUCE_EMBEDDING,
+    OperationKind.REDUCE_GRADIENTS,
+    OperationKind.REDUCE_SEPARATE,
+    OperationKind.CLIP,
+    OperationKind.OPTIMIZER,
+)
+"""Kinds in the study's order after the computations."""
 COMPUTE = (OperationKind.FORWARD, OperationKind.BACKWARD)
 OVERLAP_NS = 50_000
 """A collective that begins this long before the last computation ends runs during the computations."""
@@ -72,9 +82,27 @@ class Order:
 
 
 def operation_order(operations: Operations) -> Order | None:
-    """Build the graph of operations of known kinds, in order of step, rank and start; None if it has a cycle."""
+    """Build the graph of operations of known kinds, in order of step, rank and start; None if it has a cycle.
+
+    Collectives on several streams may begin in another order on another rank, which gives a cycle. What follows the
+    computations then has the study's order.
+    """
+    recorded = _in_order(operations, np.zeros(len(operations), dtype=np.int64))
+    return recorded or _in_order(operations, _published_place(operations))
+
+
+def _published_place(operations: Operations) -> Ints:
+    """Return the place of each row in the study's order of what follows the computations; 0 for what does not."""
+    place = np.zeros(len(operations), dtype=np.int64)
+    for at, kind in enumerate(AFTERWARDS, start=1):
+        place[operations.are(kind)] = at
+    return np.where(_follows_computations(operations), place, 0)
+
+
+def _in_order(operations: Operations, place: Ints) -> Order | None:
+    """Build the graph with the main stream of each worker in order of place, then of start."""
     communication = _communications(operations)
-    edges = np.concatenate([np.empty((0, 2), dtype=np.int64), *_dependencies(operations)])
+    edges = np.concatenate([np.empty((0, 2), dtype=np.int64), *_dependencies(operations, place)])
     count = len(operations)
     parts = np.flatnonzero(communication >= 0)
     begin = np.arange(count)
@@ -130,11 +158,12 @@ def _communications(operations: Operations) -> Ints:
     return number
 
 
-def _dependencies(operations: Operations) -> Iterator[Edges]:
+def _dependencies(operations: Operations, place: Ints) -> Iterator[Edges]:
     """Yield the dependencies within each worker."""
     during = operations.are(*OF_STAGE) & (operations.start_ns < _last_compute_ns(operations) - OVERLAP_NS)
     messages = operations.are(*MESSAGES)
     main = np.flatnonzero(~messages & ~during)
+    main = main[np.lexsort((place[main], _worker(operations)[main]))]
     yield _chain(operations, main)
     yield _chain(operations, np.flatnonzero(during))
     for send, (receive, compute, distance) in SENDS.items():
@@ -172,9 +201,14 @@ def _parts_of_model(operations: Operations, during: Bools, main: Ints) -> Iterat
     yield _joined(_last_of(gathers, key), _first_of(forwards, key), key)
     reduces = np.flatnonzero(during & operations.are(OperationKind.REDUCE_GRADIENTS, OperationKind.REDUCE_SEPARATE))
     yield _latest_before(operations, np.flatnonzero(operations.are(OperationKind.BACKWARD)), reduces, key=key)
-    after = main[operations.start_ns[main] >= _last_compute_ns(operations)[main] - OVERLAP_NS]
-    after = after[~operations.are(*COMPUTE)[after]]
+    after = main[_follows_computations(operations)[main]]
     yield _joined(_last_of(np.flatnonzero(during), worker), _first_of(after, worker), worker)
+
+
+def _follows_computations(operations: Operations) -> Bools:
+    """Mark the rows that begin after the computations of their worker."""
+    late: Bools = operations.start_ns >= _last_compute_ns(operations) - OVERLAP_NS
+    return late & ~operations.are(*COMPUTE)
 
 
 def _latest_before(operations: Operations, sources: Ints, targets: Ints, *, key: Ints) -> Edges:
@@ -191,12 +225,12 @@ def _latest_before(operations: Operations, sources: Ints, targets: Ints, *, key:
 
 
 def _first_of(rows: Ints, key: Ints) -> Ints:
-    """Return the first of the ascending rows with each key, in order of key."""
+    """Return the first of the rows with each key, in order of key."""
     return rows[np.unique(key[rows], return_index=True)[1]]
 
 
 def _last_of(rows: Ints, key: Ints) -> Ints:
-    """Return the last of the ascending rows with each key, in order of key."""
+    """Return the last of the rows with each key, in order of key."""
     return _first_of(rows[::-1], key)
 
 
@@ -207,7 +241,7 @@ def _joined(before: Ints, after: Ints, key: Ints) -> Edges:
 
 
 def _chain(operations: Operations, rows: Ints) -> Edges:
-    """Join each of the ascending rows with the next one of its worker."""
+    """Join each of the rows, in order of worker, with the next one of its worker."""
     worker = _worker(operations)[rows]
     same = worker[1:] == worker[:-1]
     return np.stack([rows[:-1][same], rows[1:][same]], axis=1)
