@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from traincope.whole_files import is_stream, output, write_whole, written_aside
+from traincope.whole_files import aside_path, is_stream, output, write_whole, written_aside
 
 CONTENT = b"all of it\n"
 
@@ -53,7 +53,7 @@ def test_reserved_space_is_used_and_released(tmp_path: Path) -> None:
 
 def test_a_link_at_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_bytes(b"untouched")
-    (tmp_path / f".file.{os.getpid()}.new").symlink_to("victim")
+    aside_path(tmp_path / "file").symlink_to("victim")
     write_whole(tmp_path / "file", CONTENT)
     assert (tmp_path / "victim").read_bytes() == b"untouched"
     assert (tmp_path / "file").read_bytes() == CONTENT
@@ -117,3 +117,12 @@ def test_standard_output_is_written_at_its_position(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
     piped = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout
     assert (tmp_path / "file").read_bytes() == piped == b"before\nall of it\nafter\n"
+
+
+def test_processes_of_two_containers_that_have_the_same_id_write_aside_under_two_names() -> None:
+    """They share a folder, and each of them is process 1 of its own."""
+    code = (
+        "import os; os.getpid = lambda: 1; import traincope.whole_files as w; print(w.aside_path(w.Path('run.json')))"
+    )
+    names = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout for _ in range(2)]
+    assert names[0] != names[1]

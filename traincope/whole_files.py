@@ -6,6 +6,7 @@ link, a pipe or a device. `output` writes into pipes and devices and never repla
 
 import json
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -16,12 +17,14 @@ from typing import Any, BinaryIO
 SPARE_BYTES = 16_384
 """Disk space reserved for the last version of a file."""
 
+_TOKEN = secrets.token_hex(4)
+"""Processes of two hosts or containers can have the same id."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def aside_path(path: Path) -> Path:
     """Return the name under which this process writes `path` aside, in the same directory."""
-    return path.with_name(f".{path.name}.{os.getpid()}.new")
+    return path.with_name(f".{path.name}.{os.getpid()}-{_TOKEN}.new")
 
 
 @contextmanager
