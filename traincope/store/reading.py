@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
-from traincope.store.job.attempts import Attempt, read_attempt
+from traincope.store.job.attempts import Attempt, read_attempts
 from traincope.store.job.batches import RankBatches, rank_batches, read_batches
 from traincope.store.job.flight import FlightFile
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
@@ -169,7 +169,7 @@ def read_run(path: str | Path) -> RunRecords:
         attempts=len(attempts),
         missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
         problems=tuple(problems),
-        earlier=tuple(earlier_attempts(attempts[:-1], notes=notes)),
+        earlier=tuple(earlier_attempts(attempts, notes=notes)),
         requests=read_requests(root, attempt=number),
         launcher=notes,
         witnessed=_read_witnessed(attempts[-1], attempt=number) if attempts else (),
@@ -179,12 +179,10 @@ def read_run(path: str | Path) -> RunRecords:
 
 
 def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
-    """Summaries of attempts in order, with the launcher's notes. Attempts that cannot be read are left out."""
+    """Summaries of all attempts but the last, in order, with the launcher's notes. Unreadable ones are left out."""
     noted = {note.attempt for note in notes if note.rank is not None}
-    for directory in directories:
-        attempt = read_attempt(directory)
-        if attempt is not None:
-            yield replace(attempt, noted=attempt.number in noted)
+    for attempt in read_attempts(directories):
+        yield replace(attempt, noted=attempt.number in noted)
 
 
 def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:

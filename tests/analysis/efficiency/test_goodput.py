@@ -17,10 +17,15 @@ from traincope.timeline import build_timeline
 S = 1_000_000_000
 
 
-def attempt(number: int, *rows: Row, ending: str | None = "ValueError") -> Attempt:
+def attempt(
+    number: int, *rows: Row, ending: str | None = "ValueError", last_s: int = 0, until_s: int | None = None
+) -> Attempt:
+    """`last_s`: of all ranks. `until_s`: begin of the next attempt."""
     records = rank(0, *rows)
     main, names = records.thread("main"), records.names
-    return summarise(main, names=names, number=number, last_ns=0, endings={0: ending}, details=DECLARED)
+    until_ns = None if until_s is None else until_s * S
+    times = {"last_ns": last_s * S, "until_ns": until_ns}
+    return summarise(main, names=names, number=number, endings={0: ending}, details=DECLARED, **times)  # type: ignore[arg-type]
 
 
 def steps(first_s: int, count: int) -> list[Row]:
@@ -339,3 +344,21 @@ def test_every_instant_of_a_job_is_in_one_part(data: st.DataObject) -> None:
 
 def test_without_a_step_there_is_no_goodput() -> None:
     assert goodput(build_timeline(run(rank(0, started(0))))) is None
+
+
+def test_an_attempt_ends_when_the_next_one_begins_although_its_ranks_still_wait() -> None:
+    """A host was cut off during a save at 30 s. Its rank waits until 400 s; the others begin again at 100 s.
+
+    That save has ended for its rank, but not for the job.
+    """
+    held = replace(phase(Phase.CHECKPOINT_STALL, 30 * S, 400 * S), name="save checkpoint")
+    first = attempt(0, *steps(0, 3), held, last_s=400, until_s=100)
+    result = job(first, last=[load(100), *steps(105, 2)])
+    assert (first.last_ns, first.checkpoint_stall_ns, first.steps_ns) == (100 * S, 70 * S, 30 * S)
+    assert (result.elapsed_ns, result.restart_ns, result.checkpoint_stall_ns) == (125 * S, 5 * S, 70 * S)
+    assert (result.steps_done, result.steps_lost, result.lost_ns) == (5, 3, 30 * S)
+
+
+def test_steps_that_an_attempt_made_after_the_next_ones_begin_still_count() -> None:
+    first = attempt(0, *steps(0, 3), last_s=400, until_s=25)
+    assert (first.last_ns, first.num_steps, first.steps_ns) == (30 * S, 3, 30 * S)

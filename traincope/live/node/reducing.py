@@ -17,7 +17,7 @@ from traincope.live.node.step_times import ChangedSteps, SlowSteps
 from traincope.live.window import CopiedRank, RankState, RankStatus
 from traincope.metrics.values import step_rows
 from traincope.store import Attempt, RunRecords
-from traincope.store.job.attempts import read_attempt
+from traincope.store.job.attempts import read_attempt, read_attempts
 from traincope.store.job.batches import read_batches
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RunInfo
@@ -56,8 +56,8 @@ class Reducer:
     def __init__(self, run: Path, *, attempt: int, before: Sequence[Row]) -> None:
         """`before`: rows that an earlier agent wrote."""
         self._run, self._attempt = run, attempt
-        earlier = (read_attempt(attempt_directory(run, number)) for number in range(attempt))
-        self._earlier: tuple[Attempt, ...] = tuple(ended for ended in earlier if ended is not None)
+        directories = [attempt_directory(run, number) for number in range(attempt + 1)]
+        self._earlier: tuple[Attempt, ...] = tuple(read_attempts(directories))
         self.warm_up = min((row.step for row in before), default=None)
         longest: dict[int, int] = {}
         for row in (row for row in before if row.merged is None):

@@ -123,9 +123,8 @@ def _write(note: discovery.Note) -> None:
 
 
 def earlier_attempts_of(window: Window) -> tuple[Attempt, ...]:
-    directories = [attempt_directory(window.run, number) for number in range(window.attempt)]
-    existing = [directory for directory in directories if directory.is_dir()]
-    return tuple(earlier_attempts(existing, notes=read_notes(notes_path(window.run))))
+    directories = [attempt_directory(window.run, number) for number in range(window.attempt + 1)]
+    return tuple(earlier_attempts(directories, notes=read_notes(notes_path(window.run))))
 
 
 def restored_rows(window: Window, *, known: frozenset[int]) -> tuple[Row, ...]:

@@ -5,6 +5,7 @@ All ranks of an attempt run the same steps, so the lowest rank stands for all of
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,19 @@ class Attempt:
         return not self.noted and all(ending == CLEAN for ending in self.endings.values())
 
 
-def read_attempt(directory: Path) -> Attempt | None:
-    """Summarise an attempt that is not the last one, without reading all of it; None if nothing can be read."""
+def read_attempts(directories: Sequence[Path]) -> Iterator[Attempt]:
+    """Summarise attempts in order, all but the last, without reading all of them. Those that cannot be read are left
+    out.
+    """
+    for directory, following in pairwise(directories):
+        began = [at for rank in following.glob("rank-*") if (at := began_wall_ns(rank)) is not None]
+        attempt = read_attempt(directory, until_ns=min(began, default=None))
+        if attempt is not None:
+            yield attempt
+
+
+def read_attempt(directory: Path, *, until_ns: int | None = None) -> Attempt | None:
+    """Summarise an attempt without reading all of it; None if nothing can be read. `until_ns`: see `summarise`."""
     ranks = {number: path for path in directory.glob("rank-*") if (number := rank_number(path)) is not None}
     for path in (ranks[number] for number in sorted(ranks)):
         main = _training_records(record_files(path, thread="main"))
@@ -125,6 +137,7 @@ def read_attempt(directory: Path) -> Attempt | None:
                 details=read_numbered(path / DETAILS_FILE, version=_version(path)),
                 number=attempt_number(directory) or 0,
                 rank_last_ns={rank: _last_wall_ns(other) for rank, other in ranks.items()},
+                until_ns=until_ns,
                 endings={number: _ending(ranks[number]) for number in sorted(ranks)},
                 ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
             )
@@ -141,33 +154,41 @@ def summarise(
     rank_last_ns: Mapping[int, int] | None = None,
     ended_ns: Mapping[int, int] | None = None,
     details: Mapping[int, Any] | None = None,
+    until_ns: int | None = None,
 ) -> Attempt:
     """Summarise the training thread's records.
 
     `main`: RECORD_DTYPE, at least one record, on the rank's own clock. `last_ns` and, by rank, `rank_last_ns`: wall
-    time of the last record. `details`: of events, by number.
+    time of the last record. `details`: of events, by number. `until_ns`: wall time when the next attempt began. Ranks
+    that others have given up may still wait then; the attempt ends for the job at that time, or with its last complete
+    step.
     """
     offset = wall_offset_ns(main)
     steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)]
     began = int(steps["start_ns"][0]) if len(steps) else last_instant_ns(main)
     done = _done(steps[steps["end_ns"] != OPEN])
+    ended = last_instant_ns(main)
+    last_ns = max(last_ns, ended + offset, *(rank_last_ns or {}).values())
+    if until_ns is not None:
+        at_least = max([began if len(steps) else int(main["start_ns"].min()), *done["end_ns"].tolist()])
+        last_ns = min(last_ns, max(until_ns, at_least + offset))
     stalls = main[(main["phase"] == Phase.CHECKPOINT_STALL) & (main["kind"] == Kind.PHASE)]
+    stalls["end_ns"][stalls["end_ns"] > last_ns - offset] = OPEN
     kinds = np.array([names[at].partition(" ")[0] if at < len(names) else "" for at in stalls["name"]], dtype=object)
     saved_ns = _saves_ns(main, stalls[kinds == SAVING], later=stalls[kinds == SAVING_LATER], names=names)
     declared = read_rollbacks(main, names=names, details=details or {})
     rollbacks = tuple(_within(declared, first=int(steps["step"][0]) if len(steps) else 0, num_steps=_count(done)))
     undone = undone_steps(done["count"], rollbacks)
     saved, skipped = ~undone & (_settled_ns(done, main) <= saved_ns.max(initial=0)), ~undone & done["skipped"]
-    ended = last_instant_ns(main)
     parts = [_spans(done[part], ended) for part in (undone, saved & skipped, saved, skipped, ~undone)]
     layers = [evaluation_intervals(main, last_ns=ended), _spans(stalls, ended), *parts]
-    evaluation_ns, checkpoint_stall_ns, *steps_ns = _layers_ns(*layers, since=began)
+    evaluation_ns, checkpoint_stall_ns, *steps_ns = _layers_ns(*layers, since=began, until=last_ns - offset)
     undone_ns, kept_skipped_ns, kept_ns, skipped_ns, _ = steps_ns
     return Attempt(
         number=number,
         began_ns=int(main["start_ns"].min()) + offset,
         first_step_ns=began + offset if len(steps) else None,
-        last_ns=max(last_ns, last_instant_ns(main) + offset, *(rank_last_ns or {}).values()),
+        last_ns=last_ns,
         rank_last_ns=dict(rank_last_ns or {}),
         num_steps=_count(done),
         steps_ns=sum(steps_ns),
@@ -312,12 +333,12 @@ def _spans(records: NDArray[np.void], last_ns: int) -> NDArray[np.int64]:
     return np.stack([records["start_ns"], ends], axis=1)
 
 
-def _layers_ns(*layers: NDArray[np.int64], since: int) -> list[int]:
-    """Time of each layer since an instant, without the time of earlier layers. The layers sum to their union."""
+def _layers_ns(*layers: NDArray[np.int64], since: int, until: int) -> list[int]:
+    """Time of each layer between two instants, without the time of earlier layers. The layers sum to their union."""
     spans = np.empty((0, 2), dtype=np.int64)
     covered = [0]
     for layer in layers:
-        spans = np.concatenate([spans, layer.clip(min=since)])
+        spans = np.concatenate([spans, layer.clip(min=since, max=max(since, until))])
         covered.append(_covered_ns(spans))
     return np.diff(covered).tolist()
 
