@@ -22,11 +22,11 @@ from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Floats, Ints
 from traincope.store.operations import OperationKind, Operations
 
 STRAGGLING_RATIO = 1.1
-"""S from which the paper calls a job straggling."""
+"""S from which stragglers are a cause worth naming. This and the thresholds below are ours."""
 EXPLAINED = 0.5
-"""Share of the loss from which a part of the operations is its cause (M_W, M_S >= 0.5 in the paper)."""
+"""Share of the loss from which a part of the operations is its cause: M_W or M_S."""
 CORRELATED = 0.9
-"""Correlation of a microbatch's forward and backward time from which the paper sees unequal sequence lengths."""
+"""Correlation of a microbatch's forward and backward time from which its length explains both."""
 SLOWEST_PERCENT = 3
 MEASURABLE = 0.001
 """Smallest loss, relative to the ideal step, of which shares are computed."""
@@ -242,7 +242,7 @@ class _Shares:
 def _cause(what_if: WhatIf | None, shares: _Shares, *, recorded_ns: float) -> tuple[SlowdownCause, str | None]:
     """Return the cause, and the reason if it is unknown.
 
-    Unequal lengths come before the last stage, as in the paper: they are longest where a stage is heavy, so the last
+    Unequal lengths come before the last stage: they are longest where a stage is heavy, so the last
     stage then explains much of the same loss.
     """
     if what_if is None:
