@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincope.ingest.decimals import to_ns
+from traincope.ingest.traces.decimals import to_ns
 
 
 def test_every_notation_of_a_number_is_read() -> None:

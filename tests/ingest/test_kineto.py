@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.ingest.writing import LAYOUTS, MARK, Event, complete, kineto
 from traincope.errors import DataError
-from traincope.ingest import stream
-from traincope.ingest.kineto import read_kineto
+from traincope.ingest.traces import stream
+from traincope.ingest.traces.kineto import read_kineto
 from traincope.store.traces import Lane, Trace, TraceCollective, TraceGroup
 
 Layout = Callable[..., str]

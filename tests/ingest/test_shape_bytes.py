@@ -10,9 +10,9 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
 from traincope.ingest import read_kineto
-from traincope.ingest.events import Arguments
-from traincope.ingest.recorded_call import recorded
-from traincope.ingest.shape_bytes import Traffic, shape_bytes
+from traincope.ingest.traces.events import Arguments
+from traincope.ingest.traces.recorded_call import recorded
+from traincope.ingest.traces.shape_bytes import Traffic, shape_bytes
 from traincope.store.traces import UNKNOWN
 
 BFLOAT16, FLOAT = "c10::BFloat16", "float"

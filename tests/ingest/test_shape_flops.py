@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from traincope.events import Work
 from traincope.ingest import read_kineto
-from traincope.ingest.events import Arguments
-from traincope.ingest.recorded_call import Recorded, recorded
-from traincope.ingest.shape_flops import FORMULAS, Count, shape_flops
+from traincope.ingest.traces.events import Arguments
+from traincope.ingest.traces.recorded_call import Recorded, recorded
+from traincope.ingest.traces.shape_flops import FORMULAS, Count, shape_flops
 
 BFLOAT16 = "c10::BFloat16"
 HEADS = [16, 16, 559, 64]

@@ -15,7 +15,7 @@ import numpy as np
 
 from traincope.errors import DataError, UsageError
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
-from traincope.ingest.kineto import read_kineto
+from traincope.ingest.traces.kineto import read_kineto
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.layout import RANK_FILE, RUN_FILE, rank_directory, trace_file, window_step
 from traincope.store.traces import KERNEL, Trace, TraceInfo, write_trace

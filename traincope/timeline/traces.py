@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traincope.errors import DataError, RunDirectoryError
-from traincope.ingest.kineto import read_kineto
+from traincope.ingest.traces.kineto import read_kineto
 from traincope.store import RankRecords, RunRecords
 from traincope.store.layout import window_step
 from traincope.store.traces import Trace, read_trace

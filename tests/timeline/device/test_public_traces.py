@@ -6,7 +6,7 @@ import pytest
 from tests.ingest.test_public_traces import EXPECTED, TRACES, expected
 from traincope.analysis.kernels.gpu_partition import partition
 from traincope.events import Phase
-from traincope.ingest.kineto import read_kineto
+from traincope.ingest.traces.kineto import read_kineto
 from traincope.timeline.device.owners import owned
 from traincope.timeline.device.works import gpus, works
 

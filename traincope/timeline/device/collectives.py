@@ -14,7 +14,7 @@ import numpy as np
 
 from traincope.arrays import Codes, Ints
 from traincope.events import NO_STEP
-from traincope.ingest.collectives import OPERATOR
+from traincope.ingest.traces.collectives import OPERATOR
 from traincope.store.job.manifests import RunInfo
 from traincope.store.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
 from traincope.timeline.device.ranges import NAMED, innermost

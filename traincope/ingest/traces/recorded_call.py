@@ -4,7 +4,7 @@ import json
 from math import prod
 from typing import Any
 
-from traincope.ingest.events import Arguments
+from traincope.ingest.traces.events import Arguments
 
 SIZES = {
     "double": 8,

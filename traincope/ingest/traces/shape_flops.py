@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from traincope.events import Work
-from traincope.ingest.recorded_call import Call, Recorded
+from traincope.ingest.traces.recorded_call import Call, Recorded
 
 DTYPES = {
     "float": "float32",

@@ -12,8 +12,8 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from traincope.ingest.recorded_call import FLOATING, SIZES, Call, Recorded
-from traincope.ingest.shape_flops import convolved_positions
+from traincope.ingest.traces.recorded_call import FLOATING, SIZES, Call, Recorded
+from traincope.ingest.traces.shape_flops import convolved_positions
 
 CODES = {5: "c10::Half", 6: "float", 7: "double", 15: "c10::BFloat16"}
 """torch's numbers of floating dtypes -> Kineto's names."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from traincope.errors import DataError
-from traincope.ingest.collectives import groups, whole
-from traincope.ingest.columns import Columns
-from traincope.ingest.events import GAP, one_by_one, scan
-from traincope.ingest.stream import Stream
+from traincope.ingest.traces.collectives import groups, whole
+from traincope.ingest.traces.columns import Columns
+from traincope.ingest.traces.events import GAP, one_by_one, scan
+from traincope.ingest.traces.stream import Stream
 from traincope.store.traces import Trace, TraceInfo
 
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from traincope.arrays import AFTER_ALL_NS
-from traincope.ingest.decimals import MAX_DIGITS
-from traincope.ingest.events import Arguments
+from traincope.ingest.traces.decimals import MAX_DIGITS
+from traincope.ingest.traces.events import Arguments
 from traincope.store.traces import TraceCollective, TraceGroup
 
 OPERATOR = "record_param_comms"

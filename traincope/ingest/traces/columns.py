@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Codes, Ints
 from traincope.events import Work
-from traincope.ingest.collectives import OPERATOR, collective, whole
-from traincope.ingest.decimals import to_ns
-from traincope.ingest.events import ABSENT, Arguments, Complete
-from traincope.ingest.recorded_call import recorded
-from traincope.ingest.shape_bytes import FORMULAS as BYTES
-from traincope.ingest.shape_bytes import shape_bytes
-from traincope.ingest.shape_flops import FORMULAS as FLOPS
-from traincope.ingest.shape_flops import shape_flops
+from traincope.ingest.traces.collectives import OPERATOR, collective, whole
+from traincope.ingest.traces.decimals import to_ns
+from traincope.ingest.traces.events import ABSENT, Arguments, Complete
+from traincope.ingest.traces.recorded_call import recorded
+from traincope.ingest.traces.shape_bytes import FORMULAS as BYTES
+from traincope.ingest.traces.shape_bytes import shape_bytes
+from traincope.ingest.traces.shape_flops import FORMULAS as FLOPS
+from traincope.ingest.traces.shape_flops import shape_flops
 from traincope.store.traces import (
     CODES,
     HOST_OPERATOR,
