@@ -410,6 +410,7 @@ def document() -> schema.Document:
         "faults": [],
         "hangs": [],
         "goodput": None,
+        "background_saves": None,
         "memory": None,
         "kernels": None,
         "critical_path": None,

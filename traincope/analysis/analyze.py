@@ -13,6 +13,7 @@ from traincope.analysis.communication.call_sites import RankCalls, rank_calls
 from traincope.analysis.communication.group_waits import GroupWait, group_waits, rank_waits
 from traincope.analysis.context import Context
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
+from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
@@ -98,6 +99,8 @@ class Analysis:
     """None: the training logged no expert loads."""
     goodput: Goodput | None = None
     """None: no step began."""
+    background_saves: BackgroundSaves | None = None
+    """None: no background save has ended in the last attempt, or the timeline is a part of a run."""
     data_order: DataOrder | None = None
     """None: at most one attempt made steps, no batch was recorded, or the timeline is a part of a run."""
     device_stalls: tuple[DeviceStall, ...] | None = None
@@ -264,6 +267,7 @@ def _analysis(
         memory=used,
         experts=experts,
         goodput=job,
+        background_saves=background_saves(timeline, ledger),
         data_order=order,
         device_stalls=on_streams,
         why_on_host=None if measured is not timeline else why_on_host(timeline, on_streams),

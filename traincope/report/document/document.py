@@ -66,6 +66,9 @@ def _document(analysis: Analysis) -> schema.Document:
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
+        background_saves=None
+        if analysis.background_saves is None
+        else schema.convert(analysis.background_saves, schema.BackgroundSaves),
         memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
         kernels=None
         if analysis.kernels is None

@@ -8,6 +8,7 @@ from traincope.report.schema.diff import ComparedRun, Diff, Difference, TermChan
 from traincope.report.schema.document import SCHEMA_VERSION, Document, HangAnswer, NativeStack
 from traincope.report.schema.job import (
     Attempt,
+    BackgroundSaves,
     Continuation,
     DataOrder,
     Fault,
@@ -70,6 +71,7 @@ __all__ = [
     "ActionTime",
     "AmbiguousWait",
     "Attempt",
+    "BackgroundSaves",
     "Bubble",
     "Chain",
     "ComparedRun",
@@ -120,6 +122,7 @@ __all__ = [
     "RunLedger",
     "RunPath",
     "Sampling",
+    "SaveCost",
     "Segment",
     "Slowdown",
     "Stage",

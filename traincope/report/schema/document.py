@@ -8,6 +8,7 @@ are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the 
 from typing import TypedDict
 
 from traincope.report.schema.job import (
+    BackgroundSaves,
     DataOrder,
     Fault,
     Finding,
@@ -41,6 +42,8 @@ class Document(TypedDict):
     hangs: list[Hang]
     """Hangs and mismatched collectives, the first cause first."""
     goodput: Goodput | None
+    background_saves: BackgroundSaves | None
+    """null: no background save has ended in the last attempt."""
     memory: list[MemoryUse] | None
     """One entry per rank and measure."""
     kernels: Kernels | None

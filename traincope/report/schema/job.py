@@ -183,6 +183,27 @@ class Goodput(TypedDict):
     productive_ratio: float | None
 
 
+class SaveCost(TypedDict):
+    """Mean over background saves, ns; `low` and `high` bound it with 95 % confidence."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class BackgroundSaves(TypedDict):
+    saves: int
+    """Background saves of the last attempt whose end is recorded."""
+    steps: int
+    """Steps that a save touches."""
+    extra_ns: SaveCost | None
+    """Time that one save adds to the steps that it touches, without checkpoint stalls."""
+    ratio: float | None
+    """This time of all saves, relative to all steps."""
+    reason: str | None
+    """Reason for a null in extra_ns and ratio."""
+
+
 class Continuation(TypedDict):
     attempt: int
     step: int | None

@@ -74,7 +74,7 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
     if document["utilization"]["experts"] is not None:
         yield experts(document["utilization"]["experts"])
     if document["goodput"] is not None:
-        yield goodput(document["goodput"], document["data_order"])
+        yield goodput(document["goodput"], document["background_saves"], document["data_order"])
     if document["critical_path"] is not None:
         yield critical_path(document["critical_path"])
     if document["bubble"] is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from traincope.report.schema import DataOrder, Goodput
+from traincope.report.schema import BackgroundSaves, DataOrder, Goodput
 from traincope.report.text.layout.lines import text
 from traincope.units import count, duration, numbers, share
 
@@ -12,8 +12,8 @@ WHOLE_PER_PART = 1000
 """A part below 1/1000 of the job's time is not printed."""
 
 
-def goodput(job: Goodput, order: DataOrder | None) -> Iterator[Text]:
-    """One line, and one for each continuation of the data.
+def goodput(job: Goodput, saves: BackgroundSaves | None, order: DataOrder | None) -> Iterator[Text]:
+    """One line, one for background saves, and one for each continuation of the data.
 
     Parts below a thousandth of the elapsed time are only in JSON.
     """
@@ -33,7 +33,20 @@ def goodput(job: Goodput, order: DataOrder | None) -> Iterator[Text]:
     }
     facts += [f"{what} {duration(ns)}" for what, ns in parts.items() if ns and ns * WHOLE_PER_PART >= job["elapsed_ns"]]
     yield Text("GOODPUT", style="bold").append_text(text(f"  {'; '.join(facts)}", style="not bold"))
+    if saves is not None:
+        yield Text("BACKGROUND SAVES", style="bold").append_text(text(f"  {_shadow(saves)}", style="not bold"))
     for each in () if order is None else order["continuations"]:
         yield Text("DATA ORDER", style="bold").append_text(
             text(f"  {numbers(each['ranks'], 'rank')}: {each['what']}", style="not bold")
         )
+
+
+def _shadow(saves: BackgroundSaves) -> str:
+    extra, touched = saves["extra_ns"], f"{count(saves['saves'], 'save')} during {count(saves['steps'], 'step')}"
+    if extra is None:
+        return f"{touched}; their cost to these steps is unknown: {saves['reason']}"
+    low, high = duration(extra["low"]), duration(extra["high"])
+    return (
+        f"{touched}; each adds {duration(extra['estimate'])} to its steps ({low} to {high}), "
+        f"{share(saves['ratio'])} of step time"
+    )
