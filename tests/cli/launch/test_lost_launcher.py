@@ -37,7 +37,8 @@ def processes(directory: Path) -> dict[str, list[int]]:
     return pids
 
 
-@pytest.mark.parametrize("killed", ["launcher", pytest.param("torchrun", marks=pytest.mark.sweep)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("killed", ["launcher", "torchrun"])
 def test_no_rank_outlives_its_launcher_and_the_training_resumes(tmp_path: Path, killed: str) -> None:
     (tmp_path / "text").write_text("\n".join(f"{n} squared is {n * n}" for n in range(200)))
     (tmp_path / "config.toml").write_text(CONFIG.format(text=tmp_path / "text"))

@@ -51,6 +51,7 @@ def resume(config: Path, run: Path, *, server: S3) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in map(json.loads, log.read_text().splitlines())}
 
 
+@pytest.mark.sweep
 def test_another_host_continues_from_the_newest_whole_copy_to_the_bit(
     two_ranks: Pool, config: Path, tmp_path: Path, server: S3
 ) -> None:

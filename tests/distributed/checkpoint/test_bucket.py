@@ -54,7 +54,7 @@ def stored(server: S3, prefix: str) -> dict[str, set[str]]:
     return folders
 
 
-@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.sweep), True])
+@pytest.mark.parametrize("asynchronous", [False, pytest.param(True, marks=pytest.mark.sweep)])
 def test_a_training_continues_to_the_bit_from_the_bucket_alone(
     two_ranks: Pool, text: str, tmp_path: Path, server: S3, asynchronous: bool
 ) -> None:
@@ -96,6 +96,7 @@ def test_a_bucket_that_does_not_answer_delays_neither_steps_nor_saves(
     assert [folder[:13] for folder in stored(server, prefix)] == [f"step-{STEPS:08d}"]
 
 
+@pytest.mark.sweep
 def test_the_end_waits_a_bounded_time_for_a_bucket(two_ranks: Pool, text: str, tmp_path: Path, server: S3) -> None:
     config = config_with(text, f"s3://{BUCKET}/bounded", upload_wait_seconds=0.1)
     two_ranks.run(on_s3, server.environment, begin_training, config, tmp_path)
@@ -288,6 +289,7 @@ def test_without_a_bucket_all_ranks_must_share_the_folder(two_ranks: Pool, text:
         assert message.endswith("give a checkpoint.directory that all hosts share, or set checkpoint.upload")
 
 
+@pytest.mark.sweep
 def test_only_a_restart_with_a_checkpoint_needs_no_bucket(two_ranks: Pool, text: str, tiers: Path, server: S3) -> None:
     config = config_with(text, "s3://no-such-bucket/run")
     directory = tiers / "checkpoints"
