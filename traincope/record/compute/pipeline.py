@@ -105,7 +105,9 @@ class PipelineActions:
             self._phases.device.end_action(slot)
         end(slot)
 
-    def _extend(self, slot: Slot) -> None:
+    def _extend(self, slot: Slot, stage: Any) -> None:
+        if not stage.is_last:
+            return
         if self._phases.device is not None:
             self._phases.device.extend_action()
         end(slot)
@@ -136,12 +138,12 @@ class PipelineActions:
         current, extend = self._current, guard(self._extend)
 
         @functools.wraps(original)
-        def compute_loss(schedule: Any, stage: Any, /, *args: Any, **kwargs: Any) -> Any:
+        def compute_loss(*args: Any, **kwargs: Any) -> Any:
             try:
-                return original(schedule, stage, *args, **kwargs)
+                return original(*args, **kwargs)
             finally:
-                if current.forward is not None and stage.is_last:
-                    extend(current.forward)
+                if current.forward is not None:
+                    extend(current.forward, args[1] if len(args) > 1 else kwargs.get("stage"))
 
         return compute_loss
 
