@@ -25,6 +25,7 @@ def test_a_cut_link_is_found_and_names_no_rank(tmp_path: Path) -> None:
         assert (found.kind, found.named, found.score(case)) == ("none_completes", (), RIGHT), found
 
 
+@pytest.mark.sweep
 def test_a_size_that_makes_gloo_abort_in_an_unrecorded_step_names_its_rank(tmp_path: Path) -> None:
     """The launcher ends the other rank at once; before, that one writes its flight recorder."""
     outcome = judge(Case(fault="wrong_size", layout="plain", size=2, recording="level 0", rank=1, step=20), tmp_path)
