@@ -106,3 +106,8 @@ def test_saves_without_a_pause_have_nothing_to_be_compared_with() -> None:
 def test_without_a_background_save_that_ended_there_is_no_answer() -> None:
     assert analysis([*saved(lengths(during=104), ())]).background_saves is None
     assert analysis([*saved(lengths(during=104), SAVES, end=CHECKPOINT_FAILED)]).background_saves is None
+
+
+def test_saves_without_a_complete_step_have_an_unknown_cost() -> None:
+    result = shadow([row for row in saved(lengths(during=104), SAVES) if row.kind != Kind.STEP])
+    assert (result.saves, result.steps, result.extra_ns, result.ratio) == (10, 0, None, None)

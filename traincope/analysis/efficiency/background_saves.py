@@ -55,21 +55,55 @@ def background_saves(timeline: Timeline, ledger: Ledger) -> BackgroundSaves | No
     """Compare the steps during background saves with others; None without such saves. The lowest rank has the saves."""
     rank = min(timeline.ranks, key=lambda each: each.rank, default=None)
     spans = [] if rank is None else list(_saves(rank))
-    if rank is None or not spans:
+    if rank is None or not spans or not ledger.ranks:
         return None
-    numbers, length_ns = _training_steps(ledger)
-    touched = [_touched(rank, numbers, begin_ns, end_ns) for begin_ns, end_ns in spans]
-    during = np.logical_or.reduce(touched)
-    extra_ns = [extra for save in touched if (extra := _extra_ns(save, length_ns, during)) is not None]
-    known = len(extra_ns) >= MIN_SAVES
-    mean = _mean(np.sort(extra_ns)) if known else None
+    steps = _training_steps(rank, ledger)
+    touched = [steps.during(*span) for span in spans]
+    free = np.ones(len(steps.length_ns), dtype=bool)
+    for first, last in touched:
+        free[first:last] = False
+    extra_ns = [extra for span in touched if (extra := _extra_ns(span, steps.length_ns, free)) is not None]
+    mean = _mean(np.sort(extra_ns)) if len(extra_ns) >= MIN_SAVES else None
+    known = mean is not None
     return BackgroundSaves(
         saves=len(spans),
-        steps=int(during.sum()),
+        steps=int((~free).sum()),
         extra_ns=mean,
-        ratio=None if mean is None else mean.estimate * len(spans) / float(length_ns.sum()),
+        ratio=None if mean is None else mean.estimate * len(spans) / float(steps.length_ns.sum()),
         reason=None if known else f"{len(extra_ns)} saves can be compared with the steps before them, not {MIN_SAVES}",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """Usual steps of the job, in order."""
+
+    start_ns: Ints
+    """On the rank with the saves; so is `end_ns`."""
+    end_ns: Ints
+    length_ns: Floats
+    """Mean over the ranks, without checkpoint stalls."""
+
+    def during(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
+        """Return the position of the first step that overlaps the time, and of the one after the last."""
+        first = int(np.searchsorted(self.end_ns, begin_ns, side="right"))
+        return first, max(first, int(np.searchsorted(self.start_ns, end_ns, side="left")))
+
+
+def _training_steps(rank: RankTimeline, ledger: Ledger) -> _Steps:
+    numbers = np.concatenate([each.numbers[each.timed] for each in ledger.ranks])
+    lengths = np.concatenate([_training_ns(each)[each.timed] for each in ledger.ranks])
+    spans = {step.number: (step.start_ns, step.end_ns) for step in rank.steps}
+    distinct, at = np.unique(numbers, return_inverse=True)
+    mean = np.bincount(at, weights=lengths) / np.bincount(at)
+    here = np.array([number in spans for number in distinct.tolist()], dtype=bool)
+    own = np.array([spans[number] for number in distinct[here].tolist()], dtype=np.int64).reshape(-1, 2)
+    return _Steps(start_ns=own[:, 0], end_ns=own[:, 1], length_ns=mean[here])
+
+
+def _training_ns(rank: RankLedger) -> Ints:
+    stalled = rank.terms.get("checkpoint_stall")
+    return rank.wall_ns if stalled is None else rank.wall_ns - stalled
 
 
 def _saves(rank: RankTimeline) -> Iterator[tuple[int, int]]:
@@ -83,35 +117,15 @@ def _saves(rank: RankTimeline) -> Iterator[tuple[int, int]]:
             yield int(returned[at]), int(event["start_ns"])
 
 
-def _training_steps(ledger: Ledger) -> tuple[Ints, Floats]:
-    """Numbers of the usual steps, and their mean length over the ranks without checkpoint stalls."""
-    parts = [(rank.numbers[rank.timed], _training_ns(rank)[rank.timed]) for rank in ledger.ranks]
-    numbers, at = np.unique(np.concatenate([part for part, _ in parts]), return_inverse=True)
-    sums = np.bincount(at, weights=np.concatenate([part for _, part in parts]), minlength=len(numbers))
-    mean: Floats = sums / np.maximum(np.bincount(at, minlength=len(numbers)), 1)
-    return numbers, mean
-
-
-def _training_ns(rank: RankLedger) -> Ints:
-    stalled = rank.terms.get("checkpoint_stall")
-    return rank.wall_ns if stalled is None else rank.wall_ns - stalled
-
-
-def _touched(rank: RankTimeline, numbers: Ints, begin_ns: int, end_ns: int) -> Bools:
-    inside = [step.number for step in rank.steps if step.start_ns < end_ns and begin_ns < step.end_ns]
-    touched: Bools = np.isin(numbers, inside)
-    return touched
-
-
-def _extra_ns(save: Bools, length_ns: Floats, during: Bools) -> float | None:
-    """Time that the steps of a save take more than those before it; None if there are too few."""
-    inside = np.flatnonzero(save)
-    if not len(inside):
+def _extra_ns(span: tuple[int, int], length_ns: Floats, free: Bools) -> float | None:
+    """Time that the steps of a save take more than those before it; None if too few before it touch no save."""
+    first, last = span
+    before = free[max(first - NEIGHBOURS, 0) : first]
+    taken = np.flatnonzero(~before)
+    usual = length_ns[first - len(before) :][taken[-1] + 1 if len(taken) else 0 : len(before)]
+    if first == last or len(usual) < MIN_NEIGHBOURS:
         return None
-    before = np.flatnonzero(during[: inside[0]])
-    first = max(inside[0] - NEIGHBOURS, before[-1] + 1 if len(before) else 0)
-    usual = length_ns[first : inside[0]]
-    return float((length_ns[save] - np.median(usual)).sum()) if len(usual) >= MIN_NEIGHBOURS else None
+    return float((length_ns[first:last] - np.median(usual)).sum())
 
 
 def _mean(ordered: Floats) -> SaveCost:
