@@ -44,7 +44,7 @@ def s3_server() -> Iterator[S3]:
 
 
 def files(server: S3) -> "fsspec.AbstractFileSystem":
-    """What is in the bucket."""
+    """Content of the bucket."""
     return fsspec.filesystem(
         "s3",
         endpoint_url=server.endpoint,

@@ -66,7 +66,7 @@ class StepResult:
     skipped: str | None = None
     """Reason of `[stability]` why the step updated no parameter, or None."""
     rolls_back: bool = False
-    """By `[stability]`, a checkpoint must be loaded before the next step (`Checkpoints.roll_back`)."""
+    """True if `[stability]` requires that a checkpoint is loaded before the next step (`Checkpoints.roll_back`)."""
 
 
 class ModelRunner(Protocol):

@@ -19,7 +19,7 @@ ROLLS_BACK = StabilityConfig(not_finite="rollback")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack:
-    """What one rank saw."""
+    """Observations of one rank."""
 
     digests: Digests
     """Step -> digest of its state, from the last time that it was trained."""
@@ -58,7 +58,7 @@ def rolled_back(
 
 
 def moved_on(config: Config, directory: Path, passed_over: int | None) -> Digests:
-    """Resume from the newest checkpoint, and pass over so many batches; None: as many as the checkpoint says."""
+    """Resume from the newest checkpoint, and pass over so many batches; None: as many as the checkpoint counts."""
     torch.manual_seed(dist.get_rank())
     trainer, saver = start(config, directory)
     saver.begin(resume=True)

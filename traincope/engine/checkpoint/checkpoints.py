@@ -53,7 +53,7 @@ dcp: Any = torch.distributed.checkpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Committed:
-    """What rank 0 decides when a checkpoint is complete. It holds on all ranks."""
+    """Decision of rank 0 when a checkpoint is complete. It holds on all ranks."""
 
     manifest: Manifest
     uploading: int | None

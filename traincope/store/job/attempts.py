@@ -78,13 +78,13 @@ class Attempt:
     """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
     rollbacks: tuple[Rollback, ...] = ()
     undone_steps: int = 0
-    """Those of `num_steps` that rollbacks undid, and their time."""
+    """Steps of `num_steps` that rollbacks undid, and their time."""
     undone_ns: int = 0
     skipped_steps: int = 0
-    """Those of `num_steps` that updated nothing and that no rollback undid, and their time."""
+    """Steps of `num_steps` that updated nothing and that no rollback undid, and their time."""
     skipped_ns: int = 0
     kept_skipped_steps: int = 0
-    """Those of them that are in the last complete checkpoint, and their time."""
+    """Skipped steps that are in the last complete checkpoint, and their time."""
     kept_skipped_ns: int = 0
 
     @property

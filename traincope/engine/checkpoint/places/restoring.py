@@ -217,6 +217,6 @@ def _damage(path: Path, name: str, manifest: Manifest, *, here: bool) -> Damaged
 
 
 def _worst(damages: Iterable[Damaged]) -> Damaged | None:
-    """What cannot be read before what is damaged, and that before what is missing."""
+    """Return the worst: unreadable before damaged, and damaged before missing."""
     order = (Unreadable, Damaged, Missing)
     return min(damages, key=lambda damage: order.index(type(damage)), default=None)
