@@ -75,7 +75,7 @@ class Analysis:
     ledger: Ledger
     comm: tuple[AxisOperation, ...]
     bubble: Bubble | None
-    """None: no pipeline."""
+    """None: no pipeline, or no step of it can be split."""
     stragglers: Stragglers
     slowdown: Slowdown | None = None
     """Cost of stragglers, by replays; None: the run was not imported from a table of operations."""
@@ -221,7 +221,7 @@ def analyze(
         bubble=result.bubble,
         stragglers=result.stragglers,
     )
-    return replace(result, run_estimates=estimates)
+    return replace(result, run_estimates=estimates, background_saves=background_saves(timeline, ledger))
 
 
 def _analysis(
@@ -267,7 +267,6 @@ def _analysis(
         memory=used,
         experts=experts,
         goodput=job,
-        background_saves=background_saves(timeline, ledger),
         data_order=order,
         device_stalls=on_streams,
         why_on_host=None if measured is not timeline else why_on_host(timeline, on_streams),

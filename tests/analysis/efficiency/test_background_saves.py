@@ -8,8 +8,9 @@ import pytest
 
 from tests.timeline.build import Row, phase, rank, step, timeline
 from traincope.analysis.analyze import Analysis, analyze
-from traincope.analysis.efficiency.background_saves import BackgroundSaves
+from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
 from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Kind, Phase
+from traincope.timeline import LedgerClock
 
 MS = 1_000_000
 CALL_MS = 5
@@ -39,7 +40,7 @@ def analysis(*ranks: Sequence[Row]) -> Analysis:
     return analyze(timeline(*(rank(number, *rows) for number, rows in enumerate(ranks))))
 
 
-def shadow(*ranks: Sequence[Row]) -> BackgroundSaves:
+def cost(*ranks: Sequence[Row]) -> BackgroundSaves:
     result = analysis(*ranks).background_saves
     assert result is not None
     return result
@@ -55,14 +56,14 @@ def lengths(*, during: float, usual: float = 100.0) -> list[float]:
 
 
 def test_a_save_costs_what_its_steps_take_longer() -> None:
-    result = shadow([*saved(lengths(during=104), SAVES)])
+    result = cost([*saved(lengths(during=104), SAVES)])
     assert (result.saves, result.steps, result.reason) == (10, 30, None)
     assert result.extra_ns is not None
     assert (result.extra_ns.estimate, result.extra_ns.low, result.extra_ns.high) == (12 * MS, 12 * MS, 12 * MS)
     assert result.ratio == 120 / (104 * 100 + 120)
 
 
-def test_the_call_is_a_stall_and_no_part_of_the_shadow() -> None:
+def test_the_call_is_a_stall_and_no_part_of_the_cost() -> None:
     result = analysis([*saved(lengths(during=100), SAVES)])
     assert result.ledger.total("checkpoint_stall") == 10 * CALL_MS * MS
     assert result.background_saves is not None
@@ -71,10 +72,14 @@ def test_the_call_is_a_stall_and_no_part_of_the_shadow() -> None:
 
 
 def test_the_job_has_the_mean_length_of_its_ranks() -> None:
-    """Only rank 1's steps take longer. The lowest rank has the saves."""
-    result = shadow([*saved(lengths(during=100), SAVES)], [*saved(lengths(during=108), ())])
+    """Only rank 2's steps take longer. The lowest rank has the saves."""
+    result = cost(
+        [*saved(lengths(during=100), SAVES)],
+        [*saved(lengths(during=100), ())],
+        [*saved(lengths(during=112), ())],
+    )
     assert result.extra_ns is not None
-    assert result.extra_ns.estimate == 12 * MS
+    assert result.extra_ns.estimate == pytest.approx(12 * MS)
 
 
 @pytest.mark.parametrize("longer", [0.0, 3.0])
@@ -84,23 +89,23 @@ def test_the_interval_contains_the_truth_in_noise(longer: float) -> None:
     for seed in range(40):
         noise = np.random.default_rng(seed).normal(0, 2, 104)
         noisy = [length + float(each) for length, each in zip(lengths(during=100 + longer), noise, strict=True)]
-        extra = shadow([*saved(noisy, SAVES)]).extra_ns
+        extra = cost([*saved(noisy, SAVES)]).extra_ns
         assert extra is not None
         missed += not extra.low <= 3 * longer * MS <= extra.high
     assert missed <= 5
 
 
 def test_few_saves_have_no_estimate() -> None:
-    result = shadow([*saved(lengths(during=104), SAVES[:3])])
+    result = cost([*saved(lengths(during=104), SAVES[:3])])
     assert (result.saves, result.steps, result.extra_ns, result.ratio) == (3, 9, None, None)
-    assert result.reason == "3 saves can be compared with the steps before them, not 8"
+    assert result.reason == "only 3 saves follow 3 steps or more without a save, not 8"
 
 
 def test_saves_without_a_pause_have_nothing_to_be_compared_with() -> None:
     back_to_back = [(3 * number + 1, 3) for number in range(30)]
-    result = shadow([*saved([100.0] * 91, back_to_back)])
+    result = cost([*saved([100.0] * 91, back_to_back)])
     assert (result.saves, result.extra_ns) == (30, None)
-    assert result.reason == "0 saves can be compared with the steps before them, not 8"
+    assert result.reason == "only 0 saves follow 3 steps or more without a save, not 8"
 
 
 def test_without_a_background_save_that_ended_there_is_no_answer() -> None:
@@ -109,5 +114,32 @@ def test_without_a_background_save_that_ended_there_is_no_answer() -> None:
 
 
 def test_saves_without_a_complete_step_have_an_unknown_cost() -> None:
-    result = shadow([row for row in saved(lengths(during=104), SAVES) if row.kind != Kind.STEP])
+    result = cost([row for row in saved(lengths(during=104), SAVES) if row.kind != Kind.STEP])
     assert (result.saves, result.steps, result.extra_ns, result.ratio) == (10, 0, None, None)
+
+
+def test_saves_that_are_in_flight_together_are_left_out() -> None:
+    """The save of steps 5 to 14 is still in flight when another begins at step 10. The later nine are separate."""
+    overlapping = [(5, 10), (10, 3), *((20 * number + 30, 3) for number in range(9))]
+    usual = [100.0] * 210
+    result = cost([*saved(usual, overlapping)])
+    assert result.saves == 9
+    assert result.extra_ns is not None
+    assert result.extra_ns.estimate == 0
+
+
+def test_after_a_save_that_failed_the_next_one_counts() -> None:
+    failed = [*saved([100.0] * 104, SAVES[:1], end=CHECKPOINT_FAILED)]
+    others = [row for row in saved(lengths(during=104), SAVES) if row.step >= SAVES[1][0] or row.kind == Kind.STEP]
+    rows = [row for row in failed if row.kind != Kind.STEP] + others
+    assert cost(rows).saves == 9
+
+
+def test_steps_on_the_gpus_clocks_give_no_cost() -> None:
+    result = analysis([*saved(lengths(during=104), SAVES)])
+    ledger = replace(result.ledger, clock=LedgerClock.DEVICE)
+    by_marks = background_saves(result.timeline, ledger)
+    assert by_marks is not None
+    assert (by_marks.saves, by_marks.extra_ns, by_marks.ratio) == (10, None, None)
+    assert by_marks.reason is not None
+    assert by_marks.reason.startswith("the GPUs' clocks measure the steps")

@@ -1,8 +1,8 @@
-"""Cost of background saves to the steps during them: their shadow.
+"""Cost of background saves to the steps during them.
 
 A background save competes with the training for cores, memory and the network. The steps that it touches are compared
-with those before it, which belong to no other save: so the saves are independent samples. Time for which the training
-stops for a checkpoint (`checkpoint_stall`) is in neither.
+with those before it, which belong to no other save: so the saves are independent samples. The lengths of steps are
+without the time for which the training stops for a checkpoint (`checkpoint_stall`).
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ import numpy as np
 from traincope.analysis.ledger.estimates import student_quantile
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Bools, Floats, Ints
-from traincope.events import CHECKPOINT_SAVED, OPEN, Phase
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, OPEN, Phase
 from traincope.store.job.attempts import SAVING_LATER
 from traincope.store.segments.segments import recorder_events
-from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline import LedgerClock, RankTimeline, Timeline
 
 NEIGHBOURS = 8
 """Steps before a save that those during it are compared with."""
@@ -47,7 +47,7 @@ class BackgroundSaves:
     extra_ns: SaveCost | None
     """Time that one save adds to the steps that it touches, over the saves; None with a reason."""
     ratio: float | None
-    """This time of all saves, relative to all steps."""
+    """`extra_ns.estimate` times the saves, relative to the time of all usual steps without checkpoint stalls."""
     reason: str | None
 
 
@@ -55,7 +55,7 @@ def background_saves(timeline: Timeline, ledger: Ledger) -> BackgroundSaves | No
     """Compare the steps during background saves with others; None without such saves. The lowest rank has the saves."""
     rank = min(timeline.ranks, key=lambda each: each.rank, default=None)
     spans = [] if rank is None else list(_saves(rank))
-    if rank is None or not spans or not ledger.ranks:
+    if rank is None or not spans:
         return None
     steps = _training_steps(rank, ledger)
     touched = [steps.during(*span) for span in spans]
@@ -63,14 +63,18 @@ def background_saves(timeline: Timeline, ledger: Ledger) -> BackgroundSaves | No
     for first, last in touched:
         free[first:last] = False
     extra_ns = [extra for span in touched if (extra := _extra_ns(span, steps.length_ns, free)) is not None]
-    mean = _mean(np.sort(extra_ns)) if len(extra_ns) >= MIN_SAVES else None
-    known = mean is not None
+    reason = None
+    if ledger.clock is LedgerClock.DEVICE:
+        reason = "the GPUs' clocks measure the steps, and show no checkpoint stall in steps without detail"
+    elif len(extra_ns) < MIN_SAVES:
+        reason = f"only {len(extra_ns)} saves follow {MIN_NEIGHBOURS} steps or more without a save, not {MIN_SAVES}"
+    mean = None if reason else _mean(np.sort(extra_ns))
     return BackgroundSaves(
         saves=len(spans),
         steps=int((~free).sum()),
         extra_ns=mean,
         ratio=None if mean is None else mean.estimate * len(spans) / float(steps.length_ns.sum()),
-        reason=None if known else f"{len(extra_ns)} saves can be compared with the steps before them, not {MIN_SAVES}",
+        reason=reason,
     )
 
 
@@ -107,14 +111,22 @@ def _training_ns(rank: RankLedger) -> Ints:
 
 
 def _saves(rank: RankTimeline) -> Iterator[tuple[int, int]]:
-    """From the return of each call that began a save to the save's end."""
+    """From the return of a call that began a save to the save's end.
+
+    Saves that are in flight together are left out: no record shows which of them has ended.
+    """
     stalls = rank.main[rank.main["phase"] == Phase.CHECKPOINT_STALL]
     began = [stall for stall in stalls if rank.name(int(stall["name"])).partition(" ")[0] == SAVING_LATER]
     returned = np.sort(np.array([stall["end_ns"] for stall in began if stall["end_ns"] != OPEN], dtype=np.int64))
-    for event in recorder_events(rank.main):
-        at = int(np.searchsorted(returned, event["start_ns"], side="right")) - 1
-        if at >= 0 and rank.name(int(event["name"])) == CHECKPOINT_SAVED:
-            yield int(returned[at]), int(event["start_ns"])
+    events = recorder_events(rank.main)
+    named = [rank.name(name) for name in events["name"].tolist()]
+    before = 0
+    for end_ns, name in zip(events["start_ns"].tolist(), named, strict=True):
+        if name in (CHECKPOINT_SAVED, CHECKPOINT_FAILED):
+            begun = int(np.searchsorted(returned, end_ns, side="right"))
+            if begun == before + 1 and name == CHECKPOINT_SAVED:
+                yield int(returned[before]), end_ns
+            before = begun
 
 
 def _extra_ns(span: tuple[int, int], length_ns: Floats, free: Bools) -> float | None:

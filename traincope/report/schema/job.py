@@ -199,7 +199,7 @@ class BackgroundSaves(TypedDict):
     extra_ns: SaveCost | None
     """Time that one save adds to the steps that it touches, without checkpoint stalls."""
     ratio: float | None
-    """This time of all saves, relative to all steps."""
+    """This time of all saves, relative to all usual steps without checkpoint stalls."""
     reason: str | None
     """Reason for a null in extra_ns and ratio."""
 

@@ -34,19 +34,19 @@ def goodput(job: Goodput, saves: BackgroundSaves | None, order: DataOrder | None
     facts += [f"{what} {duration(ns)}" for what, ns in parts.items() if ns and ns * WHOLE_PER_PART >= job["elapsed_ns"]]
     yield Text("GOODPUT", style="bold").append_text(text(f"  {'; '.join(facts)}", style="not bold"))
     if saves is not None:
-        yield Text("BACKGROUND SAVES", style="bold").append_text(text(f"  {_shadow(saves)}", style="not bold"))
+        yield Text("BACKGROUND SAVES", style="bold").append_text(text(f"  {_cost_of_saves(saves)}", style="not bold"))
     for each in () if order is None else order["continuations"]:
         yield Text("DATA ORDER", style="bold").append_text(
             text(f"  {numbers(each['ranks'], 'rank')}: {each['what']}", style="not bold")
         )
 
 
-def _shadow(saves: BackgroundSaves) -> str:
+def _cost_of_saves(saves: BackgroundSaves) -> str:
     extra, touched = saves["extra_ns"], f"{count(saves['saves'], 'save')} during {count(saves['steps'], 'step')}"
     if extra is None:
         return f"{touched}; their cost to these steps is unknown: {saves['reason']}"
     low, high = duration(extra["low"]), duration(extra["high"])
     return (
         f"{touched}; each adds {duration(extra['estimate'])} to its steps ({low} to {high}), "
-        f"{share(saves['ratio'])} of step time"
+        f"an estimated {share(saves['ratio'])} of step time"
     )
