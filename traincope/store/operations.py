@@ -38,6 +38,22 @@ class OperationKind(StrEnum):
     GC = "gc"
 
 
+MESSAGES = {
+    OperationKind.FORWARD_SEND: (OperationKind.FORWARD, 1),
+    OperationKind.FORWARD_RECEIVE: (OperationKind.FORWARD, -1),
+    OperationKind.BACKWARD_SEND: (OperationKind.BACKWARD, -1),
+    OperationKind.BACKWARD_RECEIVE: (OperationKind.BACKWARD, 1),
+}
+"""Kind of a message -> (the computation that it belongs to, parts of the model from this side to the other)."""
+PAIRS = {
+    OperationKind.FORWARD_SEND: OperationKind.FORWARD_RECEIVE,
+    OperationKind.BACKWARD_SEND: OperationKind.BACKWARD_RECEIVE,
+}
+"""Kind of a send -> kind of its receive."""
+OF_STAGE = (OperationKind.GATHER_PARAMETERS, OperationKind.REDUCE_GRADIENTS, OperationKind.REDUCE_SEPARATE)
+"""Collectives of all data-parallel ranks of a stage."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
     """Operations of whole steps: every worker has its rows, every receive its send. Arrays have one entry per row."""

@@ -78,6 +78,8 @@ def changed(name: str, value: object) -> list[Row]:
         ("duration", -1.0, "row 1 of .* has -1 as duration"),
         ("duration", "nan", "row 1 of .* has nan as duration"),
         ("start_ts", "inf", "row 1 of .* has inf as start"),
+        ("start_ts", 1.7e12, "row 1 of .* has 1.7e.12 as start"),
+        ("seq_id", "inf", "row 1 of .* has inf as seq_id"),
         ("step", 1.5, "row 1 of .* has 1.5 as step"),
         ("rank", -3, "row 1 of .* has -3 as rank"),
         ("stage", "", "row 1 of .* has nan as stage"),

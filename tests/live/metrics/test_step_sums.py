@@ -40,3 +40,9 @@ def test_rows_that_are_too_old_cannot_be_undone() -> None:
     assert (len(sums.standing), sums.total.steps) == (MAX_STANDING, MAX_STANDING + 3)
     assert sums.with_rollback(back(undone=MAX_STANDING, after=MAX_STANDING + 3)).complete
     assert not sums.with_rollback(back(undone=MAX_STANDING + 1, after=MAX_STANDING + 3)).complete
+
+
+def test_a_rollback_may_also_undo_steps_of_earlier_attempts() -> None:
+    """It undoes the four steps of this attempt, and two of the one before."""
+    sums = FOUR.with_rollback(back(undone=6, after=4)).settled()
+    assert (sums.total.steps, sums.undone.steps, sums.complete) == (0, 4, True)

@@ -6,6 +6,7 @@ import pytest
 
 import traincope
 from traincope.store import read_run
+from traincope.store.job.attempts import read_attempt, read_attempts
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 
 SAME_CLOCK_NS = 600_000_000_000
@@ -68,3 +69,14 @@ def test_an_attempt_with_a_launcher_note_is_not_clean(tmp_path: Path) -> None:
     assert read_run(tmp_path).earlier[0].clean
     append_notes(notes_path(tmp_path), [LauncherNote(attempt=0, rank=0, exit_code=3, first=True, at_wall_ns=1)])
     assert not read_run(tmp_path).earlier[0].clean
+
+
+def test_an_attempt_without_records_hides_no_later_one(run: Path) -> None:
+    """As if attempt 0 were the last one: attempt 1 still records after that has begun, and the one between is empty."""
+    first, second, empty = run / "attempt-000", run / "attempt-001", run / "nothing"
+    empty.mkdir()
+    alone = read_attempt(second)
+    (cut,) = read_attempts([second, first])
+    (hidden,) = read_attempts([second, empty, first])
+    assert alone is not None
+    assert hidden.last_ns == cut.last_ns < alone.last_ns

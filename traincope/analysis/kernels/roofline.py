@@ -2,7 +2,7 @@
 
 An operator takes at least FLOPs / peak, and at least bytes / bandwidth. The longer time bounds it (Williams, Waterman
 and Patterson 2009, "Roofline: an insightful visual performance model"). FLOPs and bytes follow from recorded shapes
-(`ingest.shape_flops`, `ingest.shape_bytes`). Operators without products do a few FLOPs per element, and each listed GPU
+(`ingest.traces.shape_flops`, `shape_bytes`). Operators without products do a few FLOPs per element, and each listed GPU
 does at least 9 FLOPs in the time that it moves one byte, so memory bounds them, and their FLOPs are not counted.
 
 The time of an operator is that of all its kernels. An operator that multiplies belongs to the class of its work,

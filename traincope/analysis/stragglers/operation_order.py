@@ -19,17 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Floats, Ints
-from traincope.store.operations import OperationKind, Operations
+from traincope.store.operations import MESSAGES, OF_STAGE, PAIRS, OperationKind, Operations
 from traincope.timeline.intervals.painting import ranges
 
-SENDS = {
-    OperationKind.FORWARD_SEND: (OperationKind.FORWARD_RECEIVE, OperationKind.FORWARD, 1),
-    OperationKind.BACKWARD_SEND: (OperationKind.BACKWARD_RECEIVE, OperationKind.BACKWARD, -1),
-}
-"""Send -> (its receive, the computation before it, parts of the model from the sender to the receiver)."""
-MESSAGES = (*SENDS, *(receive for receive, _, _ in SENDS.values()))
-OF_STAGE = (OperationKind.GATHER_PARAMETERS, OperationKind.REDUCE_GRADIENTS, OperationKind.REDUCE_SEPARATE)
-"""Collectives of all data-parallel ranks of a stage."""
 AFTERWARDS = (
     OperationKind.GC,
     OperationKind.REDUCE_LAYERNORM,
@@ -41,7 +33,7 @@ AFTERWARDS = (
 )
 """Kinds in the study's order after the computations."""
 COMPUTE = (OperationKind.FORWARD, OperationKind.BACKWARD)
-OVERLAP_NS = 50_000
+EARLY_NS = 50_000
 """A collective that begins this long before the last computation ends runs during the computations."""
 
 Edges = NDArray[np.int64]
@@ -136,10 +128,10 @@ def _communications(operations: Operations) -> Ints:
     number = np.full(len(operations), -1)
     keys = np.zeros((len(operations), 4), dtype=np.int64)
     chosen = np.zeros(len(operations), dtype=bool)
-    for at, (send, (receive, _, distance)) in enumerate(SENDS.items()):
+    for at, (send, receive) in enumerate(PAIRS.items()):
         for kind in (send, receive):
             rows = np.flatnonzero(operations.are(kind))
-            back = 0 if kind is send else distance
+            back = 0 if kind is send else MESSAGES[send][1]
             sender = (operations.stage[rows] - back) % operations.num_stages
             group = operations.dp_rank[rows] * operations.num_stages + sender
             keys[rows] = np.stack([operations.step[rows], np.full(len(rows), at), group, _ordinal(operations, rows)], 1)
@@ -147,7 +139,7 @@ def _communications(operations: Operations) -> Ints:
     shared = dict.fromkeys(OF_STAGE, operations.stage)
     shared[OperationKind.REDUCE_EMBEDDING] = operations.dp_rank
     shared[OperationKind.CLIP] = np.zeros(len(operations), dtype=np.int64)
-    for at, (kind, group) in enumerate(shared.items(), start=len(SENDS)):
+    for at, (kind, group) in enumerate(shared.items(), start=len(PAIRS)):
         rows = np.flatnonzero(operations.are(kind))
         keys[rows] = np.stack(
             [operations.step[rows], np.full(len(rows), at), group[rows], _ordinal(operations, rows)], axis=1
@@ -160,13 +152,14 @@ def _communications(operations: Operations) -> Ints:
 
 def _dependencies(operations: Operations, place: Ints) -> Iterator[Edges]:
     """Yield the dependencies within each worker."""
-    during = operations.are(*OF_STAGE) & (operations.start_ns < _last_compute_ns(operations) - OVERLAP_NS)
+    during = operations.are(*OF_STAGE) & (operations.start_ns < _last_compute_ns(operations) - EARLY_NS)
     messages = operations.are(*MESSAGES)
     main = np.flatnonzero(~messages & ~during)
     main = main[np.lexsort((place[main], _worker(operations)[main]))]
     yield _chain(operations, main)
     yield _chain(operations, np.flatnonzero(during))
-    for send, (receive, compute, distance) in SENDS.items():
+    for send, receive in PAIRS.items():
+        compute, distance = MESSAGES[send]
         yield from _messages(operations, send, receive, compute, distance=distance)
     yield from _parts_of_model(operations, during, main)
 
@@ -207,7 +200,7 @@ def _parts_of_model(operations: Operations, during: Bools, main: Ints) -> Iterat
 
 def _follows_computations(operations: Operations) -> Bools:
     """Mark the rows that begin after the computations of their worker."""
-    late: Bools = operations.start_ns >= _last_compute_ns(operations) - OVERLAP_NS
+    late: Bools = operations.start_ns >= _last_compute_ns(operations) - EARLY_NS
     return late & ~operations.are(*COMPUTE)
 
 
@@ -215,7 +208,7 @@ def _latest_before(operations: Operations, sources: Ints, targets: Ints, *, key:
     """Join each target with the last source of its key that had ended when it began."""
     rows = np.concatenate([sources, targets])
     is_target = np.arange(len(rows)) >= len(sources)
-    times_ns = np.where(is_target, operations.start_ns[rows] + OVERLAP_NS, operations.end_ns[rows])
+    times_ns = np.where(is_target, operations.start_ns[rows] + EARLY_NS, operations.end_ns[rows])
     order = np.lexsort((is_target, times_ns, key[rows]))
     latest = np.maximum.accumulate(np.where(is_target[order], -1, np.arange(len(order))))
     at = np.flatnonzero(is_target[order] & (latest >= 0))

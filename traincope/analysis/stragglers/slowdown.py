@@ -273,7 +273,7 @@ def _excess(what_if: WhatIf, cause: SlowdownCause, shares: _Shares) -> float | N
         others = ~chosen
     else:
         return None
-    if not (others & computes).any():
+    if not (others & computes).any() or not (chosen & computes).any():
         return None
     own_ns, usual_ns = (float(what_if.durations_ns[rows & computes].mean()) for rows in (chosen, others))
     return own_ns / usual_ns - 1 if usual_ns else None

@@ -33,8 +33,12 @@ OPTIONAL = ("chunk", "sequence")
 """Columns with a default: chunk 0, and the order of the starts."""
 LIMITS = {"dp_rank": MAX_RANKS, "stage": MAX_RANKS, "rank": MAX_RANKS, "step": 1 << 31, "chunk": 1 << 16}
 """Column of whole numbers -> the first number that is too large."""
-LONGEST_SECONDS = 1e9
-"""Upper bound of `duration`; that of `start` is 1e9 times as large."""
+LATEST_SECONDS = 9e9
+"""Bound of `start`: 63 bits hold that many seconds in nanoseconds."""
+LONGEST_SECONDS = 1e8
+"""Bound of `duration`."""
+LAST_IN_ORDER = 1 << 53
+"""Bound of `seq_id`: larger numbers of 64 bits are not exact as floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +72,21 @@ def read_table(path: Path) -> Table:
     optype = tuple(str(name).strip() for name in columns["optype"])
     numbers = {name: _floats(path, name, columns[name]) for name in columns if name != "optype"}
     start, duration = numbers["start"], numbers["duration"]
-    _require(path, "start", np.isfinite(start) & (np.abs(start) < LONGEST_SECONDS * 1e9), start)
+    _require(path, "start", np.abs(start) < LATEST_SECONDS, start)
     _require(path, "duration", (duration >= 0) & (duration < LONGEST_SECONDS), duration)
     start_ns = np.rint(start * 1e9).astype(np.int64)
     zeros = np.zeros(len(optype), dtype=np.int64)
     # What has no chunk has -1 there; it is not used for these operations.
     chunk = np.maximum(np.nan_to_num(numbers.get("chunk", zeros.astype(np.float64)), nan=0.0), 0.0)
+    sequence = np.nan_to_num(numbers.get("sequence", zeros.astype(np.float64)), nan=0.0, posinf=np.inf)
+    _require(path, "seq_id", np.abs(sequence) < LAST_IN_ORDER, sequence)
     return Table(
         path=path,
         optype=optype,
         **{name: _whole(path, name, numbers[name]) for name in ("dp_rank", "stage", "rank", "step")},
         chunk=_whole(path, "chunk", chunk),
         microbatch=_microbatches(path, optype, numbers["microbatch"]),
-        sequence=np.nan_to_num(numbers.get("sequence", zeros.astype(np.float64))).astype(np.int64),
+        sequence=sequence.astype(np.int64),
         start_ns=start_ns,
         end_ns=start_ns + np.rint(duration * 1e9).astype(np.int64),
     )

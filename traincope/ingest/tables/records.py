@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Ints
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
-from traincope.ingest.tables.whole_steps import MESSAGES, PAIRS
 from traincope.store import RECORD_DTYPE
-from traincope.store.operations import OperationKind, Operations
+from traincope.store.operations import MESSAGES, PAIRS, OperationKind, Operations
 from traincope.topology import PIPELINE_AXIS, Group
 
 SCHEDULE = "table"

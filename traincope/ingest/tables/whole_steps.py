@@ -12,7 +12,7 @@ import numpy as np
 from traincope.arrays import Bools, Ints
 from traincope.errors import DataError
 from traincope.ingest.tables.reading import Table
-from traincope.store.operations import OperationKind, Operations
+from traincope.store.operations import MESSAGES, OF_STAGE, PAIRS, OperationKind, Operations
 
 OVERLAP_NS = 100_000
 """Two computations of one worker that share more than this do not follow each other.
@@ -23,20 +23,6 @@ NEAR_NS = 50_000
 """A message that begins this much after the last computation may still belong to it: the study's own bound."""
 ALONE = (OperationKind.FORWARD, OperationKind.BACKWARD, OperationKind.OPTIMIZER)
 """Kinds that do not overlap on a worker. The host may collect garbage at the same time."""
-MESSAGES = {
-    OperationKind.FORWARD_SEND: (OperationKind.FORWARD, 1),
-    OperationKind.FORWARD_RECEIVE: (OperationKind.FORWARD, -1),
-    OperationKind.BACKWARD_SEND: (OperationKind.BACKWARD, -1),
-    OperationKind.BACKWARD_RECEIVE: (OperationKind.BACKWARD, 1),
-}
-"""Kind of a message -> (the computation that it belongs to, parts of the model from this side to the other)."""
-PAIRS = {
-    OperationKind.FORWARD_SEND: OperationKind.FORWARD_RECEIVE,
-    OperationKind.BACKWARD_SEND: OperationKind.BACKWARD_RECEIVE,
-}
-"""Kind of a send -> kind of its receive."""
-OF_STAGE = (OperationKind.GATHER_PARAMETERS, OperationKind.REDUCE_GRADIENTS, OperationKind.REDUCE_SEPARATE)
-"""Collectives of all data-parallel ranks of a stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ class StepSums:
         return self if at is None else self._with(at, replace(self.standing[at], skipped=True))
 
     def with_rollback(self, rollback: Rollback) -> "StepSums":
-        """Take out the latest rows, which the rollback undid."""
+        """Take out the latest rows, which the rollback undid. It may also undo steps of earlier attempts."""
         cut = next((at for at, row in enumerate(self.standing) if row.step >= rollback.after), len(self.standing))
         begin, left = cut, rollback.undone
         while begin > 0 and left > 0:
@@ -87,7 +87,7 @@ class StepSums:
             self,
             undone=self.undone.plus(self.standing[begin:cut]),
             rollbacks=(*self.rollbacks, rollback),
-            complete=self.complete and left <= 0,
+            complete=self.complete and (left <= 0 or self.old == _NONE),
             standing=(*self.standing[:begin], *self.standing[cut:]),
         )
 

@@ -5,7 +5,6 @@ All ranks of an attempt run the same steps, so the lowest rank stands for all of
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +117,10 @@ def read_attempts(directories: Sequence[Path]) -> Iterator[Attempt]:
     """Summarise attempts in order, all but the last, without reading all of them. Those that cannot be read are left
     out.
     """
-    for directory, following in pairwise(directories):
-        began = [at for rank in following.glob("rank-*") if (at := began_wall_ns(rank)) is not None]
-        attempt = read_attempt(directory, until_ns=min(began, default=None))
+    began = [[at for rank in path.glob("rank-*") if (at := began_wall_ns(rank)) is not None] for path in directories]
+    for number, directory in enumerate(directories[:-1], start=1):
+        later = [at for of_attempt in began[number:] for at in of_attempt]
+        attempt = read_attempt(directory, until_ns=min(later, default=None))
         if attempt is not None:
             yield attempt
 

@@ -20,7 +20,7 @@ AGAIN = {
 }
 """Work of a fused backward of attention -> work of the products that are not computed again."""
 AGAIN_SHARE = 1 / 5
-"""Share of that backward's products that forward computed already (`ingest.shape_flops`)."""
+"""Share of that backward's products that forward computed already (`ingest.traces.shape_flops`)."""
 
 
 def launching_product(trace: Trace, rows: Ints) -> Ints:

@@ -75,7 +75,7 @@ def test_a_message_lasts_from_its_later_begin_to_the_end_that_its_receiver_sees(
     assert on_wire([sent], [received]) == {0: [("send", 1, 100, 150, True)], 1: [("recv", 0, 30, 150, True)]}
 
 
-def test_a_message_whose_end_nobody_sees_has_an_upper_bound() -> None:
+def test_a_message_whose_end_no_rank_sees_has_an_upper_bound() -> None:
     sent = Marked(operation="send", peer=1, issued=100, ended=900, exact=False)
     received = Marked(operation="recv", peer=0, issued=30, ended=400, exact=False)
     assert on_wire([sent], [received]) == {0: [("send", 1, 100, 400, False)], 1: [("recv", 0, 30, 400, False)]}
@@ -127,3 +127,10 @@ def test_the_messages_of_a_batch_begin_and_end_together() -> None:
         0: [("send", 1, 10, 70, True), ("recv", 1, 10, 70, True)],
         1: [("send", 0, 40, 70, True), ("recv", 0, 40, 70, True)],
     }
+
+
+def test_a_batch_does_not_cross_ranks() -> None:
+    """The batch of rank 1 began with a message of another axis, which is not among these."""
+    sent = Marked(operation="send", peer=1, issued=100, ended=150)
+    received = Marked(operation="recv", peer=0, issued=30, ended=150, batched=True)
+    assert on_wire([sent], [received]) == {0: [("send", 1, 100, 150, True)], 1: [("recv", 0, 30, 150, True)]}

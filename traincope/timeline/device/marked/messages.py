@@ -127,7 +127,8 @@ def _begins(issued: _Issued, *, exact_ns: Ints, bound_ns: Ints) -> tuple[Ints, I
     The messages of a batch begin together, on the stream of the group: earlier ones may be on other streams.
     """
     count = len(issued.rank)
-    first = np.maximum.accumulate(np.where(issued.stalls["flags"] & Flag.BATCHED > 0, 0, np.arange(count)))
+    batched = (issued.stalls["flags"] & Flag.BATCHED > 0) & (np.diff(issued.rank, prepend=NONE) == 0)
+    first = np.maximum.accumulate(np.where(batched, 0, np.arange(count)))
     in_batch = np.bincount(first, minlength=count) > 1
     before = [_before(issued.rank, issued.group), _before(issued.rank, issued.group, issued.peer)]
     earliest_ns, latest_ns = (
