@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.cli.launch import worker
-from traincope.engine.checkpoint import directory
+from traincope.engine.checkpoint.places import directory
 from traincope.engine.trainer import StepResult, Trainer
 
 HOST, RANK, RANKS = os.uname().nodename, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
