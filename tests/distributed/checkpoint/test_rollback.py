@@ -12,11 +12,13 @@ import pytest
 
 from tests.distributed.checkpoint.interrupted import STEPS, Digests
 from tests.distributed.checkpoint.rolling_back import RolledBack, moved_on, rolled_back, with_rollbacks
+from tests.distributed.checkpoint.test_damage import entries
 from tests.distributed.checkpoint.test_resume import small
 from tests.distributed.checkpoint.test_resume_scales import training
+from tests.distributed.checkpoint.uploading import in_own_folders, with_slow_commits
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.selection import swept
-from traincope.engine.config import Config, DDPConfig, OffloadConfig, ParallelConfig, ScalingConfig
+from traincope.engine.config import CheckpointConfig, Config, DDPConfig, OffloadConfig, ParallelConfig, ScalingConfig
 
 POWERSGD = DDPConfig(compression="powersgd", powersgd_rank=1, powersgd_start=2, bucket_mib=0.01)
 LAYOUTS = ("ddp", "zero-1", "powersgd", "fsdp", "in the background", "offload", "pipeline", "tp fp8", "ddp fp16")
@@ -96,3 +98,27 @@ def test_a_damaged_checkpoint_is_not_gone_back_to(two_ranks: Pool, text: str, tm
     assert (directory / "damaged-00000003").is_dir()
     undisturbed = two_ranks.run(moved_on, config, copy_of(directory, 2, tmp_path / "second"), 3)
     assert_equal(ranks, undisturbed, steps=range(2, STEPS + 1))
+
+
+def test_hosts_without_a_shared_folder_go_back_to_the_checkpoint_that_is_in_upload(
+    two_ranks: Pool, text: str, tmp_path: Path
+) -> None:
+    """Each rank needs the other's file from the bucket. Batch 5 is bad, right after the save of step 4."""
+    config = with_rollbacks(small(text, ParallelConfig(dp=2)))
+    config = replace(config, checkpoint=CheckpointConfig(keep=9, upload=f"file://{tmp_path}/bucket"))
+    ranks = two_ranks.run(with_slow_commits, in_own_folders, rolled_back, config, tmp_path, {5}, {2, 4})
+    for rank, seen in enumerate(ranks):
+        assert seen.rollbacks == [(5, 4, 1, 1)]
+        folders = entries(tmp_path / f"host-{rank}")
+        assert [name for name in folders if name.startswith("damaged-")] == []
+
+
+def test_errors_of_powersgd_do_not_outlive_a_rollback_to_another_layouts_checkpoint(
+    two_ranks: Pool, text: str, tmp_path: Path
+) -> None:
+    """The checkpoint of step 2 has none. Those in memory are NaN after the bad batch, and would spoil later steps."""
+    plain = with_rollbacks(small(text, ParallelConfig(dp=2), ddp=DDPConfig(bucket_mib=0.01)))
+    compressed = with_rollbacks(small(text, ParallelConfig(dp=2), ddp=POWERSGD))
+    two_ranks.run(rolled_back, plain, tmp_path, set(), {2})
+    ranks = two_ranks.run(rolled_back, compressed, tmp_path, {5}, set(), None, True)
+    assert [rank.rollbacks for rank in ranks] == [[(5, 2, 3, 1)]] * 2

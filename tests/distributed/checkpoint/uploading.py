@@ -1,16 +1,19 @@
 """Trainings that upload, on the ranks of a pool."""
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch.distributed as dist
 
 from tests.distributed.checkpoint.interrupted import CPU, start
 from tests.distributed.checkpoint.saving import warnings_of
 from traincope.engine.checkpoint.checkpoints import Checkpoints
+from traincope.engine.checkpoint.places.bucket import Bucket
 from traincope.engine.checkpoint.places.uploads import Upload
 from traincope.engine.config import CheckpointConfig, Config
 from traincope.engine.trainer import Trainer
@@ -41,6 +44,18 @@ def on_s3(environment: Mapping[str, str], do: Callable[..., Result], *arguments:
 def in_own_folders(do: Callable[..., Result], config: Config, directory: Path, *arguments: object) -> Result:
     """Call `do` with another folder on each rank, as on hosts without a shared file system."""
     return do(config, directory / f"host-{dist.get_rank()}", *arguments)
+
+
+def with_slow_commits(do: Callable[..., Result], *arguments: object) -> Result:
+    """Call `do` with a bucket that completes each checkpoint a second late."""
+    commit = Bucket.commit
+
+    def late(*values: Any, **settings: Any) -> None:
+        time.sleep(1)
+        commit(*values, **settings)
+
+    with patch.object(Bucket, "commit", late):
+        return do(*arguments)
 
 
 def train_and_upload(config: Config, directory: Path, steps: Collection[int]) -> dict[int, float | None]:

@@ -13,7 +13,7 @@ import pytest
 
 from traincope.engine.checkpoint.manifest import Manifest, Sum, check_file, read_manifest
 from traincope.engine.checkpoint.places import directory as folder
-from traincope.engine.checkpoint.places.claim import CLAIM_FILE, Claim, same_launch, take
+from traincope.engine.checkpoint.places.claim import CLAIM_FILE, Claim, Claimant, same_launch, take
 from traincope.errors import CheckpointError
 from traincope.store.job.process import Process
 
@@ -204,3 +204,10 @@ def _before_call(patch: pytest.MonkeyPatch, number: int, do: Callable[[], object
     for name in CHANGES:
         patch.setattr(os, name, counted(getattr(os, name)))
     return lambda: calls
+
+
+def test_a_folder_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoints"
+    file.touch()
+    with pytest.raises(CheckpointError, match=r"checkpoints cannot be written \(Not a directory\); give another"):
+        Claimant.read(file, agent=None)

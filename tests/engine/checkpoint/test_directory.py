@@ -104,3 +104,9 @@ def test_the_folder_is_in_the_run_directory_unless_it_is_named(tmp_path: Path) -
     assert folder.checkpoint_directory(CheckpointConfig(directory="x"), run=tmp_path) == Path("x")
     with pytest.raises(ConfigError, match=r"checkpoint\.directory is not set"):
         folder.checkpoint_directory(CheckpointConfig(), run=None)
+
+
+def test_a_save_leaves_the_marks_of_other_attempts_that_begin(tmp_path: Path) -> None:
+    mark = folder.mark(tmp_path, f"{folder.MARK}other-0")
+    write(tmp_path, step=3)
+    assert mark.exists()

@@ -18,6 +18,7 @@ from traincope.engine.checkpoint.places.tiers import (
     open_bucket,
     ordered,
 )
+from traincope.engine.checkpoint.places.uploads import Part, Upload, Uploads
 from traincope.engine.config import CheckpointConfig
 from traincope.errors import CheckpointError, ConfigError, MissingDependencyError, UsageError
 
@@ -178,3 +179,20 @@ def test_the_table_is_checked() -> None:
         CheckpointConfig(upload="bucket/prefix")
     with pytest.raises(ConfigError, match=r"checkpoint\.upload_wait_seconds"):
         CheckpointConfig(upload_wait_seconds=0)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_checkpoint_that_was_replaced_during_its_upload_is_not_completed_in_the_bucket(
+    directory: Path, bucket: Bucket, replaced: bool
+) -> None:
+    """Its file may be of either."""
+    write(directory, step=3, layers=1)
+    checkpoint, ends = folder.complete_path(directory, step=3), list[Upload]()
+    part = Part(checkpoint=checkpoint, manifest=read_manifest(checkpoint), names=("shard",))
+    if replaced:
+        write(directory, step=3, layers=2)
+    uploads = Uploads(bucket, rank=0, keep=2, report=ends.append)
+    uploads.start(part)
+    uploads.finish(seconds=60)
+    assert [end.error for end in ends] == [f"{checkpoint} was replaced during its upload" if replaced else None]
+    assert [isinstance(each.damage, Torn) for each in in_bucket(bucket)] == [replaced]

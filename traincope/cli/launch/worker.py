@@ -22,7 +22,7 @@ import torch
 import traincope
 from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
 from traincope.engine.checkpoint.checkpoints import Checkpoints
-from traincope.engine.checkpoint.places.claim import Claimant
+from traincope.engine.checkpoint.places.claim import Claimant, TakenOver
 from traincope.engine.checkpoint.places.directory import checkpoint_directory
 from traincope.engine.checkpoint.places.uploads import Upload
 from traincope.engine.config import Config
@@ -63,8 +63,8 @@ def main() -> None:
 
 
 def _end(environment: WorkerEnvironment, error: CheckpointError) -> NoReturn:
-    """End a rank. All ranks of a host have this error, and one of them prints it."""
-    if environment.local_rank == 0:
+    """End a rank. One rank of a host prints an error that all have. That it was taken over, a rank may find alone."""
+    if environment.local_rank == 0 or isinstance(error, TakenOver):
         print(f"error: {error}", file=sys.stderr)
     exit_now(error.exit_code)
 
@@ -141,6 +141,8 @@ def _roll_back(checkpoints: Checkpoints, trainer: Trainer, result: StepResult) -
     if checkpoints.rollbacks >= limit:
         return f"{result.skipped}, after {count(limit, 'rollback')} without a new checkpoint (stability.max_rollbacks)"
     loaded = checkpoints.roll_back()
+    if trainer.config.experts is not None:
+        trainer.expert_loads()  # those of steps that are undone
     details = {"checkpoint": loaded.name, "passed_over": trainer.passed_over}
     traincope.event(ROLLBACK, step=trainer.done, why=result.skipped, **details)
     return None
@@ -222,7 +224,7 @@ def document_values(config: Config, result: StepResult) -> dict[str, float]:
 def expert_values(trainer: Trainer, config: Config, result: StepResult, *, resumed_after: int = 0) -> dict[str, float]:
     """Rows of this rank's experts by layer and expert, padding rows, and dropped tokens.
 
-    Means over the steps since the last call. Nothing if some of these came before the training was resumed.
+    Means over the steps since the last call. Empty if a step of these came before the training was resumed.
     """
     every = config.train.log_every
     if config.experts is None or result.step % every:

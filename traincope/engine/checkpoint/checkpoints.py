@@ -13,7 +13,7 @@ checkpoints.finish()
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from traincope.engine.checkpoint.places.tiers import (
     open_bucket,
 )
 from traincope.engine.checkpoint.places.uploads import Part, Upload, Uploads
-from traincope.engine.checkpoint.rank_state import rank_state, set_rank_state
+from traincope.engine.checkpoint.rank_state import forget_errors, rank_state, set_rank_state
 from traincope.engine.checkpoint.tensors import SCALING, after_loading, tensors_of
 from traincope.engine.checkpoint.writer import Writer
 from traincope.engine.config import CheckpointConfig
@@ -76,11 +76,11 @@ class Checkpoints:
     ) -> None:
         """`directory` is the same on all ranks. `begin` creates it.
 
-        `claimant`: from before the process group existed. None: without a launcher, this attempt is a restart of none.
+        `claimant`: from before the process group existed. None: no launcher is known, so it is no restart.
         `on_loss`: ends the process when a save finds that a later attempt has taken over. torch would first report that
         to the other ranks, and wait for them, although they may be gone.
-        `interruptions`: those of the training so far. `report` is called in another thread at the end of each upload.
-        Raises like `Bucket`.
+        `interruptions`: number of earlier attempts of this training. `report` is called in another thread at the end of
+        each upload. Raises like `Bucket`.
         """
         self.directory = directory
         self._claimant = claimant
@@ -100,8 +100,6 @@ class Checkpoints:
         self._uploads: Uploads | None = None
         if self._bucket is not None:
             self._uploads = Uploads(self._bucket, rank=self._ranks.rank, keep=config.keep, report=report)
-        self._uploading: int | None = None
-        """Step of the last upload that was started."""
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
         self._last: int | None = None
@@ -133,17 +131,23 @@ class Checkpoints:
         continues = resume or restarted
         with self.unless_taken_over():
             loaded = self._load_newest(restarted=restarted) if continues else None
-        if loaded is None and self._trainer.config.stability.does("rollback"):
-            self.save()
+            if loaded is None and self._trainer.config.stability.does("rollback"):
+                self.save()
+        self._trained_from = self._trainer.done, time.perf_counter()
         return continues
 
     def roll_back(self) -> Path:
         """Bring the trainer back to the newest checkpoint that is whole, after a background save has ended.
 
-        All batches that were consumed since then are passed over, also by later checkpoints. Returns the checkpoint.
-        Raises like `begin` and `save`.
+        Where hosts share no folder, each needs the others' files from the bucket. So it also waits for uploads, as
+        `finish` does. All batches that were consumed since then are passed over, also by later checkpoints. Returns the
+        checkpoint. Raises like `begin` and `save`.
         """
         self._finish_write()
+        self._ranks.do(self._require_claim)
+        if not self._one_folder:
+            self._finish_uploads()
+            self._ranks.all(None)
         consumed = self._trainer.done + self._trainer.passed_over
         loaded = self._load_newest(restarted=True)
         if loaded is None:
@@ -215,7 +219,8 @@ class Checkpoints:
         def commit(files: Mapping[str, Sum], uploading: bool) -> _Committed:
             settings = {"identity": self._identity, "layout": self._layout}
             manifest = Manifest(step=step, passed_over=passed_over, files=files, **settings)
-            committed = _Committed(manifest=manifest, uploading=self._uploading if uploading else None)
+            in_upload = self._uploads.step if self._uploads is not None and uploading else None
+            committed = _Committed(manifest=manifest, uploading=in_upload)
             self._commit(new, committed)
             return committed
 
@@ -240,6 +245,9 @@ class Checkpoints:
     def finish(self) -> None:
         """Wait for the background save, if there is one, and a bounded time for uploads. Raises like `save`."""
         self._finish_write()
+        self._finish_uploads()
+
+    def _finish_uploads(self) -> None:
         if self._uploads is not None:
             self._uploads.finish(seconds=self._config.upload_wait_seconds)
 
@@ -263,7 +271,6 @@ class Checkpoints:
         checkpoint = folder.complete_path(self.directory, step=step)
         part = Part(checkpoint=checkpoint, manifest=committed.manifest, names=writer.names)
         if committed.uploading is None:
-            self._uploading = step
             self._uploads.start(part)
         else:
             self._uploads.hold(part, during=committed.uploading)
@@ -310,6 +317,8 @@ class Checkpoints:
             set_rank_state(self._trainer, state[self._rank_key])
         elif self._trainer.config.model.dropout:
             seed_generators(self._trainer.config, layout=self._trainer.layout, step=manifest.step)
+        if not same_layout:
+            forget_errors(self._trainer)
         return None
 
     def _take(self, *, resume: bool) -> bool:
@@ -358,6 +367,11 @@ class Checkpoints:
                 raise
             raise loss from error
 
+    def _require_claim(self) -> None:
+        loss = self._claimed.loss()
+        if loss is not None:
+            raise loss
+
     def _check_loss(self) -> None:
         loss = self._claimed.loss()
         if loss is not None and self._on_loss is not None:
@@ -379,7 +393,8 @@ class Checkpoints:
             if loss is not None:
                 raise loss from failures
             if self._is_leader:
-                folder.remove_left_overs(self._claimed.folder)
+                with suppress(OSError):
+                    folder.remove_left_overs(self._claimed.folder)
             rank, (error, _) = min(failures.failures.items(), key=lambda failure: failure[0])
             raise CheckpointError(
                 f"the checkpoint in {self.directory} failed on rank {rank}: {type(error).__name__}: {error}; the "

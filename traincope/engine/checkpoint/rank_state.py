@@ -45,6 +45,13 @@ def set_rank_state(trainer: Trainer, saved: bytes) -> None:
             _set_factors(factors, _below(f"stage.{stage}.", arrays), device=trainer.device)
 
 
+def forget_errors(trainer: Trainer) -> None:
+    """Begin without PowerSGD's errors: another layout wrote the checkpoint, and those in memory are of later steps."""
+    for _, factors in _compression(trainer):
+        for name in BY_BUCKET:
+            getattr(factors, name).clear()
+
+
 def _compression(trainer: Trainer) -> Iterator[tuple[int, PowerSGDState]]:
     """PowerSGD's state of each stage of this rank."""
     for stage, module in trainer.modules.items():

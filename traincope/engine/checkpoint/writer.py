@@ -71,6 +71,12 @@ class Writer(FileSystemWriter):
         with self._noticed():
             self._prepare()
 
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Create the folder on each rank."""
+        with self._noticed():
+            prepared: SavePlan = super().prepare_local_plan(plan)
+            return prepared
+
     def stage(self, state_dict: State) -> State:
         """Copy everything into the CPU's memory. torch's own copy would communicate for DTensors on a GPU."""
         self._wait()
@@ -81,8 +87,8 @@ class Writer(FileSystemWriter):
         """Write, then read the files back for their sums, which travel to rank 0 as one more result."""
         with self._noticed():
             written = super().write_data(plan, planner).value()
-        self.names = tuple(sorted({result.storage_data.relative_path for result in written}))
-        sums = {name: Sum.of(Path(self.path, name)) for name in self.names}
+            self.names = tuple(sorted({result.storage_data.relative_path for result in written}))
+            sums = {name: Sum.of(Path(self.path, name)) for name in self.names}
         future: torch.futures.Future[list[Any]] = torch.futures.Future()
         future.set_result([*written, Share(sums=sums, uploading=self._uploading())])
         return future
@@ -102,7 +108,7 @@ class Writer(FileSystemWriter):
     def _noticed(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except (OSError, RuntimeError):
             self._on_error()
             raise
 

@@ -23,6 +23,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.engine.checkpoint.places.directory import writing
 from traincope.errors import CheckpointError
 from traincope.store.job.process import Process
 
@@ -33,6 +34,10 @@ _CLAIM = re.compile(r"claim-(\d{8,})")
 _ASIDE = ".claim-"
 """Prefix of claims that begin or end."""
 _TRIES = 100
+
+
+class TakenOver(CheckpointError):
+    """A later attempt has the right. One rank may find it alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,9 @@ class Claimant:
 
     @classmethod
     def read(cls, directory: Path, *, agent: Process | None) -> "Claimant":
-        """Call it before the process group exists. Raises OSError if the folder cannot be read."""
-        return cls(newest=_newest(directory), agent=agent)
+        """Call it before the process group exists. Raises CheckpointError if the folder cannot be read."""
+        with writing(directory):
+            return cls(newest=_newest(directory), agent=agent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,7 @@ class Claim:
     folder: Path
     """Folder of the claim, in the folder of the checkpoints. It is gone once a later attempt has the right."""
 
-    def loss(self) -> CheckpointError | None:
+    def loss(self) -> TakenOver | None:
         """Return the error that ends this attempt if a later one has the right, otherwise None."""
         directory, own = self.folder.parent, _number(self.folder)
         newest = _newest(directory)
@@ -77,7 +83,7 @@ def take(directory: Path, *, after: int, agents: Collection[Process]) -> Claim:
     folder cannot be written.
     """
     place, aside = _path(directory, after + 1), directory / f"{_ASIDE}{uuid.uuid4().hex}"
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         before = _path(directory, _newest(directory))
         if before.exists() and not same_launch(directory, agents):
@@ -93,10 +99,6 @@ def take(directory: Path, *, after: int, agents: Collection[Process]) -> Claim:
         for path in directory.iterdir():
             if path != place and (_CLAIM.fullmatch(path.name) or path.name.startswith(_ASIDE)):
                 _remove(path)
-    except OSError as error:
-        raise CheckpointError(
-            f"{directory} cannot be written ({error.strerror}); give another checkpoint.directory"
-        ) from error
     return claim
 
 
@@ -130,7 +132,7 @@ def _publish(aside: Path, place: Path) -> bool:
 def _remove(claim: Path) -> None:
     """Remove a claim. Ranks of it may still write there, and those on other hosts see its end some seconds later.
 
-    Checkpoints that it was setting aside are damaged, and go with it.
+    Checkpoints that it was setting aside are damaged, and are removed with it.
     """
     try:
         aside = claim.rename(claim.with_name(f"{_ASIDE}{uuid.uuid4().hex}"))
@@ -152,7 +154,7 @@ class _Holder:
 
     @classmethod
     def read(cls, claim: Path) -> "_Holder":
-        """Nothing is known of a claim whose file cannot be read."""
+        """Read the file of a claim. An unreadable one gives an unknown holder."""
         try:
             values = json.loads((claim / CLAIM_FILE).read_text(encoding="utf-8"))
             agents = [agent for raw in values["agents"] if (agent := Process.read(raw)) is not None]
@@ -191,8 +193,8 @@ def _check_not_held(claim: Path) -> None:
         os.close(descriptor)
 
 
-def _taken_over(by: Path) -> CheckpointError:
-    return CheckpointError(
+def _taken_over(by: Path) -> TakenOver:
+    return TakenOver(
         f"a later attempt ({_Holder.read(by).name}) has taken over the checkpoints in {by.parent}, so this attempt "
         "cannot change them any more and ends; nothing needs to be done if that one trains"
     )

@@ -1,7 +1,7 @@
 """The folder of a training's checkpoints.
 
 step-00000100       complete: it was renamed to this name after all its files were on the disk
-damaged-00000100    newer than the one that was loaded, and damaged; never removed
+damaged-00000100    newer than the one that was loaded, and damaged; it stays
 claim-00000003      the claim of the attempt that may change the others (`claim`), with what it writes and removes
 """
 
@@ -75,8 +75,6 @@ def remove_left_overs(claim: Path, *, keep: Path | None = None) -> None:
     for path in claim.glob("*"):
         if _LEFT.fullmatch(path.name) and path.is_dir() and path != keep:
             shutil.rmtree(path)
-    for mark in claim.parent.glob(f"{MARK}*"):
-        mark.unlink(missing_ok=True)
 
 
 @contextmanager

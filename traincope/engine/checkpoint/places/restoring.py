@@ -8,6 +8,7 @@ import logging
 import pickle
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -35,9 +36,13 @@ def find_leader(directory: Path, ranks: Together) -> int:
     """The lowest rank that shares this rank's folder. Creates the folder. Raises CheckpointError on all ranks."""
     name = ranks.first(f"{folder.MARK}{uuid4().hex[:8]}")
     mark = ranks.do(lambda: folder.mark(directory, f"{name}-{ranks.rank}"))
-    seen = (rank for rank in range(ranks.size) if (directory / f"{name}-{rank}").exists())
-    leader = next(seen, ranks.rank)
-    ranks.all(None)
+
+    def lowest() -> int:
+        with folder.writing(directory):
+            seen = (rank for rank in range(ranks.size) if (directory / f"{name}-{rank}").exists())
+            return next(seen, ranks.rank)
+
+    leader = ranks.do(lowest)
     mark.unlink(missing_ok=True)
     return leader
 
@@ -56,8 +61,7 @@ class Restoring:
         Raises CheckpointError if the bucket does not answer. A restarted training with a checkpoint in a folder
         continues without it.
         """
-        here = in_folder(self._directory) if self._is_leader else []
-        local = [candidate for of_rank in self._ranks.all(here) for candidate in of_rank]
+        local = [candidate for of_rank in self._ranks.all(self._ranks.do(self._in_folder)) for candidate in of_rank]
         listed = self._ranks.do(lambda: self._in_bucket(optional=restarted and bool(local)))
         self._remote = self._ranks.first(listed)
         return ordered(local + self._remote)
@@ -105,6 +109,11 @@ class Restoring:
     def _is_leader(self) -> bool:
         return self._ranks.rank == self._leader
 
+    def _in_folder(self) -> list[Candidate]:
+        """A leader's view."""
+        with folder.writing(self._directory):
+            return in_folder(self._directory) if self._is_leader else []
+
     def _in_bucket(self, *, optional: bool) -> list[Candidate]:
         """Rank 0's view."""
         if self._bucket is None or self._ranks.rank != 0:
@@ -124,7 +133,8 @@ class Restoring:
         if self._is_leader:
             damage = _damage(path, METADATA, manifest, here=_is_copy(path, manifest))
             if damage is None:
-                return (path / METADATA).read_bytes(), None
+                with folder.writing(path):
+                    return (path / METADATA).read_bytes(), None
         if self._ranks.rank == 0 and self._bucket is not None and candidate.remote is not None:
             try:
                 return self._bucket.read(candidate.remote, METADATA, saved), None
@@ -179,7 +189,8 @@ class Restoring:
             return failure
         finally:
             if leads:
-                folder.remove_left_overs(self._claim.folder)
+                with suppress(OSError):
+                    folder.remove_left_overs(self._claim.folder)
 
     def _set_aside(self, loaded: Candidate | None) -> Mapping[str, str]:
         """Rename all checkpoints that are newer than the loaded one. Returns their places with their new names."""

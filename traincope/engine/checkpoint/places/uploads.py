@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from traincope.engine.checkpoint.manifest import Manifest
+from traincope.engine.checkpoint.manifest import Damaged, Manifest, Missing, read_manifest
 from traincope.engine.checkpoint.places.bucket import Bucket, folder_of
 from traincope.errors import CheckpointError
 
@@ -64,6 +64,11 @@ class Uploads:
         """Set: rank 0 no longer waits for files of other ranks."""
 
     @property
+    def step(self) -> int | None:
+        """Step of the last upload that was started."""
+        return None if self._part is None else self._part.manifest.step
+
+    @property
     def sending(self) -> bool:
         """This rank's files are not all in the bucket, and none has failed."""
         return self._sending
@@ -108,6 +113,7 @@ class Uploads:
             self._sending = False
         if self._rank == 0:
             self._wait_for_others(part, folder, enough)
+            self._require_same(part)
             self._bucket.commit(folder, part.manifest, keep=self._keep)
 
     def _wait_for_others(self, part: Part, folder: str, enough: Event) -> None:
@@ -116,6 +122,17 @@ class Uploads:
             if last_look:
                 raise CheckpointError(f"{self._bucket.place(folder, missing[0])} has not arrived from its rank")
             last_look = enough.wait(LOOK_SECONDS)
+
+    def _require_same(self, part: Part) -> None:
+        """Raise CheckpointError if another checkpoint has its path now, because some files may be of that one."""
+        try:
+            same = read_manifest(part.checkpoint).digest == part.manifest.digest
+        except Missing:  # removed, because newer ones are complete
+            return
+        except Damaged:
+            same = False
+        if not same:
+            raise CheckpointError(f"{part.checkpoint} was replaced during its upload")
 
     def _ended(self, part: Part, began: float, upload: "Future[None]") -> None:
         error, seconds = upload.exception(), time.perf_counter() - began
