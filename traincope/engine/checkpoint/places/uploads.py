@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -79,8 +78,8 @@ class Uploads:
         self._enough.set()
         self._enough = Event()
         began = time.perf_counter()
-        self._last = self._thread.submit(self._upload, part, self._enough)
-        self._last.add_done_callback(partial(self._ended, part, began))
+        upload = self._thread.submit(self._upload, part, self._enough)
+        self._last = self._thread.submit(self._end, part, began, upload)
 
     def hold(self, part: Part, *, during: int) -> None:
         """Leave out a checkpoint because the upload of step `during` runs. `finish` uploads it if none follows."""
@@ -134,7 +133,8 @@ class Uploads:
         if not same:
             raise CheckpointError(f"{part.checkpoint} was replaced during its upload")
 
-    def _ended(self, part: Part, began: float, upload: "Future[None]") -> None:
+    def _end(self, part: Part, began: float, upload: "Future[None]") -> None:
+        """Report the end of an upload. A callback of the future could run after `wait` has returned."""
         error, seconds = upload.exception(), time.perf_counter() - began
         if error is not None or self._rank == 0:
             self._tell(part, seconds=seconds, error=None if error is None else str(error))
