@@ -86,8 +86,8 @@ def test_agents_that_take_over_count_it_once(tmp_path: Path) -> None:
             next(training)
         window = Agent(options(tmp_path, attempt=1)).look()
         assert window.rows
-        counted.append([fault.what for fault in data_faults((*window.earlier, *window.faults))])
-    assert counted == [[], [AGAIN[1]], [AGAIN[1]]]
+        counted.append([[fault.what for fault in data_faults(faults)] for faults in (window.earlier, window.faults)])
+    assert counted == [[[], []], [[], [AGAIN[1]]], [[AGAIN[1]], []]]
     assert list(training)
 
 

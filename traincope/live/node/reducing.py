@@ -67,6 +67,8 @@ class Reducer:
         self._reported: set[tuple[object, ...]] = set()
         self._data: tuple[Fault, ...] | None = None if attempt else ()
         """Faults in the order of the data; None: it is not compared yet."""
+        self._compared_before = any(self._is_comparable(row.step) for row in before)
+        """An earlier agent has compared it."""
         self.until_ns = self._reported_until_ns = max((row.start_ns + row.wall_ns for row in before), default=0)
         """An earlier agent reported all faults up to this time."""
         self.takes_over = bool(before)
@@ -174,13 +176,16 @@ class Reducer:
 
     def _data_faults(self, tails: Sequence[RankTail], *, until: int, last: bool) -> tuple[Fault, ...]:
         """Batches that the attempt was fed again, or was not fed. They are looked for once, after its first steps."""
-        if self._data is None and self.warm_up is not None and (last or until >= self.warm_up + DATA_STEPS - 1):
+        if self._data is None and self.warm_up is not None and (last or self._is_comparable(until)):
             try:
                 self._data = tuple(self._compare_data([tail.rank for tail in tails]))
             except (TraincopeError, OSError) as error:
                 logger.warning("the order of the data after the restart is not compared: %s", error)
                 self._data = ()
         return self._data or ()
+
+    def _is_comparable(self, step: int) -> bool:
+        return self.warm_up is not None and step >= self.warm_up + DATA_STEPS - 1
 
     def _compare_data(self, ranks: Collection[int]) -> Iterator[Fault]:
         """Compare the attempt with those before. The records of its first steps may be released, so they are read."""
@@ -230,6 +235,7 @@ class Reducer:
             if fault.at_ns <= self._reported_until_ns
             and fault.kind is not FaultKind.SLOW_STEP
             and fault.kind not in ENDS
+            and (self._compared_before or fault.kind not in DATA_FAULTS)
         )
         self._reported.update(map(_key, earlier))
         return earlier
