@@ -54,14 +54,14 @@ def test_the_ledger_of_a_named_program_is_the_truth(name: str, style: Style, tmp
     assert imported(PROGRAMS[name], tmp_path, style) == true_steps(PROGRAMS[name])
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(programs())
 def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
     with TemporaryDirectory() as folder:
         assert imported(program, Path(folder), NEW) == true_steps(program)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(programs(max_ranks=1, evaluates=False))
 def test_hidden_waits_of_a_random_program_are_the_truth(program: Program) -> None:
     """The truth is that of the counted steps."""

@@ -249,7 +249,7 @@ def _same(row: Row, other: Row) -> bool:
 
 
 @given(workload=runs(actions=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_each_ns_is_in_the_term_of_its_definition(workload: Workload) -> None:
     result = analyze(workload.timeline())
     assert_exact(result)
@@ -260,7 +260,7 @@ def test_each_ns_is_in_the_term_of_its_definition(workload: Workload) -> None:
 
 
 @given(workload=runs(actions=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_with_a_pipeline_the_terms_still_sum_to_the_wall_time(workload: Workload) -> None:
     result = analyze(workload.timeline())
     assert_exact(result)

@@ -83,6 +83,7 @@ def test_a_hang_ends_the_job_and_its_culprit_is_read_in_every_place(tmp_path: Pa
     assert document["hangs"][0]["evidence"] in texts(page[0])
 
 
+@pytest.mark.sweep
 def test_a_training_that_hangs_ends_with_the_same_code(tmp_path: Path) -> None:
     """The agent's notice is written by the test; the training itself goes on until it is ended."""
     out = tmp_path / "run"

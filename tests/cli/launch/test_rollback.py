@@ -7,6 +7,7 @@ import pytest
 import traincope
 from tests.cli.launch.test_restarts import Step, train
 from traincope.analysis import FaultKind, analyze
+from traincope.analysis.efficiency.experts import expert_loads
 from traincope.analysis.faults.anomalies.data_order import Order
 
 KILL = {"rank": 0, "saving": 6}
@@ -74,3 +75,15 @@ def test_too_many_rollbacks_halt_with_one_message(tmp_path: Path, capfd: pytest.
     assert halted.ranks == (0, 1)
     assert analysis.goodput is not None
     assert (analysis.goodput.steps_rolled_back, analysis.goodput.steps_skipped) == (2, 1)
+
+
+@pytest.mark.sweep
+def test_loads_of_experts_leave_out_the_steps_that_were_undone(tmp_path: Path) -> None:
+    """Batch 3 is bad, and the loads of each two steps are logged. Both experts get both ranks' 64 tokens of a step."""
+    settings = ["stability.not_finite=rollback", "train.log_every=2"]
+    experts = ["experts.number=2", "experts.top_k=2", "experts.ffn=32"]
+    run, log = train(tmp_path / "job", kills=[], settings=[*settings, *experts], bad=(3,))
+    assert steps_of(log) == [(0, step) for step in (1, 2, 3, 3, 4, 5, 6, 7, 8)]
+    loads = expert_loads(traincope.open_run(run))
+    assert loads is not None
+    assert [layer.tokens for layer in loads.layers] == [(64.0, 64.0)]

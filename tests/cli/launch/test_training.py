@@ -48,6 +48,7 @@ def test_the_demo_trains_and_prints_where_the_time_went(tmp_path: Path, ranks: i
     assert 0 < used["redundant_flops_per_step"] < 0.02 * used["model_flops_per_step"]
 
 
+@pytest.mark.sweep
 def test_after_kill_9_of_a_rank_the_report_shows_it_up_to_the_kill(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["train", str(DEMO), "--out", str(out), "--set", "train.steps=5000", "--set", "parallel.fsdp=1", *SMALL]

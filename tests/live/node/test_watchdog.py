@@ -238,9 +238,8 @@ def test_a_process_that_does_not_handle_the_signal_does_not_get_it(tmp_path: Pat
     assert look.stack == ""
 
 
-@pytest.mark.parametrize(
-    "fault", ["sleep", pytest.param("gil", marks=pytest.mark.sweep), pytest.param("sigstop", marks=pytest.mark.sweep)]
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("fault", ["sleep", "gil", "sigstop"])
 def test_the_agent_names_the_culprit_while_the_job_hangs(tmp_path: Path, fault: str) -> None:
     """A real DDP training of two ranks stands still: the log, the metrics and the command name rank 1 and its line."""
     out, bin_directory = tmp_path / "run", Path(sys.executable).parent

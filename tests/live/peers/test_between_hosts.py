@@ -69,6 +69,7 @@ def test_both_agents_name_the_rank_that_left_out_a_collective_while_the_job_runs
         assert logged(job, host, "hang") == []
 
 
+@pytest.mark.sweep
 def test_with_three_hosts_each_agent_compares_with_both_others(tmp_path: Path) -> None:
     """One rank each. Only the three together have a majority, so an agent that saw two would name no rank."""
     training = (TRAINING, "skip", FAULTY_STEP)

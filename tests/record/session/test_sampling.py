@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincope.events import BLOCK_STEPS
@@ -18,11 +18,13 @@ def windows(halvings: int, *, seed: str, blocks: int = 1 << 12) -> list[int]:
     return [block for block in range(blocks) if is_window(block, halvings=halvings, seed=seed)]
 
 
+@settings(max_examples=40)
 @given(seed=RUNS, halvings=st.integers(0, MAX_HALVINGS))
 def test_each_stratum_has_exactly_one_window(seed: str, halvings: int) -> None:
     assert [block >> halvings for block in windows(halvings, seed=seed)] == list(range((1 << 12) >> halvings))
 
 
+@settings(max_examples=15)
 @given(seed=RUNS)
 def test_windows_after_a_halving_are_among_those_before(seed: str) -> None:
     nested = [set(windows(halvings, seed=seed)) for halvings in range(MAX_HALVINGS + 1)]

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,5 +83,9 @@ def _exact(inflater: Any, packed: bytes) -> Iterator[bytes]:
     try:
         yield inflater.decompress(packed, CHUNK)
     except zlib.error:
-        for at in range(len(packed)):
-            yield before.decompress(packed[at : at + 1])
+        readable = bytearray()
+        with suppress(zlib.error):
+            for at in range(len(packed)):
+                readable += before.decompress(packed[at : at + 1])
+        yield bytes(readable)
+        raise
