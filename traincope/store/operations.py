@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import Bools, Ints
+from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
 from traincope.errors import RunDirectoryError
 
 NO_MICROBATCH = -1
@@ -93,6 +93,14 @@ class Operations:
     def known(self) -> Bools:
         """Mark the rows of a kind that has a meaning here."""
         return self.are(*OperationKind)
+
+    def step_bounds(self) -> tuple[Ints, Ints, Ints]:
+        """Return the steps, ascending, and of each the first start and the last end on any worker, in ns."""
+        steps, number = np.unique(self.step, return_inverse=True)
+        first_ns, last_ns = np.full(len(steps), AFTER_ALL_NS), np.full(len(steps), BEFORE_ALL_NS)
+        np.minimum.at(first_ns, number.reshape(-1), self.start_ns)
+        np.maximum.at(last_ns, number.reshape(-1), self.end_ns)
+        return steps, first_ns, last_ns
 
     def only(self, chosen: Bools | Ints) -> "Operations":
         """Return the chosen rows."""

@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 
 from traincope.analysis.stragglers.operation_order import COMPUTE, Order, operation_order
-from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Floats, Ints
+from traincope.arrays import BEFORE_ALL_NS, Bools, Floats, Ints
 from traincope.store.operations import OperationKind, Operations
 
 STRAGGLING_RATIO = 1.1
@@ -281,10 +281,7 @@ def _excess(what_if: WhatIf, cause: SlowdownCause, shares: _Shares) -> float | N
 
 def _recorded_ns(operations: Operations) -> float:
     """Return the mean of the steps' times, from the first begin to the last end on any worker."""
-    steps, number = np.unique(operations.step, return_inverse=True)
-    first_ns, last_ns = np.full(len(steps), AFTER_ALL_NS), np.full(len(steps), BEFORE_ALL_NS)
-    np.minimum.at(first_ns, number.reshape(-1), operations.start_ns)
-    np.maximum.at(last_ns, number.reshape(-1), operations.end_ns)
+    _, first_ns, last_ns = operations.step_bounds()
     return float((last_ns - first_ns).mean())
 
 

@@ -124,10 +124,7 @@ def _groups(places: Ints, *, rank: int, dp_rank: int, stage: int) -> tuple[Group
 
 def _step_spans(operations: Operations) -> dict[int, _Span]:
     """Return step -> from the first start to the last end on any worker."""
-    steps, number = np.unique(operations.step, return_inverse=True)
-    first_ns, last_ns = np.full(len(steps), np.iinfo(np.int64).max), np.zeros(len(steps), dtype=np.int64)
-    np.minimum.at(first_ns, number.reshape(-1), operations.start_ns)
-    np.maximum.at(last_ns, number.reshape(-1), operations.end_ns)
+    steps, first_ns, last_ns = operations.step_bounds()
     return {
         step: _Span(start, end)
         for step, start, end in zip(steps.tolist(), first_ns.tolist(), last_ns.tolist(), strict=True)

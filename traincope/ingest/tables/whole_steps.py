@@ -5,7 +5,7 @@ StragglerAnalysis study does: its paper is "Understanding Stragglers in Large Mo
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,18 +66,6 @@ def whole_steps(table: Table) -> WholeSteps:
 def _in_order(table: Table) -> tuple[Operations, bool]:
     """Return the rows in order of step, rank and start, and whether the steps were laid one after the other."""
     kinds, kind = np.unique(table.optype, return_inverse=True)
-    steps, number = np.unique(table.step, return_inverse=True)
-    first_ns = np.full(len(steps), np.iinfo(np.int64).max)
-    last_ns = np.full(len(steps), np.iinfo(np.int64).min)
-    np.minimum.at(first_ns, number, table.start_ns)
-    np.maximum.at(last_ns, number, table.end_ns)
-    laid_out = bool((np.diff(first_ns) <= 0).any())
-    if laid_out:
-        lengths = last_ns - first_ns
-        offset = np.cumsum(lengths) - lengths - first_ns
-    else:
-        offset = np.full(len(steps), max(0, -int(first_ns.min())))
-    shift_ns = offset[number]
     order = np.lexsort((table.sequence, table.start_ns, table.rank, table.step))
     operations = Operations(
         num_replicas=int(table.dp_rank.max()) + 1,
@@ -90,10 +78,19 @@ def _in_order(table: Table) -> tuple[Operations, bool]:
         chunk=table.chunk[order],
         step=table.step[order],
         microbatch=table.microbatch[order],
-        start_ns=(table.start_ns + shift_ns)[order],
-        end_ns=(table.end_ns + shift_ns)[order],
+        start_ns=table.start_ns[order],
+        end_ns=table.end_ns[order],
     )
-    return operations, laid_out
+    steps, first_ns, last_ns = operations.step_bounds()
+    laid_out = bool((np.diff(first_ns) <= 0).any())
+    if laid_out:
+        lengths = last_ns - first_ns
+        offset = np.cumsum(lengths) - lengths - first_ns
+    else:
+        offset = np.full(len(steps), max(0, -int(first_ns.min())))
+    shift_ns = offset[np.searchsorted(steps, operations.step)]
+    shifted = replace(operations, start_ns=operations.start_ns + shift_ns, end_ns=operations.end_ns + shift_ns)
+    return shifted, laid_out
 
 
 def _require_one_place(table: Table) -> None:
