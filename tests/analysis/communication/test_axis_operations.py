@@ -65,6 +65,14 @@ def test_inexact_ends_give_no_bandwidth() -> None:
     assert row.bus_bandwidth is None
 
 
+def test_tiny_messages_give_no_bandwidth_for_large_ones() -> None:
+    """Only the tiny ones have exact ends."""
+    tiny = collective(30, 40, num_bytes=8)
+    late = collective(50, 90, num_bytes=4_000, sequence=1, flags=Flag.DONE_BEFORE_WAIT)
+    (row,) = rows(*[rank(number, step(0, 0, 100), tiny, late, groups=[FOUR]) for number in range(4)])
+    assert (row.num_bytes, row.bus_bandwidth) == (4 * 4_008, None)
+
+
 def test_collectives_with_a_missing_peer_give_no_bandwidth() -> None:
     """The shortest remaining part may be wait only."""
     (row,) = rows(*four(*[collective(30, 80, num_bytes=4_000)] * 4)[:3], world_size=4)

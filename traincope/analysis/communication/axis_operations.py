@@ -135,11 +135,14 @@ def _sizes(instances: Instances, chosen: Ints, wire: Transfers, operation: str) 
 
 
 def _bus_bandwidth(instances: Instances, chosen: Ints, wire: Transfers, operation: str) -> float | None:
-    """Compute bytes x bus factor / transfer time, over complete instances whose transfer is known exactly."""
+    """Compute bytes x bus factor / transfer time, over complete instances whose transfer is known exactly.
+
+    None if these have less than half of the bytes: a rate of tiny messages is not that of the others.
+    """
     known = (instances.exact & instances.complete & wire.measured)[instances.number[chosen]]
     exact = chosen[known & (instances.parts.num_bytes[chosen] > 0) & (instances.parts.group_size[chosen] > 1)]
     transfer_ns = instances.transfer_ns[instances.number[exact]].sum()
-    if transfer_ns <= 0:
+    if transfer_ns <= 0 or 2 * instances.parts.num_bytes[exact].sum() < instances.parts.num_bytes[chosen].sum():
         return None
     sizes, size = np.unique(instances.parts.group_size[exact], return_inverse=True)
     factors = np.array([bus_factor(operation, ranks) for ranks in sizes.tolist()])

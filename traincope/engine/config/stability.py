@@ -31,7 +31,7 @@ class StabilityConfig:
     not_finite: Policy = "record"
     """Policy for a step whose loss or gradient norm is NaN or infinite."""
     spike: Policy = "record"
-    """Policy for a step whose loss jumps far above the losses before it."""
+    """Policy for a step whose loss jumps far above its previous losses."""
     max_rollbacks: int = 3
     """Rollbacks without a new checkpoint between them. The next bad step halts the training."""
     halt: str | None = None

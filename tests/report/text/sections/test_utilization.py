@@ -75,13 +75,17 @@ def test_an_unknown_job_mfu_has_its_reason() -> None:
     assert "    MFU (job) unknown: attempt 1 loaded nothing\n" in shown(restarted)
 
 
-def test_an_unknown_mfu_has_its_reason() -> None:
+def test_an_unknown_mfu_has_its_reason_and_the_flops_per_step() -> None:
     unknown = KNOWN | {"mfu": None, "hfu": None, "reason": "the peak of Some CPU is not known"}
-    assert shown(unknown) == "UTILIZATION  3,970 tokens/s; MFU unknown: the peak of Some CPU is not known\n\n"
+    assert shown(unknown) == (
+        "UTILIZATION  3,970 tokens/s; MFU unknown: the peak of Some CPU is not known\n"
+        "    model FLOPs: 1.23 TFLOP per step as counted, causal attention halved\n"
+        "    executed FLOPs: 1.30 TFLOP per step, 5.1 % recomputed and 0.0 % redundant\n\n"
+    )
 
 
 def test_the_hfu_of_shapes_stands_next_to_an_unknown_mfu() -> None:
-    unknown = KNOWN | {"mfu": None, "reason": "a compiled backward"}
+    unknown = KNOWN | {"mfu": None, "model_flops_per_step": None, "reason": "a compiled backward"}
     assert " ".join(shown(unknown).split()) == (
         "UTILIZATION 3,970 tokens/s; MFU unknown: a compiled backward; HFU 43.0 %: all FLOPs of the recorded shapes"
     )

@@ -137,9 +137,9 @@ def _lines(source: Source, ledger_json: Ledger) -> Iterator[str]:
     utilization = source.document["utilization"]
     if utilization["mfu"] is not None:
         yield f"MFU {share(utilization['mfu'])}, HFU {share(utilization['hfu'])}"
-        yield from evidence(utilization)
     else:
         yield f"MFU unknown: {utilization['reason']}"
         if utilization["hfu"] is not None:
             yield f"HFU {share(utilization['hfu'])}: all FLOPs of the recorded shapes"
+    yield from evidence(utilization)
     yield from (line.plain for line in ledger_notes(ledger_json))

@@ -11,7 +11,7 @@ from traincope.units import flops, share
 
 
 def utilization(used: Utilization) -> Iterator[Text | Padding]:
-    """One line; if the MFU is known, then the evidence for it."""
+    """One line, and the evidence for it. FLOPs are shown without a peak too: an MFU is then one division away."""
     speed = used["tokens_per_second"]
     head = Text("UTILIZATION", style="bold")
     parts = [] if speed is None else [f"{speed:,.0f} tokens/s"]
@@ -21,18 +21,20 @@ def utilization(used: Utilization) -> Iterator[Text | Padding]:
     else:
         parts.append(f"MFU {share(used['mfu'])} over the counted steps")
     yield head.append_text(text("  " + "; ".join(parts), style="not bold"))
-    if used["mfu"] is not None:
-        yield from (Padding(text(line), (0, 0, 0, 4)) for line in evidence(used))
+    yield from (Padding(text(line), (0, 0, 0, 4)) for line in evidence(used))
 
 
 def evidence(used: Utilization) -> Iterator[str]:
-    """Lines on peak, FLOPs and the other utilizations. The MFU must be known."""
+    """Lines on peak, FLOPs and the other utilizations, as far as they are known."""
+    if used["mfu"] is None:
+        if used["model_flops_per_step"] is not None:
+            yield from _work(used)
+        return
     peaks = ", ".join(f"{flops(peak, 'FLOP/s')} {dtype}" for dtype, peak in (used["peak_flops"] or {}).items())
     yield f"peak: {peaks} per rank, {used['peak_source']}"
-    yield f"model FLOPs: {flops(used['model_flops_per_step'])} per step {used['flops_convention']}"
-    if used["mfu"] is not None and used["mfu"] > 1:
+    yield from _work(used)
+    if used["mfu"] > 1:
         yield "an MFU above 100 % is impossible: the declared FLOPs or the declared peak are wrong"
-    yield from _ran(used)
     if used["waterfall"] is not None:
         yield _kernels(used["waterfall"])
     if used["hfu"] is not None:
@@ -45,8 +47,12 @@ def evidence(used: Utilization) -> Iterator[str]:
         yield f"MFU (job) {share(used['mfu_job'])}: over the whole job with start-up, restarts and lost steps"
 
 
-def _ran(used: Utilization) -> Iterator[str]:
-    """Executed FLOPs. Redundant are padding, products that several ranks repeat, and products that a kernel repeats."""
+def _work(used: Utilization) -> Iterator[str]:
+    """Model FLOPs, which are known, and executed FLOPs.
+
+    Redundant are padding, products that several ranks repeat, and products that a kernel repeats.
+    """
+    yield f"model FLOPs: {flops(used['model_flops_per_step'])} per step {used['flops_convention']}"
     ran, again = used["executed_flops_per_step"], used["recomputed_flops_per_step"]
     redundant = used["redundant_flops_per_step"]
     if ran and again is not None and redundant is None:
