@@ -22,9 +22,9 @@ from tests.faults.victims.trainings import FAULT_STEP, SMALL_SEGMENT, STEPS, Out
 from tests.faults.victims.victims import TIMEOUT_SECONDS, Victims
 from traincope.events import RECORD_BYTES, Kind
 from traincope.record.instrumentation import guard as guarding
+from traincope.record.process.signals import STATUS
 from traincope.record.segments import writer
 from traincope.record.segments.writer import SEGMENT_BYTES
-from traincope.record.signals import STATUS
 from traincope.store import RankRecords, read_run
 from traincope.store.job.process import caught_signals
 from traincope.store.segments.records import count_dropped

@@ -411,6 +411,7 @@ def document() -> schema.Document:
         "hangs": [],
         "goodput": None,
         "background_saves": None,
+        "sampled_stacks": [],
         "memory": None,
         "kernels": None,
         "critical_path": None,

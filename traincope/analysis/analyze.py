@@ -24,6 +24,7 @@ from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
+from traincope.analysis.faults.slow_code import SampledWindow, slow_code
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
 from traincope.analysis.kernels.kernels import Kernels, kernels
@@ -79,6 +80,8 @@ class Analysis:
     stragglers: Stragglers
     slowdown: Slowdown | None = None
     """Cost of stragglers, by replays; None: the run was not imported from a table of operations."""
+    sampled_windows: tuple[SampledWindow, ...] = ()
+    """Windows in which several ranks sampled their Python stacks; empty if the timeline is a part of a run."""
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None
@@ -221,7 +224,12 @@ def analyze(
         bubble=result.bubble,
         stragglers=result.stragglers,
     )
-    return replace(result, run_estimates=estimates, background_saves=background_saves(timeline, ledger))
+    return replace(
+        result,
+        run_estimates=estimates,
+        background_saves=background_saves(timeline, ledger),
+        sampled_windows=slow_code(timeline.run),
+    )
 
 
 def _analysis(

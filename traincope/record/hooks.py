@@ -9,17 +9,18 @@ from traincope.record.communication.waits import Waits
 from traincope.record.compute.checkpoints import Checkpoints
 from traincope.record.compute.data import DataLoading
 from traincope.record.compute.flops import Flops
-from traincope.record.compute.garbage import GarbageCollection
 from traincope.record.compute.memory import Memory
 from traincope.record.compute.modules import Modules
 from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.compute.scaler import GradientScaling
-from traincope.record.flight import FlightRecorder
 from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
-from traincope.record.signals import Signals
+from traincope.record.process.flight import FlightRecorder
+from traincope.record.process.garbage import GarbageCollection
+from traincope.record.process.signals import Signals
+from traincope.record.process.stack_samples import StackSampling
 
 
 def make_hooks() -> tuple[Hook, ...]:
@@ -43,6 +44,7 @@ def make_hooks() -> tuple[Hook, ...]:
         GradientScaling(),
         Signals(),
         FlightRecorder(),
+        StackSampling(),
         Hardware(),
         Memory(phases),
         Modules(phases),

@@ -15,11 +15,11 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP
 from traincope.record.compute.logged_values import Scalars
-from traincope.record.flight import write_last
 from traincope.record.hooks import make_hooks
 from traincope.record.instrumentation import guard as guarding
 from traincope.record.instrumentation.guard import guard, meter, trial_ns
 from traincope.record.probes import Probes
+from traincope.record.process.flight import write_last
 from traincope.record.segments.slots import Slot
 from traincope.record.segments.writer import ThreadWriter
 from traincope.record.session.agent import start_agent

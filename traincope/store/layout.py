@@ -20,6 +20,8 @@ LOOKS_FILE = "looks.jsonl"
 """Looks of the node's agent at a rank's process while the job stood still (`job/looks.py`)."""
 HANGS_FILE = "hangs.jsonl"
 """Settled answers about hangs, in the attempt's directory (`job/hang_notices.py`)."""
+STACK_SAMPLES_FILES = "stacks-step-*.json"
+"""Samples of the training thread's stack, one file per requested window (`segments/stack_samples.py`)."""
 LEVEL_FILE = "level"
 """A digit: the level at which a running job records."""
 REQUESTS_FILE = "requests.jsonl"
@@ -94,6 +96,16 @@ def signal_file(name: str) -> str:
 def window_file(step: int) -> str:
     """Name of the kernel trace of one step."""
     return f"kernels-step-{step:08d}.json"
+
+
+def stack_samples_file(step: int) -> str:
+    """Name of the stack samples of the window that begins with this step."""
+    return f"stacks-step-{step:08d}.json"
+
+
+def step_of_samples(path: Path) -> int | None:
+    """First step of the window of a `stack_samples_file`."""
+    return _number(path, r"stacks-step-(\d+)\.json")
 
 
 def trace_file(number: int) -> str:

@@ -37,6 +37,7 @@ from traincope.store.lines import dense_groups, dense_names, parse, read_numbere
 from traincope.store.operations import Operations, read_operations
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
+from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
 from traincope.topology import Group
 
 SAME_LAUNCH_NS = 60_000_000_000
@@ -67,6 +68,8 @@ class RankRecords:
     """Looks of others at its process, by time."""
     flight: FlightFile | None = None
     """torch's flight recorder as of the latest request."""
+    directory: Path | None = None
+    """The rank's directory; None for records that are in no file."""
 
     @property
     def rank(self) -> int:
@@ -89,6 +92,11 @@ class RankRecords:
         a clean end, so the larger one counts.
         """
         return max(count_dropped(self.segments), int(self.info.recorder.get("dropped", 0)))
+
+    def stack_samples(self) -> Iterator[StackSamples]:
+        """Samples of the training thread's stack, window by window. They are read on demand."""
+        if self.directory is not None:
+            yield from read_stack_samples(self.directory)
 
     def name(self, number: int) -> str:
         """The interned string, or a placeholder if the names file lost it."""
@@ -288,6 +296,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         running=running,
         looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
         flight=FlightFile(directory / FLIGHT_FILE),
+        directory=directory,
     )
 
 

@@ -134,6 +134,23 @@ def test_a_step_time_that_rose_opens_a_window(run: Path) -> None:
     assert (request.cause, request.reason) == (Cause.STEP_TIME_CHANGE, "a longer step time (step 9)")
 
 
+@pytest.mark.parametrize(
+    ("kind", "named", "stacks"),
+    [
+        (FaultKind.SLOW_STEP, (1,), (1, 0)),
+        (FaultKind.STEP_TIME_CHANGE, (0,), (0, 1)),
+        (FaultKind.SLOW_STEP, (), ()),
+        (FaultKind.NOT_FINITE, (1,), ()),
+    ],
+)
+def test_the_slow_rank_and_one_other_sample_their_stacks(
+    run: Path, kind: FaultKind, named: tuple[int, ...], stacks: tuple[int, ...]
+) -> None:
+    AnomalyWindows().observe(look(run, replace(fault(kind), ranks=named)))
+    (request,) = read_requests(run)
+    assert request.stacks == stacks
+
+
 def test_after_a_minute_the_next_one_opens(run: Path) -> None:
     append_request(run, earlier())
     AnomalyWindows().observe(look(run, fault()))

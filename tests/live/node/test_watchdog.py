@@ -178,7 +178,7 @@ def test_a_rank_writes_its_stacks_when_asked_and_goes_on(tmp_path: Path) -> None
         ).values()
         assert look.stack.count('File "<string>", line ') == 1
         assert look.stack.count("Current thread") == 1
-        assert "traincope/record/flight.py" in interrupted_thread(look.stack)[0].path  # with Python's lock
+        assert "traincope/record/process/flight.py" in interrupted_thread(look.stack)[0].path  # with Python's lock
     stop.touch()
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors

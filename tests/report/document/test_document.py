@@ -17,6 +17,7 @@ TOP_LEVEL = [
     *(
         "goodput",
         "background_saves",
+        "sampled_stacks",
         "memory",
         "kernels",
         "critical_path",

@@ -46,10 +46,10 @@ from traincope.record.communication.waits import Waits
 from traincope.record.compute import phases as phases_module
 from traincope.record.compute.checkpoints import Checkpoints
 from traincope.record.compute.data import DataLoading
-from traincope.record.compute.garbage import GarbageCollection
 from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.gpu import device as devices
+from traincope.record.process.garbage import GarbageCollection
 from traincope.record.segments import slots as slots_module
 from traincope.record.segments import writer as writer_module
 from traincope.record.segments.slots import end

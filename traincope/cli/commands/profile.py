@@ -7,6 +7,7 @@ from pathlib import Path
 from traincope.cli.quantities import whole
 from traincope.errors import RunDirectoryError, UsageError
 from traincope.events import Flag
+from traincope.store.job.manifests import read_run_info
 from traincope.store.job.requesting import JobProgress, job_progress, recent_steps, request_window
 from traincope.store.job.requests import MAX_STEPS, Cause, WindowRequest
 from traincope.store.layout import REQUESTS_FILE, attempt_directory, rank_number, window_file
@@ -41,12 +42,29 @@ class Profile:
             action="store_true",
             help=f"trace these steps with torch's profiler too, at most {MAX_KERNEL_STEPS}; each delays the training",
         )
+        parser.add_argument(
+            "--stacks",
+            type=_rank,
+            nargs="+",
+            default=[],
+            metavar="RANK",
+            help="ranks that sample their Python stacks, 100 times a second: give a slow rank and one that is not",
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.kernels and arguments.steps > MAX_KERNEL_STEPS:
             raise UsageError(f"a run traces the kernels of at most {MAX_KERNEL_STEPS} steps; give a smaller --steps")
         run = find_run(arguments.run_directory).resolve()
-        request = request_window(run, num_steps=arguments.steps, cause=Cause.PROFILE, kernels=arguments.kernels)
+        world_size, largest = read_run_info(run).world_size, max(arguments.stacks, default=0)
+        if largest >= world_size:
+            raise UsageError(f"{run} has no rank {largest}; give --stacks ranks from 0 to {world_size - 1}")
+        request = request_window(
+            run,
+            num_steps=arguments.steps,
+            cause=Cause.PROFILE,
+            kernels=arguments.kernels,
+            stacks=tuple(arguments.stacks),
+        )
         try:
             _wait(run, request)
         except KeyboardInterrupt:
@@ -109,6 +127,8 @@ def _show(run: Path, request: WindowRequest) -> None:
         left_out = len(directories) * request.num_steps - len(traces)
         reasons = f" ({left_out:,} left out; the report lists the reasons)" if left_out else ""
         print(f"Kernel traces: {count(len(traces), 'file')} kernels-step-*.json in the ranks' directories{reasons}.")
+    if request.stacks:
+        print(f"Stacks of {numbers(request.stacks, 'rank')}: the report compares them under SAMPLED STACKS.")
     print(f"""In {run}. Next:
   traincope view {run}      shows them at the address /timeline?step={request.first_step + 1}
   traincope report {run}    lists the window under RECORDING{", and the kernels" if request.kernels else ""}""")
@@ -128,6 +148,13 @@ def _traces(directory: Path, request: WindowRequest) -> list[Path]:
 
 def _steps_of(request: WindowRequest) -> str:
     return f"steps {request.first_step + 1} to {request.last_step}"
+
+
+def _rank(text: str) -> int:
+    rank = whole(text)
+    if rank < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a rank; give a number from 0, e.g. 1")
+    return rank
 
 
 def _steps(text: str) -> int:

@@ -22,6 +22,8 @@ REST_NS = 60_000_000_000
 """Least time between two windows of one cause."""
 ONCE = frozenset({Cause.NOT_FINITE, Cause.THROTTLED, Cause.ECC_ERROR, Cause.XID})
 """Causes that often stay. Each opens one window per attempt."""
+SAMPLED = frozenset({Cause.SLOW_STEP, Cause.STEP_TIME_CHANGE})
+"""Causes whose windows show the code that is slow, by samples of Python stacks."""
 FREE_WINDOWS = 8
 DRAWN_PER_WINDOW = 8
 NUM_STEPS = BLOCK_STEPS - 1
@@ -47,7 +49,13 @@ class AnomalyWindows:
         if fault is None:
             return
         try:
-            request = request_window(window.run, num_steps=NUM_STEPS, cause=CAUSES[fault.kind], at_step=fault.step)
+            request = request_window(
+                window.run,
+                num_steps=NUM_STEPS,
+                cause=CAUSES[fault.kind],
+                at_step=fault.step,
+                stacks=_sampled_ranks(fault, window),
+            )
         except TraincopeError as error:
             logger.warning("no window was opened for %s: %s", fault.what, error)
         else:
@@ -70,6 +78,14 @@ class AnomalyWindows:
             and _is_due(CAUSES[fault.kind], automatic)
         ]
         return min(candidates, key=lambda fault: (CAUSES[fault.kind] not in ONCE, fault.at_ns), default=None)
+
+
+def _sampled_ranks(fault: Fault, window: Window) -> tuple[int, ...]:
+    """The rank that was slow and one that was not: both sample their stacks. Empty if no rank was named."""
+    if CAUSES[fault.kind] not in SAMPLED or len(fault.ranks) != 1:
+        return ()
+    peers = sorted({status.rank for status in window.ranks if not status.over} - set(fault.ranks))
+    return (*fault.ranks, *peers[:1]) if peers else ()
 
 
 def _is_due(cause: Cause, automatic: Sequence[WindowRequest]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.record.signals import STACKS_SIGNAL
+from traincope.record.process.signals import STACKS_SIGNAL
 from traincope.store.job.flight import REQUEST, flight_address
 from traincope.store.job.looks import Look, look_at
 from traincope.store.job.manifests import RankInfo

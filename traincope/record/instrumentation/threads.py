@@ -21,7 +21,7 @@ WAITING_FUNCTIONS = frozenset(
 )
 HARMLESS_OWNERS = (
     "traincope.record.gpu",
-    "traincope.record.flight",
+    "traincope.record.process",
     "torch.utils.data._utils.pin_memory",
     "torch._inductor.compile_worker",
 )

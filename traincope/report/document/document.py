@@ -69,6 +69,7 @@ def _document(analysis: Analysis) -> schema.Document:
         background_saves=None
         if analysis.background_saves is None
         else schema.convert(analysis.background_saves, schema.BackgroundSaves),
+        sampled_stacks=[schema.convert(window, schema.SampledWindow) for window in analysis.sampled_windows],
         memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
         kernels=None
         if analysis.kernels is None

@@ -21,7 +21,7 @@ from traincope.report.schema.job import (
     Slowdown,
 )
 from traincope.report.schema.path import CriticalPath
-from traincope.report.schema.steps import Bubble, Ledger, Operation, Stragglers, Utilization
+from traincope.report.schema.steps import Bubble, Ledger, Operation, SampledWindow, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
 
 SCHEMA_VERSION = 3
@@ -44,6 +44,8 @@ class Document(TypedDict):
     goodput: Goodput | None
     background_saves: BackgroundSaves | None
     """null: no background save has ended in the last attempt."""
+    sampled_stacks: list[SampledWindow]
+    """Windows in which several ranks sampled their Python stacks."""
     memory: list[MemoryUse] | None
     """One entry per rank and measure."""
     kernels: Kernels | None

@@ -317,3 +317,29 @@ class Stragglers(TypedDict):
     named: list[Straggler]
     """Ranks that are named as stragglers; empty if no single rank is the cause."""
     ranks: list[RankWait]
+
+
+class SlowCode(TypedDict):
+    """A line of code in which a rank spends more time than each of its peers. Times are per step."""
+
+    rank: int
+    site: Annotated[str, result.line.site]
+    function: Annotated[str, result.line.function]
+    called: Annotated[str, result.line.called]
+    """Function that the line had called; empty if unknown."""
+    module: Annotated[str, result.line.module]
+    """Module of the model around the line; empty outside of modules."""
+    term: Annotated[str, result.line.term]
+    ns: int
+    peers_ns: int
+    """The largest such time of a peer."""
+
+
+class SampledWindow(TypedDict):
+    first_step: int
+    last_step: int
+    steps: int
+    """Steps with detail on all of its ranks."""
+    ranks: list[int]
+    """Ranks that sampled their stacks."""
+    slow: list[SlowCode]

@@ -25,6 +25,7 @@ from traincope.report.text.sections.memory import memory
 from traincope.report.text.sections.pipeline import pipeline
 from traincope.report.text.sections.ranks import ranks
 from traincope.report.text.sections.recording import recording
+from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
 from traincope.report.text.sections.verdict import verdict
@@ -82,6 +83,8 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
     if document["comm"]:
         yield communication(document["comm"], ledger=ledger, clocks=document["clock"])
     yield ranks(ledger, document["stragglers"])
+    if document["sampled_stacks"]:
+        yield sampled_stacks(document["sampled_stacks"])
     if document["slowdown"] is not None:
         yield slowdown(document["slowdown"])
 

@@ -149,7 +149,13 @@ def first_step_for(progress: JobProgress) -> int | None:
 
 
 def request_window(
-    run: Path, *, num_steps: int, cause: Cause, at_step: int | None = None, kernels: bool = False
+    run: Path,
+    *,
+    num_steps: int,
+    cause: Cause,
+    at_step: int | None = None,
+    kernels: bool = False,
+    stacks: tuple[int, ...] = (),
 ) -> WindowRequest:
     """Request `num_steps` steps in detail, as early as all ranks can have read the request.
 
@@ -187,6 +193,7 @@ def request_window(
         cause=cause,
         at_step=at_step,
         at_wall_ns=time.time_ns(),
+        stacks=stacks,
     )
     try:
         append_request(run, request)

@@ -68,6 +68,8 @@ class WindowRequest:
     """Step of the anomaly; None for a person's request."""
     at_wall_ns: int
     """Wall time of the request."""
+    stacks: tuple[int, ...] = ()
+    """Ranks that sample the Python stack of their training thread in the window."""
 
     @property
     def end_step(self) -> int:
@@ -135,7 +137,9 @@ def _request(raw: Any) -> WindowRequest | None:
     attempt, first_step, num_steps, at_wall_ns = map(int, numbers)  # type: ignore[arg-type]
     if first_step % BLOCK_STEPS or not 1 <= num_steps <= MAX_STEPS:
         return None
-    at_step = raw.get("at_step")
+    at_step, stacks = raw.get("at_step"), raw.get("stacks", [])
+    if not isinstance(stacks, list) or any(type(rank) is not int or rank < 0 for rank in stacks):
+        return None
     return WindowRequest(
         attempt=attempt,
         first_step=first_step,
@@ -144,4 +148,5 @@ def _request(raw: Any) -> WindowRequest | None:
         cause=Cause(raw["cause"]),
         at_step=at_step if type(at_step) is int else None,
         at_wall_ns=at_wall_ns,
+        stacks=tuple(stacks),
     )

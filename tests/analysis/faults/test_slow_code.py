@@ -1,0 +1,124 @@
+"""Lines in which a rank spends more time than its peers, from samples that are counted by hand.
+
+Steps of 100 ms, 10 samples each. Rank 1 sleeps for 30 ms of each forward; rank 0 waits for it meanwhile.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.timeline.build import collective, group, phase, rank, run, stall, step
+from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, slow_code
+from traincope.events import Flag, Phase
+from traincope.store import RankRecords
+from traincope.store.layout import stack_samples_file
+
+MS = 1_000_000
+SLEEP, MULTIPLY, REDUCE = 0, 1, 2
+SITES = [
+    ["/job/train.py", 31, "Slow.forward", "layers.3", "time.sleep"],
+    ["/job/train.py", 33, "Slow.forward", "layers.3", ""],
+    ["/lib/site-packages/torch/distributed/distributed_c10d.py", 9, "all_reduce", "", ""],
+    ["/job/train.py", 50, "main", "", ""],
+]
+STACKS = [[0, 3], [1, 3], [2, 3]]
+SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
+DP = group("dp", 0, 1)
+
+
+def sampled(
+    directory: Path, number: int, stack_at: Callable[[int], int], *, steps: int, stalled_ms: int = 0
+) -> RankRecords:
+    """A rank with a sample every 10 ms. `stack_at`: ms into a step -> the stack there."""
+    rows = []
+    for at in range(steps + 1):
+        begin = 100 * at * MS
+        gather = collective(begin + 30 * MS, begin + 60 * MS, sequence=at, at=at)
+        rows += [
+            replace(step(at, begin, begin + 100 * MS), flags=Flag.DETAILED),
+            phase(Phase.FORWARD, begin, begin + 60 * MS, at=at),
+            gather,
+            stall(gather, begin + 30 * MS, begin + (30 + stalled_ms) * MS),
+        ]
+    times_ms = range(5, 100 * (steps + 1) + 10, 10)
+    samples = {
+        "interval_ns": 10 * MS,
+        "sites": SITES,
+        "stacks": STACKS,
+        "times_ns": [ms * MS for ms in times_ms],
+        "stack": [stack_at(ms % 100) for ms in times_ms],
+    }
+    directory.mkdir(parents=True)
+    (directory / stack_samples_file(0)).write_text(json.dumps(samples))
+    return replace(rank(number, *rows, groups=[DP]), directory=directory)
+
+
+def windows(*ranks: RankRecords) -> tuple[SampledWindow, ...]:
+    return slow_code(run(*ranks))
+
+
+def pair(tmp_path: Path, *, steps: int) -> Sequence[RankRecords]:
+    waiting = sampled(tmp_path / "0", 0, lambda _: MULTIPLY, steps=steps, stalled_ms=30)
+    sleeping = sampled(tmp_path / "1", 1, lambda ms: SLEEP if ms < 30 else MULTIPLY, steps=steps)
+    return waiting, sleeping
+
+
+def test_the_line_is_named_with_its_time_per_step(tmp_path: Path) -> None:
+    """The first step leads in. The last has no sample after it that shows its end."""
+    (window,) = windows(*pair(tmp_path, steps=10))
+    assert (window.first_step, window.last_step, window.steps, window.ranks) == (1, 10, 10, (0, 1))
+    assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0),)
+
+
+def test_too_few_samples_name_nothing(tmp_path: Path) -> None:
+    """5 steps of 3 samples: 15 are less than 4 times the root of 15."""
+    (window,) = windows(*pair(tmp_path, steps=5))
+    assert (window.steps, window.slow) == (5, ())
+
+
+def test_a_rank_alone_is_compared_with_nobody(tmp_path: Path) -> None:
+    waiting, sleeping = pair(tmp_path, steps=10)
+    assert windows(sleeping) == ()
+    assert windows(replace(waiting, directory=None), sleeping) == ()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"sites": [1]}', '{"times_ns": null}'])
+def test_a_damaged_file_is_left_out(tmp_path: Path, content: str) -> None:
+    ranks = pair(tmp_path, steps=10)
+    (tmp_path / "0" / stack_samples_file(0)).write_text(content)
+    assert windows(*ranks) == ()
+
+
+def test_a_sample_without_a_stack_makes_a_file_damaged(tmp_path: Path) -> None:
+    ranks = pair(tmp_path, steps=10)
+    file = tmp_path / "0" / stack_samples_file(0)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"stacks": [[0]]}))
+    assert windows(*ranks) == ()
+
+
+def test_a_rank_that_waits_in_communication_is_not_slow_there(tmp_path: Path) -> None:
+    """No stall is recorded, and its stack shows the wait."""
+    ranks = [
+        sampled(tmp_path / str(at), at, lambda ms, at=at: REDUCE if ms < 30 * at else MULTIPLY, steps=10)
+        for at in (1, 2)
+    ]
+    (window,) = windows(*ranks)
+    assert {slow.rank for slow in window.slow} == {1}
+
+
+def test_equal_ranks_are_not_accused(tmp_path: Path) -> None:
+    """50 windows of two ranks, each in either of two lines at random."""
+    draw = random.Random(7)
+    accused = 0
+    for number in range(50):
+        ranks = [
+            sampled(tmp_path / f"{number}-{at}", at, lambda _: draw.choice((SLEEP, MULTIPLY)), steps=10)
+            for at in (0, 1)
+        ]
+        (window,) = windows(*ranks)
+        accused += len(window.slow)
+    assert accused == 0

@@ -1,0 +1,1 @@
+"""Hooks on the process: its signals, its stacks, Python's garbage collector, and torch's flight recorder on request."""
