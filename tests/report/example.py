@@ -416,6 +416,7 @@ def document() -> schema.Document:
         "kernels": None,
         "critical_path": None,
         "data_order": None,
+        "state_checks": None,
         "gpu_partition": None,
         "clock": [
             {"rank": rank, "offset_ns": 0, "bound_ns": 0, "drift_ppm": 0.0, "source": "same host"} for rank in (0, 1)

@@ -18,6 +18,7 @@ from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
 from traincope.analysis.efficiency.utilization import Utilization, utilization
+from traincope.analysis.faults.anomalies.corruption import StateChecks, state_checks
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_order
 from traincope.analysis.faults.anomalies.memory import MemoryUse, memory
 from traincope.analysis.faults.endings import endings
@@ -106,6 +107,8 @@ class Analysis:
     """None: no background save has ended in the last attempt, or the timeline is a part of a run."""
     data_order: DataOrder | None = None
     """None: at most one attempt made steps, no batch was recorded, or the timeline is a part of a run."""
+    state_checks: StateChecks | None = None
+    """None: the state was not checked (`corruption_check_steps`), or the timeline is a part of a run."""
     device_stalls: tuple[DeviceStall, ...] | None = None
     """None: the ledger contains all stalls, because no rank computes on a GPU, or because it is the GPUs' ledger."""
     host_hidden_waits: Mapping[str, int] | None = None
@@ -208,9 +211,17 @@ def analyze(
         not_measured=tuple(unmarked_terms(ahead)) if measured.by_marks else None,
     )
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(measured, ledger, tracks) if complete_run else None
-    order = data_order(timeline) if complete_run else None
+    order, state = (data_order(timeline), state_checks(timeline)) if complete_run else (None, None)
     result = _analysis(
-        context, ledger, stall_totals, measured=measured, ahead=ahead, steps=steps, roots=roots, order=order
+        context,
+        ledger,
+        stall_totals,
+        measured=measured,
+        ahead=ahead,
+        steps=steps,
+        roots=roots,
+        order=order,
+        state=state,
     )
     waits = group_waits(timeline, waited)
     result = replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
@@ -242,6 +253,7 @@ def _analysis(
     steps: tuple[ReplicaSteps, ...],
     roots: tuple[Root, ...],
     order: DataOrder | None,
+    state: StateChecks | None,
 ) -> Analysis:
     timeline = context.timeline
     sized = timeline.run.operations is None
@@ -252,7 +264,7 @@ def _analysis(
     straggling, what_if = stragglers(timeline, ledger, stall_totals), slowdown(timeline.run.operations)
     ends = endings(timeline)
     stopped = hangs(timeline, context.own_instances, ends)
-    faults, used = fault_stream(timeline, ledger, ends, stopped, order=order), memory(timeline)
+    faults, used = fault_stream(timeline, ledger, ends, stopped, order=order, state=state), memory(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
     marker = timeline.run.info.settings.get("step_marker")
     traced = tuple(
@@ -276,6 +288,7 @@ def _analysis(
         experts=experts,
         goodput=job,
         data_order=order,
+        state_checks=state,
         device_stalls=on_streams,
         why_on_host=None if measured is not timeline else why_on_host(timeline, on_streams),
         host_hidden_waits=host_hidden_waits(measured, ledger),
@@ -294,6 +307,7 @@ def _analysis(
             faults=faults,
             hangs=stopped,
             memory=used,
+            state=state,
             experts=experts,
             gpus=gpus,
             ahead=ahead,

@@ -21,6 +21,7 @@ from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.garbage import GarbageCollection
 from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
+from traincope.record.state.checks import StateChecks
 
 
 def make_hooks() -> tuple[Hook, ...]:
@@ -36,6 +37,7 @@ def make_hooks() -> tuple[Hook, ...]:
         waits,
         Streams(collectives, waits),
         phases,
+        StateChecks(phases),
         DistributedDataParallelStall(collectives, phases, waits),
         PipelineActions(phases),
         DataLoading(phases),

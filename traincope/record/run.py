@@ -34,6 +34,7 @@ from traincope.record.session.options import (
     resolved_agent,
     resolved_axes,
     resolved_budget,
+    resolved_corruption_check_steps,
     resolved_disk_budget,
     resolved_flops,
     resolved_level,
@@ -165,6 +166,7 @@ class Run:
             resolved_module_depth(self._options),
             resolved_axes(self._options),
         )
+        recorder.corruption_check_steps = resolved_corruption_check_steps(self._options)
         if flops is not None:
             recorder.settings["model_flops_per_step"] = float(flops)
         meter.span_ns = _trial_of_a_span()
@@ -218,6 +220,7 @@ def run(
     agent: bool = True,
     messages: bool = True,
     witness: bool = False,
+    corruption_check_steps: int | None = None,
 ) -> Run: ...
 
 

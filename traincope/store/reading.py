@@ -17,6 +17,7 @@ from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.job.requests import WindowRequest, read_requests
+from traincope.store.job.state_checks import StateCheckFile
 from traincope.store.job.witness import Heard, compared_by_hosts, witnessed_hosts
 from traincope.store.layout import (
     DETAILS_FILE,
@@ -70,6 +71,8 @@ class RankRecords:
     """torch's flight recorder as of the latest request."""
     directory: Path | None = None
     """The rank's directory; None for records that are in no file."""
+    state_checks: StateCheckFile | None = None
+    """Checks of its parameters and optimizer state."""
 
     @property
     def rank(self) -> int:
@@ -297,6 +300,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
         flight=FlightFile(directory / FLIGHT_FILE),
         directory=directory,
+        state_checks=StateCheckFile(directory),
     )
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Ints
 from traincope.events import Phase
-from traincope.store.job.evaluating import evaluation_intervals
+from traincope.store.segments.evaluating import evaluation_intervals
 from traincope.timeline.timeline import LedgerClock, RankTimeline
 
 
@@ -26,7 +26,7 @@ class Evaluations:
 
 
 def evaluations(rank: RankTimeline) -> Evaluations:
-    """Find the evaluations of the rank's training thread, as `store.job.evaluating` defines them.
+    """Find the evaluations of the rank's training thread, as `store.segments.evaluating` defines them.
 
     Records of a GPU are evaluation or not, instant by instant.
     """

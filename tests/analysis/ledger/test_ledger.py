@@ -10,7 +10,7 @@ from tests.timeline.build import Row, action, collective, group, message, phase,
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.terms import PHASE_TERMS
 from traincope.events import Kind, Phase
-from traincope.store.job.evaluating import TRAINING
+from traincope.store.segments.evaluating import TRAINING
 from traincope.timeline import Timeline
 
 GROUPS = (group("fsdp", 0, 1), group("pp", 0, 1), group("tp", 0, 1))

@@ -66,7 +66,7 @@ def test_the_severity_follows_the_kind_of_fault() -> None:
             "mismatch",
             "lost_host",
         ),
-        *("data_fed_again", "data_skipped"),
+        *("data_fed_again", "data_skipped", "corrupted_state", "replicas_differ"),
     }
     assert {kind.value for kind, level in result.items() if level == "INFO"} == {
         *("checkpoint", "evaluation", "power_capped", "ecc_corrected", "recorder_level", "requested_window", "event")

@@ -22,6 +22,7 @@ TOP_LEVEL = [
         "kernels",
         "critical_path",
         "data_order",
+        "state_checks",
         "gpu_partition",
         "clock",
         "recorder",
@@ -49,7 +50,8 @@ def test_a_run_without_steps_has_every_key_and_null_where_steps_are_needed() -> 
     assert list(empty) == TOP_LEVEL
     assert [key for key in TOP_LEVEL if empty[key] is None] == [  # type: ignore[literal-required]
         *("ledger", "comm", "bubble", "stragglers", "slowdown"),
-        *("goodput", "background_saves", "memory", "kernels", "critical_path", "data_order", "gpu_partition"),
+        *("goodput", "background_saves", "memory", "kernels", "critical_path", "data_order", "state_checks"),
+        "gpu_partition",
     ]
     assert empty["run"]["steps"] == 0
     assert empty["run"]["step_ns"] is None

@@ -7,6 +7,7 @@ from itertools import pairwise
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.efficiency.goodput import all_attempts, restart_gap_ns
 from traincope.analysis.faults.anomalies.bad_steps import rollbacks, skipped_steps
+from traincope.analysis.faults.anomalies.corruption import StateChecks, corruption_faults
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_faults
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
@@ -29,6 +30,7 @@ def fault_stream(
     hangs: Sequence[Hang] = (),
     *,
     order: DataOrder | None = None,
+    state: StateChecks | None = None,
 ) -> tuple[Fault, ...]:
     """Order faults and marks by time. `ends`: how the ranks ended; they follow all other entries of their instant.
 
@@ -39,6 +41,7 @@ def fault_stream(
     happened = [
         *restarts(timeline),
         *data_faults(order),
+        *corruption_faults(state),
         *logged_faults(timeline),
         *skipped_steps(timeline),
         *rollbacks(timeline),

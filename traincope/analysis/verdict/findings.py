@@ -25,6 +25,10 @@ class FindingKind(StrEnum):
     NO_END_RECORDED = "no_end_recorded"
     MISSING_RANK = "missing_rank"
     NO_STEPS = "no_steps"
+    CORRUPTED_STATE = "corrupted_state"
+    """A parameter or a state of the optimizer went bad in a rank's memory."""
+    REPLICAS_DIFFER = "replicas_differ"
+    """Replicas of the state differ for another reason."""
     PIPELINE_BUBBLE = "pipeline_bubble"
     EXPOSED_WAIT = "exposed_wait"
     EXPOSED_TRANSFER = "exposed_transfer"
@@ -88,6 +92,8 @@ FAULTY = frozenset(
         FindingKind.NO_END_RECORDED,
         FindingKind.MISSING_RANK,
         FindingKind.NO_STEPS,
+        FindingKind.CORRUPTED_STATE,
+        FindingKind.REPLICAS_DIFFER,
         FindingKind.FAULTS,
     }
 )

@@ -6,6 +6,7 @@ from traincope.analysis.attribution.terms import COMPUTE
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
+from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.anomalies.memory import MemoryUse
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -17,6 +18,7 @@ from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
+from traincope.analysis.verdict.bad_state import bad_state
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
@@ -40,6 +42,7 @@ def verdict(
     faults: Sequence[Fault] = (),
     hangs: Sequence[Hang] = (),
     memory: Sequence[MemoryUse] = (),
+    state: StateChecks | None = None,
     experts: ExpertLoads | None = None,
     gpus: Sequence[GpuPartition] = (),
     ahead: RunAhead | None = None,
@@ -52,6 +55,7 @@ def verdict(
     """
     lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
     findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs)]
+    findings += bad_state(timeline, faults, state)
     if timeline.run.info.imported and not ledger.wall_ns:
         return ordered([*findings, *traced_gpus(gpus)])
     if not ledger.wall_ns:

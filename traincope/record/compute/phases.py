@@ -78,6 +78,14 @@ class PhaseMarks(Protocol):
         """Mark the end of the latest action anew."""
 
 
+class OptimizerSteps(Protocol):
+    """An observer right before and right after each optimizer's step, outside of its phase."""
+
+    def begins(self, optimizer: Any) -> None: ...
+
+    def ended(self, optimizer: Any) -> None: ...
+
+
 class Phases:
     """Hook on modules, autograd and optimizers."""
 
@@ -98,6 +106,9 @@ class Phases:
         """A function that makes every module's call in place of torch, while FLOPs are counted."""
         self.device: PhaseMarks | None = None
         """Marks on the compute stream. None outside windows, and unless the training uses a GPU."""
+        self.optimizer_steps: OptimizerSteps | None = None
+        self.roots: weakref.WeakSet[Any] | None = None
+        """Root modules that were called in training, while these are collected."""
 
     @property
     def in_backward(self) -> bool:
@@ -205,6 +216,8 @@ class Phases:
             if self._is_grad_enabled() or module.training:
                 phase = FORWARD
                 recorder.before_work()
+                if self.roots is not None:
+                    self.roots.add(module)
             else:
                 phase = EVALUATION
         name = recorder.names.intern(type(module).__name__)
@@ -318,6 +331,8 @@ class Phases:
     def _begin_optimizer(self, optimizer: Any) -> None:
         recorder = self._recorder
         if recorder.active:
+            if self.optimizer_steps is not None:
+                self.optimizer_steps.begins(optimizer)
             recorder.steps.optimizer_steps()
             name = recorder.names.intern(type(optimizer).__name__)
             self._open_optimizers[id(optimizer)] = self.begin(OPTIMIZER, name)
@@ -329,6 +344,8 @@ class Phases:
             self._recorder.steps.optimizer_stepped(optimizer)
             if self._after_phase:
                 self._ended(Phase.OPTIMIZER)
+            if self.optimizer_steps is not None:
+                self.optimizer_steps.ended(optimizer)
 
     def _patch_gradient_functions(self) -> None:
         from torch.nn import utils

@@ -21,6 +21,7 @@ BUDGET_VARIABLE = "TRAINCOPE_BUDGET"
 AGENT_VARIABLE = "TRAINCOPE_AGENT"
 MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
 WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
+CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
 ON, OFF = ("on", "1"), ("off", "0")
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
@@ -56,6 +57,10 @@ class Options:
     witness: bool = False
     """If true, each node's agent copies the last seconds of its ranks' records to another host. $TRAINCOPE_WITNESS has
     precedence. Rank 0 decides for the job.
+    """
+    corruption_check_steps: int | None = None
+    """Every so many steps, parameters and optimizer state are checked for silent corruption. None: never.
+    $TRAINCOPE_CORRUPTION_CHECK_STEPS has precedence. It must be the same on all ranks.
     """
 
 
@@ -136,6 +141,22 @@ def resolved_module_depth(options: Options) -> int | None:
     if depth is None or (type(depth) is int and depth >= 1):
         return depth
     logger.warning("module_depth must be an integer from 1, not %r: the model's blocks get spans", depth)
+    return None
+
+
+def resolved_corruption_check_steps(options: Options) -> int | None:
+    """Return the steps from one check of the training's state to the next. None: no checks."""
+    override = os.environ.get(CORRUPTION_CHECK_VARIABLE, "").lower()
+    if override in OFF:
+        return None
+    if override.isdecimal():
+        return int(override)
+    if override:
+        logger.warning("%s must be a number of steps or off, not %r: ignored", CORRUPTION_CHECK_VARIABLE, override)
+    steps = options.corruption_check_steps
+    if steps is None or (type(steps) is int and steps >= 1):
+        return steps
+    logger.warning("corruption_check_steps must be an integer from 1, not %r: nothing is checked", steps)
     return None
 
 

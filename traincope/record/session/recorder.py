@@ -92,6 +92,8 @@ class Recorder:
         """Largest share of a step that the recorder may take on average. None: no limit."""
         self.module_depth: int | None = None
         """Depth below the root of the modules that get spans. None: the model's blocks."""
+        self.corruption_check_steps: int | None = None
+        """Steps from one check of the training's state to the next. None: no checks."""
         self.resolved_axes: Mapping[str, str] = {}
         """Name or description of a process group -> the axis that the caller gave."""
         self.probes: dict[str, str] = {}

@@ -76,6 +76,9 @@ def _document(analysis: Analysis) -> schema.Document:
         else kernels(analysis.kernels, analysis.queue_lengths, analysis.unfused),
         critical_path=None if analysis.critical_path is None else critical_path(analysis.critical_path),
         data_order=None if analysis.data_order is None else schema.convert(analysis.data_order, schema.DataOrder),
+        state_checks=None
+        if analysis.state_checks is None
+        else schema.convert(analysis.state_checks, schema.StateChecks),
         gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
         clock=[schema.convert(clock, schema.RankClock) for clock in timeline.clocks],
         recorder=_recorder(timeline, analysis.ledger),

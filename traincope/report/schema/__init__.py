@@ -25,6 +25,8 @@ from traincope.report.schema.job import (
     Run,
     Sampling,
     Slowdown,
+    StateChecks,
+    StateShare,
 )
 from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment
 from traincope.report.schema.steps import (
@@ -130,6 +132,8 @@ __all__ = [
     "SlowCode",
     "Slowdown",
     "Stage",
+    "StateChecks",
+    "StateShare",
     "Straggler",
     "Stragglers",
     "TermChange",

@@ -19,6 +19,7 @@ from traincope.report.schema.job import (
     Recorder,
     Run,
     Slowdown,
+    StateChecks,
 )
 from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, SampledWindow, Stragglers, Utilization
@@ -52,6 +53,8 @@ class Document(TypedDict):
     critical_path: CriticalPath | None
     data_order: DataOrder | None
     """null: the run did not restart, or no batch of a DataLoader was recorded."""
+    state_checks: StateChecks | None
+    """null: the training's state was not checked for corruption."""
     gpu_partition: list[GpuPartition] | None
     """One entry per rank and GPU of its kernel traces."""
     clock: list[RankClock]

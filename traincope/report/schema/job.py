@@ -232,6 +232,31 @@ class DataOrder(TypedDict):
     """At least one entry per attempt after the first that recorded batches."""
 
 
+class StateShare(TypedDict):
+    num_bytes: int
+    """Summed over ranks."""
+    voted_bytes: int
+    """Compared with a replica on another rank."""
+    voted_ratio: float | None
+    held_bytes: int
+    """Compared with themselves between two steps of their optimizer."""
+    held_ratio: float | None
+
+
+class StateChecks(TypedDict):
+    """Checks of parameters and optimizer state for silent corruption. Their faults are in `faults`."""
+
+    num_checks: int
+    first_step: int
+    last_step: int
+    parameters: StateShare
+    optimizer_state: StateShare
+    check_ns: int
+    """Median time of a rank's host for one check."""
+    edited_checks: int
+    """Checks of a rank between which the program itself wrote to tensors."""
+
+
 class MemoryUse(TypedDict):
     rank: int
     measure: str

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from traincope.arrays import Bools, Ints
 from traincope.errors import RunDirectoryError
 from traincope.events import CHECKPOINT_SAVED, CLEAN, END_OF_TIME_NS, OPEN, RESUMED, ROLLBACK, Flag, Kind, Phase
-from traincope.store.job.evaluating import evaluation_intervals
 from traincope.store.layout import DETAILS_FILE, NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
 from traincope.store.lines import dense_names, parse, read_numbered
+from traincope.store.segments.evaluating import evaluation_intervals
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, recorder_events
 

@@ -11,9 +11,9 @@ from traincope.arrays import Bools, Floats, Ints
 from traincope.errors import RunDirectoryError
 from traincope.events import BATCH_READ, BATCHES_END, Flag, Kind, Phase
 from traincope.store.job.attempts import wall_offset_ns
-from traincope.store.job.evaluating import evaluation_intervals
 from traincope.store.layout import NAMES_FILE, RANK_FILE, rank_number, record_files
 from traincope.store.lines import dense_names, read_numbered, read_object
+from traincope.store.segments.evaluating import evaluation_intervals
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import last_instant_ns
 

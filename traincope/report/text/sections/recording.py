@@ -19,6 +19,8 @@ from traincope.report.schema import (
     RequestedWindow,
     Run,
     Slowdown,
+    StateChecks,
+    StateShare,
 )
 from traincope.report.text.layout.lines import indented, text
 from traincope.timeline.observation import PROBE, observation
@@ -53,6 +55,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _excluded_because(recorder["dropped_steps"], "a rank dropped events in them")
     yield from _sampling(recorder)
     yield from _requested(recorder["sampling"]["requested"])
+    yield from _state_checks(document["state_checks"])
     yield from _problems(recorder["problems"])
     yield from _probes([probe for probe in recorder["probes"] if not _is_expected(probe)])
     yield from _unmatched_collectives(recorder["probes"])
@@ -181,6 +184,26 @@ def _requested(windows: list[RequestedWindow]) -> Iterator[Text]:
     hidden = len(windows) - MAX_LINES
     if hidden > 0:
         yield text(f"{count(hidden, 'earlier requested window')} (see --format json)")
+
+
+def _state_checks(checks: StateChecks | None) -> Iterator[Text]:
+    """What the checks for silent corruption covered."""
+    if checks is None:
+        return
+    steps = f"{count(checks['num_checks'], 'step')} from {checks['first_step']} to {checks['last_step']}"
+    yield text(f"checked for corruption after {steps}, {duration(checks['check_ns'])} each on the host")
+    for noun, covered in (("parameters", checks["parameters"]), ("optimizer state", checks["optimizer_state"])):
+        yield text(f"of the {noun}, {_covered(covered)}")
+    if checks["edited_checks"]:
+        times = count(checks["edited_checks"], "check")
+        yield text(f"the training itself wrote to its state between steps in {times}: those tensors are not covered")
+
+
+def _covered(covered: StateShare) -> str:
+    return (
+        f"{share(covered['voted_ratio'])} were compared with replicas, "
+        f"and {share(covered['held_ratio'])} with themselves until the next update"
+    )
 
 
 def _without(window: RequestedWindow) -> str:

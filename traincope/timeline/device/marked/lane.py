@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traincope.arrays import AFTER_ALL_NS, Bools, Ints
 from traincope.events import NO_PEER, OPEN, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE
-from traincope.store.job.evaluating import evaluation_intervals
+from traincope.store.segments.evaluating import evaluation_intervals
 from traincope.timeline.device.marked.borders import borders, host_borders, interpolated
 from traincope.timeline.device.marked.collectives import collectives
 from traincope.timeline.intervals.painting import ranges
