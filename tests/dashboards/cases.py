@@ -161,6 +161,15 @@ JOB = (
     ),
     Case(alert="Spike", series=fault("not_finite", "_x4 1x100"), minute=6),
     Case(
+        alert="BadState",
+        series=fault("corrupted_state", "_x4 1x100"),
+        minute=6,
+        labels={"run": "r", "host": "h", "rank": "3", "kind": "corrupted_state", "severity": "critical"},
+        summary="the state of r is bad: corrupted_state",
+        description="Parameters or optimizer state of rank 3 of r on h are not what they must be: corrupted_state.",
+    ),
+    Case(alert="BadState", series=fault("restart", "_x4 1x100"), minute=6),
+    Case(
         alert="DataOrder",
         series=fault("data_fed_again", "_x4 1x100"),
         minute=6,

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.faults.anomalies.corruption import axis_of
 from traincope.analysis.faults.anomalies.data_order import data_faults, data_order_of
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.errors import TraincopeError
 from traincope.events import END_OF_TIME_NS
 from traincope.live.node.rank import MAIN, RankTail
+from traincope.live.node.state_watch import StateWatch
 from traincope.live.node.step_times import ChangedSteps, SlowSteps
 from traincope.live.window import CopiedRank, RankState, RankStatus
 from traincope.metrics.values import step_rows
@@ -65,6 +67,7 @@ class Reducer:
         self._changed = ChangedSteps()
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._reported: set[tuple[object, ...]] = set()
+        self._state = StateWatch(run, attempt=attempt)
         self._data: tuple[Fault, ...] | None = None if attempt else ()
         """Faults in the order of the data; None: it is not compared yet."""
         self._compared_before = any(self._is_comparable(row.step) for row in before)
@@ -112,7 +115,8 @@ class Reducer:
         rows = [row for row in rows if row.step <= until]
         since_ns = self.until_ns
         self.until_ns = END_OF_TIME_NS if last else max(self.until_ns, _end_ns(timeline, until))
-        found = (*analysis.faults, *self._data_faults(tails, until=until, last=last))
+        bad_state = self._state.look(done, to_axis=axis_of(timeline.clocks), last=last)
+        found = (*analysis.faults, *self._data_faults(tails, until=until, last=last), *bad_state)
         earlier = self._earlier_faults(found)
         faults = (
             *self._odd_steps([row for row in rows if not _is_delayed(row, timeline)]),

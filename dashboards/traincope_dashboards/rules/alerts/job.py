@@ -8,6 +8,7 @@ from traincope_dashboards.rules.alert import Alert, Rules, Severity
 from traincope_dashboards.rules.recorded import ALIVE, GOODPUT_MEAN
 
 _WHOSE = ("run", "host", "rank")
+_STATE = (FaultKind.CORRUPTED_STATE, FaultKind.REPLICAS_DIFFER)
 _DATA = (FaultKind.DATA_FED_AGAIN, FaultKind.DATA_SKIPPED)
 
 
@@ -32,6 +33,18 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         description=(
             "Rank {{ $labels.rank }} of {{ $labels.run }} on {{ $labels.host }} logged a value far above "
             "its earlier values."
+        ),
+        board="traincope-faults",
+    )
+    yield Alert(
+        name="BadState",
+        expression=rules.new_by(FAULTS, by=(*_WHOSE, "kind"), kind=f'=~"{"|".join(_STATE)}"'),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="the state of {{ $labels.run }} is bad: {{ $labels.kind }}",
+        description=(
+            "Parameters or optimizer state of rank {{ $labels.rank }} of {{ $labels.run }} on {{ $labels.host }} are "
+            "not what they must be: {{ $labels.kind }}."
         ),
         board="traincope-faults",
     )

@@ -36,7 +36,7 @@ def judged(
     """`steps`: for each checked step, 0, 10, ..., rank -> its sums. `held`: rank, step and changed tensors."""
     ranks = steps[0].keys()
     layouts = {rank: layout(replicas[rank] if replicas else [*ranks], states=states) for rank in ranks}
-    evidence = StateEvidence(lambda _rank, at_ns: at_ns)
+    evidence = StateEvidence()
     taken = {
         rank: [check(10 * number, sums[rank], layouts[rank]) for number, sums in enumerate(steps)] for rank in ranks
     }
@@ -54,7 +54,7 @@ def judged(
                 changed=changed,
             ),
         )
-    return list(evidence.corruptions())
+    return list(evidence.corruptions(lambda _rank, at_ns: at_ns))
 
 
 GOOD, BAD = (1, 2, 3), (1, 9, 3)

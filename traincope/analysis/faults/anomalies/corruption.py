@@ -23,8 +23,8 @@ MAX_NAMED = 3
 """With more tensors than this they are counted, not named."""
 PAIR = 2
 
-ToAxis = Callable[[int, int], int]
-"""Converts a rank and a time on its own clock to a time on the timeline's axis."""
+ToAxis = Callable[[int, int], int | None]
+"""Converts a rank and a time on its own clock to a time on the timeline's axis; None if its clock is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,7 @@ class StateChecks:
 class StateEvidence:
     """Evidence about the state, which grows with the checks."""
 
-    def __init__(self, to_axis: ToAxis) -> None:
-        self._to_axis = to_axis
+    def __init__(self) -> None:
         self._votes = ReplicaVotes()
         self._held = HeldState()
         self._divergences: list[Divergence] = []
@@ -101,13 +100,17 @@ class StateEvidence:
     def edited_checks(self) -> int:
         return self._held.num_explained + self._held.num_edited
 
-    def corruptions(self) -> Iterator[Corruption]:
-        """Yield flipped bits, then what only votes show."""
+    def corruptions(self, to_axis: ToAxis) -> Iterator[Corruption]:
+        """Yield flipped bits, then what only votes show. Those without any rank whose clock is known are left out."""
         flips = list(self._held.flips())
-        yield from (_of_flip(flip, self._to_axis) for flip in flips)
+        for flip in flips:
+            at_ns = to_axis(flip.rank, flip.at_ns)
+            if at_ns is not None:
+                yield _of_flip(flip, at_ns=at_ns, good_ns=to_axis(flip.rank, flip.good_ns))
         for divergence in self._divergences:
-            if not any(_explains(flip, divergence) for flip in flips):
-                yield _of_divergence(divergence, self._to_axis)
+            at_ns = _earliest(divergence.at_ns, to_axis)
+            if at_ns is not None and not any(_explains(flip, divergence) for flip in flips):
+                yield _of_divergence(divergence, at_ns=at_ns, good_ns=_earliest(divergence.equal_ns, to_axis))
 
 
 def state_checks(timeline: Timeline) -> StateChecks | None:
@@ -117,7 +120,7 @@ def state_checks(timeline: Timeline) -> StateChecks | None:
     steps = sorted({check.step for checks in taken.values() for check in checks})
     if not steps:
         return None
-    evidence = StateEvidence(axis_of(timeline.clocks))
+    evidence = StateEvidence()
     for together in in_order(taken):
         evidence.add_checks(together)
     held = {rank: [check for check in checks if isinstance(check, HeldCheck)] for rank, checks in read.items()}
@@ -134,7 +137,7 @@ def state_checks(timeline: Timeline) -> StateChecks | None:
         check_ns=_median(check.cost_ns for checks in taken.values() for check in checks)
         + _median(check.cost_ns for checks in held.values() for check in checks),
         edited_checks=evidence.edited_checks,
-        corruptions=tuple(evidence.corruptions()),
+        corruptions=tuple(evidence.corruptions(axis_of(timeline.clocks))),
     )
 
 
@@ -158,7 +161,12 @@ def fault_of(corruption: Corruption) -> Fault:
 def axis_of(clocks: Iterable[RankClock]) -> ToAxis:
     """Return the conversion of times by these clocks."""
     by_rank = {clock.rank: clock for clock in clocks}
-    return lambda rank, at_ns: int(by_rank[rank].on_axis(np.array([at_ns], dtype=np.int64))[0])
+
+    def to_axis(rank: int, at_ns: int) -> int | None:
+        clock = by_rank.get(rank)
+        return None if clock is None else int(clock.on_axis(np.array([at_ns], dtype=np.int64))[0])
+
+    return to_axis
 
 
 def in_order(taken: Mapping[int, Sequence[StateCheck]]) -> Iterator[dict[int, StateCheck]]:
@@ -217,20 +225,26 @@ def _explains(flip: Flip, divergence: Divergence) -> bool:
     return same and flip.step <= divergence.step and len(divergence.odd) <= 1
 
 
-def _of_flip(flip: Flip, to_axis: ToAxis) -> Corruption:
+def _earliest(times_ns: Mapping[int, int], to_axis: ToAxis) -> int | None:
+    """The earliest of these times, by rank, on the axis."""
+    known = (to_axis(rank, at_ns) for rank, at_ns in times_ns.items())
+    return min((at_ns for at_ns in known if at_ns is not None), default=None)
+
+
+def _of_flip(flip: Flip, *, at_ns: int, good_ns: int | None) -> Corruption:
     return Corruption(
         kind=FaultKind.CORRUPTED_STATE,
         ranks=(flip.rank,),
         step=flip.step,
-        at_ns=to_axis(flip.rank, flip.at_ns),
-        good_ns=to_axis(flip.rank, flip.good_ns),
+        at_ns=at_ns,
+        good_ns=good_ns,
         what=f"bit {flip.bit} of an element of {flip.tensor.name} ({flip.tensor.dtype}) flipped on rank {flip.rank}",
         evidence=f"between the optimizer's update of step {flip.step} and its next one; no operation of torch wrote it",
         confidence=HIGH,
     )
 
 
-def _of_divergence(divergence: Divergence, to_axis: ToAxis) -> Corruption:
+def _of_divergence(divergence: Divergence, *, at_ns: int, good_ns: int | None) -> Corruption:
     others = len(divergence.ranks) - len(divergence.odd)
     is_pair = len(divergence.ranks) == PAIR
     single = len(divergence.parameters) == 1 and (is_pair or len(divergence.odd) == 1)
@@ -250,13 +264,12 @@ def _of_divergence(divergence: Divergence, to_axis: ToAxis) -> Corruption:
             else "; no majority, so look for gradients that are not reduced, or for steps that are not the same"
         )
     since = "no earlier check" if divergence.equal_step is None else f"equal after step {divergence.equal_step}"
-    first = divergence.ranks[0]
     return Corruption(
         kind=FaultKind.CORRUPTED_STATE if single else FaultKind.REPLICAS_DIFFER,
         ranks=ranks,
         step=divergence.step,
-        at_ns=min(to_axis(rank, at_ns) for rank, at_ns in divergence.at_ns.items()),
-        good_ns=to_axis(first, divergence.equal_ns[first]) if divergence.equal_ns else None,
+        at_ns=at_ns,
+        good_ns=good_ns,
         what=what,
         evidence=f"{since}, different after step {divergence.step}{hint}",
         confidence=HIGH if divergence.odd and single else MEDIUM,
