@@ -42,7 +42,7 @@ own count on the group plus 1 (0: unknown): it shows members that began to count
 """
 
 import struct
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, StrEnum
 
 FORMAT_VERSION = 3
 """Version of the run directory's layout, this record included."""
@@ -68,6 +68,9 @@ RECORDER_LEVEL = "recorder level"
 
 REQUESTED_WINDOW = "requested window"
 """Name of the event at the begin of a requested window; details: `why`, `first_step`, `steps`."""
+
+TENSOR_CENSUS = "tensor census"
+"""Name of the event with the live tensors of a rank; details: `groups`, `seconds`, `unseen_bytes` (`census.py`)."""
 
 CHECKPOINT_SAVED = "checkpoint saved"
 """Name of the event at the end of an asynchronous save."""
@@ -144,6 +147,30 @@ class Kind(IntEnum):
 
 GPU_SAMPLE_UNITS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}
 """Name of a GPU record -> the unit of its value."""
+
+
+class MemoryMeasure(StrEnum):
+    """Names of MEMORY records. Those of one instant have one `start_ns`."""
+
+    RESIDENT = "resident"
+    """Memory of the process on the host. It stands for the total on a rank without a GPU."""
+    PEAK_RESIDENT = "peak resident"
+    ALLOCATED = "allocated"
+    """Bytes of live tensors in torch's allocator on the GPU."""
+    RESERVED = "reserved"
+    """Bytes that the allocator holds of the GPU: `allocated` and what is free in its segments."""
+    PEAK_ALLOCATED = "peak allocated"
+    RECENT_PEAK_ALLOCATED = "recent peak allocated"
+    """Peak since the reading before; only if the recorder may reset the allocator's peak counter."""
+    PARAMETERS = "parameters"
+    """This measure and those below: bytes of this rank's tensors by their use, on the device of the total."""
+    GRADIENTS = "gradients"
+    OPTIMIZER = "optimizer state"
+    BUFFERS = "communication buffers"
+
+
+HELD = (MemoryMeasure.PARAMETERS, MemoryMeasure.GRADIENTS, MemoryMeasure.OPTIMIZER, MemoryMeasure.BUFFERS)
+"""Measures of tensors by their use. No byte is in two of them."""
 
 
 class Phase(IntEnum):

@@ -7,6 +7,10 @@ KNOWN_AXES = ("pp", "dp_replicate", "dp", "fsdp", "efsdp", "dp_cp", "cp", "tp", 
 """Known mesh axes in the order of tables. Other axis names are allowed; they follow in alphabetical order."""
 
 PIPELINE_AXIS = "pp"
+REPLICA_AXES = ("dp", "dp_replicate")
+"""Axes whose ranks hold the same parameters."""
+SHARD_AXES = ("fsdp",)
+"""Axes whose ranks share the parameters of a replica."""
 
 
 def axis_order(axis: str) -> tuple[int, str]:

@@ -8,6 +8,7 @@ Each room answers one question:
 - `communication`: what each mesh axis sent, from which call sites, and at what cost;
 - `stragglers`: which rank the others waited for;
 - `kernels`: what GPUs and kernels did, from kernel traces;
+- `memory`: what each rank's memory is used for, and which ranks and tensors grow;
 - `efficiency`: MFU, goodput, work, cost, expert loads and samples;
 - `faults`: what went wrong, and when;
 - `verdict`: findings with confidence, gain and advice;
@@ -31,7 +32,6 @@ from traincope.analysis.efficiency.experts import ExpertLoads, LayerLoad
 from traincope.analysis.efficiency.goodput import Goodput
 from traincope.analysis.efficiency.samples import Samples, gpu_samples, logged_samples, memory_samples
 from traincope.analysis.efficiency.utilization import Utilization, waterfall_of
-from traincope.analysis.faults.anomalies.memory import MemoryUse
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.kernels.gpu_partition import GpuPartition
@@ -50,6 +50,7 @@ from traincope.analysis.ledger.estimates import Estimate, RunLedger
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, mean_step_ns
 from traincope.analysis.ledger.requested_windows import RequestedWindow
 from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampling
+from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
 from traincope.analysis.run_estimates import OperationEstimates, RankEstimates, RunEstimates

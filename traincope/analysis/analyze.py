@@ -20,11 +20,11 @@ from traincope.analysis.efficiency.peaks import memory_bandwidth
 from traincope.analysis.efficiency.utilization import Utilization, utilization
 from traincope.analysis.faults.anomalies.corruption import StateChecks, state_checks
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_order
-from traincope.analysis.faults.anomalies.memory import MemoryUse, memory
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
+from traincope.analysis.faults.shortages import OutOfMemory, shortages
 from traincope.analysis.faults.slow_code import SampledWindow, slow_code
 from traincope.analysis.faults.stream import fault_stream
 from traincope.analysis.kernels.gpu_partition import GpuPartition, gpu_partition
@@ -37,6 +37,10 @@ from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls, 
 from traincope.analysis.ledger.hidden_waits import host_hidden_waits
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, assemble, rank_ledger
 from traincope.analysis.ledger.run_ahead import RunAhead, run_ahead, unmarked_terms
+from traincope.analysis.memory.census import GrownTensors, grown_tensors
+from traincope.analysis.memory.snapshots import RankSnapshot, rank_snapshots
+from traincope.analysis.memory.split import RankSplits, memory_splits
+from traincope.analysis.memory.uses import MemoryUse, memory
 from traincope.analysis.pipeline.bubble import (
     Bubble,
     Idle,
@@ -99,6 +103,14 @@ class Analysis:
     calls: tuple[RankCalls, ...] = ()
     """Call sites of each rank; empty if the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
+    memory_splits: tuple[RankSplits, ...] = ()
+    """Of each rank whose tensors the recorder counted."""
+    grown_tensors: tuple[GrownTensors, ...] = ()
+    """Of ranks whose live tensors were counted because their memory grows."""
+    memory_snapshots: tuple[RankSnapshot, ...] = ()
+    """Imported ones, one per rank and GPU."""
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    """Of ranks that ended by a shortage of memory."""
     experts: ExpertLoads | None = None
     """None: the training logged no expert loads."""
     goodput: Goodput | None = None
@@ -265,6 +277,8 @@ def _analysis(
     ends = endings(timeline)
     stopped = hangs(timeline, context.own_instances, ends)
     faults, used = fault_stream(timeline, ledger, ends, stopped, order=order, state=state), memory(timeline)
+    splits, grown = memory_splits(timeline), grown_tensors(timeline)
+    short, snapshots = shortages(timeline, ends, splits, grown), rank_snapshots(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
     marker = timeline.run.info.settings.get("step_marker")
     traced = tuple(
@@ -285,6 +299,10 @@ def _analysis(
         faults=faults,
         hangs=stopped,
         memory=used,
+        memory_splits=splits,
+        grown_tensors=grown,
+        out_of_memory=short,
+        memory_snapshots=snapshots,
         experts=experts,
         goodput=job,
         data_order=order,
@@ -308,6 +326,9 @@ def _analysis(
             hangs=stopped,
             memory=used,
             state=state,
+            grown=grown,
+            out_of_memory=short,
+            snapshots=snapshots,
             experts=experts,
             gpus=gpus,
             ahead=ahead,

@@ -205,12 +205,17 @@ def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     """Rank by the trace itself, otherwise by its file's or directory's name, otherwise the first free number."""
     if info.rank is not None and info.rank < MAX_RANKS:
         return info.rank, "from the trace"
+    return rank_of(path, taken=taken)
+
+
+def rank_of(path: Path, *, taken: set[int]) -> tuple[int, str]:
+    """Return the rank of a file by its or its directory's name, otherwise the first free number; and the rule."""
     for text in (path.name, path.parent.name):
         match = RANK_IN_NAME.search(text)
         if match and int(match.group(1)) < MAX_RANKS:
             return int(match.group(1)), f"from the name {text}"
     free = next(number for number in range(len(taken) + 1) if number not in taken)
-    return free, "from its place in the list: neither trace nor name contains it"
+    return free, "from its place in the list: neither file nor name contains it"
 
 
 def _device(trace: Trace) -> dict[str, Any]:

@@ -179,7 +179,10 @@ MEMORY = Metric(
     name="memory",
     type=Type.GAUGE,
     unit=Unit.BYTES,
-    help="Memory after the latest step, by measure: process memory on a CPU, torch's allocator on a GPU.",
+    help=(
+        "Memory after the latest step, by measure: process memory on a CPU, torch's allocator on a GPU, and the bytes "
+        "of parameters, gradients, optimizer state and communication buffers."
+    ),
     labels=(*RANK_LABELS, "measure"),
 )
 

@@ -9,7 +9,7 @@ from traincope.record.communication.waits import Waits
 from traincope.record.compute.checkpoints import Checkpoints
 from traincope.record.compute.data import DataLoading
 from traincope.record.compute.flops import Flops
-from traincope.record.compute.memory import Memory
+from traincope.record.compute.memory.readings import Memory
 from traincope.record.compute.modules import Modules
 from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions

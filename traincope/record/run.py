@@ -38,6 +38,7 @@ from traincope.record.session.options import (
     resolved_disk_budget,
     resolved_flops,
     resolved_level,
+    resolved_memory_peaks,
     resolved_messages,
     resolved_module_depth,
     resolved_witness,
@@ -173,6 +174,7 @@ class Run:
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
         recorder.budget = resolved_budget(self._options)
+        recorder.resets_memory_peaks = resolved_memory_peaks(self._options)
         sampling = Sampling(recorder.budget)
         self._probes = Probes(recorder, make_hooks(), level=resolved_level(self._options), sampling=sampling)
         self._probes.install()
@@ -192,6 +194,7 @@ class Run:
         self._not_at_exit()
         if error is not None:
             write_last()
+            recorder.fail()
         if self._probes is not None:
             self._probes.remove()
         ending = ending_of(kind, error, messages=resolved_messages(self._options))
@@ -219,6 +222,7 @@ def run(
     flops: float | None = None,
     agent: bool = True,
     messages: bool = True,
+    memory_peaks: bool = False,
     witness: bool = False,
     corruption_check_steps: int | None = None,
 ) -> Run: ...

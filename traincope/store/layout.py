@@ -110,6 +110,16 @@ def step_of_samples(path: Path) -> int | None:
     return _number(path, r"stacks-step-(\d+)\.json")
 
 
+def memory_file(number: int) -> str:
+    """Name of an imported snapshot of torch's allocator (`memory_snapshots.py`)."""
+    return f"memory-{number:03d}.json"
+
+
+def memory_files(rank: Path) -> list[Path]:
+    """Imported snapshots of a rank."""
+    return sorted(rank.glob("memory-*.json"))
+
+
 def trace_file(number: int) -> str:
     """Name of an imported kernel trace (`traces.py`)."""
     return f"trace-{number:03d}.npz"

@@ -30,6 +30,7 @@ from traincope.store.layout import (
     RUN_FILE,
     attempt_directory,
     attempt_number,
+    memory_files,
     rank_number,
     record_files,
     trace_files,
@@ -63,6 +64,8 @@ class RankRecords:
     """Damage in the files of this rank, one sentence each."""
     traces: tuple[Path, ...] = ()
     """Kernel traces of the rank; they are read on demand."""
+    memory_snapshots: tuple[Path, ...] = ()
+    """Imported snapshots of torch's allocator; they are read on demand."""
     running: bool | None = None
     """True if its process ran when the records were read; None if that is unknown, or if its end is recorded."""
     looks: tuple[Look, ...] = ()
@@ -168,7 +171,7 @@ def read_run(path: str | Path) -> RunRecords:
         raise EmptyRunError(
             f"{root} has been created, but no rank has recorded anything yet; try again once training runs"
         )
-    if not any(rank.traces or any(len(segment.records) for segment in rank.segments) for rank in ranks):
+    if not any(_has_records(rank) for rank in ranks):
         detail = f": {problems[0]}" if problems else ""
         raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
     present = {rank.rank for rank in ranks}
@@ -187,6 +190,10 @@ def read_run(path: str | Path) -> RunRecords:
         compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
         operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
     )
+
+
+def _has_records(rank: RankRecords) -> bool:
+    return bool(rank.traces or rank.memory_snapshots) or any(len(segment.records) for segment in rank.segments)
 
 
 def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
@@ -296,6 +303,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         segments=tuple(segments),
         problems=tuple(problems),
         traces=tuple(trace_files(directory)),
+        memory_snapshots=tuple(memory_files(directory)),
         running=running,
         looks=all_looks(directory, _training_thread(segments), process=info.process, running=running),
         flight=FlightFile(directory / FLIGHT_FILE),

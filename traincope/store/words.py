@@ -20,6 +20,7 @@ from traincope.events import (
     RESUMED,
     ROLLBACK,
     SKIPPED_STEP,
+    TENSOR_CENSUS,
 )
 from traincope.topology import KNOWN_AXES
 
@@ -35,6 +36,7 @@ EVENTS = frozenset(
         CHECKPOINT_FAILED,
         CHECKPOINT_UPLOADED,
         CHECKPOINT_NOT_UPLOADED,
+        TENSOR_CENSUS,
         "checkpoint interval",
         "kernel window",
         "kernel window left out",

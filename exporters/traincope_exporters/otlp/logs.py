@@ -20,6 +20,7 @@ WARNINGS = frozenset(
         FaultKind.ROLLBACK,
         FaultKind.SLOW_STEP,
         FaultKind.STEP_TIME_CHANGE,
+        FaultKind.MEMORY_GROWTH,
         FaultKind.THROTTLED,
         FaultKind.ROWS_REMAPPED,
     }

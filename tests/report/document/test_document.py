@@ -19,6 +19,10 @@ TOP_LEVEL = [
         "background_saves",
         "sampled_stacks",
         "memory",
+        "memory_split",
+        "grown_tensors",
+        "out_of_memory",
+        "memory_snapshots",
         "kernels",
         "critical_path",
         "data_order",
@@ -50,8 +54,8 @@ def test_a_run_without_steps_has_every_key_and_null_where_steps_are_needed() -> 
     assert list(empty) == TOP_LEVEL
     assert [key for key in TOP_LEVEL if empty[key] is None] == [  # type: ignore[literal-required]
         *("ledger", "comm", "bubble", "stragglers", "slowdown"),
-        *("goodput", "background_saves", "memory", "kernels", "critical_path", "data_order", "state_checks"),
-        "gpu_partition",
+        *("goodput", "background_saves", "memory", "memory_split", "grown_tensors", "out_of_memory"),
+        *("memory_snapshots", "kernels", "critical_path", "data_order", "state_checks", "gpu_partition"),
     ]
     assert empty["run"]["steps"] == 0
     assert empty["run"]["step_ns"] is None
@@ -101,6 +105,7 @@ def test_memory_has_one_entry_per_rank_and_measure() -> None:
             "phases": {"forward": 250},
             "growth_bytes_per_step": 1.5,
             "leak": False,
+            "exhausted_at_step": None,
         }
     ]
 

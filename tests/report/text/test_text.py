@@ -267,25 +267,26 @@ def test_marks_alone_are_not_faults() -> None:
     assert "FAULTS" not in shown(well)
 
 
-def test_memory_shows_the_smallest_and_the_largest_rank() -> None:
+def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> None:
     known = document()
     known["memory"] = [
         {
             "rank": rank,
             "measure": "resident",
-            "last_bytes": (400 + rank) << 20,
+            "last_bytes": (400 - rank) << 20,
             "peak_bytes": 500 << 20,
             "phases": {},
             "growth_bytes_per_step": 2048.0 * rank,
             "leak": rank == 1,
+            "exhausted_at_step": None,
         }
         for rank in (0, 1)
     ]
     section = shown(known).partition("MEMORY")[2].partition("\n\n")[0]
     assert section == (
-        "  last sample of each rank; growth of the fastest growing rank\n"
-        "    measure      lowest  rank    highest  rank  growth per step\n"
-        "    resident  400.0 MiB     0  401.0 MiB     1          2.0 KiB  grows"
+        "  last samples, and the fastest growth, each with its rank\n"
+        "    measure          lowest        highest  per 100 steps   grows\n"
+        "    resident  399.0 MiB (1)  400.0 MiB (0)  200.0 KiB (1)  rank 1"
     )
 
 

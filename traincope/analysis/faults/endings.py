@@ -15,7 +15,6 @@ from pathlib import PurePath
 from textwrap import shorten
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.faults.anomalies.memory import host_share
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.stacks import (
     Place,
@@ -25,6 +24,7 @@ from traincope.analysis.faults.stacks import (
     shows_all_threads,
     training_thread,
 )
+from traincope.analysis.memory.uses import host_share
 from traincope.events import CLEAN
 from traincope.store import LauncherNote, RankRecords
 from traincope.store.segments.segments import recorder_events
@@ -55,6 +55,7 @@ MAX_MESSAGE_CHARACTERS = 200
 """Longer messages are cut where they are part of a sentence."""
 NO_RECORD = "it left no record"
 NOTED = "noted by the launcher"
+OUT_OF_MEMORY_KILLER = "the kernel's out-of-memory killer"
 SECOND_NS = 1_000_000_000
 TERMINATED_APART_NS = 15_000_000
 """Least time between a signal to one rank and those to the others that are the launcher's answer to its end."""
@@ -107,6 +108,23 @@ def first_end(ends: Iterable[Fault]) -> Fault | None:
 def is_external_signal(end: Fault) -> bool:
     """True if a signal from another process ended the rank."""
     return end.kind == FaultKind.SIGNAL and end.what.startswith("SIG")
+
+
+def by_kernel(end: Fault) -> bool:
+    """True if the kernel's out-of-memory killer is suspected to have ended the rank."""
+    return end.kind == FaultKind.KILLED and OUT_OF_MEMORY_KILLER in end.evidence
+
+
+def exception_message(timeline: Timeline, rank: int) -> str:
+    """Return the message of the exception that left a rank's run, and of the one that a `sys.exit` handled. Empty
+    without one.
+    """
+    records = {each.rank: each for each in timeline.run.ranks}
+    found = next((each for each in timeline.ranks if each.rank == rank), None)
+    if found is None or found.ending in (None, CLEAN):
+        return ""
+    _, details = _exception_details(found, records[rank], found.ending)
+    return " ".join(str(details[key]) for key in ("message", "handling_message") if details.get(key))
 
 
 def is_end_unknown(end: Fault) -> bool:
@@ -190,7 +208,7 @@ def _end_after_clean_run(record: _EndEvidence, note: LauncherNote) -> Fault | No
 
 
 def _exception(record: _EndEvidence, name: str) -> Fault:
-    at_ns, details = _exception_details(record, name)
+    at_ns, details = _exception_details(record.rank, record.records, name)
     kinds = {name, str(details.get("handling", ""))}
     short = bool(details.get("out_of_memory"))
     kind = FaultKind.OUT_OF_MEMORY if short or kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
@@ -213,13 +231,13 @@ def _exception(record: _EndEvidence, name: str) -> Fault:
     )
 
 
-def _exception_details(record: _EndEvidence, name: str) -> tuple[int, Mapping[str, object]]:
+def _exception_details(rank: RankTimeline, records: RankRecords, name: str) -> tuple[int, Mapping[str, object]]:
     """Time and recorded details of the exception that left the run."""
-    for event in reversed(recorder_events(record.rank.main)):
-        details = record.records.details.get(int(event["group"]), {})
-        if record.rank.name(int(event["name"])) == "exception" and details.get("type") == name:
+    for event in reversed(recorder_events(rank.main)):
+        details = records.details.get(int(event["group"]), {})
+        if rank.name(int(event["name"])) == "exception" and details.get("type") == name:
             return int(event["start_ns"]), details
-    return record.rank.last_ns, {}
+    return rank.last_ns, {}
 
 
 def _raised(what: str, details: Mapping[str, object], *, prefix: str = "") -> str:
@@ -273,8 +291,8 @@ def _evidence(record: _EndEvidence, kind: FaultKind) -> Iterable[str]:
     silent = kind == FaultKind.KILLED and (record.note is None or record.note.exit_code == -signal.SIGKILL)
     if silent and record.memory_ratio is not None and record.memory_ratio >= MEMORY_FULL:
         yield (
-            f"the ranks of its host held {100 * record.memory_ratio:.0f} % of its memory: perhaps the kernel's "
-            "out-of-memory killer ended it (see the kernel's log)"
+            f"the ranks of its host held {100 * record.memory_ratio:.0f} % of its memory: perhaps "
+            f"{OUT_OF_MEMORY_KILLER} ended it (see the kernel's log)"
         )
 
 

@@ -40,6 +40,8 @@ class FaultKind(StrEnum):
     SLOW_STEP = "slow_step"
     STEP_TIME_CHANGE = "step_time_change"
     """Steps of a running job became longer for good. A finding of the report names it after the end."""
+    MEMORY_GROWTH = "memory_growth"
+    """Memory of ranks of a running job grows steadily. A finding of the report names them after the end."""
     RESTART = "restart"
     DATA_FED_AGAIN = "data_fed_again"
     """A training continued with batches that its state had had."""

@@ -59,6 +59,8 @@ class FindingKind(StrEnum):
     """From kernel traces without steps."""
     EXPOSED_MEMORY = "exposed_memory"
     MEMORY_GROWTH = "memory_growth"
+    GPU_MEMORY = "gpu_memory"
+    """From an imported snapshot of torch's allocator."""
     FAULTS = "faults"
     """No time is lost, but there are faults."""
     HEALTHY = "healthy"

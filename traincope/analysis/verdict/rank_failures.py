@@ -22,6 +22,7 @@ from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import lost_hosts
 from traincope.analysis.faults.recovery import recovery
+from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.lost_connections import lost_connection
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
@@ -35,10 +36,16 @@ MAX_NAMED = 4
 """With more ranks than this they are counted, not named."""
 
 
-def rank_failures(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[Hang] = ()) -> Iterator[Finding]:
+def rank_failures(
+    timeline: Timeline,
+    faults: Sequence[Fault],
+    hangs: Sequence[Hang] = (),
+    out_of_memory: Sequence[OutOfMemory] = (),
+) -> Iterator[Finding]:
     """The first rank to end, if one is known to have ended; then the ranks without any record.
 
-    `faults` and `hangs`: of the same timeline. A hang explains the ends that follow it.
+    All arguments are of the same timeline. A hang explains the ends that follow it, a shortage of memory the end of its
+    rank.
     """
     ends = [fault for fault in faults if fault.kind in ENDS]
     first = first_end(fault for fault in faults if fault.kind in ENDS or fault.kind == FaultKind.STOPPED)
@@ -52,6 +59,7 @@ def rank_failures(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[H
         yield _undecided(firsts)
     elif first is not None:
         finding = _stopped(first) if first.kind == FaultKind.STOPPED else _first_gone(timeline, first, unknown)
+        finding = _with_shortage(finding, first, out_of_memory)
         killed = first.ranks if finding.kind == FindingKind.KILLED_RANK and not unknown else ()
         finding = replace(finding, advice=" ".join([finding.advice, *recovery(timeline, faults, host_of=killed)]))
         yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
@@ -67,6 +75,15 @@ def rank_failures(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[H
             evidence=f"{len(unreported)} of {timeline.run.info.world_size} ranks left no records",
             advice="Copy their rank directories from their hosts to this run, or read their launcher's log there.",
         )
+
+
+def _with_shortage(finding: Finding, first: Fault, shortages: Sequence[OutOfMemory]) -> Finding:
+    """Add what held the memory of the first rank, if a shortage ended it, and the remedy in place of the traceback."""
+    short = next((each for each in shortages if first.ranks == (each.rank,)), None)
+    if short is None:
+        return finding
+    advice = f"{short.remedy.text} {finding.advice}" if short.by_kernel else short.remedy.text
+    return replace(finding, evidence="; ".join([finding.evidence, *short.phrases]), advice=advice)
 
 
 def _stopped(first: Fault) -> Finding:

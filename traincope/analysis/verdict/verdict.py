@@ -7,13 +7,16 @@ from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.anomalies.corruption import StateChecks
-from traincope.analysis.faults.anomalies.memory import MemoryUse
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.unfused import Unfused
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.run_ahead import RunAhead
+from traincope.analysis.memory.census import GrownTensors
+from traincope.analysis.memory.snapshots import RankSnapshot
+from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
@@ -26,6 +29,8 @@ from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
 from traincope.analysis.verdict.losses.unfused_kernels import unfused_kernels
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
+from traincope.analysis.verdict.memory_growth import memory_growth
+from traincope.analysis.verdict.memory_snapshots import snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.traced_gpus import traced_gpus
 from traincope.timeline import Timeline
@@ -43,6 +48,9 @@ def verdict(
     hangs: Sequence[Hang] = (),
     memory: Sequence[MemoryUse] = (),
     state: StateChecks | None = None,
+    grown: Sequence[GrownTensors] = (),
+    out_of_memory: Sequence[OutOfMemory] = (),
+    snapshots: Sequence[RankSnapshot] = (),
     experts: ExpertLoads | None = None,
     gpus: Sequence[GpuPartition] = (),
     ahead: RunAhead | None = None,
@@ -51,20 +59,21 @@ def verdict(
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
-    Imported traces without steps are judged by `gpus` alone.
+    Imported traces without steps are judged by `gpus` alone, imported snapshots of memory by `snapshots`.
     """
     lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
-    findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs)]
+    findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs, out_of_memory)]
     findings += bad_state(timeline, faults, state)
     if timeline.run.info.imported and not ledger.wall_ns:
-        return ordered([*findings, *traced_gpus(gpus)])
+        traced = traced_gpus(gpus) if gpus or not snapshots else ()
+        return ordered([*findings, *traced, *snapshot_findings(snapshots)])
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
     findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
     findings += unfused_kernels(unfused)
     findings += slowdown_findings(slowdown)
     findings += changed_steps(timeline, ledger)
-    findings += _memory_growth([use for use in memory if use.leak])
+    findings += memory_growth(memory, grown)
     real_faults = [fault for fault in faults if fault.is_fault]
     return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
 
@@ -74,26 +83,6 @@ def in_order_of_cause(lost: Sequence[Finding], hung: Sequence[Finding]) -> list[
     certain = any(finding.confidence == HIGH for finding in hung[:1])
     causes = [finding for finding in lost if finding.confidence != UNKNOWN and not certain]
     return [*causes, *hung, *(finding for finding in lost if finding not in causes)]
-
-
-def _memory_growth(leaks: Sequence[MemoryUse]) -> list[Finding]:
-    """One finding for all ranks, with the evidence of the one that grows fastest."""
-    if not leaks:
-        return []
-    worst = max(leaks, key=lambda use: use.growth_bytes_per_step or 0.0)
-    evidence = (
-        f"{worst.measure} memory grows steadily, on rank {worst.rank} by "
-        f"{(worst.growth_bytes_per_step or 0.0) / 1024:.1f} KiB per step to {worst.last_bytes / 2**20:.0f} MiB"
-    )
-    return [
-        Finding(
-            kind=FindingKind.MEMORY_GROWTH,
-            ranks=tuple(sorted({use.rank for use in leaks})),
-            confidence=MEDIUM,
-            evidence=evidence,
-            advice="Release tensors kept from step to step: sum losses with .item(), and empty lists and caches.",
-        )
-    ]
 
 
 def _faults_only(faults: Sequence[Fault]) -> Finding:

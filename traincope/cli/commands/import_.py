@@ -1,4 +1,4 @@
-"""`traincope import`: make a run directory from kernel traces of torch's profiler, or from a table of operations."""
+"""`traincope import`: make a run directory from kernel traces, snapshots of memory, or a table of operations."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
-from traincope.ingest import TABLE_SUFFIXES, Given, find_traces, import_table, import_traces
+from traincope.ingest import (
+    TABLE_SUFFIXES,
+    Given,
+    find_traces,
+    import_snapshots,
+    import_table,
+    import_traces,
+    is_snapshot,
+)
 from traincope.ingest.tables.importing import ImportedTable
 from traincope.plan.model.rates import model_rates, whole_sequences
 from traincope.plan.model.sources import PRESETS, read_model
@@ -22,8 +30,9 @@ FORMATS = ("bfloat16", "float16", "tf32", "float32", "float8")
 class Import:
     name = "import"
     help = (
-        "make a run directory from kernel traces of torch's profiler (.json, .json.gz), one or more per rank, or from "
-        "one table of a pipelined job's operations (.csv, .parquet)"
+        "make a run directory from kernel traces of torch's profiler (.json, .json.gz), one or more per rank, from "
+        "snapshots of its GPU memory (.pickle), one per rank, or from one table of a pipelined job's operations (.csv, "
+        ".parquet)"
     )
     example = "traincope import traces/ -o traincope_runs/imported"
 
@@ -33,8 +42,9 @@ class Import:
             type=Path,
             nargs="+",
             metavar="TRACE",
-            help="trace of a rank, plain or gzip, or a folder of traces; or one table of operations, with the columns "
-            "dp_rank, stage, rank, step, optype, start, duration (seconds), microbatch and chunk",
+            help="trace of a rank, plain or gzip, or a folder of traces; or a snapshot of torch's allocator; or one "
+            "table of operations, with the columns dp_rank, stage, rank, step, optype, start, duration (seconds), "
+            "microbatch and chunk",
         )
         parser.add_argument(
             "--axes",
@@ -75,6 +85,14 @@ class Import:
             if given.axes or given.step_marker is not None:
                 raise UsageError("--axes and --step-marker are for traces: a table names its steps and groups itself")
             _describe(tables[0], import_table(tables[0], arguments.output, given=given))
+            print(f"see the result:  traincope report {arguments.output}")
+            return 0
+        snapshots = [path for path in arguments.traces if is_snapshot(path)]
+        if snapshots:
+            if len(snapshots) < len(arguments.traces):
+                raise UsageError(f"{snapshots[0]} is a snapshot of memory; import traces and snapshots separately")
+            for each in import_snapshots(snapshots, arguments.output, given=given):
+                print(f"{each.source}: rank {each.rank} ({each.rule}), {count(len(each.snapshot.devices), 'GPU')}")
             print(f"see the result:  traincope report {arguments.output}")
             return 0
         paths = find_traces(arguments.traces)

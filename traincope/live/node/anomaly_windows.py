@@ -2,14 +2,14 @@
 
 Bounds keep a noisy run within its budget: per cause at most one window a minute (one per attempt if the cause stays),
 and in all at most `FREE_WINDOWS`, plus one for every `DRAWN_PER_WINDOW` windows that the sampling drew. A run in which
-every step has detail needs none.
+every step has detail needs none, except to count tensors where memory grows.
 """
 
 import logging
 import time
 from collections.abc import Sequence
 
-from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import TraincopeError
 from traincope.events import BLOCK_STEPS
 from traincope.live.window import Window
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 REST_NS = 60_000_000_000
 """Least time between two windows of one cause."""
-ONCE = frozenset({Cause.NOT_FINITE, Cause.THROTTLED, Cause.ECC_ERROR, Cause.XID})
+ONCE = frozenset({Cause.NOT_FINITE, Cause.MEMORY_GROWTH, Cause.THROTTLED, Cause.ECC_ERROR, Cause.XID})
 """Causes that often stay. Each opens one window per attempt."""
 SAMPLED = frozenset({Cause.SLOW_STEP, Cause.STEP_TIME_CHANGE})
 """Causes whose windows show the code that is slow, by samples of Python stacks."""
@@ -68,12 +68,13 @@ class AnomalyWindows:
         """The fault that opens a window, rare causes first; None if there is none or the bounds forbid it."""
         automatic = [request for request in requests if request.cause not in PERSONS]
         allowed = FREE_WINDOWS + self._num_drawn_steps // (DRAWN_PER_WINDOW * BLOCK_STEPS)
-        if window.last or len(automatic) >= allowed or not self._has_light_steps:
+        if window.last or len(automatic) >= allowed:
             return None
         candidates = [
             fault
             for fault in window.faults
             if fault.kind in CAUSES
+            and (self._has_light_steps or fault.kind is FaultKind.MEMORY_GROWTH)  # its window also counts tensors
             and not (fault.step is not None and _covered(fault.step, requests))
             and _is_due(CAUSES[fault.kind], automatic)
         ]

@@ -14,8 +14,8 @@ from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.errors import TraincopeError
 from traincope.events import END_OF_TIME_NS
 from traincope.live.node.rank import MAIN, RankTail
+from traincope.live.node.remembered import ChangedSteps, GrowingMemory, SlowSteps
 from traincope.live.node.state_watch import StateWatch
-from traincope.live.node.step_times import ChangedSteps, SlowSteps
 from traincope.live.window import CopiedRank, RankState, RankStatus
 from traincope.metrics.values import step_rows
 from traincope.store import Attempt, RunRecords
@@ -28,6 +28,7 @@ from traincope.store.layout import attempt_directory, rank_directory, record_fil
 from traincope.store.rows import Row
 from traincope.timeline import Timeline, build_timeline, with_peers
 from traincope.timeline.device import on_device
+from traincope.units import size as size_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Reducer:
         longest: dict[int, int] = {}
         for row in (row for row in before if row.merged is None):
             longest[row.step] = max(_without_own_ns(row), longest.get(row.step, 0))
-        self._changed = ChangedSteps()
+        self._changed, self._growing = ChangedSteps(), GrowingMemory()
         self._slow = SlowSteps(longest[step] for step in sorted(longest) if step != self.warm_up)
         self._reported: set[tuple[object, ...]] = set()
         self._state = StateWatch(run, attempt=attempt)
@@ -120,6 +121,7 @@ class Reducer:
         earlier = self._earlier_faults(found)
         faults = (
             *self._odd_steps([row for row in rows if not _is_delayed(row, timeline)]),
+            *self._growing_memory(timeline),
             *self._new_faults(found, ranks, until=END_OF_TIME_NS if last else until),
         )
         odd = {fault.step for fault in faults if fault.is_fault}
@@ -175,6 +177,18 @@ class Reducer:
                 step=rise.step,
                 what=f"the median step rose from {rise.before_ns / 1e6:.1f} to {rise.after_ns / 1e6:.1f} ms",
                 evidence="the length of the latest steps on their slowest ranks",
+                confidence=MEDIUM,
+            )
+
+    def _growing_memory(self, timeline: Timeline) -> Iterator[Fault]:
+        for growth in self._growing.judge(timeline):
+            yield Fault(
+                kind=FaultKind.MEMORY_GROWTH,
+                at_ns=growth.at_ns,
+                ranks=(growth.rank,),
+                step=growth.step,
+                what=f"{growth.measure} memory grows by {size_of(100 * growth.bytes_per_step)} per 100 steps",
+                evidence=f"{size_of(growth.last_bytes)} after the latest step",
                 confidence=MEDIUM,
             )
 

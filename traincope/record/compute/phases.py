@@ -12,6 +12,7 @@ from time import monotonic_ns
 from typing import Any, Protocol
 
 from traincope.events import Kind, Phase
+from traincope.record.compute.memory.used import Used
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import graph_task_reader
@@ -102,6 +103,10 @@ class Phases:
         self._after_phase: list[Callable[[Phase], None]] = []
         self._callers: weakref.WeakSet[_Caller] = weakref.WeakSet()
         """Threads that have called a root module, without autograd's threads, which recompute."""
+        self.raised_in = Phase.NONE
+        """The latest phase, if an exception left it; Phase.NONE if it ended well."""
+        self.modules, self.optimizers = Used(), Used()
+        """Root modules that were called, and optimizers that stepped."""
         self.around_module: AroundModule | None = None
         """A function that makes every module's call in place of torch, while FLOPs are counted."""
         self.device: PhaseMarks | None = None
@@ -175,6 +180,8 @@ class Phases:
         for caller in tuple(self._callers):
             caller.is_known = False
         self._callers.clear()
+        self.modules.clear()
+        self.optimizers.clear()
 
     def _patch_forward(self) -> None:
         from torch import is_grad_enabled
@@ -194,14 +201,16 @@ class Phases:
             call = original if around is None else functools.partial(around, original)
             if thread.forward or not recorder.active:
                 return call(module, *args, **kwargs)
-            slot = begin(module)
+            slot, raised = begin(module), True
             thread.forward = 1
             try:
-                return call(module, *args, **kwargs)
+                result = call(module, *args, **kwargs)
+                raised = False
+                return result
             finally:
                 thread.forward = 0
                 if slot is not None:
-                    finish(slot)
+                    finish(slot, raised)
 
         self._patches.replace(Module, "__call__", __call__)
 
@@ -213,6 +222,7 @@ class Phases:
             if not thread.caller.is_known:
                 thread.caller.is_known = True
                 self._callers.add(thread.caller)
+            self.modules.add(module)
             if self._is_grad_enabled() or module.training:
                 phase = FORWARD
                 recorder.before_work()
@@ -223,7 +233,8 @@ class Phases:
         name = recorder.names.intern(type(module).__name__)
         return self.begin(phase, name)
 
-    def _end_forward(self, slot: Slot) -> None:
+    def _end_forward(self, slot: Slot, raised: bool) -> None:
+        self.raised_in = Phase.FORWARD if raised else Phase.NONE
         self.end(slot)
         if self._after_phase:
             self._ended(Phase.FORWARD)
@@ -249,12 +260,14 @@ class Phases:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if is_compiling() or thread.backward or not recorder.active:
                 return original(*args, **kwargs)
-            slot, outer = begin(), thread.forward
+            slot, outer, raised = begin(), thread.forward, True
             thread.backward, thread.forward = 1, 0
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+                raised = False
+                return result
             finally:
-                finish(slot)
+                finish(slot, raised)
                 thread.backward, thread.forward = 0, outer
 
         return backward
@@ -263,9 +276,10 @@ class Phases:
         self._recorder.steps.backward_began()
         return self.begin(BACKWARD, self._backward_name)
 
-    def _end_backward(self, slot: Slot | None) -> None:
+    def _end_backward(self, slot: Slot | None, raised: bool) -> None:
         for listener in self._after_backward:
             listener()
+        self.raised_in = Phase.BACKWARD if raised else Phase.NONE
         if slot is not None:
             self.end(slot)
             if self._after_phase:
@@ -334,12 +348,15 @@ class Phases:
             if self.optimizer_steps is not None:
                 self.optimizer_steps.begins(optimizer)
             recorder.steps.optimizer_steps()
+            self.optimizers.add(optimizer)
             name = recorder.names.intern(type(optimizer).__name__)
             self._open_optimizers[id(optimizer)] = self.begin(OPTIMIZER, name)
+            self.raised_in = Phase.OPTIMIZER  # torch calls no hook after a step that raises
 
     def _end_optimizer(self, optimizer: Any) -> None:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
+            self.raised_in = Phase.NONE
             self.end(slot)
             self._recorder.steps.optimizer_stepped(optimizer)
             if self._after_phase:

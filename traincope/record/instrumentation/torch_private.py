@@ -6,7 +6,7 @@ reports so. Nothing else changes.
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
@@ -298,3 +298,29 @@ def fp32_runs_as_tf32(*, convolution: bool) -> bool:
     if precision is not None:
         return bool(precision == "tf32")
     return bool(torch.backends.cudnn.allow_tf32 if convolution else torch.backends.cuda.matmul.allow_tf32)
+
+
+def fsdp_parameters(module: Any) -> Iterator[tuple[Any, Any, list[Any], list[Any]]]:
+    """Yield each parameter that FSDP2 shards at `module`, as four things.
+
+    They are its shard on this rank, the parameter that stands in for it while it is gathered or None, the buffers that
+    it is gathered into (without storage outside of that time), and gradients that are not reduced yet. Empty if
+    FSDP2 does not manage the module, or if this torch keeps them under other names.
+    """
+    state_of = getattr(type(module), "_get_fsdp_state", None)
+    if state_of is None:
+        return
+    state = state_of(module)
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch before 2.11
+        groups = [group] if (group := getattr(state, "_fsdp_param_group", None)) is not None else []
+    for group in groups:
+        for parameter in group.fsdp_params:
+            whole = getattr(parameter, "_unsharded_param", None)
+            gradients = [getattr(whole, "grad", None), parameter.unsharded_accumulated_grad]
+            yield (
+                parameter.sharded_param,
+                whole,
+                list(parameter.all_gather_outputs),
+                [gradient for gradient in gradients if gradient is not None],
+            )

@@ -77,7 +77,8 @@ def versions() -> dict[str, str]:
 
 
 def devices() -> dict[str, str | int]:
-    """Describe the accelerator of this process with NVML's UUID, or the processor, and the memory of the host.
+    """Describe the accelerator of this process with NVML's UUID and its memory, or the processor, and the memory of the
+    host.
 
     A GPU is named only after the training has used it. An earlier query would fix the GPUs that the process sees and
     keep its forked children from using any.
@@ -85,7 +86,8 @@ def devices() -> dict[str, str | int]:
     torch = sys.modules.get("torch")
     memory = {"memory_bytes": _host_memory_bytes()}
     if torch is not None and torch.cuda.is_initialized():
-        gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+        own = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count(), "gpu_memory_bytes": own}
         return {**gpu, **memory, **_gpu_uuid(torch.cuda)}
     if torch is not None and torch.cuda.device_count():
         return {"name": "a GPU, not used yet", "count": torch.cuda.device_count(), **memory}

@@ -19,6 +19,7 @@ OUT_VARIABLE = "TRAINCOPE_OUT"
 LEVEL_VARIABLE = "TRAINCOPE_LEVEL"
 BUDGET_VARIABLE = "TRAINCOPE_BUDGET"
 AGENT_VARIABLE = "TRAINCOPE_AGENT"
+MEMORY_PEAKS_VARIABLE = "TRAINCOPE_MEMORY_PEAKS"
 MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
 WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
 CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
@@ -54,6 +55,11 @@ class Options:
     """If true, the first rank of a node starts the node's agent, unless $TRAINCOPE_AGENT is `off`."""
     messages: bool = True
     """If true, the message of an exception that ends the run is recorded, unless $TRAINCOPE_MESSAGES is `off`."""
+    memory_peaks: bool = False
+    """If true, the peak counter of torch's allocator is reset at each reading of memory, so that phases and steps have
+    a peak of their own. The training must not use `torch.cuda.max_memory_allocated()` then. $TRAINCOPE_MEMORY_PEAKS has
+    precedence.
+    """
     witness: bool = False
     """If true, each node's agent copies the last seconds of its ranks' records to another host. $TRAINCOPE_WITNESS has
     precedence. Rank 0 decides for the job.
@@ -76,10 +82,20 @@ def resolved_messages(options: Options) -> bool:
 
 def resolved_witness(options: Options) -> bool:
     """Return whether agents of different hosts keep copies for each other. The environment has precedence."""
-    override = os.environ.get(WITNESS_VARIABLE, "").lower()
+    return _resolved_switch(options.witness, WITNESS_VARIABLE)
+
+
+def resolved_memory_peaks(options: Options) -> bool:
+    """Return whether to reset the allocator's peak counter. The environment has precedence."""
+    return _resolved_switch(options.memory_peaks, MEMORY_PEAKS_VARIABLE)
+
+
+def _resolved_switch(option: bool, variable: str) -> bool:
+    """Return the option, unless the environment switches it on or off."""
+    override = os.environ.get(variable, "").lower()
     if override and not is_on(override) and override not in OFF:
-        logger.warning("%s must be on or off, not %r: ignored", WITNESS_VARIABLE, override)
-    return is_on(override) or (bool(options.witness) and override not in OFF)
+        logger.warning("%s must be on or off, not %r: ignored", variable, override)
+    return is_on(override) or (bool(option) and override not in OFF)
 
 
 def is_on(value: str) -> bool:

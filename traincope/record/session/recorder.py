@@ -90,6 +90,8 @@ class Recorder:
         """Requests to this running job."""
         self.budget: float | None = None
         """Largest share of a step that the recorder may take on average. None: no limit."""
+        self.resets_memory_peaks = False
+        """True if the recorder may reset the peak counter of torch's allocator on a GPU."""
         self.module_depth: int | None = None
         """Depth below the root of the modules that get spans. None: the model's blocks."""
         self.corruption_check_steps: int | None = None
@@ -104,6 +106,7 @@ class Recorder:
         self._between_detailed_steps: Listeners = {}
         self._at_blocks: dict[Prepare, Callable[[bool], bool | None]] = {}
         self._now_and_then: Listeners = {}
+        self._before_failing: Listeners = {}
         self._num_modules = 0
         """Number of imported modules at the last call of these listeners."""
         self._owner_pid = os.getpid()
@@ -180,6 +183,14 @@ class Recorder:
     def now_and_then(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only once a second and after imports."""
         self._now_and_then.setdefault(listener, guard(listener))
+
+    def before_failing(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when an exception ends the run, before the hooks are removed."""
+        self._before_failing.setdefault(listener, guard(listener))
+
+    def fail(self) -> None:
+        """Call the listeners of `before_failing`. The exception, and all that its frames hold, are still alive."""
+        _call(self._before_failing)
 
     def remove_listener(self, listener: Callable[[], None]) -> None:
         """Remove a listener from wherever it is registered."""

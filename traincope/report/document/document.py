@@ -71,6 +71,10 @@ def _document(analysis: Analysis) -> schema.Document:
         else schema.convert(analysis.background_saves, schema.BackgroundSaves),
         sampled_stacks=[schema.convert(window, schema.SampledWindow) for window in analysis.sampled_windows],
         memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
+        memory_split=[schema.convert(each.peak, schema.MemorySplit) for each in analysis.memory_splits] or None,
+        grown_tensors=[schema.convert(group, schema.GrownTensors) for group in analysis.grown_tensors] or None,
+        out_of_memory=[schema.convert(short, schema.OutOfMemory) for short in analysis.out_of_memory] or None,
+        memory_snapshots=[schema.convert(each, schema.MemorySnapshot) for each in analysis.memory_snapshots] or None,
         kernels=None
         if analysis.kernels is None
         else kernels(analysis.kernels, analysis.queue_lengths, analysis.unfused),

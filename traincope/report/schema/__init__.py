@@ -16,7 +16,6 @@ from traincope.report.schema.job import (
     Goodput,
     Hang,
     MeasuredOverhead,
-    MemoryUse,
     OpenRecord,
     Probe,
     RankClock,
@@ -27,6 +26,14 @@ from traincope.report.schema.job import (
     Slowdown,
     StateChecks,
     StateShare,
+)
+from traincope.report.schema.memory import (
+    AllocationSite,
+    GrownTensors,
+    MemorySnapshot,
+    MemorySplit,
+    MemoryUse,
+    OutOfMemory,
 )
 from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment
 from traincope.report.schema.steps import (
@@ -73,6 +80,7 @@ from traincope.report.schema.traces import (
 __all__ = [
     "SCHEMA_VERSION",
     "ActionTime",
+    "AllocationSite",
     "AmbiguousWait",
     "Attempt",
     "BackgroundSaves",
@@ -96,6 +104,7 @@ __all__ = [
     "Goodput",
     "GpuEvents",
     "GpuPartition",
+    "GrownTensors",
     "Hang",
     "HangAnswer",
     "Kernel",
@@ -104,12 +113,15 @@ __all__ = [
     "Ledger",
     "Loss",
     "MeasuredOverhead",
+    "MemorySnapshot",
+    "MemorySplit",
     "MemoryUse",
     "MessageImbalance",
     "NativeStack",
     "OpenRecord",
     "Operation",
     "OperationEstimates",
+    "OutOfMemory",
     "Prediction",
     "Probe",
     "QueueLength",

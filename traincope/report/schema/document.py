@@ -14,13 +14,13 @@ from traincope.report.schema.job import (
     Finding,
     Goodput,
     Hang,
-    MemoryUse,
     RankClock,
     Recorder,
     Run,
     Slowdown,
     StateChecks,
 )
+from traincope.report.schema.memory import GrownTensors, MemorySnapshot, MemorySplit, MemoryUse, OutOfMemory
 from traincope.report.schema.path import CriticalPath
 from traincope.report.schema.steps import Bubble, Ledger, Operation, SampledWindow, Stragglers, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
@@ -49,6 +49,14 @@ class Document(TypedDict):
     """Windows in which several ranks sampled their Python stacks."""
     memory: list[MemoryUse] | None
     """One entry per rank and measure."""
+    memory_split: list[MemorySplit] | None
+    """Of each rank, when most memory was in use; null: the tensors were not counted."""
+    grown_tensors: list[GrownTensors] | None
+    """null: no rank's memory grew in a job with an agent."""
+    out_of_memory: list[OutOfMemory] | None
+    """null: no rank ended by a shortage of memory."""
+    memory_snapshots: list[MemorySnapshot] | None
+    """One entry per imported snapshot and GPU."""
     kernels: Kernels | None
     critical_path: CriticalPath | None
     data_order: DataOrder | None

@@ -1,4 +1,4 @@
-"""Types of the run as a whole: findings, faults, goodput, memory, clocks, recorder."""
+"""Types of the run as a whole: findings, faults, goodput, clocks, recorder."""
 
 from typing import Annotated, TypedDict
 
@@ -255,17 +255,6 @@ class StateChecks(TypedDict):
     """Median time of a rank's host for one check."""
     edited_checks: int
     """Checks of a rank between which the program itself wrote to tensors."""
-
-
-class MemoryUse(TypedDict):
-    rank: int
-    measure: str
-    last_bytes: int
-    peak_bytes: int
-    phases: dict[str, int]
-    """Phase -> median bytes at its end."""
-    growth_bytes_per_step: float | None
-    leak: bool
 
 
 class RankClock(TypedDict):

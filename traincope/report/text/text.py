@@ -62,8 +62,8 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
         yield gpus(document["gpu_partition"])
     if document["kernels"] is not None:
         yield kernels(document["kernels"])
-    if document["memory"]:
-        yield memory(document["memory"])
+    if document["memory"] or document["memory_snapshots"]:
+        yield memory(document)
     yield recording(document)
 
 

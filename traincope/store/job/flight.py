@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from traincope.store.job.process import Process
 
@@ -80,7 +80,7 @@ def read_flight(path: Path) -> Flight | None:
     """Read what a rank's thread wrote, or a dump that torch wrote as JSON or pickle. None if it cannot be read."""
     try:
         content = path.read_bytes()
-        raw = _Plain(BytesIO(content)).load() if content.startswith(PICKLE) else json.loads(content)
+        raw = load_plain(BytesIO(content)) if content.startswith(PICKLE) else json.loads(content)
         trace = raw.get("trace", raw)
         listed = list(trace.get("entries", ()))
         config = {name: _numbers(group["ranks"]) for name, group in trace.get("pg_config", {}).items()}
@@ -94,11 +94,22 @@ def read_flight(path: Path) -> Flight | None:
         return None
 
 
+def load_plain(file: BinaryIO) -> Any:
+    """Read lists, dictionaries, numbers and text of a pickle. Raises NotPlainError if it names anything else: a
+    pickle can name any callable.
+    """
+    return _Plain(file).load()
+
+
+class NotPlainError(pickle.UnpicklingError):
+    """A pickle that holds more than plain data."""
+
+
 class _Plain(pickle.Unpickler):
-    """Reads lists, dictionaries, numbers and text only. A pickle can name any callable."""
+    """Reader of plain data."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong to a dump")
+        raise NotPlainError(f"it names {module}.{name}")
 
 
 def _numbers(ranks: Any) -> list[int]:

@@ -33,6 +33,8 @@ class Cause(StrEnum):
     STEP_TIME_CHANGE = "step_time_change"
     SPIKE = "spike"
     NOT_FINITE = "not_finite"
+    MEMORY_GROWTH = "memory_growth"
+    """Tensors are counted in the window too (`record.compute.memory.census`)."""
     THROTTLED = "throttled"
     ECC_ERROR = "ecc_error"
     XID = "xid"
@@ -46,6 +48,7 @@ PHRASES = {
     Cause.STEP_TIME_CHANGE: "a longer step time",
     Cause.SPIKE: "a spike in a logged value",
     Cause.NOT_FINITE: "a logged value that is not finite",
+    Cause.MEMORY_GROWTH: "growing memory",
     Cause.THROTTLED: "a throttled GPU",
     Cause.ECC_ERROR: "ECC errors of a GPU",
     Cause.XID: "an error of a GPU",

@@ -1,4 +1,4 @@
-"""Memory page: memory of each rank over the steps, its peak, and steady growth."""
+"""Memory page: memory of each rank over the steps, its peak, its use, steady growth, and imported snapshots."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,8 @@ from dash.development.base_component import Component
 
 from traincope.analysis import memory_samples
 from traincope.figures.steps.memory import memory_over_steps
+from traincope.report.text.sections.memory import USES
+from traincope.units import size
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -15,9 +17,9 @@ MAX_ROWS = 256
 
 def render(asked: Asked) -> Sequence[Component]:
     samples = memory_samples(asked.analysis.timeline)
-    uses = asked.document["memory"]
+    uses, snapshots = asked.document["memory"], _snapshots(asked)
     if not uses:
-        return [absent("No memory was recorded: the memory probe was off, or no step was completed.")]
+        return snapshots or [absent("No memory was recorded: the memory probe was off, or no step was completed.")]
     drawn = asked.graph(memory_over_steps(samples)) if samples else absent("No step was completed.")
     return [
         section(
@@ -26,6 +28,42 @@ def render(asked: Asked) -> Sequence[Component]:
             note="at the end of each step; line: largest rank; band: all ranks",
         ),
         section("Rank by rank", _table(asked)),
+        *([section("Use where most is in use", _splits(asked))] if asked.document["memory_split"] else []),
+        *snapshots,
+    ]
+
+
+def _splits(asked: Asked) -> Component:
+    document, keys = asked.document, ("total_bytes", *(key for _, key in USES))
+    rows = [
+        [f"rank {split['rank']}", *(number(document, "memory_split", at, key, form="size") for key in keys)]
+        for at, split in enumerate((document["memory_split"] or [])[:MAX_ROWS])
+    ]
+    return table(("rank", "total", *(use for use, _ in USES)), rows, numbers_from=1)
+
+
+def _snapshots(asked: Asked) -> list[Component]:
+    """A table of live allocations for each imported snapshot and GPU."""
+    return [
+        section(
+            f"Snapshot of rank {snapshot['rank']}, GPU {snapshot['device']}",
+            table(
+                ("place", "part of torch", "blocks", "allocated"),
+                [
+                    [
+                        site["place"] or "no stack",
+                        site["part"],
+                        str(site["blocks"]),
+                        number(asked.document, "memory_snapshots", at, "sites", place, "bytes", form="size"),
+                    ]
+                    for place, site in enumerate(snapshot["sites"])
+                ],
+                numbers_from=2,
+            ),
+            note=f"{size(snapshot['reserved_bytes'])} reserved, {size(snapshot['allocated_bytes'])} allocated, "
+            f"{size(snapshot['inactive_bytes'])} free in blocks of at most {size(snapshot['largest_inactive_bytes'])}",
+        )
+        for at, snapshot in enumerate(asked.document["memory_snapshots"] or ())
     ]
 
 

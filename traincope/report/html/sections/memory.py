@@ -1,4 +1,4 @@
-"""Memory section: memory over the steps, and the lowest and highest ranks."""
+"""Memory section: memory over the steps, the lowest and highest ranks, its use, and imported snapshots."""
 
 from collections.abc import Iterator
 
@@ -8,26 +8,55 @@ from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
-from traincope.report.schema import MemoryUse
+from traincope.report.schema import MemorySplit, MemoryUse
+from traincope.report.text.sections.memory import USES
 
 TITLE = "Memory"
-HEADS = ("measure", "lowest", "rank", "highest", "rank", "peak", "rank", "growth per step", "")
+HEADS = ("measure", "lowest", "rank", "highest", "rank", "peak", "rank", "growth per step", "rank", "")
+SPLIT_HEADS = ("rank", "total", *(use for use, _ in USES))
+SITE_HEADS = ("rank", "GPU", "allocated", "blocks", "part of torch", "place")
+MAX_ROWS = 64
 
 
 def memory(source: Source) -> Section:
-    uses = source.document["memory"]
-    if not uses:
+    uses, snapshots = source.document["memory"] or [], source.document["memory_snapshots"]
+    if not uses and not snapshots:
         return Section(name="memory", title=TITLE, missing="No memory was recorded.")
-    measures = dict.fromkeys(use["measure"] for use in uses)
-    return Section(
-        name="memory",
-        title=TITLE,
-        lead="per rank",
-        body=(
-            *_figure(source),
-            table("Memory at the last sample", HEADS, [_row(source, name, uses) for name in measures]),
-        ),
-    )
+    return Section(name="memory", title=TITLE, lead="per rank", body=tuple(_body(source, uses)))
+
+
+def _body(source: Source, uses: list[MemoryUse]) -> Iterator[Html]:
+    if uses:
+        yield from _figure(source)
+        measures = dict.fromkeys(use["measure"] for use in uses)
+        yield table("Memory at the last sample", HEADS, [_row(source, name, uses) for name in measures])
+    splits = source.document["memory_split"] or []
+    if splits:
+        parts = [_split_row(source, at, split) for at, split in enumerate(splits[:MAX_ROWS])]
+        yield table("Use of the memory, where most of it is in use", SPLIT_HEADS, parts)
+        for reason in dict.fromkeys(split["reason"] for split in splits if split["reason"] is not None):
+            yield tag("p", reason, class_="nothing")
+    sites = [row for at in range(len(source.document["memory_snapshots"] or ())) for row in _site_rows(source, at)]
+    if sites:
+        yield table("Live allocations in imported snapshots", SITE_HEADS, sites[:MAX_ROWS])
+
+
+def _split_row(source: Source, at: int, split: MemorySplit) -> list[Html]:
+    keys = ("total_bytes", *(key for _, key in USES))
+    return [joined(str(split["rank"])), *(source.number("memory_split", at, key, form="size") for key in keys)]
+
+
+def _site_rows(source: Source, at: int) -> Iterator[list[Html]]:
+    snapshot = (source.document["memory_snapshots"] or [])[at]
+    for number, site in enumerate(snapshot["sites"]):
+        yield [
+            joined(str(snapshot["rank"])),
+            joined(str(snapshot["device"])),
+            source.number("memory_snapshots", at, "sites", number, "bytes", form="size"),
+            joined(str(site["blocks"])),
+            joined(site["part"]),
+            joined(site["place"] or "no stack"),
+        ]
 
 
 def _figure(source: Source) -> Iterator[Html]:
@@ -54,5 +83,6 @@ def _row(source: Source, measure: str, uses: list[MemoryUse]) -> list[Html]:
         source.number("memory", peak, "peak_bytes", form="size"),
         joined(str(uses[peak]["rank"])),
         source.number("memory", fastest, "growth_bytes_per_step", form="growth"),
+        joined(str(uses[fastest]["rank"]) if uses[fastest]["growth_bytes_per_step"] is not None else ""),
         tag("strong", "grows", class_="severe") if leaks else joined(),
     ]

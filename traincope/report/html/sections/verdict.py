@@ -31,6 +31,7 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.SLOWDOWN: "slowdown",
     FindingKind.HOT_EXPERT: "experts",
     FindingKind.MEMORY_GROWTH: "memory",
+    FindingKind.GPU_MEMORY: "memory",
     FindingKind.EVALUATION: "goodput",
 }
 """Kind of finding -> the section with its evidence; the ledger shows all others."""

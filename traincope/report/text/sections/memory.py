@@ -1,4 +1,4 @@
-"""MEMORY: one line per measure, over all ranks."""
+"""MEMORY: one line per measure, over all ranks; what the fullest rank uses it for; imported snapshots."""
 
 from collections.abc import Iterator
 
@@ -7,31 +7,60 @@ from rich.text import Text
 
 from traincope.palette import SEVERE
 from traincope.printable import printable
-from traincope.report.schema import MemoryUse
-from traincope.report.text.layout.lines import table
-from traincope.units import MISSING, size
+from traincope.report.schema import Document, MemorySnapshot, MemorySplit, MemoryUse
+from traincope.report.text.layout.lines import indented, table
+from traincope.units import MISSING, count, numbers, size
+
+USES = (
+    ("parameters", "parameters_bytes"),
+    ("gradients", "gradients_bytes"),
+    ("optimizer state", "optimizer_bytes"),
+    ("communication buffers", "buffers_bytes"),
+    ("activations", "activations_bytes"),
+    ("unknown", "unknown_bytes"),
+    ("fragmentation", "fragmentation_bytes"),
+)
+"""Use -> its key in a split, in the order of tables."""
+STEPS = 100
+"""Number of steps for which growth is given."""
+MAX_SITES = 5
 
 
-def memory(uses: list[MemoryUse]) -> Iterator[RenderableType]:
+def memory(document: Document) -> Iterator[RenderableType]:
     """The smallest and the largest last sample of a rank. JSON has every rank and phase."""
     head = Text("MEMORY", style="bold")
-    yield head.append("  last sample of each rank; growth of the fastest growing rank", style="not bold dim")
-    rows = table("measure", "lowest", "rank", "highest", "rank", "growth per step", "")
+    uses, splits = document["memory"], document["memory_split"]
+    if uses:
+        yield head.append("  last samples, and the fastest growth, each with its rank", style="not bold dim")
+        yield _measures(uses)
+    else:
+        yield head
+    if splits:
+        yield _split(max(splits, key=lambda split: split["total_bytes"]))
+    for snapshot in document["memory_snapshots"] or ():
+        yield _snapshot(snapshot)
+
+
+def _measures(uses: list[MemoryUse]) -> RenderableType:
+    rows = table("measure", "lowest", "highest", f"per {STEPS} steps", "grows")
     for measure in dict.fromkeys(use["measure"] for use in uses):
         measured = [use for use in uses if use["measure"] == measure]
-        leak = any(use["leak"] for use in measured)
+        growing = [use["rank"] for use in measured if use["leak"]]
         rows.add_row(
-            f"    {printable(measure)}", *_cells(measured), "grows" if leak else "", style=SEVERE if leak else ""
+            f"    {printable(measure)}",
+            *_cells(measured),
+            numbers(growing, "rank") if growing else "",
+            style=SEVERE if growing else "",
         )
-    yield rows
+    return rows
 
 
 def _cells(measured: list[MemoryUse]) -> Iterator[str]:
     for use in (min(measured, key=_held), max(measured, key=_held)):
-        yield size(use["last_bytes"])
-        yield str(use["rank"])
-    known = [growth for use in measured if (growth := use["growth_bytes_per_step"]) is not None]
-    yield MISSING if not known else _signed(max(known))
+        yield f"{size(use['last_bytes'])} ({use['rank']})"
+    known = [(growth, use["rank"]) for use in measured if (growth := use["growth_bytes_per_step"]) is not None]
+    growth, rank = max(known, default=(None, None))
+    yield MISSING if growth is None else f"{_signed(STEPS * growth)} ({rank})"
 
 
 def _held(use: MemoryUse) -> int:
@@ -40,3 +69,30 @@ def _held(use: MemoryUse) -> int:
 
 def _signed(growth: float) -> str:
     return f"-{size(-growth)}" if growth < 0 else size(growth)
+
+
+def _split(split: MemorySplit) -> RenderableType:
+    parts = [(use, split[key]) for use, key in USES]  # type: ignore[literal-required]
+    named = ", ".join(f"{use} {size(num_bytes)}" for use, num_bytes in parts if num_bytes)
+    when = "between steps" if split["phase"] is None else f"after {split['phase']}"
+    at = "" if split["step"] is None else f" in step {split['step']}"
+    lines = [f"rank {split['rank']} at most, {when}{at}: of {size(split['total_bytes'])} {split['measure']}, {named}"]
+    if split["reason"] is not None:
+        lines.append(split["reason"])
+    return indented(map(Text, lines))
+
+
+def _snapshot(snapshot: MemorySnapshot) -> RenderableType:
+    lines = [
+        f"rank {snapshot['rank']}, GPU {snapshot['device']}, {printable(snapshot['source'])}: "
+        f"{size(snapshot['reserved_bytes'])} in {count(snapshot['segments'], 'segment')}, "
+        f"{size(snapshot['allocated_bytes'])} allocated, {size(snapshot['awaiting_free_bytes'])} awaiting free, "
+        f"{size(snapshot['inactive_bytes'])} free in blocks of at most {size(snapshot['largest_inactive_bytes'])}"
+    ]
+    if snapshot["peak_bytes"] is not None:
+        lines.append(f"most in its history: {size(snapshot['peak_bytes'])} allocated")
+    for site in snapshot["sites"][:MAX_SITES]:
+        part = f" ({site['part']})" if site["part"] else ""
+        place = printable(site["place"]) or "no stack"
+        lines.append(f"{size(site['bytes'])} in {count(site['blocks'], 'block')}: {place}{part}")
+    return indented(map(Text, lines))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from traincope.live.node.step_times import NUM_REMEMBERED, ChangedSteps, Rise, SlowSteps
+from traincope.live.node.remembered import NUM_REMEMBERED, ChangedSteps, Rise, SlowSteps
 
 MS = 1_000_000
 

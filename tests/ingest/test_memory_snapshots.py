@@ -1,0 +1,243 @@
+"""Snapshots of torch's allocator, made as torch documents them, against totals by hand and by torch's own reader."""
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.cuda import _memory_viz
+
+import traincope
+from traincope.cli.main import main
+from traincope.errors import DataError, UsageError
+from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot, read_memory_snapshot
+from traincope.report import to_document
+from traincope.store.memory_snapshots import DeviceMemory
+
+MIB = 1 << 20
+Raw = dict[str, Any]
+
+
+def frame(filename: str, line: int, name: str) -> Raw:
+    return {"filename": filename, "line": line, "name": name}
+
+
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+LINEAR = frame(f"{TORCH}/nn/modules/linear.py", 125, "forward")
+MODEL = frame("/job/model.py", 10, "forward")
+STEP = [frame(f"{TORCH}/optim/adamw.py", 200, "step"), frame("/job/train.py", 40, "main")]
+
+
+def block(state: str, size: int, *, asked: int | None = None, frames: list[Raw] | None = None) -> Raw:
+    return {"size": size, "requested_size": size if asked is None else asked, "state": state, "frames": frames or []}
+
+
+def segment(*blocks: Raw, device: int = 0, address: int = 0, expandable: bool = False) -> Raw:
+    """A segment of `torch.cuda.memory._snapshot` (torch/cuda/memory.py)."""
+    sizes = [each["size"] for each in blocks]
+    allocated = sum(each["size"] for each in blocks if each["state"] == "active_allocated")
+    return {
+        "address": address,
+        "total_size": sum(sizes),
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "allocated_size": allocated,
+        "active_size": allocated + sum(s["size"] for s in blocks if s["state"] == "active_awaiting_free"),
+        "blocks": [{**each, "address": address + sum(sizes[:at])} for at, each in enumerate(blocks)],
+        "device": device,
+        "is_expandable": expandable,
+    }
+
+
+def action(kind: str, size: int, at: int) -> Raw:
+    more = {"device_free": 0} if kind == "oom" else {"addr": 1}
+    return {"action": kind, "size": size, "stream": 0, "frames": [], "time_us": at, **more}
+
+
+TWO_GPUS = {
+    "segments": [
+        segment(
+            block("active_allocated", 8 * MIB, asked=8 * MIB - 100, frames=[LINEAR, MODEL]),
+            block("inactive", 3 * MIB),
+            block("active_allocated", 4 * MIB, frames=STEP),
+            block("active_awaiting_free", MIB),
+        ),
+        segment(block("inactive", 2 * MIB), block("active_allocated", 2 * MIB), address=1 << 40),
+        segment(block("inactive", 20 * MIB), device=1),
+    ],
+    "device_traces": [
+        [
+            action("alloc", 5 * MIB, 1_000),
+            action("free_requested", 6 * MIB, 1_010),
+            action("free_completed", 6 * MIB, 1_011),
+            action("alloc", 4 * MIB, 1_020),
+            action("oom", 64 * MIB, 1_030),
+        ],
+        [],
+    ],
+}
+
+
+def written(path: Path, raw: Raw) -> Path:
+    """Write as `torch.cuda.memory._dump_snapshot` does."""
+    with path.open("wb") as file:
+        pickle.dump(raw, file)
+    return path
+
+
+def command(*words: str | Path) -> object:
+    """Run the command line. Returns the exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    return ended.value.code
+
+
+def devices(path: Path) -> tuple[DeviceMemory, ...]:
+    return read_memory_snapshot(path).devices
+
+
+def test_totals_and_call_sites_of_each_gpu(tmp_path: Path) -> None:
+    first, second = devices(written(tmp_path / "snapshot.pickle", TWO_GPUS))
+    assert (first.segments, first.reserved_bytes, first.allocated_bytes) == (2, 20 * MIB, 14 * MIB)
+    assert (first.awaiting_free_bytes, first.inactive_bytes, first.largest_inactive_bytes) == (MIB, 5 * MIB, 3 * MIB)
+    assert first.requested_bytes == 14 * MIB - 100
+    assert [(site.place, site.part, site.bytes, site.blocks) for site in first.sites] == [
+        ("/job/model.py:10 in forward", "model", 8 * MIB, 1),
+        ("/job/train.py:40 in main", "optimizer", 4 * MIB, 1),
+        ("", "", 2 * MIB, 1),
+    ]
+    assert (second.device, second.reserved_bytes, second.allocated_bytes, second.sites) == (1, 20 * MIB, 0, ())
+
+
+def test_the_history_is_counted_back_from_what_is_allocated_now(tmp_path: Path) -> None:
+    """14 MiB at the end after +5, -6 and +4: 11 MiB before the history."""
+    first, second = devices(written(tmp_path / "snapshot.pickle", TWO_GPUS))
+    assert first.times_us == (0, 0, 10, 20)
+    assert first.history_bytes == (11 * MIB, 16 * MIB, 10 * MIB, 14 * MIB)
+    assert (first.peak_bytes, first.out_of_memory_bytes) == (16 * MIB, (64 * MIB,))
+    assert (second.times_us, second.peak_bytes) == ((), None)
+
+
+def test_a_history_without_frees_is_not_shown(tmp_path: Path) -> None:
+    """15 MiB of allocations, of which only 14 MiB are left, and no free: it was left out of the history."""
+    raw = {**TWO_GPUS, "device_traces": [[action("alloc", 15 * MIB, 1)], []]}
+    assert devices(written(tmp_path / "snapshot.pickle", raw))[0].history_bytes == ()
+
+
+BLOCKS = st.lists(
+    st.tuples(
+        st.sampled_from(["active_allocated", "active_awaiting_free", "inactive"]),
+        st.integers(1, 64),
+        st.integers(0, 511),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(BLOCKS, min_size=1, max_size=4))
+def test_totals_are_those_of_torch_s_own_reader(tmp_path_factory: pytest.TempPathFactory, made: list[Any]) -> None:
+    """torch's `segsum` raises if its own sums do not add up. It counts what awaits its free as free."""
+    raw = {
+        "segments": [
+            segment(
+                *(block(state, units * 512, asked=units * 512 - slack) for state, units, slack in blocks),
+                address=number << 40,
+            )
+            for number, blocks in enumerate(made)
+        ],
+        "device_traces": [],
+    }
+    (memory,) = devices(written(tmp_path_factory.mktemp("made") / "snapshot.pickle", raw))
+    torch_says = dict(line.split(": ", 1) for line in _memory_viz.segsum(raw).splitlines() if ": " in line)
+    assert torch_says["segments"] == str(memory.segments)
+    assert torch_says["total_reserved"] == str(_memory_viz.Bytes(memory.reserved_bytes))
+    assert torch_says["total_allocated"] == str(_memory_viz.Bytes(memory.requested_bytes))
+    free = memory.reserved_bytes - memory.requested_bytes
+    assert torch_says["total_free"].startswith(str(_memory_viz.Bytes(free)))
+    assert sum(map(_memory_viz.calc_active, raw["segments"])) == memory.allocated_bytes
+
+
+class Exploit:
+    """An object whose pickle runs a command when it is loaded."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self._marker}",)
+
+
+def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marker, path = tmp_path / "ran", tmp_path / "snapshot.pickle"
+    written(path, {"segments": [Exploit(marker)], "device_traces": []})
+    with pytest.raises(DataError, match=r"is refused: it names posix\.system"):
+        read_memory_snapshot(path)
+    assert command("import", path, "-o", tmp_path / "run") != 0
+    assert "do not open this file with pickle.load" in capsys.readouterr().err
+    assert not marker.exists()
+    assert not (tmp_path / "run").exists()
+    pickle.loads(path.read_bytes())  # the exploit is a real one
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps(TWO_GPUS)[:-200], "truncated"),
+        (pickle.dumps([1]), "no snapshot"),
+        (pickle.dumps({"segments": [{"blocks": [], "total_size": 7}]}), "the blocks of GPU 0 have 0 bytes"),
+    ],
+    ids=["cut off", "another pickle", "sizes that contradict each other"],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_memory_snapshot(path)
+
+
+def test_an_imported_snapshot_is_a_run_that_the_report_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = written(tmp_path / "rank3.pickle", TWO_GPUS), tmp_path / "run"
+    assert is_snapshot(path)
+    assert command("import", path, "-o", run) == 0
+    assert "rank 3 (from the name rank3.pickle), 2 GPUs" in capsys.readouterr().out
+    document = to_document(traincope.analyze(traincope.open_run(run)))
+    (finding,) = document["verdict"]
+    assert (finding["kind"], finding["ranks"]) == ("gpu_memory", [3])
+    assert finding["evidence"] == (
+        "GPU 0 of rank 3 holds 20.0 MiB: 14.0 MiB allocated, 5.0 MiB free in blocks of at most 3.0 MiB; 1.0 MiB await "
+        "the end of another stream's work; a request for 64.0 MiB failed; 57.1 % of the allocated bytes come from "
+        "/job/model.py:10 in forward"
+    )
+    assert [each["device"] for each in document["memory_snapshots"] or ()] == [0, 1]
+    assert command("report", run) == 0
+    printed = capsys.readouterr().out
+    assert "8.0 MiB in 1 block: /job/model.py:10 in forward (model)" in printed
+    assert command("report", run, "--format", "html", "-o", tmp_path / "report.html") == 0
+    assert "/job/model.py:10 in forward" in (tmp_path / "report.html").read_text()
+    assert command("report", run, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["memory_snapshots"][0]["peak_bytes"] == 16 * MIB
+
+
+def test_fragmentation_that_a_failed_request_would_fit_into_has_a_remedy(tmp_path: Path) -> None:
+    raw = {**TWO_GPUS, "device_traces": [[action("oom", 4 * MIB, 1)], []]}
+    import_snapshots([written(tmp_path / "snapshot.pickle", raw)], tmp_path / "run")
+    (finding,) = traincope.analyze(traincope.open_run(tmp_path / "run")).verdict
+    assert "expandable_segments:True" in finding.advice
+
+
+def test_two_snapshots_of_one_rank_are_refused(tmp_path: Path) -> None:
+    paths = [written(tmp_path / name, TWO_GPUS) for name in ("rank_1.pickle", "rank-1.pickle")]
+    with pytest.raises(UsageError, match="one snapshot per rank"):
+        import_snapshots(paths, tmp_path / "run")

@@ -1,0 +1,99 @@
+"""Readings of memory after phases and steps, and of the tensors that make it up."""
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+from traincope.events import HELD, Kind, Phase
+from traincope.record.compute.memory.census import Census
+from traincope.record.compute.memory.tensors import Sums, TensorBytes
+from traincope.record.compute.memory.totals import Totals, totals_of
+from traincope.record.compute.phases import Phases
+from traincope.record.session.recorder import Recorder
+
+NUM_DETAILED_STEPS = 3
+"""Number of first steps with a reading after every phase; later only one step in `DETAILED_INTERVAL`."""
+DETAILED_INTERVAL = 16
+
+
+class Memory:
+    """Reader of memory. It resets no counter that belongs to the training, unless the run's owner allows it."""
+
+    name = "memory"
+    level = 1
+
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
+        self._used = False
+        """True if the training has used its GPU."""
+        self._total_numbers: tuple[int, ...] = ()
+        """Numbers of the names of the totals."""
+        self._held_numbers: tuple[int, ...] = ()
+        self._totals: Totals | None = None
+        """None while nothing is read. A thread that still reads keeps its own reference."""
+        self._count: Callable[[], Sums] = lambda: (0, 0, 0, 0)
+        self._census: Census | None = None
+
+    def install(self, recorder: Recorder) -> None:
+        """Raises OSError if /proc is missing."""
+        import torch
+
+        self._recorder = recorder
+        totals = totals_of(torch.cuda, resets_peaks=recorder.resets_memory_peaks)
+        self._total_numbers = tuple(map(recorder.names.intern, totals.measures))
+        self._held_numbers = tuple(map(recorder.names.intern, HELD))
+        phases = self._phases
+        self._count = TensorBytes(phases.modules, phases.optimizers, device_type=totals.device_type).count
+        self._cuda = torch.cuda if totals.device_type == "cuda" else None
+        self._census = Census(recorder, device_type=totals.device_type)
+        self._totals = totals
+        recorder.between_detailed_steps(self._between_steps)
+        recorder.before_failing(self._write_last)
+
+    def remove(self) -> None:
+        self._totals = None
+        self._phases.forget(self._write_all)
+
+    def _between_steps(self) -> None:
+        """Read after a step, and choose whether the next one has a reading after every phase.
+
+        A reading costs as much as all phases of a light step, so few of those have one.
+        """
+        recorder, step = self._recorder, self._recorder.shared.step
+        chosen = step < NUM_DETAILED_STEPS or step % DETAILED_INTERVAL == 0
+        if chosen:
+            self._write_all(Phase.NONE)
+            self._phases.after_phase(self._write_all)
+            recorder.between_steps(self._step_ended)
+        elif recorder.detailed:
+            self._write(Phase.NONE)
+        if self._census is not None:
+            self._census.between_steps()
+
+    def _step_ended(self) -> None:
+        self._phases.forget(self._write_all)
+        self._recorder.remove_listener(self._step_ended)
+
+    def _write_last(self) -> None:
+        """Write the memory of a training that an exception ends, while the exception still holds its tensors."""
+        self._write_all(self._phases.raised_in)
+
+    def _write_all(self, phase: Phase) -> None:
+        """Write the totals, and at the same instant the bytes of tensors by their use."""
+        now = self._write(phase)
+        if now is not None:
+            writer = self._recorder.writer()
+            for number, num_bytes in zip(self._held_numbers, self._count(), strict=True):
+                writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
+
+    def _write(self, phase: Phase) -> int | None:
+        """Write the totals. Returns the instant, or None if nothing is read."""
+        totals = self._totals
+        if totals is None:
+            return None
+        if self._cuda is not None and not self._used and self._cuda.is_initialized():
+            self._used = True
+            self._recorder.write_metadata()  # the kind of GPU is known from now on
+        now, writer = monotonic_ns(), self._recorder.writer()
+        for number, num_bytes in zip(self._total_numbers, totals.read(), strict=True):
+            writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
+        return now

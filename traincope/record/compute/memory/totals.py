@@ -1,0 +1,93 @@
+"""Total memory of a rank: of its process on a CPU, of torch's allocator on a GPU.
+
+The peak counters of torch's allocator belong to the training: `torch.cuda.max_memory_allocated()` reads them. They are
+reset only if the training's owner allows it (`run(memory_peaks=True)`).
+"""
+
+import mmap
+import os
+import resource
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from traincope.events import MemoryMeasure
+
+KIBIBYTE = 1024
+CURRENT, RESERVED, PEAK = "allocated_bytes.all.current", "reserved_bytes.all.current", "allocated_bytes.all.peak"
+"""Keys of `torch.cuda.memory_stats()`."""
+
+
+class Totals(Protocol):
+    """Reader of a rank's total memory."""
+
+    @property
+    def measures(self) -> tuple[MemoryMeasure, ...]: ...
+
+    @property
+    def device_type(self) -> str:
+        """torch's name of the device whose memory it is."""
+
+    def read(self) -> tuple[int, ...]:
+        """Return the bytes of each of `measures` now."""
+
+
+class Allocator(Protocol):
+    """The used part of `torch.cuda`'s memory interface."""
+
+    def memory_stats(self) -> Mapping[str, Any]: ...
+
+    def reset_peak_memory_stats(self) -> None: ...
+
+
+class ProcessTotals:
+    """Memory of the process on the host."""
+
+    measures = (MemoryMeasure.RESIDENT, MemoryMeasure.PEAK_RESIDENT)
+    device_type = "cpu"
+
+    def read(self) -> tuple[int, ...]:
+        return process_memory()
+
+
+class AllocatorTotals:
+    """Counters of torch's allocator on the current GPU."""
+
+    device_type = "cuda"
+
+    def __init__(self, allocator: Allocator, *, resets_peaks: bool = False) -> None:
+        """`resets_peaks`: reset the peak counter at each reading, so that each one has the peak since the last."""
+        self._allocator = allocator
+        self._resets_peaks = resets_peaks
+        self._peak = 0
+        """Largest allocation so far: a reset counter has forgotten it."""
+        peaks = (MemoryMeasure.RECENT_PEAK_ALLOCATED,) if resets_peaks else ()
+        self.measures = (MemoryMeasure.ALLOCATED, MemoryMeasure.RESERVED, MemoryMeasure.PEAK_ALLOCATED, *peaks)
+
+    def read(self) -> tuple[int, ...]:
+        """Return zeros while the training has not used the GPU: the counters are empty then."""
+        stats = self._allocator.memory_stats()
+        allocated, reserved, recent = (int(stats.get(key, 0)) for key in (CURRENT, RESERVED, PEAK))
+        if not self._resets_peaks:
+            return allocated, reserved, recent
+        if stats:
+            self._allocator.reset_peak_memory_stats()
+        self._peak = max(self._peak, recent)
+        return allocated, reserved, self._peak, recent
+
+
+def process_memory() -> tuple[int, ...]:
+    """Return resident and peak resident bytes from the kernel. No file stays open, which the training might close."""
+    statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pages = int(os.read(statm, 64).split()[1])
+    finally:
+        os.close(statm)
+    return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
+
+
+def totals_of(cuda: Any, *, resets_peaks: bool) -> Totals:
+    """Return the reader for this process: of the GPU if it sees one. Raises OSError if /proc is missing."""
+    if cuda.device_count():
+        return AllocatorTotals(cuda, resets_peaks=resets_peaks)
+    process_memory()
+    return ProcessTotals()
