@@ -11,7 +11,7 @@ import traincope
 from tests.faults.victims import victims as victims_module
 from tests.faults.victims.trainings import join_a_group
 from tests.faults.victims.victims import Victims
-from traincope.record.compute.memory import _process_memory as process_memory
+from traincope.record.compute.memory.totals import process_memory
 
 BEYOND_BARE_BYTES = 30 << 20
 """The budget of a rank's memory (docs/overhead.md)."""
