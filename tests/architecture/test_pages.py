@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 ROOMS = (".", "traincope", "dashboards/traincope_dashboards")
 """Folders from which the pages name files."""
 NAMES = {path.name for folder in ("traincope", "tests") for path in (ROOT / folder).rglob("*.py")} | {"pyproject.toml"}
@@ -37,7 +37,7 @@ def test_source_files_named_in_a_page_exist(page: Path) -> None:
 
 
 def test_pages_keep_their_limits_of_words() -> None:
-    words = {page.name: len(page.read_text().split()) for page in PAGES}
+    words = {str(page.relative_to(ROOT)): len(page.read_text().split()) for page in PAGES}
     assert words["README.md"] <= MAX_README_WORDS
     assert not {name: number for name, number in words.items() if number >= MAX_PAGE_WORDS}
 

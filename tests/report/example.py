@@ -235,6 +235,7 @@ def document() -> schema.Document:
         "verdict": [
             {
                 "kind": "pipeline_bubble",
+                "page": "docs/findings/imbalance.md#the-pipeline-idles",
                 "ranks": [],
                 "steps": [],
                 "confidence": "high",
@@ -326,6 +327,11 @@ def document() -> schema.Document:
                 ],
             },
         },
+        "causes": [
+            _by_stage("bubble.schedule", 60 * MS),
+            _by_stage("bubble.imbalance", 12 * MS),
+            _by_stage("bubble.jitter", -3 * MS),
+        ],
         "utilization": {
             "mfu": None,
             "mfu_paper": None,
@@ -449,6 +455,14 @@ def document() -> schema.Document:
             "problems": [],
         },
     }
+
+
+def _by_stage(term: str, ns: int) -> schema.TermCauses:
+    """The bubble's term, half of it in each stage."""
+    causes: list[schema.Cause] = [
+        {"kind": term, "subject": f"stage {stage}", "ns": ns, "ratio": 0.5, "basis": "measured"} for stage in (0, 1)
+    ]
+    return {"scope": "steps", "terms": [term], "ns": 2 * ns, "causes": causes, "rest_ns": 0}
 
 
 def _loss(kind: str, subject: str, ns: int) -> schema.Loss:

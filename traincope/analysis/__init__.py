@@ -59,6 +59,7 @@ from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import RankWait, Straggler, Stragglers
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.losses.loss_breakdown import LossKind, LossPart, Scope, loss_breakdown
+from traincope.analysis.verdict.losses.term_causes import TermCauses, term_causes
 from traincope.analysis.what_if.what_if import Change, Prediction, parse_changes, what_if
 
 __all__ = [
@@ -119,6 +120,7 @@ __all__ = [
     "StepPath",
     "Straggler",
     "Stragglers",
+    "TermCauses",
     "TermChange",
     "Unfused",
     "Utilization",
@@ -141,6 +143,7 @@ __all__ = [
     "recorded_schedule",
     "recorder_overhead",
     "sampling",
+    "term_causes",
     "theoretical_schedule",
     "waterfall_of",
     "what_if",

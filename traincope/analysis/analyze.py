@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -62,6 +62,7 @@ from traincope.analysis.pipeline.replicas import (
     window_ends,
 )
 from traincope.analysis.run_estimates import RunEstimates, phase_stalls, run_estimates
+from traincope.analysis.stragglers.late_ranks import LateRanks, late_ranks
 from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
 from traincope.analysis.stragglers.slowdown import Slowdown, slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers, stragglers
@@ -83,6 +84,8 @@ class Analysis:
     bubble: Bubble | None
     """None: no pipeline, or no step of it can be split."""
     stragglers: Stragglers
+    late_ranks: LateRanks = field(default_factory=LateRanks)
+    """Exposed wait by the rank that joined last."""
     slowdown: Slowdown | None = None
     """Cost of stragglers, by replays; None: the run was not imported from a table of operations."""
     sampled_windows: tuple[SampledWindow, ...] = ()
@@ -293,6 +296,7 @@ def _analysis(
         comm=comm,
         bubble=bubble,
         stragglers=straggling,
+        late_ranks=late_ranks(stall_totals.values()),
         slowdown=what_if,
         jitter_roots=roots,
         utilization=utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline)),

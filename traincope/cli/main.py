@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "live": "live:Live",
     "profile": "profile:Profile",
     "hang": "hang:HangCommand",
+    "explain": "explain:Explain",
     "diff": "diff:DiffCommand",
     "agent": "agent:AgentCommand",
     "plan": "plan:Plan",

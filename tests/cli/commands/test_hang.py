@@ -59,6 +59,7 @@ def test_a_hang_is_named_with_the_stack_of_its_culprit() -> None:
         "    rank 1 stood at train.py:9 for 34.0 s; rank 0 waited for it in all_reduce on\n"
         "    dp\n"
         "    do: Look at train.py:9 (process 1001 on host-boot).\n"
+        "    meaning, remedy, check: traincope explain hang\n"
         "\n"
         "STACK  of rank 1, innermost first\n"
         "    wait (threading.py:327)\n"

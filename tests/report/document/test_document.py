@@ -12,7 +12,7 @@ from traincope.report.schema import Document
 from traincope.timeline import OpenRecord
 
 TOP_LEVEL = [
-    *("schema_version", "run", "verdict", "ledger", "utilization", "comm", "bubble", "stragglers"),
+    *("schema_version", "run", "verdict", "ledger", "causes", "utilization", "comm", "bubble", "stragglers"),
     *("slowdown", "faults", "hangs"),
     *(
         "goodput",
@@ -71,6 +71,7 @@ def test_a_rank_without_a_known_end_has_its_open_events() -> None:
     assert to_document(faulty)["faults"] == [
         {
             "kind": "no_end",
+            "page": "docs/findings/ends.md#the-end-of-a-rank-is-unknown",
             "mark": False,
             "at_ns": last_ns,
             "ranks": [1],

@@ -80,7 +80,7 @@ def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
         *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "slowdown"),
-        *("faults", "memory", "hardware", "kernels", "experts", "logged", "goodput", "recording"),
+        *("faults", "memory", "hardware", "kernels", "experts", "logged", "goodput", "recording", "explained"),
     ]
 
 
@@ -97,6 +97,14 @@ def test_every_link_targets_a_section() -> None:
 def test_a_finding_links_to_its_evidence() -> None:
     (finding,) = sections(source_of(analysis()))["verdict"].body
     assert 'cannot go below 20.0 %. (<a href="#pipeline">evidence</a>)' in finding
+
+
+def test_the_kind_of_a_finding_links_to_its_explanation() -> None:
+    shown = sections(source_of(analysis()))
+    assert '<h3><a href="#explained-the-pipeline-idles">pipeline bubble</a>' in shown["verdict"].html
+    (entry,) = shown["explained"].body
+    assert entry.startswith('<article id="explained-the-pipeline-idles"><h3>The pipeline idles</h3>')
+    assert "<strong>How to check it worked.</strong> <code>traincope diff BEFORE AFTER</code>" in entry
 
 
 def test_comparisons_across_hosts_show_the_clock_bound() -> None:
@@ -163,6 +171,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",
         "goodput": "Goodput is unknown: no attempt reached a step, or imported traces show a part of the job only.",
         "recording": None,
+        "explained": None,
     }
 
 

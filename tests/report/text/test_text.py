@@ -4,6 +4,7 @@ import re
 from rich.console import Console
 
 from tests.report.example import END_NS, MS, START_NS, analysis, document, without_steps
+from traincope.explanations import explanations
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, OpenRecord
 from traincope.report.text.text import render, render_document
@@ -17,6 +18,7 @@ VERDICT  by saving (share of step time) x confidence; savings do not add up
     23.0 % of step time is pipeline idle; 1F1B with 4 microbatches cannot go
     below 20.0 %.
     do: Use 8 microbatches: theory falls to 11.1 %.
+    meaning, remedy, check: traincope explain pipeline_bubble
 
 WHERE THE TIME WENT  mean step 100 ms over 2 ranks and 3 steps
     forward                27.5 %  27.50 ms ████████████████████████▊
@@ -135,6 +137,7 @@ def test_a_run_without_steps_prints_what_is_missing() -> None:
         " 1. no steps  all ranks, all steps; confidence unknown\n"
         "    no step was recorded\n"
         "    do: run longer\n"
+        "    meaning, remedy, check: traincope explain no_steps\n"
         "\n"
         "WHERE THE TIME WENT  unknown: no complete step was recorded\n"
         "\n"
@@ -147,6 +150,7 @@ def test_a_run_without_steps_prints_what_is_missing() -> None:
 def fault(kind: str, **fields: object) -> Fault:
     empty: Fault = {
         "kind": kind,
+        "page": explanations()[kind].place,
         "mark": False,
         "at_ns": START_NS + 1_500 * MS,
         "ranks": [],
@@ -403,7 +407,7 @@ def test_markup_and_terminal_commands_in_names_are_only_characters() -> None:
     held: OpenRecord = {"what": name, "axis": name, "step": None, "duration_ns": 1}
     hostile["faults"] = [no_end(0, held), fault("event", what=name, evidence=name)]
     written = shown(hostile, width=200)
-    assert written.count("[red]x[/red]\\x1b[31m\\n") == 10
+    assert written.count("[red]x[/red]\\x1b[31m\\n") == 11
     assert "\x1b" not in written
 
 

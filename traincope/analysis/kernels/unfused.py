@@ -80,6 +80,8 @@ class Unfused:
     """Saving of these; None without them."""
     saved_in_steps_ns: int
     """Part of that time in chains within steps."""
+    saved_by_phase: Mapping[str, int] = field(default_factory=dict)
+    """The same by phase, without zeros."""
 
 
 def unfused(gpus: Iterable[TracedGpu], bandwidths: Mapping[int, float | None]) -> Unfused | None:
@@ -115,7 +117,8 @@ class _Counting:
     rated_ns: int = 0
     saved_bytes: int = 0
     saved_ns: int = 0
-    saved_in_steps_ns: int = 0
+    saved_by_phase: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Within steps."""
 
     def add(self, gpu: TracedGpu, bytes_per_second: float | None) -> None:
         self.num_gpus += 1
@@ -134,7 +137,7 @@ class _Counting:
                 self.rated_ns += run.total_ns
                 self.saved_bytes += run.saving.num_bytes
                 self.saved_ns += run.saving.ns
-                self.saved_in_steps_ns += run.saving.ns if run.in_step else 0
+                self.saved_by_phase[run.phase] += run.saving.ns if run.in_step else 0
 
     def result(self) -> Unfused:
         chains = sorted(map(_chain, self.sums.items()), key=lambda chain: (-chain.total_ns, chain.operators))
@@ -147,7 +150,8 @@ class _Counting:
             chains=tuple(chains[:MAX_NAMED_CHAINS]),
             rated_ns=self.rated_ns,
             saving=Saving(num_bytes=self.saved_bytes, ns=self.saved_ns) if self.rated_ns else None,
-            saved_in_steps_ns=self.saved_in_steps_ns,
+            saved_in_steps_ns=sum(self.saved_by_phase.values()),
+            saved_by_phase={phase: ns for phase, ns in self.saved_by_phase.items() if ns},
         )
 
 

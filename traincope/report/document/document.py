@@ -16,13 +16,16 @@ from traincope.analysis import (
     RunEstimates,
     RunLedger,
     Stragglers,
+    TermCauses,
     Utilization,
     consecutive_ranges,
     dropped_steps,
     guessed_steps,
     recorder_overhead,
     sampling,
+    term_causes,
 )
+from traincope.explanations import explanations
 from traincope.report import schema
 from traincope.report.document.costs import cost_of, with_price
 from traincope.report.document.parts import critical_path, estimates, finding_of, gpu, kernels, timetable_rows
@@ -58,6 +61,7 @@ def _document(analysis: Analysis) -> schema.Document:
         run=_run(analysis),
         verdict=[finding_of(finding, wall_ns=ledger.run_wall_ns) for finding in analysis.verdict],
         ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
+        causes=[_causes(each) for each in term_causes(analysis)],
         utilization=_utilization(analysis.utilization, analysis.experts),
         comm=[_operation(row, analysis.run_estimates) for row in analysis.comm] or None,
         bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
@@ -126,6 +130,11 @@ def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
     )
 
 
+def _causes(of: TermCauses) -> schema.TermCauses:
+    causes = [schema.convert(cause, schema.Cause, ratio=cause.ns / of.ns if of.ns else None) for cause in of.causes]
+    return schema.convert(of, schema.TermCauses, causes=causes)
+
+
 def _run_ledger(run: RunLedger) -> schema.RunLedger:
     return schema.convert(run, schema.RunLedger, estimates=estimates(run.estimates), sums=estimates(run.sums))
 
@@ -181,7 +190,7 @@ def _last_ns(timeline: Timeline) -> Mapping[int, int]:
 
 def _fault(fault: Fault, *, last_ns: Mapping[int, int]) -> schema.Fault:
     records = [_open_record(record, last_ns=last_ns[fault.ranks[0]]) for record in fault.open_records]
-    return schema.convert(fault, schema.Fault, open_records=records)
+    return schema.convert(fault, schema.Fault, page=explanations()[fault.kind].place, open_records=records)
 
 
 def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:

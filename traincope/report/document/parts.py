@@ -16,6 +16,7 @@ from traincope.analysis import (
     rank_hours,
 )
 from traincope.analysis.kernels.kernel_classes import VERSION
+from traincope.explanations import explanations
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from traincope.plan.pipeline.schedule import Timetable
 from traincope.report import schema
@@ -37,6 +38,7 @@ def finding_of(finding: Finding, *, wall_ns: int) -> schema.Finding:
     return schema.convert(
         finding,
         schema.Finding,
+        page=explanations()[finding.kind].place,
         estimated_gain_rank_hours=None if gain is None or not wall_ns else rank_hours(gain * wall_ns),
         estimated_gain_money=None,
     )

@@ -2,6 +2,8 @@
 
 from html import escape
 
+from markdown_it import MarkdownIt
+
 from traincope.printable import short
 
 MAX_CHARACTERS = 2_000
@@ -30,6 +32,11 @@ def tag(name: str, /, *children: str, **attributes: str | bool | None) -> Html:
 def joined(*children: str) -> Html:
     """Concatenate children and escape plain strings."""
     return Html("".join(child if isinstance(child, Html) else _text(child) for child in children))
+
+
+def markdown(text: str) -> Html:
+    """Convert CommonMark of this package. HTML in it is escaped."""
+    return Html(MarkdownIt("commonmark", {"html": False}).render(text))
 
 
 def _text(content: str) -> str:

@@ -22,7 +22,7 @@ from traincope.report.schema.job import (
 )
 from traincope.report.schema.memory import GrownTensors, MemorySnapshot, MemorySplit, MemoryUse, OutOfMemory
 from traincope.report.schema.path import CriticalPath
-from traincope.report.schema.steps import Bubble, Ledger, Operation, SampledWindow, Stragglers, Utilization
+from traincope.report.schema.steps import Bubble, Ledger, Operation, SampledWindow, Stragglers, TermCauses, Utilization
 from traincope.report.schema.traces import GpuPartition, Kernels
 
 SCHEMA_VERSION = 3
@@ -33,6 +33,8 @@ class Document(TypedDict):
     run: Run
     verdict: list[Finding]
     ledger: Ledger | None
+    causes: list[TermCauses]
+    """Causes within the terms; empty without counted steps."""
     utilization: Utilization
     comm: list[Operation] | None
     bubble: Bubble | None

@@ -67,6 +67,8 @@ class Slowdown(TypedDict):
 class Finding(TypedDict):
     kind: str
     """One of `traincope.analysis.FindingKind`."""
+    page: str
+    """Its entry in docs/findings: what it means, how we know, what to do, how to check it (`traincope explain`)."""
     ranks: list[int]
     """Empty: all."""
     steps: list[int]
@@ -93,6 +95,8 @@ class OpenRecord(TypedDict):
 class Fault(TypedDict):
     kind: str
     """One of `traincope.analysis.FaultKind`."""
+    page: str
+    """Its entry in docs/findings."""
     mark: Annotated[bool, result.is_mark]
     """True for a mark, which gives context to faults: a checkpoint, an evaluation, an event."""
     at_ns: int

@@ -35,6 +35,32 @@ class Loss(TypedDict):
     money: float | None
 
 
+class Cause(TypedDict):
+    kind: str
+    """One of `traincope.analysis.LossKind`."""
+    subject: str
+    """Axes, stage, rank, phase or reason; empty: the kind has only one slice."""
+    ns: int
+    """Sum over ranks; negative only for parts of the bubble's jitter."""
+    ratio: float | None
+    """Share of the terms' time; null if this is 0."""
+    basis: str
+    """`measured`, `proportion` (an estimate), `at_peak` (a lower bound), `at_most` (an upper bound) or `rest`."""
+
+
+class TermCauses(TypedDict):
+    """Slices of a term, or of the sum of several. They do not overlap, and their sum never exceeds the terms."""
+
+    scope: str
+    """`steps`: terms of the ledger. `job`: parts of goodput."""
+    terms: list[str]
+    ns: int
+    """Time of the terms: over ranks and counted steps, or of one rank's job."""
+    causes: list[Cause]
+    rest_ns: int
+    """Time that no cause explains."""
+
+
 class Cost(TypedDict):
     wall_rank_hours: Annotated[float, result.wall_hours]
     rank_hours: Annotated[dict[str, float | None], result.hours]

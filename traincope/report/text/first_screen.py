@@ -73,7 +73,8 @@ def _faults(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableTyp
 def _verdict(document: Document) -> Iterator[RenderableType]:
     """Faults, then findings."""
     ledger, findings = document["ledger"], document["verdict"]
-    lines = verdict(findings[:MAX_FINDINGS], cost=None if ledger is None else ledger["cost"])
+    cost = None if ledger is None else ledger["cost"]
+    lines = verdict(findings[:MAX_FINDINGS], cost=cost, faults=document["faults"])
     yield next(lines)
     real = [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
     yield from _faults(real, since_ns=began_ns(document))

@@ -53,7 +53,7 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     if fault_section is not None:
         yield fault_section
     ledger = document["ledger"]
-    yield verdict(document["verdict"], cost=None if ledger is None else ledger["cost"])
+    yield verdict(document["verdict"], cost=None if ledger is None else ledger["cost"], faults=document["faults"])
     if ledger is not None:
         yield from _ledger_sections(document, ledger)
     elif not document["run"]["imported"]:
@@ -68,7 +68,7 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
 
 
 def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
-    yield waterfall(ledger)
+    yield waterfall(ledger, causes=document["causes"])
     if shows_costs(ledger["cost"]) and largest(ledger["cost"]):
         yield losses(ledger["cost"])
     yield utilization(document["utilization"])

@@ -4,6 +4,7 @@ from traincope.viewer.pages import (
     communication,
     compare,
     critical_path,
+    explained,
     faults,
     hardware,
     ledger,
@@ -29,6 +30,7 @@ PAGES: tuple[Page, ...] = (
     hardware.PAGE,
     compare.PAGE,
     plan.PAGE,
+    explained.PAGE,
 )
 """Pages in the order of the tabs; an address without a page opens the first."""
 

@@ -13,6 +13,7 @@ from traincope.figures.steps.loss_curves import logged_curves
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
+from traincope.viewer.pages import explained
 from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -59,7 +60,7 @@ def _table(asked: Asked) -> Component:
         rows.append(
             [
                 dcc.Link(instant(at, step_ns=1_000_000), href=timeline.address),
-                fault["kind"].replace("_", " "),
+                explained.link(asked.view, fault["kind"], fault["kind"].replace("_", " ")),
                 numbers(fault["ranks"], "rank") if fault["ranks"] else "the job",
                 "-" if fault["step"] is None else str(fault["step"]),
                 fault["what"],

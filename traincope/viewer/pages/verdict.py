@@ -14,6 +14,7 @@ from traincope.report.text.text import facts
 from traincope.units import count, duration, numbers, share
 from traincope.viewer.components import absent, linked, plain, section
 from traincope.viewer.numbers import number, tile
+from traincope.viewer.pages import explained
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 MAX_RANKS = 8
@@ -90,12 +91,18 @@ def _worth(document: Document, at: int) -> list[Component | str]:
 
 
 def _links(asked: Asked, finding: Finding) -> list[Component | str]:
-    """Links to the steps and ranks of a finding."""
+    """Links to the explanation, the steps and the ranks of a finding."""
     step = finding["steps"][0] if finding["steps"] else None
     ranks = numbers(finding["ranks"][:MAX_RANKS]) or None
     timeline = asked.view.on("timeline", step=step, ranks=ranks)
     title = f"timeline{f' of step {step}' if step is not None else ''}"
-    return [dcc.Link(title, href=timeline.address), " · ", dcc.Link("ranks", href=asked.view.on("ranks").address)]
+    return [
+        explained.link(asked.view, finding["kind"], "explanation"),
+        " · ",
+        dcc.Link(title, href=timeline.address),
+        " · ",
+        dcc.Link("ranks", href=asked.view.on("ranks").address),
+    ]
 
 
 def _data_quality(asked: Asked) -> list[str]:

@@ -46,11 +46,21 @@ class LossKind(StrEnum):
     """FLOPs that the model does not need, at peak."""
     EXPERT_PADDING = "expert_padding"
     """Part of redundant compute: rows of experts that no token took."""
+    UNFUSED_KERNELS = "unfused_kernels"
+    """At most what fusion of chains of kernels saves."""
     OVERLAP_SLOWDOWN = "overlap_slowdown"
     CONTENTION = "contention"
     MESSAGE_IMBALANCE = "message_imbalance"
     HOT_EXPERT = "hot_expert"
     STRAGGLER_WAIT = "straggler_wait"
+    LATE_RANK = "late_rank"
+    """Exposed wait until this rank joined; wait chains are not followed, as in `straggler_wait`."""
+    AMBIGUOUS_WAIT = "ambiguous_wait"
+    """Part of a transfer that may be wait."""
+    RECORDER = "recorder"
+    """The recorder's own time."""
+    DATA_FED_AGAIN = "data_fed_again"
+    """Steps on batches that the state had had."""
     BUBBLE_SCHEDULE = "bubble.schedule"
     BUBBLE_IMBALANCE = "bubble.imbalance"
     BUBBLE_JITTER = "bubble.jitter"
@@ -157,11 +167,11 @@ def _communication(analysis: Results) -> Losses:
 
 
 def _experts(analysis: Results) -> Losses:
-    yield LossKind.EXPERT_PADDING, "", _padding_ns(analysis)
+    yield LossKind.EXPERT_PADDING, "", padding_ns(analysis)
     yield from _hot_experts(analysis)
 
 
-def _padding_ns(analysis: Results) -> float | None:
+def padding_ns(analysis: Results) -> float | None:
     """Time of padding rows at peak. Each row counts with a token's forward and backward; recomputed rows count once."""
     ledger, settings, peak = analysis.ledger, analysis.timeline.run.info.settings, analysis.utilization.peak
     row_flops = positive(settings.get("flops_per_routed_token"))
@@ -183,14 +193,15 @@ def _hot_experts(analysis: Results) -> Losses:
 
 def _stages(analysis: Results) -> Losses:
     for stage in analysis.bubble.stages if analysis.bubble else ():
-        name = _named("stage", (stage.stage, *stage.others))
-        yield from ((kind, name, ns) for kind, ns in _bubble(stage))
+        yield from stage_parts(stage)
 
 
-def _bubble(stage: StageBubble) -> Iterator[tuple[LossKind, int]]:
-    yield LossKind.BUBBLE_SCHEDULE, stage.schedule_ns
-    yield LossKind.BUBBLE_IMBALANCE, stage.imbalance_ns
-    yield LossKind.BUBBLE_JITTER, stage.jitter_ns
+def stage_parts(stage: StageBubble) -> Iterator[tuple[LossKind, str, int]]:
+    """Kind, name of the stage, and ns of each part of its bubble."""
+    name = _named("stage", (stage.stage, *stage.others))
+    yield LossKind.BUBBLE_SCHEDULE, name, stage.schedule_ns
+    yield LossKind.BUBBLE_IMBALANCE, name, stage.imbalance_ns
+    yield LossKind.BUBBLE_JITTER, name, stage.jitter_ns
 
 
 def _ranks(analysis: Results) -> Losses:

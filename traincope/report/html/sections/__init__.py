@@ -6,6 +6,7 @@ from traincope.report.html.section import Section
 from traincope.report.html.sections.communication import communication
 from traincope.report.html.sections.critical_path import critical_path
 from traincope.report.html.sections.experts import experts
+from traincope.report.html.sections.explained import explained
 from traincope.report.html.sections.faults import faults
 from traincope.report.html.sections.goodput import goodput
 from traincope.report.html.sections.hardware import hardware
@@ -36,4 +37,5 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     logged,
     goodput,
     recording,
+    explained,
 )

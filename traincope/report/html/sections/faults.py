@@ -5,6 +5,7 @@ from traincope.figures.run.faults import fault_timeline
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
+from traincope.report.html.sections.explained import link
 from traincope.report.html.source import Source
 from traincope.report.schema import Fault
 from traincope.report.text.layout.forms import across_hosts
@@ -12,7 +13,7 @@ from traincope.report.text.sections.faults import began_ns
 from traincope.units import MISSING, count, duration, numbers
 
 TITLE = "Faults"
-HEADS = ("time", "step", "ranks", "event", "evidence", "duration")
+HEADS = ("time", "step", "ranks", "kind", "event", "evidence", "duration")
 NOTHING = "No fault, checkpoint, evaluation or event was recorded."
 MAX_ROWS = 200
 
@@ -43,7 +44,7 @@ def faults(source: Source) -> Section:
                 "Faults and events by time",
                 HEADS,
                 [_row(source, at, fault, began) for at, fault in shown],
-                words=(3, 4),
+                words=(3, 4, 5),
             ),
         ),
     )
@@ -55,6 +56,7 @@ def _row(source: Source, at: int, fault: Fault, began: int) -> list[Html]:
         joined(duration(max(fault["at_ns"] - began, 0))),
         source.number("faults", at, "step", form="count"),
         joined(numbers(fault["ranks"]) or "all"),
+        link(fault["kind"]),
         tag("strong", fault["what"], class_="severe") if severe else joined(fault["what"]),
         joined(fault["evidence"] or MISSING),
         source.number("faults", at, "lasted_ns", form="duration"),

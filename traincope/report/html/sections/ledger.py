@@ -17,12 +17,17 @@ from traincope.report.schema import Cost, Ledger, Loss
 from traincope.report.text.sections.all_steps import EXACT, all_steps, interval
 from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead
 from traincope.report.text.sections.utilization import evidence
+from traincope.report.text.sections.waterfall import named_cause
 from traincope.report.text.sections.waterfall import notes as ledger_notes
 from traincope.units import count, duration, share
 
 MISSING = "No complete step was recorded."
 MAX_RANKS = 64
 """Runs of at most so many ranks offer a waterfall for each rank."""
+MIN_OF_TERM = 0.01
+"""Smallest share of its term of a cause in the table; JSON has all."""
+MAX_NAMED_TERMS = 2
+CAUSE_HEADS = ("term", "cause", "share of the term", "over all ranks", "basis")
 IMPORTED = "The imported kernel traces have no marks of steps."
 
 
@@ -44,6 +49,7 @@ def ledger(source: Source) -> Section:
         body=(
             *_figures(source),
             _terms(source, ledger_json),
+            *_causes(source),
             *_losses(source, ledger_json["cost"]),
             notes(_lines(source, ledger_json)),
         ),
@@ -116,6 +122,29 @@ def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:
         yield source.number("ledger", "cost", *hours, form="hours")
     if cost["money"] is not None:
         yield source.number("ledger", "cost", *price, form="money")
+
+
+def _causes(source: Source) -> Iterator[Html]:
+    """The causes within the terms, as far as they matter to their term."""
+    rows = [
+        [joined(" + ".join(of["terms"]) if len(of["terms"]) <= MAX_NAMED_TERMS else "step"), *_cause(source, at, slot)]
+        for at, of in enumerate(source.document["causes"])
+        for slot, each in enumerate(of["causes"])
+        if abs(each["ratio"] or 0.0) >= MIN_OF_TERM
+    ]
+    if rows:
+        lead = tag("span", "slices of a term do not overlap; the rest has no known cause", class_="lead")
+        yield tag("h3", "Causes within the terms ", lead)
+        yield table("Causes within the terms", CAUSE_HEADS, rows, words=(0, 1, 4))
+
+
+def _cause(source: Source, at: int, slot: int) -> Iterator[Html]:
+    place = ("causes", at, "causes", slot)
+    each = source.document["causes"][at]["causes"][slot]
+    yield joined(named_cause(each))
+    yield source.number(*place, "ratio", form="share")
+    yield source.number(*place, "ns", form="duration")
+    yield joined(each["basis"].replace("_", " "))
 
 
 def _losses(source: Source, cost: Cost) -> Iterator[Html]:

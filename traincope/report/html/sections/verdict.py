@@ -6,6 +6,7 @@ from traincope.analysis import FindingKind
 from traincope.report.document.costs import shows_costs
 from traincope.report.html.markup import Html, tag
 from traincope.report.html.section import Section
+from traincope.report.html.sections.explained import link
 from traincope.report.html.source import Source
 from traincope.report.schema import Finding
 from traincope.report.text.sections.verdict import where
@@ -56,7 +57,7 @@ def _tone(finding: Finding) -> str:
 
 
 def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
-    yield tag("h3", finding["kind"].replace("_", " "), *_saves(source, at, finding))
+    yield tag("h3", link(finding["kind"]), *_saves(source, at, finding))
     yield tag("p", f"{where(finding)}; confidence {finding['confidence']}", class_="where")
     shown = tag("a", "evidence", href=f"#{EVIDENCE.get(finding['kind'], 'ledger')}")
     yield tag("p", finding["evidence"], " (", shown, ")")

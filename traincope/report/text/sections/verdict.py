@@ -1,14 +1,14 @@
 """VERDICT: each finding with its ranks and steps, confidence, estimated gain, evidence and advice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from traincope.analysis import FindingKind
+from traincope.analysis import FaultKind, FindingKind
 from traincope.palette import GOOD, SEVERE
-from traincope.report.schema import Cost, Finding
+from traincope.report.schema import Cost, Fault, Finding
 from traincope.report.text.layout.lines import text
 from traincope.report.text.sections.loss_table import saves
 from traincope.units import numbers
@@ -16,8 +16,11 @@ from traincope.units import numbers
 SAVINGS = "by saving (share of step time) x confidence; savings do not add up"
 
 
-def verdict(findings: list[Finding], *, cost: Cost | None) -> Iterator[RenderableType]:
-    """The findings in the order of the analysis. `cost` is the ledger's."""
+def verdict(findings: list[Finding], *, cost: Cost | None, faults: Sequence[Fault] = ()) -> Iterator[RenderableType]:
+    """The findings in the order of the analysis, and the command that explains them and `faults`.
+
+    `cost` is the ledger's.
+    """
     head = Text("VERDICT", style="bold")
     savings = any(finding["estimated_gain_ratio"] is not None for finding in findings)
     yield head.append(f"  {SAVINGS}" if savings else "", style="not bold dim")
@@ -27,7 +30,20 @@ def verdict(findings: list[Finding], *, cost: Cost | None) -> Iterator[Renderabl
     for position, finding in enumerate(findings, start=1):
         for index, line in enumerate(_lines(finding, cost)):
             grid.add_row(f"{position}." if index == 0 else "", line)
+    kinds = explained(findings, faults)
+    if kinds:
+        grid.add_row("", text(f"meaning, remedy, check: traincope explain {' '.join(kinds)}", style="dim"))
     yield grid if findings else text("    unknown: no complete step was recorded")
+
+
+def explained(findings: Sequence[Finding], faults: Sequence[Fault]) -> list[str]:
+    """The kinds of findings and faults that are worth an explanation, one per entry of docs/findings."""
+    listed = [finding for finding in findings if finding["kind"] not in (FindingKind.HEALTHY, FindingKind.FAULTS)]
+    went_wrong = [fault for fault in faults if not fault["mark"] and not fault["follows"]]
+    places: dict[str, str] = {}
+    for each in (*listed, *(fault for fault in went_wrong if fault["kind"] != FaultKind.NO_END)):
+        places.setdefault(each["page"], each["kind"])
+    return list(places.values())
 
 
 def _lines(finding: Finding, cost: Cost | None) -> Iterator[Text]:

@@ -1,16 +1,18 @@
 """WHERE THE TIME WENT: 100 % of step time, one bar per ledger term in ledger order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from traincope.analysis import LossKind, Scope
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
+from traincope.analysis.attribution.terms import BUBBLE
 from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Cost, DeviceStall, Ledger, RunAhead
+from traincope.report.schema import Cause, Cost, DeviceStall, Ledger, RunAhead, TermCauses
 from traincope.report.text.layout.bars import bar
 from traincope.report.text.layout.lines import indented, text
 from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
@@ -33,8 +35,29 @@ class Bar:
         return Measurement(4, options.max_width)
 
 
-def waterfall(ledger: Ledger, *, with_notes: bool = True) -> Iterator[RenderableType]:
-    """The waterfall, scaled to the longest bar, without terms that took no time."""
+MIN_CAUSE, MIN_OF_TERM = 0.01, 0.2
+"""Smallest share of step time, and of its term, of a cause that is shown below the term."""
+CAUSES: Mapping[str, str] = {
+    LossKind.EXPERT_PADDING: "expert padding",
+    LossKind.REDUNDANT_COMPUTE: "redundant compute",
+    LossKind.UNFUSED_KERNELS: "could be fused",
+    LossKind.KERNEL_INEFFICIENCY: "below peak",
+    LossKind.AMBIGUOUS_WAIT: "may be wait",
+    LossKind.MESSAGE_IMBALANCE: "unequal messages",
+    LossKind.CONTENTION: "contention",
+    LossKind.LATE_RANK: "late",
+    LossKind.BUBBLE_SCHEDULE: "",
+    LossKind.BUBBLE_IMBALANCE: "",
+    LossKind.BUBBLE_JITTER: "",
+    LossKind.RECORDER: "recorder, at most",
+}
+"""Kind of a cause -> its words below its term. Its subject follows, or is enough."""
+
+
+def waterfall(
+    ledger: Ledger, *, causes: Sequence[TermCauses] = (), with_notes: bool = True
+) -> Iterator[RenderableType]:
+    """The waterfall, scaled to the longest bar, without terms that took no time. `causes`: shown below their terms."""
     mean = duration(all_steps(ledger).mean_step_ns)
     head = Text("WHERE THE TIME WENT", style="bold")
     priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
@@ -42,7 +65,7 @@ def waterfall(ledger: Ledger, *, with_notes: bool = True) -> Iterator[Renderable
         priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
     clock = " on the GPUs' clocks" if ledger["clock"] == LedgerClock.DEVICE else ""
     yield head.append(f"  mean step {mean} over {_source(ledger)}{clock}{priced}", style="not bold dim")
-    yield _bars(ledger)
+    yield _bars(ledger, causes)
     if with_notes:
         yield indented(notes(ledger))
 
@@ -51,7 +74,7 @@ def _source(ledger: Ledger) -> str:
     return f"{count(len(ledger['ranks']), 'rank')} and {count(all_steps(ledger).num_steps, 'step')}"
 
 
-def _bars(ledger: Ledger) -> Table:
+def _bars(ledger: Ledger, causes: Sequence[TermCauses]) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
     table.add_column(justify="right", no_wrap=True, min_width=8)
@@ -67,10 +90,36 @@ def _bars(ledger: Ledger) -> Table:
             cells = Bar(ratio / longest, style=colour(term))
             more = (*_error(ledger, term), *_costs(ledger["cost"], term))
             table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *more, cells)
+        for each in (each for each in causes if each["terms"][-1] == term and each["scope"] == Scope.STEPS):
+            for name, of_step in shown_causes(ledger, each):
+                table.add_row(
+                    text(f"      {name}"),
+                    share(of_step),
+                    f"{milliseconds(of_step * whole.mean_step_ns)} ms",
+                    style="dim",
+                )
     total = f"{milliseconds(whole.mean_step_ns)} ms"
     more = (*_error(ledger, None), *_costs(ledger["cost"], None))
     table.add_row("    step", share(1.0), total, *more, "", style="bold")
     return table
+
+
+def shown_causes(ledger: Ledger, of: TermCauses) -> Iterator[tuple[str, float]]:
+    """The name and the share of step time of the causes that matter to a term."""
+    terms = sum(ledger["waterfall"].get(term) or 0.0 for term in of["terms"])
+    if of["terms"][-1] in BUBBLE:
+        return  # the table of the pipeline has its stages
+    both = " (of both)" if len(of["terms"]) == 2 else ""
+    for cause in of["causes"]:
+        ratio = cause["ratio"] or 0.0
+        if ratio >= MIN_OF_TERM and terms * ratio >= MIN_CAUSE:
+            yield named_cause(cause) + both, terms * ratio
+
+
+def named_cause(cause: Cause) -> str:
+    """A cause in words, e.g. "contention: all_gather during tp" or "late: rank 3"."""
+    words = CAUSES.get(cause["kind"], cause["kind"].replace("_", " "))
+    return ": ".join(filter(None, (words, cause["subject"])))
 
 
 def _error(ledger: Ledger, term: str | None) -> Iterator[str]:
