@@ -147,6 +147,10 @@ class Kind(IntEnum):
 
 GPU_SAMPLE_UNITS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}
 """Name of a GPU record -> the unit of its value."""
+GPU_ENERGY = "energy"
+"""Name of a GPU record of the whole GPU's energy since its driver was loaded, in mJ. The time of GPU records is that of
+the reading.
+"""
 
 
 class MemoryMeasure(StrEnum):

@@ -92,6 +92,7 @@ def _fault(kind: FaultKind, at_ms: int) -> Fault:
 def hardware() -> dict[SeriesKey, float]:
     return {
         series_key(catalogue.GPU_POWER, *GPU): 612.5,
+        series_key(catalogue.GPU_ENERGY, GPU[1]): 5e9,
         series_key(catalogue.GPU_CLOCK, *GPU): 1.755e9,
         series_key(catalogue.GPU_TEMPERATURE, *GPU): 61,
         series_key(catalogue.GPU_THROTTLED, *GPU, "hardware slowdown"): 1,

@@ -352,6 +352,16 @@ def document() -> schema.Document:
             "peak_source": None,
             "experts": None,
         },
+        "energy": {
+            "joules_per_step": None,
+            "watts": None,
+            "kwh": None,
+            "terms": None,
+            "gpus": [],
+            "price_per_kwh": None,
+            "money": None,
+            "reason": "a part of a run has no energy",
+        },
         "comm": [
             {
                 "axis": "pp",

@@ -14,6 +14,7 @@ from traincope.analysis.communication.group_waits import GroupWait, group_waits,
 from traincope.analysis.context import Context
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
+from traincope.analysis.efficiency.energy import Energy, energy
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
@@ -97,6 +98,8 @@ class Analysis:
     run_estimates: RunEstimates | None = None
     """Communication, bubble and ranks over all steps; None: all have detail, or the timeline is a part of a run."""
     utilization: Utilization
+    energy: Energy | None = None
+    """None: the timeline is a part of a run."""
     faults: tuple[Fault, ...] = ()
     """In order of time, with marks (checkpoints, evaluations, events)."""
     hangs: tuple[Hang, ...] = ()
@@ -255,6 +258,7 @@ def analyze(
         run_estimates=estimates,
         background_saves=background_saves(timeline, ledger),
         sampled_windows=slow_code(timeline.run),
+        energy=energy(timeline, ledger),
     )
 
 

@@ -47,6 +47,16 @@ def add_price(parser: ArgumentParser) -> None:
     )
 
 
+def add_energy_price(parser: ArgumentParser) -> None:
+    """Add `--price-per-kwh`, parsed to `arguments.price_per_kwh`."""
+    parser.add_argument(
+        "--price-per-kwh",
+        type=_price,
+        metavar="PRICE",
+        help="price of one kWh, in any currency; the output then shows the cost of the GPUs' recorded energy",
+    )
+
+
 def _price(text: str) -> float:
     refusal = ArgumentTypeError(f"{text} is not a price; give a number above 0, e.g. 2.5")
     try:

@@ -189,6 +189,13 @@ MEMORY = Metric(
 GPU_POWER = Metric(
     name="gpu.power", type=Type.GAUGE, unit=Unit.WATTS, help="Power draw of the GPU, from NVML.", labels=GPU_LABELS
 )
+GPU_ENERGY = Metric(
+    name="gpu.energy",
+    type=Type.COUNTER,
+    unit=Unit.JOULES,
+    help="Energy of the GPU from NVML, since the driver was loaded. Not in MIG mode.",
+    labels=(*NODE_LABELS, "gpu"),
+)
 GPU_CLOCK = Metric(
     name="gpu.sm.clock", type=Type.GAUGE, unit=Unit.HERTZ, help="Clock of the GPU's SMs, from NVML.", labels=GPU_LABELS
 )

@@ -30,6 +30,7 @@ class Unit(Enum):
     BYTES = "By"
     BYTES_PER_SECOND = "By/s"
     WATTS = "W"
+    JOULES = "J"
     HERTZ = "Hz"
     CELSIUS = "Cel"
 

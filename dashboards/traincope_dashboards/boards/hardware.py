@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from traincope.metrics.catalogue import (
     GPU_CLOCK,
     GPU_ECC,
+    GPU_ENERGY,
     GPU_NVLINK,
     GPU_POWER,
     GPU_TEMPERATURE,
@@ -49,6 +50,16 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "If all are low, the job waits: see MFU ledger."
         ),
         queries=[Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_POWER)})", legend=_GPU)],
+        unit="watt",
+        if_empty=_NO_GPU,
+    )
+    yield over_time(
+        "Mean power by energy",
+        text=(
+            "Growth of the energy counters of each host's GPUs per second. It misses no peak between two readings. "
+            "traincope report shows the energy of a step."
+        ),
+        queries=[Query(expression=f"sum by (host) ({shown.rate(GPU_ENERGY)})", legend="{{host}}")],
         unit="watt",
         if_empty=_NO_GPU,
     )

@@ -19,6 +19,7 @@ WORDS = {
     "By": "bytes",
     "By/s": "bytes_per_second",
     "W": "watts",
+    "J": "joules",
     "Hz": "hertz",
     "Cel": "celsius",
     "{item}": "",
@@ -117,7 +118,7 @@ def test_an_info_is_a_non_monotonic_sum() -> None:
 
 
 def test_units_are_ucum_codes() -> None:
-    assert {unit.value for unit in Unit} == {"{item}", "s", "1", "By", "By/s", "W", "Hz", "Cel"}
+    assert {unit.value for unit in Unit} == {"{item}", "s", "1", "By", "By/s", "W", "J", "Hz", "Cel"}
 
 
 def test_a_finished_run_sends_the_last_values_of_its_metrics() -> None:

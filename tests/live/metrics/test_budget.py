@@ -58,6 +58,7 @@ def hardware() -> dict[SeriesKey, float]:
         **{series_key(metric, *GPU): 1.0 for metric in gauges},
         **{series_key(catalogue.GPU_ECC, *GPU, kind): 0.0 for kind in ("corrected", "uncorrected")},
         series_key(catalogue.GPU_THROTTLED, *GPU, "hardware slowdown"): 1.0,
+        series_key(catalogue.GPU_ENERGY, GPU[1]): 1.0,
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.live.windows import ranks, statuses
-from tests.record.gpu.test_hardware import GPU, IDLE, SLOWDOWN, THERMAL, Line, Play, library, play
+from tests.record.gpu.test_hardware import GPU, IDLE, INSTANCE, SLOWDOWN, THERMAL, Line, Play, library, play
 from traincope.live.metrics.hardware import Gpus
 
 __all__ = ["library", "play"]
@@ -75,6 +75,7 @@ def test_gpu_metrics_are_in_base_units(look: Callable[..., list[Values]]) -> Non
         ("gpu.ecc.errors", *LABELS, "corrected"): 3,
         ("gpu.ecc.errors", *LABELS, "uncorrected"): 0,
         ("gpu.power", *LABELS): 612.5,
+        ("gpu.energy", LABELS[1]): 5_000_000_000.001,
         ("gpu.sm.clock", *LABELS): 1.755e9,
         ("gpu.temperature", *LABELS): 61,
         ("gpu.nvlink.errors", *LABELS): 21 + 2**40,
@@ -88,7 +89,13 @@ def test_gpu_metrics_are_in_base_units(look: Callable[..., list[Values]]) -> Non
 def test_a_metric_that_nvml_refuses_has_no_series(look: Callable[..., list[Values]]) -> None:
     refuse = "nvmlDeviceGetTotalEccErrors=3,nvmlDeviceGetFieldValues=3"
     (sample_table,) = look(Line(), refuse=refuse)
-    assert {key[0] for key in sample_table} == {"gpu.power", "gpu.sm.clock", "gpu.temperature"}
+    assert {key[0] for key in sample_table} == {"gpu.power", "gpu.energy", "gpu.sm.clock", "gpu.temperature"}
+
+
+def test_the_energy_of_a_shared_gpu_is_not_that_of_the_rank(look: Callable[..., list[Values]]) -> None:
+    (sample_table,) = look(Line(), uuid=INSTANCE)
+    assert ("gpu.power", *LABELS) in sample_table
+    assert "gpu.energy" not in {key[0] for key in sample_table}
 
 
 def test_a_lost_gpu_has_no_metrics(look: Callable[..., list[Values]]) -> None:

@@ -110,6 +110,9 @@ int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncor
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
     (void)device; UNLESS_REFUSED; *milliwatts = 612500; return SUCCESS;
 }
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+    (void)device; UNLESS_REFUSED; *millijoules = 5000000000001ULL; return SUCCESS;
+}
 int nvmlDeviceGetClockInfo(void *device, int type, unsigned *megahertz) {
     (void)device; UNLESS_REFUSED; *megahertz = type == 1 ? 1755 : 0; return SUCCESS;
 }

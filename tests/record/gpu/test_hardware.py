@@ -195,8 +195,19 @@ def test_throttling_and_faults_of_a_gpu_are_recorded_once_and_in_order(
         ("gpu xid", {"xid": 48, "meaning": "uncorrectable (double bit) ECC error"}),
     ]
     assert {details["gpu"] for _, details in played.events} == {f"GPU-{GPU}"}
-    assert played.readings == {"power": {612_500}, "SM clock": {1_755}, "temperature": {61}, "utilization": {97}}
+    gauges = {"power": {612_500}, "SM clock": {1_755}, "temperature": {61}, "utilization": {97}}
+    assert played.readings == gauges | {"energy": {5_000_000_000_001}}
     assert played.state == "on"
+
+
+def test_samples_have_the_time_of_their_reading(play: Play) -> None:
+    """They are written at the end of the step, and were read before the poll that shows the last line."""
+    main = play(Line(), Line()).rank.thread("main")
+    read, steps = main[main["kind"] == Kind.GPU], main[main["kind"] == Kind.STEP]
+    last = read[read["step"] == steps["step"][-1]]
+    assert len(set(last["start_ns"].tolist())) == 1
+    assert steps["start_ns"][0] < last["start_ns"][0] < steps["end_ns"][-1]
+    assert (read["end_ns"] == read["start_ns"]).all()
 
 
 SLOW_POLL = """
@@ -319,7 +330,7 @@ def test_a_gpu_or_driver_that_nvml_does_not_find_is_absent(
 
 
 def test_for_a_mig_instance_the_whole_gpu_is_watched(play: Play) -> None:
-    """In MIG mode it reports no utilization."""
+    """In MIG mode it reports no utilization, and its energy is not this process's own."""
     played = play(Line(), Line(reasons=SLOWDOWN), uuid=INSTANCE, refuse="nvmlDeviceGetUtilizationRates=3")
     ((_, details),) = played.events
     assert details["gpu"] == f"GPU-{GPU}"

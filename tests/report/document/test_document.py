@@ -12,7 +12,7 @@ from traincope.report.schema import Document
 from traincope.timeline import OpenRecord
 
 TOP_LEVEL = [
-    *("schema_version", "run", "verdict", "ledger", "causes", "utilization", "comm", "bubble", "stragglers"),
+    *("schema_version", "run", "verdict", "ledger", "causes", "utilization", "energy", "comm", "bubble", "stragglers"),
     *("slowdown", "faults", "hangs"),
     *(
         "goodput",

@@ -165,7 +165,8 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "slowdown": "The run was not imported from a table of operations.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",
         "memory": "No memory was recorded.",
-        "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver.",
+        "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver. "
+        "Energy unknown: a part of a run has no energy.",
         "kernels": "No kernel traces. Record steps at level 3, or import traces with `traincope import`.",
         "experts": "The training logged no expert load.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",

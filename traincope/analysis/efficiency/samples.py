@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.efficiency.experts import DROPPED, PADDING, TOKENS
-from traincope.events import NO_STEP, Kind, Phase
+from traincope.events import GPU_ENERGY, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
 
 
@@ -38,8 +38,9 @@ def logged_samples(timeline: Timeline) -> tuple[Samples, ...]:
 
 
 def gpu_samples(timeline: Timeline) -> tuple[Samples, ...]:
-    """Values of each rank's GPU, sampled every few seconds, by the step that had just ended."""
-    return tuple(samples for rank in timeline.ranks for samples in _samples(rank, Kind.GPU))
+    """Values of each rank's GPU, sampled every few seconds, by the step that had just ended, without energy."""
+    every = (samples for rank in timeline.ranks for samples in _samples(rank, Kind.GPU))
+    return tuple(samples for samples in every if samples.name != GPU_ENERGY)
 
 
 def _samples(rank: RankTimeline, kind: Kind) -> Iterator[Samples]:

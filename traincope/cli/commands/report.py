@@ -10,7 +10,7 @@ from rich.console import Console
 
 from traincope.analysis import Analysis, analyze, parse_changes, what_if
 from traincope.cli.answers import add_format, write_answer
-from traincope.cli.quantities import add_price
+from traincope.cli.quantities import add_energy_price, add_price
 from traincope.errors import UsageError
 from traincope.report import prediction_document, render, render_brief, render_prediction, to_document, to_json
 from traincope.timeline import open_run
@@ -31,6 +31,7 @@ class Report:
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
         parser.add_argument("--brief", action="store_true", help="print only five numbers and at most three findings")
         add_price(parser)
+        add_energy_price(parser)
         parser.add_argument(
             "--what-if",
             metavar="CHANGES",
@@ -50,19 +51,19 @@ class Report:
 
 
 def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
-    price = arguments.price_per_gpu_hour
+    prices = {"price_per_gpu_hour": arguments.price_per_gpu_hour, "price_per_kwh": arguments.price_per_kwh}
     if arguments.format == "json":
-        return to_json(to_document(analysis, price_per_gpu_hour=price))
+        return to_json(to_document(analysis, **prices))
     if arguments.format == HTML:
         from traincope.report.html import to_html
 
-        return to_html(analysis, price_per_gpu_hour=price)
+        return to_html(analysis, **prices)
     console = Console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:
         if arguments.brief:
             render_brief(analysis, console)
         else:
-            render(analysis, console, price_per_gpu_hour=price)
+            render(analysis, console, **prices)
     return captured.get()
 
 

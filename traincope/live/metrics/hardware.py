@@ -91,6 +91,9 @@ def _gpu_values(watched: _WatchedGpu, rank: int) -> Iterator[tuple[SeriesKey, fl
         value = _query(watched, metric, read)
         if value is not None:
             yield series_key(metric, *labels), value * unit
+    used = None if gpu.is_shared else _query(watched, catalogue.GPU_ENERGY, gpu.energy_millijoules)
+    if used is not None:
+        yield series_key(catalogue.GPU_ENERGY, gpu.uuid), used * MILLI  # ranks that share a GPU share its energy
     bits = _query(watched, catalogue.GPU_THROTTLED, gpu.clock_reasons)
     if bits is not None:
         now = {reason for bit, reason in SLOWDOWN_REASONS.items() if bits & bit}

@@ -4,8 +4,8 @@ A thread of ours queries NVML; the training's thread never does. That thread nei
 delivers XIDs at once. Everything else is polled every `POLL_SECONDS`, so such an event happened up to
 `seen_within_seconds` before its record.
 
-The training's thread writes the latest samples (power, clock, temperature, utilization) between steps: records of
-another thread would hide a hang of the training.
+The training's thread writes the latest samples (energy, power, clock, temperature, utilization) between steps: records
+of another thread would hide a hang of the training.
 """
 
 import sys
@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from traincope.events import Kind, Phase
-from traincope.record.gpu.measures import EccErrors, GpuSamples, Measure, RowRemapping, Throttling
+from traincope.record.gpu.measures import EccErrors, GpuReading, GpuSamples, Measure, RowRemapping, Throttling
 from traincope.record.gpu.nvml import LIBRARY, Gpu, Refusal, has_driver, load
 from traincope.record.gpu.xids import meaning
 from traincope.record.instrumentation.guard import guard
@@ -89,10 +89,10 @@ class Hardware:
             self._recorder.probes[self.name] = self._noted_state = self._watch.state
             self._recorder.write_metadata()
 
-    def _write(self, samples: Mapping[str, int]) -> None:
-        now, recorder = monotonic_ns(), self._recorder
-        for name, value in samples.items():
-            recorder.main.write(Kind.GPU, now, now, Phase.NONE, recorder.names.intern(name), value=value)
+    def _write(self, reading: GpuReading) -> None:
+        at_ns, recorder = reading.at_ns, self._recorder
+        for name, value in reading.samples.items():
+            recorder.main.write(Kind.GPU, at_ns, at_ns, Phase.NONE, recorder.names.intern(name), value=value)
 
     def _begin(self, nvml: ModuleType) -> None:
         now = monotonic_ns()

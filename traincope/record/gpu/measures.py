@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from time import monotonic_ns
+from typing import NamedTuple, Protocol
 
-from traincope.events import GPU_SAMPLE_UNITS
+from traincope.events import GPU_ENERGY, GPU_SAMPLE_UNITS
 from traincope.record.gpu.nvml import Gpu, Refusal, RemappedRows
 
 GpuEvent = tuple[str, dict[str, object]]
@@ -97,27 +98,38 @@ GAUGES: tuple[Callable[[Gpu], int], ...] = (
 """Getters of the quantities in GPU_SAMPLE_UNITS, in their order."""
 
 
-class GpuSamples:
-    """Samples of power, clock, temperature and utilization.
+class GpuReading(NamedTuple):
+    """Samples that were read at the same time."""
 
-    They are not events: the training's thread writes the latest.
+    at_ns: int
+    samples: Mapping[str, int]
+
+
+class GpuSamples:
+    """Samples of energy, power, clock, temperature and utilization.
+
+    They are not events: the training's thread writes the latest. In MIG mode there is no sample of the energy, because
+    that of the whole GPU is not this process's own.
     """
 
     name = "readings"
 
     def __init__(self) -> None:
-        self._gauges = dict(zip(GPU_SAMPLE_UNITS, GAUGES, strict=True))
+        self._gauges = {GPU_ENERGY: Gpu.energy_millijoules, **dict(zip(GPU_SAMPLE_UNITS, GAUGES, strict=True))}
         """Getters that the GPU supports: in MIG mode it reports no utilization."""
-        self._latest: Mapping[str, int] = {}
+        self._latest = GpuReading(0, {})
 
     def poll(self, gpu: Gpu, _now_ns: int) -> list[GpuEvent]:
+        if gpu.is_shared:
+            self._gauges.pop(GPU_ENERGY, None)
+        at_ns = monotonic_ns()
         samples = {name: self._ask(gpu, name) for name in tuple(self._gauges)}
-        self._latest = {name: value for name, value in samples.items() if value is not None}
+        self._latest = GpuReading(at_ns, {name: value for name, value in samples.items() if value is not None})
         return []
 
-    def take(self) -> Mapping[str, int]:
+    def take(self) -> GpuReading:
         """Return the samples since the last call."""
-        latest, self._latest = self._latest, {}
+        latest, self._latest = self._latest, GpuReading(0, {})
         return latest
 
     def _ask(self, gpu: Gpu, name: str) -> int | None:

@@ -117,6 +117,10 @@ class Gpu:
     def power_milliwatts(self) -> int:
         return cast(int, self._ask("nvmlDeviceGetPowerUsage", self._handle))
 
+    def energy_millijoules(self) -> int:
+        """Return the energy of the whole GPU since the driver was loaded (Volta and newer)."""
+        return cast(int, self._ask("nvmlDeviceGetTotalEnergyConsumption", self._handle))
+
     def sm_clock_mhz(self) -> int:
         return cast(int, self._ask("nvmlDeviceGetClockInfo", self._handle, self._nvml.NVML_CLOCK_SM))
 

@@ -29,6 +29,13 @@ def with_price(document: schema.Document, *, price_per_gpu_hour: float) -> schem
     }
 
 
+def with_energy_price(document: schema.Document, *, price_per_kwh: float) -> schema.Document:
+    """Return the document with a price, in any currency, on the energy of the GPUs."""
+    used = document["energy"]
+    money = None if used["kwh"] is None else used["kwh"] * price_per_kwh
+    return {**document, "energy": {**used, "price_per_kwh": price_per_kwh, "money": money}}
+
+
 def _finding(finding: schema.Finding, price: float) -> schema.Finding:
     gain = price_of(finding["estimated_gain_rank_hours"], price_per_gpu_hour=price)
     return {**finding, "estimated_gain_money": gain}

@@ -25,13 +25,16 @@ from traincope.analysis import (
     sampling,
     term_causes,
 )
+from traincope.analysis.efficiency.energy import Energy
 from traincope.explanations import explanations
 from traincope.report import schema
-from traincope.report.document.costs import cost_of, with_price
+from traincope.report.document.costs import cost_of, with_energy_price, with_price
 from traincope.report.document.parts import critical_path, estimates, finding_of, gpu, kernels, timetable_rows
 from traincope.report.document.recording_losses import count_losses
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
+
+UNKNOWN_ENERGY = Energy(reason="a part of a run has no energy")
 
 
 def to_json(document: schema.Document) -> str:
@@ -43,13 +46,17 @@ def to_json(document: schema.Document) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def to_document(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> schema.Document:
+def to_document(
+    analysis: Analysis, *, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None
+) -> schema.Document:
     """Return all results of the analysis in the fixed shape; null means no evidence.
 
     `price_per_gpu_hour`, in any currency, adds prices to the ledger's terms, to losses by cause and to the
-    estimated gains of findings.
+    estimated gains of findings. `price_per_kwh` adds the price of the GPUs' energy.
     """
     document = _document(analysis)
+    if price_per_kwh is not None:
+        document = with_energy_price(document, price_per_kwh=price_per_kwh)
     return document if price_per_gpu_hour is None else with_price(document, price_per_gpu_hour=price_per_gpu_hour)
 
 
@@ -63,6 +70,7 @@ def _document(analysis: Analysis) -> schema.Document:
         ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
         causes=[_causes(each) for each in term_causes(analysis)],
         utilization=_utilization(analysis.utilization, analysis.experts),
+        energy=schema.convert(analysis.energy or UNKNOWN_ENERGY, schema.Energy, price_per_kwh=None, money=None),
         comm=[_operation(row, analysis.run_estimates) for row in analysis.comm] or None,
         bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers, analysis.run_estimates) if counted else None,

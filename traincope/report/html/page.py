@@ -19,13 +19,13 @@ from traincope.report.html.source import Source
 NO_SCRIPT = "Figures need JavaScript. The tables hold every number."
 
 
-def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None) -> str:
+def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None) -> str:
     """The report as one HTML file that works offline.
 
     It holds the whole document of `to_document` as JSON (`<script id="document">`), the source of every number on the
-    page. `price_per_gpu_hour` is passed to `to_document`. Raises MissingDependencyError where plotly is not installed.
+    page. The prices are passed to `to_document`. Raises MissingDependencyError where plotly is not installed.
     """
-    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour)
+    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh)
     source = Source(analysis=analysis, document=document)
     sections = [section(source) for section in ALL]
     plotly, page_script = script(), _asset("page.js")

@@ -22,7 +22,16 @@ from traincope.report.schema.job import (
 )
 from traincope.report.schema.memory import GrownTensors, MemorySnapshot, MemorySplit, MemoryUse, OutOfMemory
 from traincope.report.schema.path import CriticalPath
-from traincope.report.schema.steps import Bubble, Ledger, Operation, SampledWindow, Stragglers, TermCauses, Utilization
+from traincope.report.schema.steps import (
+    Bubble,
+    Energy,
+    Ledger,
+    Operation,
+    SampledWindow,
+    Stragglers,
+    TermCauses,
+    Utilization,
+)
 from traincope.report.schema.traces import GpuPartition, Kernels
 
 SCHEMA_VERSION = 3
@@ -36,6 +45,7 @@ class Document(TypedDict):
     causes: list[TermCauses]
     """Causes within the terms; empty without counted steps."""
     utilization: Utilization
+    energy: Energy
     comm: list[Operation] | None
     bubble: Bubble | None
     stragglers: Stragglers | None

@@ -210,6 +210,37 @@ class Utilization(TypedDict):
     """Loads of a mixture's experts, if the training logs them."""
 
 
+class GpuEnergy(TypedDict):
+    ranks: list[int]
+    """Ranks that share the GPU."""
+    joules_per_step: float
+    watts: float
+    """Mean power in the measured steps."""
+    steps: int
+    """Number of measured steps: those between the first and the last reading, without evaluation."""
+    reading_ns: int
+    """Median time between two readings of the counter."""
+
+
+class Energy(TypedDict):
+    """Energy of the job's GPUs in steps, by NVML's counter."""
+
+    joules_per_step: float | None
+    """Sum over GPUs; null if that of one GPU is unknown."""
+    watts: float | None
+    """Mean power, summed over GPUs."""
+    kwh: float | None
+    """Energy of all steps except the warm-up."""
+    terms: dict[str, float | None] | None
+    """Ledger term -> joules per step, in proportion of its time: an estimate. They sum to `joules_per_step`."""
+    gpus: list[GpuEnergy]
+    price_per_kwh: float | None
+    money: float | None
+    """Price of `kwh`, in the price's currency."""
+    reason: str | None
+    """Reason for the nulls."""
+
+
 class MessageImbalance(TypedDict):
     ranks: list[int]
     """Ranks that send the most in their group."""

@@ -16,6 +16,7 @@ from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.all_steps import all_steps
 from traincope.report.text.sections.communication import communication
 from traincope.report.text.sections.critical_path import critical_path
+from traincope.report.text.sections.energy import energy
 from traincope.report.text.sections.experts import experts
 from traincope.report.text.sections.faults import faults
 from traincope.report.text.sections.goodput import goodput
@@ -33,9 +34,16 @@ from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration
 
 
-def render(analysis: Analysis, console: Console, *, price_per_gpu_hour: float | None = None) -> None:
+def render(
+    analysis: Analysis,
+    console: Console,
+    *,
+    price_per_gpu_hour: float | None = None,
+    price_per_kwh: float | None = None,
+) -> None:
     """Write the report of `analysis` to `console`."""
-    render_document(to_document(analysis, price_per_gpu_hour=price_per_gpu_hour), console)
+    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh)
+    render_document(document, console)
 
 
 def render_document(document: Document, console: Console) -> None:
@@ -72,6 +80,8 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
     if shows_costs(ledger["cost"]) and largest(ledger["cost"]):
         yield losses(ledger["cost"])
     yield utilization(document["utilization"])
+    if document["energy"]["joules_per_step"] is not None:
+        yield energy(document["energy"])
     if document["utilization"]["experts"] is not None:
         yield experts(document["utilization"]["experts"])
     if document["goodput"] is not None:

@@ -24,7 +24,7 @@ MAX_ROWS = 64
 def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
     events = hardware_events(analysis.faults)
-    shown = [section("Hosts and devices", _hosts(asked)), _gpu_samples(asked)]
+    shown = [section("Hosts and devices", _hosts(asked)), _gpu_samples(asked), *_energy(asked)]
     if events:
         began = asked.tiles.header.origin_ns
         end = max([event.at_ns for event in events] + ([analysis.timeline.end_ns] if analysis.timeline.ranks else []))
@@ -50,6 +50,23 @@ def _gpu_samples(asked: Asked) -> Component:
     states = dict.fromkeys(probe["state"] for probe in probes if probe["name"] == "hardware")
     why = "; ".join(states) or "missing"
     return absent(f"GPU power, clock, temperature and utilization were not recorded. Hardware probe: {why}.")
+
+
+def _energy(asked: Asked) -> Iterator[Component]:
+    """Energy of each GPU and of the job, if any was recorded."""
+    used = asked.document["energy"]
+    if used["gpus"]:
+        places: list[tuple[str, tuple[str | int, ...]]] = [
+            (numbers(gpu["ranks"], "rank"), ("gpus", at)) for at, gpu in enumerate(used["gpus"][:MAX_ROWS])
+        ]
+        rows = [[name, *_joules(asked, *place)] for name, place in (*places, ("all GPUs", ()))]
+        note = "NVML's counter, interpolated" if used["reason"] is None else f"of the job unknown: {used['reason']}"
+        yield section("Energy", table(("GPU of", "joules per step", "watts"), rows), note=note)
+
+
+def _joules(asked: Asked, *place: str | int) -> Iterator[Component]:
+    for key in ("joules_per_step", "watts"):
+        yield number(asked.document, "energy", *place, key, form="mean")
 
 
 def _hosts(asked: Asked) -> Component:
