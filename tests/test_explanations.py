@@ -101,8 +101,9 @@ def test_no_kind_has_two_entries_and_every_entry_has_a_kind() -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.kinds[0])
 def test_an_entry_has_the_four_parts_in_order(entry: Explanation) -> None:
     assert tuple(re.findall(r"^\*\*([^*]+)\.\*\*", entry.text, re.MULTILINE)) == PARTS
-    todo = entry.text.partition("**What to do.**")[2]
-    assert re.search(r"^1\. ", todo, re.MULTILINE)
+    assert all(entry.part(name) for name in PARTS)
+    assert re.search(r"^1\. ", entry.part("What to do"), re.MULTILINE)
+    assert "**" not in entry.part("What to do")
     assert "](" not in entry.text
 
 

@@ -33,6 +33,10 @@ class Explanation:
         """Anchor of the heading, as GitHub makes it."""
         return re.sub(r"[^\w -]", "", self.title.lower()).replace(" ", "-")
 
+    def part(self, name: str) -> str:
+        """Markdown of one of the `PARTS`, without its name."""
+        return re.split(r"^\*\*[^*]+\.\*\*\s", self.text, flags=re.MULTILINE)[1 + PARTS.index(name)].strip()
+
     @property
     def place(self) -> str:
         """Path in the repository, with the anchor."""

@@ -12,6 +12,7 @@ import yaml
 from tests.dashboards.queries import LABELS_OF, labels, series_names
 from tests.debian import need
 from traincope.cli.main import COMMANDS
+from traincope.explanations import explanations
 from traincope_dashboards import runbooks
 from traincope_dashboards.build import DASHBOARDS, RULES, RUNBOOKS, Settings, build
 from traincope_dashboards.panels.board import Look
@@ -83,6 +84,14 @@ def test_a_runbook_has_meaning_check_and_action(name: str) -> None:
     # The heading is the alert's name, so that a reader finds it.
     named = {alert.slug: alert.name for alert in ALERTS}[name]
     assert runbooks.title(name).startswith(f"{named}: ")
+
+
+def test_what_to_do_about_a_kind_of_fault_is_that_of_its_explanation() -> None:
+    page, lost = runbooks.markdown("gpu-fault", grafana=""), explanations()["gpu_lost"]
+    assert "traincope explain" not in page
+    assert f"## What to do\n\n**A GPU is lost** (`gpu_lost`)\n\n{lost.part('What to do')}\n\n" in page
+    assert page.rstrip().endswith(explanations()["rows_remapped"].part("What to do"))
+    assert lost.part("What to do").startswith("1. Drain and reboot the host.")
 
 
 def test_limits_in_the_runbooks_are_the_limits_of_the_rules() -> None:
