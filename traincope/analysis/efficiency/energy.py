@@ -13,7 +13,7 @@ import numpy as np
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Bools, Ints
 from traincope.events import GPU_ENERGY, Kind
-from traincope.store.job.evaluating import evaluation_intervals
+from traincope.store.segments.evaluating import evaluation_intervals
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import numbers
 
