@@ -2,6 +2,7 @@
 
     RUN/
       run.json                     the run: id, world size, mesh, versions, start (replaced as a whole on each change)
+      logbook.csv                  the list of interruptions that the run was imported from (`logbook.py`)
       requests.jsonl               windows that a person or an anomaly requested, one per line (`job/requests.py`)
       launcher.jsonl               ranks that did not end well, as `traincope train` or `run` saw them
       attempt-000/                 one launch of the job; a restart adds the next
@@ -34,6 +35,7 @@ from traincope.store.job.attempts import Attempt
 from traincope.store.job.batches import RankBatches
 from traincope.store.job.launcher import LauncherNote
 from traincope.store.job.looks import Look
+from traincope.store.logbook import Logbook
 from traincope.store.reading import RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 
@@ -41,6 +43,7 @@ __all__ = [
     "RECORD_DTYPE",
     "Attempt",
     "LauncherNote",
+    "Logbook",
     "Look",
     "RankBatches",
     "RankRecords",

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
+from traincope.errors import DataError, EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
 from traincope.store.job.attempts import Attempt, read_attempts
 from traincope.store.job.batches import RankBatches, rank_batches, read_batches
 from traincope.store.job.flight import FlightFile
+from traincope.store.job.hang_notices import read_notices
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
@@ -23,6 +24,7 @@ from traincope.store.layout import (
     DETAILS_FILE,
     FLIGHT_FILE,
     GROUPS_FILE,
+    LOGBOOK_FILE,
     NAMES_FILE,
     OPERATIONS_FILE,
     PROVISIONAL,
@@ -36,6 +38,7 @@ from traincope.store.layout import (
     trace_files,
 )
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
+from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.operations import Operations, read_operations
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
@@ -142,6 +145,8 @@ class RunRecords:
     """Copies of ranks of several hosts, of which an agent saw that they disagree; one entry per agent."""
     operations: Operations | None = None
     """The table of operations that the run was imported from; None for every other run."""
+    logbook: Logbook | None = None
+    """The list of runs and interruptions that the run was imported from, which then has no ranks; otherwise None."""
 
     @property
     def last_attempt(self) -> int:
@@ -163,6 +168,8 @@ def read_run(path: str | Path) -> RunRecords:
     """
     root = find_run(Path(path))
     info = read_run_info(root)
+    if info.imported and (root / LOGBOOK_FILE).is_file():
+        return _logged(root, info)
     numbered = {n: p for p in root.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
     number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
     ranks, problems = _read_ranks(sorted(attempts[-1].glob("rank-*")) if attempts else [], attempt=number)
@@ -196,11 +203,22 @@ def _has_records(rank: RankRecords) -> bool:
     return bool(rank.traces or rank.memory_snapshots) or any(len(segment.records) for segment in rank.segments)
 
 
+def _logged(root: Path, info: RunInfo) -> RunRecords:
+    try:
+        book = read_logbook(root / LOGBOOK_FILE)
+    except DataError as error:
+        raise RunDirectoryError(f"{error}; or import the list again") from error
+    return RunRecords(path=root, info=info, ranks=(), attempts=len(book.runs), missing=(), problems=(), logbook=book)
+
+
 def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]) -> Iterator[Attempt]:
-    """Summaries of all attempts but the last, in order, with the launcher's notes. Unreadable ones are left out."""
+    """Summaries of all attempts but the last, in order, with the notes of the launcher and of the agents. Unreadable
+    ones are left out.
+    """
     noted = {note.attempt for note in notes if note.rank is not None}
+    hangs = {} if not directories else {each.attempt: each for each in reversed(read_notices(directories[0].parent))}
     for attempt in read_attempts(directories):
-        yield replace(attempt, noted=attempt.number in noted)
+        yield replace(attempt, noted=attempt.number in noted, hang=hangs.get(attempt.number))
 
 
 def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from traincope.arrays import Bools, Ints
 from traincope.errors import RunDirectoryError
 from traincope.events import CHECKPOINT_SAVED, CLEAN, END_OF_TIME_NS, OPEN, RESUMED, ROLLBACK, Flag, Kind, Phase
+from traincope.store.job.hang_notices import HangNotice
 from traincope.store.layout import DETAILS_FILE, NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
 from traincope.store.lines import dense_names, parse, read_numbered
 from traincope.store.segments.evaluating import evaluation_intervals
@@ -75,6 +76,8 @@ class Attempt:
     """Rank -> its last instant, if it was read. 0: it has no records."""
     noted: bool = False
     """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
+    hang: HangNotice | None = None
+    """The first settled answer of an agent that it hung. Only for earlier attempts."""
     rollbacks: tuple[Rollback, ...] = ()
     undone_steps: int = 0
     """Steps of `num_steps` that rollbacks undid, and their time."""
