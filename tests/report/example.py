@@ -426,6 +426,7 @@ def document() -> schema.Document:
         "faults": [],
         "hangs": [],
         "goodput": None,
+        "reliability": None,
         "background_saves": None,
         "sampled_stacks": [],
         "memory": None,

@@ -11,6 +11,7 @@ Each room answers one question:
 - `memory`: what each rank's memory is used for, and which ranks and tensors grow;
 - `efficiency`: MFU, goodput, work, cost, expert loads and samples;
 - `faults`: what went wrong, and when;
+- `reliability`: how often the job was interrupted, and at what cost;
 - `verdict`: findings with confidence, gain and advice;
 - `what_if`: how long steps would take after a change;
 - `diff`: what differs between two runs.
@@ -53,6 +54,7 @@ from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampl
 from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
+from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.run_estimates import OperationEstimates, RankEstimates, RunEstimates
 from traincope.analysis.stragglers.own_work import OwnWork, own_work
 from traincope.analysis.stragglers.roots import Root
@@ -107,6 +109,7 @@ __all__ = [
     "RankLedger",
     "RankWait",
     "RecorderOverhead",
+    "Reliability",
     "RequestedWindow",
     "Root",
     "RunEstimates",

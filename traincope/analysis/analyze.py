@@ -62,6 +62,7 @@ from traincope.analysis.pipeline.replicas import (
     step_timetable,
     window_ends,
 )
+from traincope.analysis.reliability.reliability import Reliability, reliability
 from traincope.analysis.run_estimates import RunEstimates, phase_stalls, run_estimates
 from traincope.analysis.stragglers.late_ranks import LateRanks, late_ranks
 from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
@@ -121,6 +122,8 @@ class Analysis:
     """None: the training logged no expert loads."""
     goodput: Goodput | None = None
     """None: no step began."""
+    reliability: Reliability | None = None
+    """Interruptions over all attempts; None as goodput, but a logbook has it."""
     background_saves: BackgroundSaves | None = None
     """None: no background save has ended in the last attempt, or the timeline is a part of a run."""
     data_order: DataOrder | None = None
@@ -230,6 +233,7 @@ def analyze(
     )
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(measured, ledger, tracks) if complete_run else None
     order, state = (data_order(timeline), state_checks(timeline)) if complete_run else (None, None)
+    saves = background_saves(timeline, ledger) if complete_run else None
     result = _analysis(
         context,
         ledger,
@@ -240,6 +244,7 @@ def analyze(
         roots=roots,
         order=order,
         state=state,
+        saves=saves,
     )
     waits = group_waits(timeline, waited)
     result = replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
@@ -256,7 +261,6 @@ def analyze(
     return replace(
         result,
         run_estimates=estimates,
-        background_saves=background_saves(timeline, ledger),
         sampled_windows=slow_code(timeline.run),
         energy=energy(timeline, ledger),
     )
@@ -273,6 +277,7 @@ def _analysis(
     roots: tuple[Root, ...],
     order: DataOrder | None,
     state: StateChecks | None,
+    saves: BackgroundSaves | None,
 ) -> Analysis:
     timeline = context.timeline
     sized = timeline.run.operations is None
@@ -287,6 +292,7 @@ def _analysis(
     splits, grown = memory_splits(timeline), grown_tensors(timeline)
     short, snapshots = shortages(timeline, ends, splits, grown), rank_snapshots(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
+    reliable = reliability(timeline, job, ends=ends, hangs=stopped, background=saves)
     marker = timeline.run.info.settings.get("step_marker")
     traced = tuple(
         gpu for rank, traces in timeline.traces.ranks.items() for gpu in traced_gpus(traces, rank=rank, marker=marker)
@@ -313,6 +319,8 @@ def _analysis(
         memory_snapshots=snapshots,
         experts=experts,
         goodput=job,
+        reliability=reliable,
+        background_saves=saves,
         data_order=order,
         state_checks=state,
         device_stalls=on_streams,
@@ -342,6 +350,7 @@ def _analysis(
             ahead=ahead,
             unfused=chains,
             slowdown=what_if,
+            reliability=reliable,
         ),
     )
 

@@ -16,6 +16,7 @@ TOP_LEVEL = [
     *("slowdown", "faults", "hangs"),
     *(
         "goodput",
+        "reliability",
         "background_saves",
         "sampled_stacks",
         "memory",
@@ -54,7 +55,7 @@ def test_a_run_without_steps_has_every_key_and_null_where_steps_are_needed() -> 
     assert list(empty) == TOP_LEVEL
     assert [key for key in TOP_LEVEL if empty[key] is None] == [  # type: ignore[literal-required]
         *("ledger", "comm", "bubble", "stragglers", "slowdown"),
-        *("goodput", "background_saves", "memory", "memory_split", "grown_tensors", "out_of_memory"),
+        *("goodput", "reliability", "background_saves", "memory", "memory_split", "grown_tensors", "out_of_memory"),
         *("memory_snapshots", "kernels", "critical_path", "data_order", "state_checks", "gpu_partition"),
     ]
     assert empty["run"]["steps"] == 0

@@ -80,7 +80,8 @@ def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
         *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "slowdown"),
-        *("faults", "memory", "hardware", "kernels", "experts", "logged", "goodput", "recording", "explained"),
+        *("faults", "memory", "hardware", "kernels", "experts", "logged", "goodput", "reliability", "recording"),
+        "explained",
     ]
 
 
@@ -171,6 +172,8 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "experts": "The training logged no expert load.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",
         "goodput": "Goodput is unknown: no attempt reached a step, or imported traces show a part of the job only.",
+        "reliability": "Interruptions are unknown: no attempt reached a step, or imported traces show a part of the job"
+        " only.",
         "recording": None,
         "explained": None,
     }

@@ -19,6 +19,18 @@ from traincope.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLoss:
+    """Steps of an attempt that no later attempt continued from."""
+
+    attempt: int
+    steps: int | None
+    """None: unknown; `Goodput.reason` says why."""
+    ns: int | None
+    skipped_ns: int = 0
+    """Part of `ns` in steps that updated nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
     """Split of a job's time; times are those of one rank."""
 
@@ -46,6 +58,8 @@ class Goodput:
     evaluation_ns: int
     other_ns: int
     """Time between steps, and in incomplete steps."""
+    losses: tuple[AttemptLoss, ...] = ()
+    """One entry for each attempt with steps that another one followed; they sum to the lost steps."""
 
     @property
     def num_ranks(self) -> int | None:
@@ -83,8 +97,18 @@ class Goodput:
 
     @property
     def productive_ratio(self) -> float | None:
-        """Runtime goodput: productive time over elapsed time."""
+        """Runtime goodput: productive time over elapsed time. Kokolis et al. (arXiv 2410.21680) call it the effective
+        training-time ratio; theirs also counts the time in the scheduler's queue before the first start.
+        """
         return None if self.productive_ns is None or not self.elapsed_ns else self.productive_ns / self.elapsed_ns
+
+    def productive_of(self, attempt: Attempt) -> int | None:
+        """Productive time of one of the attempts; None if its lost steps are unknown. They sum to `productive_ns`."""
+        loss = next((loss for loss in self.losses if loss.attempt == attempt.number), None)
+        standing_ns = attempt.steps_ns - attempt.undone_ns - attempt.skipped_ns
+        if loss is None:
+            return standing_ns
+        return None if loss.ns is None else standing_ns - loss.ns + loss.skipped_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +171,7 @@ def goodput_of(attempts: tuple[Attempt, ...]) -> Goodput | None:
         checkpoint_stall_ns=sum(attempt.checkpoint_stall_ns for attempt in attempts),
         evaluation_ns=sum(attempt.evaluation_ns for attempt in attempts),
         other_ns=sum(attempt.other_ns for attempt in attempts),
+        losses=tuple(_attempt_loss(before.number, loss) for loss, before, _ in losses),
     )
 
 
@@ -188,6 +213,12 @@ def _continued(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]
             after = stepping
         if before.num_steps and after is not None:
             yield before, after
+
+
+def _attempt_loss(attempt: int, lost: _Steps | None) -> AttemptLoss:
+    if lost is None:
+        return AttemptLoss(attempt=attempt, steps=None, ns=None)
+    return AttemptLoss(attempt=attempt, steps=lost.num, ns=lost.ns, skipped_ns=lost.skipped_ns)
 
 
 def _lost(before: Attempt, after: Attempt) -> _Steps | None:

@@ -18,11 +18,13 @@ from traincope.analysis.memory.census import GrownTensors
 from traincope.analysis.memory.snapshots import RankSnapshot
 from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.bad_state import bad_state
 from traincope.analysis.verdict.changed_steps import changed_steps
+from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
@@ -34,6 +36,7 @@ from traincope.analysis.verdict.memory_snapshots import snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.traced_gpus import traced_gpus
 from traincope.timeline import Timeline
+from traincope.units import count
 
 
 def verdict(
@@ -56,6 +59,7 @@ def verdict(
     ahead: RunAhead | None = None,
     unfused: Unfused | None = None,
     slowdown: Slowdown | None = None,
+    reliability: Reliability | None = None,
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
@@ -64,6 +68,8 @@ def verdict(
     lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
     findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs, out_of_memory)]
     findings += bad_state(timeline, faults, state)
+    if timeline.run.logbook is not None:
+        return (_only_a_logbook(reliability),)
     if timeline.run.info.imported and not ledger.wall_ns:
         traced = traced_gpus(gpus) if gpus or not snapshots else ()
         return ordered([*findings, *traced, *snapshot_findings(snapshots)])
@@ -73,6 +79,7 @@ def verdict(
     findings += unfused_kernels(unfused)
     findings += slowdown_findings(slowdown)
     findings += changed_steps(timeline, ledger)
+    findings += checkpoint_cadence(reliability)
     findings += memory_growth(memory, grown)
     real_faults = [fault for fault in faults if fault.is_fault]
     return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
@@ -97,6 +104,16 @@ def _faults_only(faults: Sequence[Fault]) -> Finding:
         evidence=f"no loss reaches {percent(MIN_SHARE)} of step time, but there are faults: {first.what}{more}",
         advice="",
     )
+
+
+def _only_a_logbook(reliability: Reliability | None) -> Finding:
+    number = 0 if reliability is None else reliability.num_interruptions
+    evidence = "a list of runs and interruptions was imported, so nothing is known about single steps"
+    if reliability is not None and reliability.causes:
+        first = reliability.causes[0]
+        most = f"{first.cause.replace('_', ' ')} ({percent(first.ratio)})"
+        evidence = f"{count(number, 'interruption')}, the most common cause: {most}"
+    return Finding(kind=FindingKind.INTERRUPTIONS, confidence=MEDIUM, evidence=evidence, advice="")
 
 
 def _no_steps() -> Finding:

@@ -78,6 +78,7 @@ def _document(analysis: Analysis) -> schema.Document:
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
+        reliability=None if analysis.reliability is None else schema.convert(analysis.reliability, schema.Reliability),
         background_saves=None
         if analysis.background_saves is None
         else schema.convert(analysis.background_saves, schema.BackgroundSaves),

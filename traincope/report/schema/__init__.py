@@ -36,6 +36,7 @@ from traincope.report.schema.memory import (
     OutOfMemory,
 )
 from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment
+from traincope.report.schema.reliability import Badput, CauseCount, Interruption, Reliability, Rolling
 from traincope.report.schema.steps import (
     ActionTime,
     AmbiguousWait,
@@ -88,8 +89,10 @@ __all__ = [
     "AmbiguousWait",
     "Attempt",
     "BackgroundSaves",
+    "Badput",
     "Bubble",
     "Cause",
+    "CauseCount",
     "Chain",
     "ComparedRun",
     "Contention",
@@ -114,6 +117,7 @@ __all__ = [
     "GrownTensors",
     "Hang",
     "HangAnswer",
+    "Interruption",
     "Kernel",
     "KernelClass",
     "Kernels",
@@ -138,7 +142,9 @@ __all__ = [
     "RankPath",
     "RankWait",
     "Recorder",
+    "Reliability",
     "RequestedWindow",
+    "Rolling",
     "Roofline",
     "Run",
     "RunAhead",

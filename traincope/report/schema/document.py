@@ -22,6 +22,7 @@ from traincope.report.schema.job import (
 )
 from traincope.report.schema.memory import GrownTensors, MemorySnapshot, MemorySplit, MemoryUse, OutOfMemory
 from traincope.report.schema.path import CriticalPath
+from traincope.report.schema.reliability import Reliability
 from traincope.report.schema.steps import (
     Bubble,
     Energy,
@@ -55,6 +56,8 @@ class Document(TypedDict):
     hangs: list[Hang]
     """Hangs and mismatched collectives, the first cause first."""
     goodput: Goodput | None
+    reliability: Reliability | None
+    """null where goodput is, but a logbook has it."""
     background_saves: BackgroundSaves | None
     """null: no background save has ended in the last attempt."""
     sampled_stacks: list[SampledWindow]

@@ -8,7 +8,7 @@ from traincope.report.schema.convert import result
 class Run(TypedDict):
     id: str
     imported: bool
-    """True if the run was made from kernel traces or a table of operations only."""
+    """True if the run was made from kernel traces, a table of operations or a list of interruptions only."""
     world_size: int
     mesh_axes: Annotated[dict[str, int], result.mesh]
     attempts: int

@@ -26,6 +26,7 @@ from traincope.report.text.sections.memory import memory
 from traincope.report.text.sections.pipeline import pipeline
 from traincope.report.text.sections.ranks import ranks
 from traincope.report.text.sections.recording import recording
+from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
@@ -66,6 +67,9 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
         yield from _ledger_sections(document, ledger)
     elif not document["run"]["imported"]:
         yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
+    job = document["reliability"]
+    if job is not None and (job["num_interruptions"] or is_logbook(document)):
+        yield reliability(job, logbook=is_logbook(document))
     if document["gpu_partition"]:
         yield gpus(document["gpu_partition"])
     if document["kernels"] is not None:
@@ -112,8 +116,11 @@ def steps(document: Document) -> str:
 
 
 def facts(document: Document) -> Iterator[str]:
-    """Ranks, mesh, steps and step time of a run; for imported traces the number of traced ranks."""
+    """Ranks, mesh, steps and step time of a run; for imported traces the number of traced ranks, for lists of runs."""
     run, kernels = document["run"], document["kernels"]
+    if is_logbook(document):
+        yield from (count(run["world_size"], "rank"), count(run["attempts"], "run"), "imported from a list of events")
+        return
     if document["slowdown"] is None and run["imported"]:
         num_traced = 0 if kernels is None else len(kernels["ranks"])
         yield from (f"kernel traces of {num_traced} of {count(run['world_size'], 'rank')}", "imported")

@@ -9,6 +9,7 @@ from traincope.analysis import logged_samples
 from traincope.figures.drawing.time_axis import instant
 from traincope.figures.run.faults import fault_timeline
 from traincope.figures.run.goodput import UNKNOWN, goodput_bars
+from traincope.figures.run.rolling import rolling_goodput
 from traincope.figures.steps.loss_curves import logged_curves
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
@@ -41,6 +42,9 @@ def render(asked: Asked) -> Sequence[Component]:
                 "Goodput", asked.graph(goodput_bars(analysis.goodput)), _parts(asked), note="parts of the job's time"
             )
         )
+    if analysis.reliability is not None and analysis.reliability.rolling:
+        drawn = asked.graph(rolling_goodput(analysis.reliability.rolling))
+        shown.append(section("Rolling goodput", drawn, note="productive share of the time before each instant"))
     samples = logged_samples(analysis.timeline)
     if samples:
         shown.append(

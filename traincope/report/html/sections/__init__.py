@@ -17,6 +17,7 @@ from traincope.report.html.sections.memory import memory
 from traincope.report.html.sections.pipeline import pipeline
 from traincope.report.html.sections.ranks import ranks
 from traincope.report.html.sections.recording import recording
+from traincope.report.html.sections.reliability import reliability
 from traincope.report.html.sections.slowdown import slowdown
 from traincope.report.html.sections.verdict import verdict
 from traincope.report.html.source import Source
@@ -36,6 +37,7 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     experts,
     logged,
     goodput,
+    reliability,
     recording,
     explained,
 )

@@ -34,6 +34,8 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.MEMORY_GROWTH: "memory",
     FindingKind.GPU_MEMORY: "memory",
     FindingKind.EVALUATION: "goodput",
+    FindingKind.CHECKPOINT_CADENCE: "reliability",
+    FindingKind.INTERRUPTIONS: "reliability",
 }
 """Kind of finding -> the section with its evidence; the ledger shows all others."""
 NOTHING = "No verdict: no complete step was recorded."

@@ -23,6 +23,7 @@ from traincope.report.schema import (
     StateShare,
 )
 from traincope.report.text.layout.lines import indented, text
+from traincope.report.text.sections.reliability import is_logbook
 from traincope.timeline.observation import PROBE, observation
 from traincope.topology import PIPELINE_AXIS
 from traincope.units import count, duration, numbers, ranges, share
@@ -67,6 +68,9 @@ def lines(document: Document) -> Iterator[Text]:
 def _imported(document: Document) -> Iterator[Text]:
     if document["slowdown"] is not None:
         yield from _table(document["slowdown"])
+        return
+    if is_logbook(document):
+        yield text("a list of runs and interruptions was imported; what it does not have is unknown")
         return
     if not document["run"]["steps"]:
         yield text(
