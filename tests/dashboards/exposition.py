@@ -23,6 +23,8 @@ from traincope.metrics.metric import Metric, Type
 RUN, HOSTS = "job-1", {"node-a": ("0", "1"), "node-b": ("2", "3")}
 TERMS = {("forward", ""): 0.5, ("data_wait", ""): 0.1, ("exposed_wait", "fsdp"): 0.2, ("exposed_transfer", "fsdp"): 0.2}
 """(term, axis) -> share of a step."""
+JOB_PARTS = {"productive": 0.9, "restart": 0.1}
+"""Part of the job's time -> its share."""
 VALUES = {
     "axis": ("fsdp",),
     "op": ("all_gather",),
@@ -69,6 +71,8 @@ class Job(Collector):
             return _histogram(metric, labels, count=seconds * 10)
         if metric.type is Type.COUNTER:
             return [Sample(metric.prometheus, labels, self._counted(metric, labels, seconds))]
+        if metric is catalogue.JOB_TIME:
+            return [Sample(metric.prometheus, labels, seconds * JOB_PARTS[labels["part"]])]
         return [Sample(metric.prometheus, labels, 1.0 if metric.type is Type.INFO else GAUGES.get(metric, 1.0))]
 
     def _counted(self, metric: Metric, labels: dict[str, str], seconds: float) -> float:
@@ -121,6 +125,9 @@ def _further(metric: Metric) -> Iterator[dict[str, str]]:
     """Values of the labels other than run, host and rank."""
     if metric is catalogue.LEDGER:
         yield from ({"term": term, "axis": axis} for term, axis in TERMS)
+        return
+    if metric is catalogue.JOB_TIME:
+        yield from ({"part": part} for part in JOB_PARTS)
         return
     names = [label for label in metric.labels if label not in catalogue.RANK_LABELS]
     for values in product(*(VALUES.get(name, (f"some {name}",)) for name in names)):

@@ -13,7 +13,8 @@ from traincope_dashboards.build import dashboards
 from traincope_dashboards.panels.board import Look
 from traincope_dashboards.panels.panels import STEP
 from traincope_dashboards.panels.variables import make_scopes
-from traincope_dashboards.rules.recorded import RECORDED
+from traincope_dashboards.rules.recorded import GOODPUT_DAY, GOODPUT_HOUR, RECORDED
+from traincope_dashboards.scope import Recorded
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,12 @@ def test_the_bands_of_the_mfu_ledger_add_up_to_the_peak(stack: Stack, from_rules
     queries = ledger.waterfall(make_scopes(from_rules=from_rules).job)
     bands = [stack.prometheus.sum(filled_in(query.expression)) for query in queries]
     assert bands == pytest.approx([0.3, 0.1, 0.1, 0.1, 0.4], abs=0.01)
+
+
+@pytest.mark.parametrize("rule", [GOODPUT_HOUR, GOODPUT_DAY], ids=["hour", "day"])
+def test_the_rolling_goodput_is_the_productive_share_of_the_time_that_was_added(stack: Stack, rule: Recorded) -> None:
+    """Of each second, 0.9 are productive, and 0.1 a restart."""
+    assert stack.prometheus.sum(rule.name) == pytest.approx(0.9, abs=0.001)
 
 
 def test_an_exemplar_of_step_time_carries_its_step(stack: Stack) -> None:

@@ -18,16 +18,32 @@ from traincope.live.metrics.state import begin
 from traincope.live.window import Window
 from traincope.metrics import catalogue
 from traincope.metrics.sample import Sample
+from traincope.store import Attempt
 from traincope.timeline import Timeline
 from traincope.timeline.timeline import Marks
 
 GPU = ("0", "GPU-1")
+INTERRUPTED = Attempt(
+    number=-1,
+    began_ns=-1000 * MS,
+    first_step_ns=None,
+    last_ns=-500 * MS,
+    num_steps=0,
+    steps_ns=0,
+    kept_steps=None,
+    kept_ns=0,
+    loaded=False,
+    checkpoint_stall_ns=0,
+    evaluation_ns=0,
+    endings={0: "ValueError"},
+)
+"""An attempt before the current one, which failed before its first step."""
 
 
 def everything(**logged: float) -> list[Sample]:
     """`logged`: additional values of `run.log()`."""
     return samples(
-        begin(busy_window(**logged)),
+        begin(busy_window(**logged), earlier=(INTERRUPTED,)),
         host=HOST,
         moment=Moment(monotonic_ns=10**9, wall_ns=10**9, cpu_ns=1),
         hardware=hardware(),

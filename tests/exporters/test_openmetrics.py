@@ -148,6 +148,8 @@ NOT_IN_THE_DEMO = frozenset(
         BY_PROMETHEUS["traincope_faults_total"].prometheus,
         BY_PROMETHEUS["traincope_module_time_seconds_total"].prometheus,
         BY_PROMETHEUS["traincope_run_ahead_seconds"].prometheus,
+        BY_PROMETHEUS["traincope_job_interruptions"].prometheus,
+        BY_PROMETHEUS["traincope_job_badput_seconds"].prometheus,
     }
 )
-"""Metrics without values: live ones, faults (there are none) and modules (not recorded)."""
+"""Metrics without values: live ones, faults and interruptions (there are none) and modules (not recorded)."""

@@ -264,6 +264,28 @@ GOODPUT = Metric(
     labels=NODE_LABELS,
 )
 
+INTERRUPTIONS = Metric(
+    name="job.interruptions",
+    type=Type.GAUGE,
+    help="Attempts of the job that did not end well, by cause. Only causes that occurred have series.",
+    labels=(*NODE_LABELS, "cause"),
+)
+MTBF = Metric(
+    name="job.mtbf",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Mean time of the job's attempts between interruptions: estimate, and low and high of its 95 % interval. "
+    "Without an interruption only low, a one-sided bound.",
+    labels=(*NODE_LABELS, "bound"),
+)
+BADPUT = Metric(
+    name="job.badput",
+    type=Type.GAUGE,
+    unit=Unit.SECONDS,
+    help="Time of the job that was not productive because of an interruption: restart or lost, by its cause.",
+    labels=(*NODE_LABELS, "part", "cause"),
+)
+
 RANKS = Metric(
     name="ranks",
     type=Type.GAUGE,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from traincope.analysis import Fault, FaultKind
 from traincope.analysis.efficiency.goodput import Goodput
 from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.reliability.reliability import Reliability
 from traincope.events import CHECKPOINT_SAVED
 from traincope.store.job.attempts import SAVING
 from traincope.store.job.manifests import RankInfo, RunInfo
@@ -58,6 +59,24 @@ def axis_of(axis: str) -> str:
 def time_parts(goodput: Goodput) -> Mapping[str, int]:
     """Parts of the job's time in ns. Unknown parts are left out."""
     return {part: ns for part, ns in goodput.parts.items() if ns is not None}
+
+
+def mtbf_bounds(reliability: Reliability) -> Mapping[str, float]:
+    """Known bounds of the mean time between interruptions, in ns."""
+    between = reliability.mtbf
+    if between is None:
+        return {}
+    bounds = {"low": between.low_ns, "estimate": between.ns, "high": between.high_ns}
+    return {bound: ns for bound, ns in bounds.items() if ns is not None}
+
+
+def badput_by_cause(reliability: Reliability) -> Mapping[tuple[str, str], int]:
+    """(Part, cause) -> ns of the time that interruptions cost, where it is known in full."""
+    return {
+        (entry.part, entry.cause): entry.ns
+        for entry in reliability.badput
+        if entry.cause is not None and entry.ns is not None and not entry.unknown
+    }
 
 
 def counted_faults(faults: Iterable[Fault]) -> Iterator[tuple[str, str, int]]:

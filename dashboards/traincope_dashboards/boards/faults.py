@@ -3,20 +3,24 @@
 from collections.abc import Iterator
 
 from traincope.metrics.catalogue import (
+    BADPUT,
     CHECKPOINT_AGE,
     CHECKPOINTS,
     DATA_AGE,
     FAULTS,
     GOODPUT,
+    INTERRUPTIONS,
     JOB_TIME,
     LAST_STEP,
     LOGGED,
+    MTBF,
     RANKS,
 )
 from traincope_dashboards.panels.board import Board
 from traincope_dashboards.panels.colours import JOB_COLOURS
 from traincope_dashboards.panels.panels import (
     FULL,
+    HALF,
     RATIO,
     SECONDS,
     STEP,
@@ -28,18 +32,24 @@ from traincope_dashboards.panels.panels import (
     over_time,
 )
 from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.rules.recorded import GOODPUT_DAY, GOODPUT_HOUR
 from traincope_dashboards.scope import Scope
 
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
     job, shown = scopes.job, scopes.shown
+    badput = f"max by (part, cause) ({job.series_of(BADPUT)})"
     yield over_time(
         "Goodput",
         text=(
-            "Productive share of the job's time since its first attempt, including lost steps and restarts. It "
-            "falls after a fault and recovers slowly: compare its value, not its slope."
+            "Productive share of the job's time since its first attempt, including lost steps and restarts, and of "
+            "its last hour and day. The first falls after a fault and recovers slowly; the others show how it is now."
         ),
-        queries=[Query(expression=f"avg by (run) ({job.series_of(GOODPUT)})", legend="goodput")],
+        queries=[
+            Query(expression=f"avg by (run) ({job.series_of(GOODPUT)})", legend="goodput"),
+            Query(expression=job.recorded(GOODPUT_HOUR), legend="last hour"),
+            Query(expression=job.recorded(GOODPUT_DAY), legend="last day"),
+        ],
         unit=RATIO,
         colours={"goodput": JOB_COLOURS["productive"]},
     )
@@ -70,6 +80,29 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "down."
         ),
         queries=[Query(expression=f"sum by (state) ({job.series_of(RANKS)})", legend="{{state}}")],
+    )
+    yield over_time(
+        "Time between interruptions",
+        text=(
+            "Mean time that the job's attempts ran between interruptions, with its 95 % interval. If it is short, "
+            "repair the most common cause: the next panel lists the causes, and what each cost."
+        ),
+        queries=[Query(expression=f"max by (bound) ({job.series_of(MTBF)})", legend="{{bound}}")],
+        unit=SECONDS,
+    )
+    yield listing(
+        "Interruptions by cause",
+        text=(
+            "Attempts that did not end well, by cause, and the time that their restarts and lost steps cost. Repair "
+            "the most expensive cause first: `traincope report RUN` lists each interruption."
+        ),
+        keys=["cause"],
+        columns=[
+            Column(name="interruptions", expression=f"max by (cause) ({job.series_of(INTERRUPTIONS)})", unit="none"),
+            Column(name="time lost", expression=f"sum by (cause) ({badput})", unit=SECONDS),
+        ],
+        if_empty="no interruption so far",
+        width=HALF,
     )
     yield listing(
         "Faults by rank",

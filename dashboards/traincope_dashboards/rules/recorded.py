@@ -3,11 +3,14 @@
 Alerts query them by name; so do dashboards built with `--recorded`.
 """
 
+from functools import partial
+
 from traincope.metrics.catalogue import (
     BUBBLE,
     BUBBLE_THEORY,
     GOODPUT,
     HFU,
+    JOB_TIME,
     LEDGER,
     MFU,
     MFU_PAPER,
@@ -22,6 +25,7 @@ from traincope.metrics.metric import Metric
 from traincope_dashboards.scope import Recorded, Scope
 
 ALIVE = '="alive"'
+PRODUCTIVE = '="productive"'
 EXPOSED = '=~"exposed_transfer|exposed_wait"'
 MODEL_WORK = '=~"forward|backward|recompute"'
 """Ledger terms that execute the model's FLOPs."""
@@ -49,6 +53,15 @@ def _blame(scope: Scope) -> str:
     return f"sum by (run, host, rank) ({scope.rate(STRAGGLER_WAIT)}) / on (run, host) group_left () ({others})"
 
 
+def _rolling_goodput(scope: Scope, window: str) -> str:
+    """Productive share of the time by which all parts grew in the window. Steps that a restart lost count in the window
+    in which they are found to be lost, so a short window may be negative.
+    """
+    parts = f"max by (run, part) (delta({scope.series_of(JOB_TIME)}[{window}]))"
+    productive = f"max by (run) (delta({scope.series_of(JOB_TIME, part=PRODUCTIVE)}[{window}]))"
+    return f"{productive} / on (run) (sum by (run) ({parts}) > 0)"
+
+
 STEP_MEDIAN = Recorded(
     name=f"run:{STEP_DURATION.prometheus}:median",
     labels=("run",),
@@ -61,6 +74,14 @@ HFU_MEAN = _over_nodes(HFU, operation="avg")
 BUBBLE_MEAN = _over_nodes(BUBBLE, operation="avg")
 BUBBLE_BY_THEORY = _over_nodes(BUBBLE_THEORY, operation="max")
 GOODPUT_MEAN = _over_nodes(GOODPUT, operation="avg")
+GOODPUT_HOUR, GOODPUT_DAY = (
+    Recorded(
+        name=f"run:{GOODPUT.prometheus}:last_{window}",
+        labels=("run",),
+        expression=partial(_rolling_goodput, window=window),
+    )
+    for window in ("1h", "1d")
+)
 TOKEN_RATE = Recorded(
     name=f"run:{TOKENS.prometheus}:rate",
     labels=("run",),

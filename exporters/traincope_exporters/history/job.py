@@ -10,7 +10,15 @@ import numpy as np
 from traincope.arrays import Ints
 from traincope.events import Kind
 from traincope.live.window import RankState
-from traincope.metrics.labels import checkpoint_end_ns, counted_faults, rank_labels, run_labels, time_parts
+from traincope.metrics.labels import (
+    badput_by_cause,
+    checkpoint_end_ns,
+    counted_faults,
+    mtbf_bounds,
+    rank_labels,
+    run_labels,
+    time_parts,
+)
 from traincope.metrics.metric import RANK_LABELS, Metric
 from traincope.metrics.values import RankSteps, sum_by_step
 from traincope_exporters.history.finished_run import NS, FinishedRun
@@ -84,6 +92,27 @@ def goodput(run: FinishedRun, metric: Metric) -> Iterator[Series]:
     if job is not None and job.productive_ratio is not None:
         for labels, _ in run.groups(metric.labels):
             yield _at_end(run, metric, labels, job.productive_ratio)
+
+
+def interruptions(run: FinishedRun, metric: Metric) -> Iterator[Series]:
+    job = run.analysis.reliability
+    for labels, _ in run.groups(metric.labels):
+        for cause in () if job is None else job.causes:
+            yield _at_end(run, metric, (*labels, cause.cause), cause.count)
+
+
+def mtbf(run: FinishedRun, metric: Metric) -> Iterator[Series]:
+    job = run.analysis.reliability
+    for labels, _ in run.groups(metric.labels):
+        for bound, ns in ({} if job is None else mtbf_bounds(job)).items():
+            yield _at_end(run, metric, (*labels, bound), ns / NS)
+
+
+def badput(run: FinishedRun, metric: Metric) -> Iterator[Series]:
+    job = run.analysis.reliability
+    for labels, _ in run.groups(metric.labels):
+        for (part, cause), ns in ({} if job is None else badput_by_cause(job)).items():
+            yield _at_end(run, metric, (*labels, part, cause), ns / NS)
 
 
 def ranks(run: FinishedRun, metric: Metric) -> Iterator[Series]:

@@ -132,8 +132,9 @@ NOT_IN_IT = {
     metric.prometheus
     for metric in catalogue.CATALOGUE
     if metric.name.startswith(("gpu.", "bubble", "faults", "module.", "pipeline.", "ambiguous.", "run_ahead"))
+    or metric.name in ("job.interruptions", "job.badput")
 }
-"""Metrics that a training of two CPU processes at level 1 without pipeline, faults and other hosts does not have."""
+"""Metrics that a training of two CPU processes at level 1 without pipeline, faults, restarts and other hosts lacks."""
 
 
 def test_every_panel_shows_data(scraped: Scraped) -> None:

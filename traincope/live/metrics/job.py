@@ -14,7 +14,7 @@ from traincope.events import OPEN, Kind, Phase
 from traincope.live.metrics.step_sums import StepSums
 from traincope.live.window import Window
 from traincope.metrics.labels import checkpoint_end_ns
-from traincope.store import Attempt
+from traincope.store import Attempt, LauncherNote
 from traincope.store.job.attempts import LOADING, read_resumed_step
 from traincope.store.rows import Row
 from traincope.store.segments.evaluating import evaluation_intervals
@@ -26,6 +26,8 @@ class Job:
     """The current attempt, and those before it."""
 
     earlier: tuple[Attempt, ...] = ()
+    notes: tuple[LauncherNote, ...] = ()
+    """What the launcher saw of the ends of the earlier ones."""
     attempt: int = 0
     rank: int | None = None
     """The rank whose steps are counted."""

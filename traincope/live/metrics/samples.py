@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from traincope.analysis.reliability.reliability import of_job
 from traincope.live.metrics.series import SeriesKey, series_key
 from traincope.live.metrics.state import State
 from traincope.live.window import RankState
 from traincope.metrics import catalogue
 from traincope.metrics.catalogue import CATALOGUE
-from traincope.metrics.labels import clean_label, rank_labels, run_labels, time_parts
+from traincope.metrics.labels import badput_by_cause, clean_label, mtbf_bounds, rank_labels, run_labels, time_parts
 from traincope.metrics.metric import Unit
 from traincope.metrics.sample import Sample
 from traincope.metrics.values import is_shown
@@ -97,3 +98,10 @@ def _job_values(state: State, moment: Moment) -> Iterator[tuple[SeriesKey, float
             yield series_key(catalogue.JOB_TIME, part), ns / 1e9
         if goodput.productive_ratio is not None:
             yield series_key(catalogue.GOODPUT), goodput.productive_ratio
+        reliability = of_job(goodput, job.notes)
+        for cause in reliability.causes:
+            yield series_key(catalogue.INTERRUPTIONS, cause.cause), cause.count
+        for bound, mean_ns in mtbf_bounds(reliability).items():
+            yield series_key(catalogue.MTBF, bound), mean_ns / 1e9
+        for (part, of_cause), ns in badput_by_cause(reliability).items():
+            yield series_key(catalogue.BADPUT, part, of_cause), ns / 1e9

@@ -9,7 +9,7 @@ from traincope.live.metrics.job import Job, advance_job
 from traincope.live.metrics.latest import gauge_values, logging_ranks
 from traincope.live.metrics.series import SeriesKey, add_sums
 from traincope.live.window import RankStatus, Window
-from traincope.store import Attempt
+from traincope.store import Attempt, LauncherNote
 from traincope.store.job.manifests import RunInfo
 from traincope.store.rows import Row
 from traincope.timeline import LedgerClock
@@ -38,8 +38,16 @@ class State:
     job: Job = field(default_factory=Job)
 
 
-def begin(window: Window, *, earlier: tuple[Attempt, ...] = (), restored: tuple[Row, ...] = ()) -> State:
-    """State after the first window. `restored`: rows of the attempt that no window of this agent has."""
+def begin(
+    window: Window,
+    *,
+    earlier: tuple[Attempt, ...] = (),
+    notes: tuple[LauncherNote, ...] = (),
+    restored: tuple[Row, ...] = (),
+) -> State:
+    """State after the first window. `notes`: of the launcher, on the earlier attempts. `restored`: rows of the attempt
+    that no window of this agent has.
+    """
     empty = State(
         info=window.info,
         attempt=window.attempt,
@@ -49,7 +57,7 @@ def begin(window: Window, *, earlier: tuple[Attempt, ...] = (), restored: tuple[
         highest={},
         latest={},
         histograms={},
-        job=Job(earlier=earlier),
+        job=Job(earlier=earlier, notes=notes),
     )
     return advance(empty, window, restored=restored)
 

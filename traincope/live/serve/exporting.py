@@ -47,8 +47,12 @@ class Exporting:
         self._gpus.request(window.ranks)
         before = self._state
         if before is None:
+            notes = read_notes(notes_path(window.run))
             self._state = begin(
-                window, earlier=earlier_attempts_of(window), restored=restored_rows(window, known=frozenset())
+                window,
+                earlier=earlier_attempts_of(window),
+                notes=notes,
+                restored=restored_rows(window, known=frozenset()),
             )
             self._start(window.run, self._origin(window))
         else:
