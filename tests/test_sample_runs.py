@@ -11,17 +11,18 @@ from traincope.cli.main import main
 from traincope.faults import read_truths
 from traincope.report import to_document, to_json
 
-SAMPLES = sorted((Path(__file__).parents[1] / "sample_runs").iterdir())
+ROOT = Path(__file__).parents[1] / "sample_runs"
+SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))
 MEGABYTE = 1_000_000
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_sample_runs_numbers_are_the_expected_ones(sample: Path) -> None:
     document = to_document(traincope.analyze(traincope.open_run(sample)))
     assert json.loads(to_json(document)) == json.loads((sample / "expected.json").read_text())
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_sample_run_is_small_and_names_its_command(sample: Path) -> None:
     assert sum(path.stat().st_size for path in sample.rglob("*")) < MEGABYTE
     assert "traincope" in (sample / "MADE_BY").read_text()
@@ -29,7 +30,7 @@ def test_a_sample_run_is_small_and_names_its_command(sample: Path) -> None:
 
 def test_the_demo_adds_up_and_its_bubble_is_what_theory_says() -> None:
     """1F1B with P = 2, M = 8: (P - 1) / (M + P - 1) = 1/9 of the pipeline's time, by formula and by replay."""
-    analysis = traincope.analyze(traincope.open_run(SAMPLES[0]))
+    analysis = traincope.analyze(traincope.open_run(ROOT / "demo"))
     for rank in analysis.ledger.ranks:
         assert (sum(values for values in rank.terms.values() if values is not None) == rank.wall_ns).all()
     assert analysis.bubble is not None
@@ -43,7 +44,7 @@ def test_the_restart_has_the_steps_that_its_faults_cost() -> None:
     Attempt 0 makes steps 1 to 8, goes back to 6, and makes 7 to 11. Attempt 1 makes 10 to 17, goes back to 15, and
     makes 16 to 20.
     """
-    sample = SAMPLES[0].parent / "restart"
+    sample = ROOT / "restart"
     analysis = traincope.analyze(traincope.open_run(sample))
     job, order = analysis.goodput, analysis.data_order
     assert job is not None
@@ -67,7 +68,7 @@ def test_the_report_in_the_docs_is_the_report_that_the_command_prints(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
-        main(["report", str(SAMPLES[0].parent / "demo-3d")])
+        main(["report", str(ROOT / "demo-3d")])
     printed = capsys.readouterr().out
-    shown = (SAMPLES[0].parents[1] / "docs" / "report.md").read_text()
+    shown = (ROOT.parent / "docs" / "report.md").read_text()
     assert f"$ traincope report sample_runs/demo-3d\n{printed}```\n" in shown

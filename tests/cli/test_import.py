@@ -273,3 +273,23 @@ def test_a_table_is_imported_alone_and_without_the_options_of_traces(
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_logbook_becomes_a_report(tmp_path: Path) -> None:
+    """100 h on 8 ranks, 5 interruptions of one cause: 20 h between them."""
+    logbook = tmp_path / "logbook.csv"
+    logbook.write_text("kind,cause,count,hours,ranks\nperiod,,,100,8\ninterruption,gpu,5,,\nnote,gpu,,,\n")
+    done = traincope("import", logbook, "-o", tmp_path / "run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{logbook}: 0 runs, 5 interruptions, 0 known steps",
+        "  1 row of kind note: in no number",
+        f"see the result:  traincope report {tmp_path / 'run'}",
+    ]
+    reported = traincope("report", tmp_path / "run")
+    assert "5 interruptions in 100 h 0 min; mean time between them 20 h 0 min" in " ".join(reported.stdout.split())
+    logbook.write_text("kind,cause\noutage,gpu\n")
+    refused = traincope("import", logbook, "-o", tmp_path / "other")
+    assert refused.returncode == 6
+    assert "line 2: kind 'outage'" in refused.stderr
+    assert not (tmp_path / "other").exists()

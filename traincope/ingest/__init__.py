@@ -1,13 +1,15 @@
-"""Reading of other tools' records: kernel traces of torch's profiler, its flight recorder, tables of operations.
+"""Reading of other tools' records: kernel traces of torch's profiler, its flight recorder, tables, logbooks.
 
 `traces` reads a kernel trace, `tables` a table of operations. `importing` makes run directories of traces,
-`tables.importing` those of tables, `memory_snapshots` those of torch's allocator; `cards` are their manifests.
+`tables.importing` those of tables, `memory_snapshots` those of torch's allocator, and `logbooks` those of lists of
+interruptions; `cards` are their manifests.
 `flight_recorder` reads dumps for the analysis of hangs. Analysis of kernels is in `analysis.kernels`.
 """
 
 from traincope.ingest.cards import Given
 from traincope.ingest.flight_recorder import holds_dumps, read_dumps
 from traincope.ingest.importing import find_traces, import_traces
+from traincope.ingest.logbooks import import_logbook
 from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot
 from traincope.ingest.tables.importing import import_table
 from traincope.ingest.tables.reading import SUFFIXES as TABLE_SUFFIXES
@@ -18,6 +20,7 @@ __all__ = [
     "Given",
     "find_traces",
     "holds_dumps",
+    "import_logbook",
     "import_snapshots",
     "import_table",
     "import_traces",

@@ -1,4 +1,4 @@
-"""`traincope import`: make a run directory from kernel traces, snapshots of memory, or a table of operations."""
+"""`traincope import`: make a run directory from kernel traces, memory snapshots, a table of operations, or a logbook."""
 
 import argparse
 from pathlib import Path
@@ -13,6 +13,7 @@ from traincope.ingest import (
     TABLE_SUFFIXES,
     Given,
     find_traces,
+    import_logbook,
     import_snapshots,
     import_table,
     import_traces,
@@ -21,6 +22,7 @@ from traincope.ingest import (
 from traincope.ingest.tables.importing import ImportedTable
 from traincope.plan.model.rates import model_rates, whole_sequences
 from traincope.plan.model.sources import PRESETS, read_model
+from traincope.store.logbook import Logbook, is_logbook
 from traincope.units import count
 
 FORMATS = ("bfloat16", "float16", "tf32", "float32", "float8")
@@ -32,7 +34,7 @@ class Import:
     help = (
         "make a run directory from kernel traces of torch's profiler (.json, .json.gz), one or more per rank, from "
         "snapshots of its GPU memory (.pickle), one per rank, or from one table of a pipelined job's operations (.csv, "
-        ".parquet)"
+        ".parquet) or list of a job's interruptions (.csv)"
     )
     example = "traincope import traces/ -o traincope_runs/imported"
 
@@ -44,7 +46,7 @@ class Import:
             metavar="TRACE",
             help="trace of a rank, plain or gzip, or a folder of traces; or a snapshot of torch's allocator; or one "
             "table of operations, with the columns dp_rank, stage, rank, step, optype, start, duration (seconds), "
-            "microbatch and chunk",
+            "microbatch and chunk; or one list of runs and interruptions (docs/goodput.md)",
         )
         parser.add_argument(
             "--axes",
@@ -84,6 +86,10 @@ class Import:
                 raise UsageError(f"{tables[0]} is a table of a whole job; import it alone")
             if given.axes or given.step_marker is not None:
                 raise UsageError("--axes and --step-marker are for traces: a table names its steps and groups itself")
+            if is_logbook(tables[0]):
+                _describe_logbook(tables[0], import_logbook(tables[0], arguments.output))
+                print(f"see the result:  traincope report {arguments.output}")
+                return 0
             _describe(tables[0], import_table(tables[0], arguments.output, given=given))
             print(f"see the result:  traincope report {arguments.output}")
             return 0
@@ -133,6 +139,13 @@ def _describe(path: Path, table: ImportedTable) -> None:
         step, why = next(iter(table.left_out.items()))
         lacking = "step that is not whole: " if len(table.left_out) == 1 else "steps that are not whole, the first is "
         print(f"  left out: {len(table.left_out)} {lacking}step {step}, {why}")
+
+
+def _describe_logbook(path: Path, book: Logbook) -> None:
+    interruptions = count(sum(each.count for each in book.interruptions), "interruption")
+    print(f"{path}: {count(len(book.runs), 'run')}, {interruptions}, {count(len(book.progress), 'known step')}")
+    if book.num_notes:
+        print(f"  {count(book.num_notes, 'row')} of kind note: in no number")
 
 
 def _described(arguments: argparse.Namespace) -> dict[str, float | str]:
