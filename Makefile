@@ -159,6 +159,8 @@ sample-runs: setup
 	$(MAKE) sample_runs/demo RANKS=4 STEPS=30
 	$(MAKE) sample_runs/demo-3d RANKS=8 STEPS=6
 	$(MAKE) sample_runs/restart
+	$(BIN)/python -m tests.postmortems.build sample_runs
+	$(BIN)/python -m tests.gallery.record sample_runs/faults
 
 sample_runs/demo sample_runs/demo-3d: FORCE
 	rm -rf $@

@@ -1,4 +1,4 @@
-"""`traincope import`: make a run directory from kernel traces, memory snapshots, a table of operations, or a logbook."""
+"""`traincope import`: make a run directory from kernel traces, memory snapshots, operations, or a logbook."""
 
 import argparse
 from pathlib import Path
