@@ -61,6 +61,14 @@ def test_the_restart_has_the_steps_that_its_faults_cost() -> None:
     assert restart.what == "attempt 1: rank 1 was killed (signal 9)"
     assert restart.evidence.startswith("the launcher noticed it ")
     assert restart.lasted_ns == job.restart_ns
+    reliability = analysis.reliability
+    assert reliability is not None
+    (interruption,) = reliability.interruptions
+    assert (interruption.cause, interruption.what) == ("killed", "rank 1 was killed (signal 9)")
+    assert interruption.detect_ns is not None
+    assert f"noticed it {interruption.detect_ns / 1e9:.1f} s after" in restart.evidence
+    assert (interruption.restart_ns, interruption.lost_steps) == (job.restart_ns, 2)
+    assert sum(entry.ns or 0 for entry in reliability.badput) == job.elapsed_ns - (job.productive_ns or 0)
 
 
 def test_the_report_in_the_docs_is_the_report_that_the_command_prints(

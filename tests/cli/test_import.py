@@ -288,8 +288,21 @@ def test_a_logbook_becomes_a_report(tmp_path: Path) -> None:
     ]
     reported = traincope("report", tmp_path / "run")
     assert "5 interruptions in 100 h 0 min; mean time between them 20 h 0 min" in " ".join(reported.stdout.split())
+    refused = traincope("import", logbook, "--gpu", "H100", "-o", tmp_path / "other")
+    assert refused.returncode == 2
+    assert "it has no steps that a model or GPU belongs to" in refused.stderr
     logbook.write_text("kind,cause\noutage,gpu\n")
     refused = traincope("import", logbook, "-o", tmp_path / "other")
     assert refused.returncode == 6
     assert "line 2: kind 'outage'" in refused.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_commands_that_need_ranks_say_so_of_a_logbook(tmp_path: Path) -> None:
+    logbook = Path(__file__).parents[2] / "sample_runs" / "opt-175b"
+    refused = traincope("export", logbook, "--to", "openmetrics", "-o", tmp_path / "run.om")
+    assert refused.returncode == 4
+    assert "is a list of interruptions: openmetrics needs a run that ranks recorded" in refused.stderr
+    examined = traincope("doctor", logbook)
+    assert examined.returncode == 0
+    assert "none: imported from a list of runs and interruptions" in examined.stdout

@@ -99,6 +99,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         read_logbook(path)
 
 
+def test_a_mark_before_the_first_head_is_ignored(tmp_path: Path) -> None:
+    path = write(tmp_path, f"\ufeff{DATED}")
+    assert is_logbook(path)
+    assert read_logbook(path).num_ranks == 8
+
+
 def test_a_table_of_operations_is_no_logbook(tmp_path: Path) -> None:
     assert is_logbook(write(tmp_path, DATED))
     assert not is_logbook(write(tmp_path, "dp_rank,stage,rank,step,optype,start,duration\n"))

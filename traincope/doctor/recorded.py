@@ -40,7 +40,9 @@ def _made_with(run: RunRecords) -> str:
 
 def _ranks(run: RunRecords) -> Iterator[Finding]:
     present = numbers([rank.rank for rank in run.ranks], "rank")
-    if run.missing:
+    if run.logbook is not None:
+        yield note("present", "none: imported from a list of runs and interruptions")
+    elif run.missing:
         missing = numbers(run.missing, "rank")
         yield bad(
             "present",

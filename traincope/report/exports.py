@@ -83,6 +83,8 @@ def require_steps(timeline: Timeline, *, export: str) -> None:
     if any(rank.steps for rank in timeline.ranks):
         return
     path = timeline.run.path
+    if timeline.run.logbook is not None:
+        raise RunDirectoryError(f"{path} is a list of interruptions: {export} needs a run that ranks recorded")
     if timeline.run.info.imported:
         raise RunDirectoryError(f"{path} was imported: {export} cannot show its kernel traces; use --to perfetto")
     raise RunDirectoryError(

@@ -24,6 +24,8 @@ COLUMNS = (
 REQUIRED = ("kind", "cause")
 PERIOD, RUN, INTERRUPTION, PROGRESS, NOTE = KINDS = ("period", "run", "interruption", "progress", "note")
 UNKNOWN_CAUSE = "unknown"
+ENCODING = "utf-8-sig"
+"""UTF-8; spreadsheets put a mark before the first head."""
 CAUSE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3600 * SECOND_NS
@@ -90,7 +92,7 @@ class Logbook:
 def is_logbook(path: Path) -> bool:
     """True if the file's first line has the columns that every logbook has."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding=ENCODING, newline="") as file:
             return set(REQUIRED) <= set(next(csv.reader(file), []))
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
@@ -99,7 +101,7 @@ def is_logbook(path: Path) -> bool:
 def read_logbook(path: Path) -> Logbook:
     """Read and check a logbook. Raises DataError with the line that is wrong."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding=ENCODING, newline="") as file:
             reader = csv.DictReader(file)
             heads = tuple(reader.fieldnames or ())
             rows = [_Row(path, reader.line_num, cells) for cells in reader]

@@ -70,7 +70,9 @@ def redact(run: Path, target: Path) -> None:
     if target.exists():
         raise UsageError(f"{target} already exists; give another path with -o")
     if read_object(root / RUN_FILE).get("imported"):
-        raise UsageError(f"{root} was imported: it holds only names of kernels or operations, so nothing would remain")
+        raise UsageError(
+            f"{root} was imported: it holds only names of kernels, operations or causes, so nothing would remain"
+        )
     hashed = _hash()
     try:
         _copy(root, target, hashed)

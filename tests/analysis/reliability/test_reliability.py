@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.efficiency.test_goodput import DECLARED, S, attempt, load, save, started, steps
-from tests.timeline.build import Row, rank, run
+from tests.timeline.build import Row, rank, run, step
 from traincope.analysis import FaultKind
 from traincope.analysis.efficiency.goodput import goodput
 from traincope.analysis.faults.endings import endings
@@ -164,3 +164,9 @@ def test_the_cadence_is_dalys_of_the_measured_numbers() -> None:
     assert best.best_low_ns < best.best_ns < best.best_high_ns
     assert best.lost_ratio == pytest.approx(1 - useful_ratio(failures, 99.0))
     assert best.gain_ratio == pytest.approx(best.lost_ratio - best.best_lost_ratio)
+
+
+def test_a_job_of_one_instant_has_no_rate() -> None:
+    result = job(last=[step(0, S, S)])
+    assert (result.elapsed_ns, result.running_ratio, result.mtbf) == (0, None, None)
+    assert result.mtbf_reason is not None

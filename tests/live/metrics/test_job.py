@@ -11,7 +11,7 @@ from traincope.live.metrics.samples import Moment
 from traincope.live.metrics.state import State, advance, begin
 from traincope.live.window import RankState, Window
 from traincope.metrics import catalogue
-from traincope.store import Attempt
+from traincope.store import Attempt, LauncherNote
 
 FIRST = window(records(ranks(0, 1)))
 """Steps 0 and 1, from 0 to 200 ms. The attempt began at 0."""
@@ -95,8 +95,13 @@ def test_time_before_the_first_step_is_startup_or_restart() -> None:
     )
     late = replace(FIRST, rows=tuple(replace(row, start_ns=row.start_ns + 700 * MS) for row in FIRST.rows))
     loading = mark("load checkpoint", 100, lasted_ms=50)
-    state = begin(replace(with_last_record(late, 1.0), faults=(loading,)), earlier=(before,))
-    table = sample_table(state, moment=at(1)).of(catalogue.JOB_TIME)
+    killed = LauncherNote(attempt=0, rank=0, exit_code=-9, first=True, at_wall_ns=0)
+    state = begin(replace(with_last_record(late, 1.0), faults=(loading,)), earlier=(before,), notes=(killed,))
+    samples = sample_table(state, moment=at(1))
+    assert samples.of(catalogue.INTERRUPTIONS) == {("killed",): 1}
+    assert samples.of(catalogue.BADPUT) == {("restart", "killed"): 1.2, ("lost", "killed"): 0.4}
+    assert samples.of(catalogue.MTBF)["estimate",] == 3.5 + 1.0
+    table = samples.of(catalogue.JOB_TIME)
     assert table[("startup",)] == 1.0
     assert table[("restart",)] == 0.5 + 0.7
     assert table[("lost",)] == 0.4

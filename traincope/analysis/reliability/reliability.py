@@ -66,7 +66,7 @@ class Reliability:
 
     @property
     def running_ratio(self) -> float | None:
-        return None if self.running_ns is None else self.running_ns / self.elapsed_ns
+        return None if self.running_ns is None or not self.elapsed_ns else self.running_ns / self.elapsed_ns
 
     @property
     def mean_restart_ns(self) -> float | None:
@@ -124,6 +124,7 @@ def of_job(
         causes=counts_by_cause(found),
         badput=badput_of_job(job, restarts_by_cause(job, notes)),
         mtbf=between,
+        mtbf_reason=None if between is not None else "no time passed between its first and its last record",
         rolling=() if stretches is None else rolling(stretches, start_ns=began_ns, end_ns=began_ns + job.elapsed_ns),
         saves=saves,
         cadence=cadence(saves, between, restart_ns=restart_ns or 0.0),

@@ -88,8 +88,9 @@ def _spread(spans: Ints, productive_ns: int) -> Iterator[Stretch]:
 
 
 def _rolling(stretches: Sequence[Stretch], *, start_ns: int, end_ns: int, window_ns: int) -> Rolling:
-    num_points = min((end_ns - start_ns - window_ns) * 4 // window_ns + 1, MAX_POINTS)
-    ends = np.linspace(end_ns if num_points == 1 else start_ns + window_ns, end_ns, num_points).astype(np.int64)
+    span_ns = end_ns - start_ns - window_ns
+    last = min(span_ns * 4 // window_ns, MAX_POINTS - 1)
+    ends = np.array([end_ns - span_ns * at // max(last, 1) for at in range(last, -1, -1)], dtype=np.int64)
     done = _productive_until(stretches, ends) - _productive_until(stretches, ends - window_ns)
     return Rolling(
         window_ns=window_ns,

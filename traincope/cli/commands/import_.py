@@ -87,6 +87,8 @@ class Import:
             if given.axes or given.step_marker is not None:
                 raise UsageError("--axes and --step-marker are for traces: a table names its steps and groups itself")
             if is_logbook(tables[0]):
+                if given.gpu is not None or given.described:
+                    raise UsageError(f"{tables[0]} lists interruptions: it has no steps that a model or GPU belongs to")
                 _describe_logbook(tables[0], import_logbook(tables[0], arguments.output))
                 print(f"see the result:  traincope report {arguments.output}")
                 return 0

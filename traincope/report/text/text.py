@@ -68,7 +68,7 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     elif not document["run"]["imported"]:
         yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
     job = document["reliability"]
-    if job is not None and (job["num_interruptions"] or is_logbook(document)):
+    if job is not None and (job["num_interruptions"] or job["rolling"] or is_logbook(document)):
         yield reliability(job, logbook=is_logbook(document))
     if document["gpu_partition"]:
         yield gpus(document["gpu_partition"])
