@@ -63,6 +63,7 @@ STATED = [
     ("spike", f"{ANOMALIES}.logged_values.MIN_VALUES", "At least {} values"),
     ("memory_growth", "traincope.analysis.memory.growth.MIN_SAMPLES", "at least {} samples"),
     ("memory_growth", "traincope.analysis.memory.growth.GROWTH_RATIO", "at least {:.0%} of the first part"),
+    ("checkpoint_cadence", "traincope.analysis.verdict.checkpoint_cadence.MIN_GAIN", "at least {:.0%} of all time"),
     ("killed_rank", "traincope.analysis.faults.endings.MEMORY_FULL", "at least {:.0%} of its memory"),
     ("throttled", "traincope.record.gpu.hardware.POLL_SECONDS", "every {:.0f} seconds"),
     ("xid", "traincope.record.gpu.hardware.MAX_EVENTS_PER_NAME", "At most {:,} events"),

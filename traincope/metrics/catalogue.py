@@ -6,9 +6,7 @@ Prometheus, OTLP, dashboards, rules and the table in docs/METRICS.md are made fr
 from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Metric, Type, Unit
 from traincope.store.rows import STEP_BUCKETS
 
-OTHER_NODES = (
-    "While a job runs on several nodes, wait for ranks of other nodes counts as transfer unless witness copies show it."
-)
+OTHER_NODES = "While a job runs, wait for other nodes' ranks counts as transfer, unless witness copies show it."
 """An agent sees only the ranks of its node."""
 COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -180,8 +178,8 @@ MEMORY = Metric(
     type=Type.GAUGE,
     unit=Unit.BYTES,
     help=(
-        "Memory after the latest step, by measure: process memory on a CPU, torch's allocator on a GPU, and the bytes "
-        "of parameters, gradients, optimizer state and communication buffers."
+        "Memory after the latest step, by measure: of the process on a CPU, of torch's allocator on a GPU, and of "
+        "parameters, gradients, optimizer state and communication buffers."
     ),
     labels=(*RANK_LABELS, "measure"),
 )
@@ -267,15 +265,15 @@ GOODPUT = Metric(
 INTERRUPTIONS = Metric(
     name="job.interruptions",
     type=Type.GAUGE,
-    help="Attempts of the job that did not end well, by cause. Only causes that occurred have series.",
+    help="Attempts that did not end well, by cause.",
     labels=(*NODE_LABELS, "cause"),
 )
 MTBF = Metric(
     name="job.mtbf",
     type=Type.GAUGE,
     unit=Unit.SECONDS,
-    help="Mean time of the job's attempts between interruptions: estimate, and low and high of its 95 % interval. "
-    "Without an interruption only low, a one-sided bound.",
+    help="Mean running time between interruptions: estimate, and low and high of its 95 % interval. Without an "
+    "interruption only low.",
     labels=(*NODE_LABELS, "bound"),
 )
 BADPUT = Metric(
