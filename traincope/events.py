@@ -104,6 +104,11 @@ that state, `why`, and by the recorder `undone`, the number of undone steps, and
 SKIPPED_STEP = "skipped step"
 """Name of the event by which a training declares that the open step updates nothing; details: `why`."""
 
+FIRST_NOT_FINITE = "first value that is not finite"
+"""Name of the event of a step with such values on a rank, after one without; details: `step`, `place`, the module or
+parameter of the step's first one, and `of`, what it is.
+"""
+
 DETAIL_LEVEL = 1
 """The lowest level of recording with detail."""
 

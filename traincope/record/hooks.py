@@ -22,6 +22,7 @@ from traincope.record.process.garbage import GarbageCollection
 from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
 from traincope.record.state.checks import StateChecks
+from traincope.record.state.non_finite import NonFinite
 
 
 def make_hooks() -> tuple[Hook, ...]:
@@ -38,6 +39,7 @@ def make_hooks() -> tuple[Hook, ...]:
         Streams(collectives, waits),
         phases,
         StateChecks(phases),
+        NonFinite(phases),
         DistributedDataParallelStall(collectives, phases, waits),
         PipelineActions(phases),
         DataLoading(phases),

@@ -41,6 +41,7 @@ from traincope.record.session.options import (
     resolved_memory_peaks,
     resolved_messages,
     resolved_module_depth,
+    resolved_trace_non_finite,
     resolved_witness,
 )
 from traincope.record.session.recorder import Recorder
@@ -167,6 +168,7 @@ class Run:
             resolved_module_depth(self._options),
             resolved_axes(self._options),
         )
+        recorder.trace_non_finite = resolved_trace_non_finite(self._options)
         recorder.corruption_check_steps = resolved_corruption_check_steps(self._options)
         if flops is not None:
             recorder.settings["model_flops_per_step"] = float(flops)
@@ -225,6 +227,7 @@ def run(
     memory_peaks: bool = False,
     witness: bool = False,
     corruption_check_steps: int | None = None,
+    trace_non_finite: bool = False,
 ) -> Run: ...
 
 

@@ -15,6 +15,7 @@ from traincope.events import (
     CHECKPOINT_SAVED,
     CHECKPOINT_UPLOADED,
     EXCEPTION,
+    FIRST_NOT_FINITE,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     RESUMED,
@@ -27,6 +28,7 @@ from traincope.topology import KNOWN_AXES
 EVENTS = frozenset(
     {
         EXCEPTION,
+        FIRST_NOT_FINITE,
         RECORDER_LEVEL,
         REQUESTED_WINDOW,
         RESUMED,

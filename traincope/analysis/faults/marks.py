@@ -16,6 +16,7 @@ from traincope.events import (
     CHECKPOINT_FAILED,
     CHECKPOINT_SAVED,
     EXCEPTION,
+    FIRST_NOT_FINITE,
     NO_STEP,
     OPEN,
     RECORDER_LEVEL,
@@ -39,8 +40,10 @@ KINDS = {
     REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
 }
 """Events of the recorder by name."""
-SHOWN_ELSEWHERE = frozenset({EXCEPTION, SKIPPED_STEP, ROLLBACK, *HARDWARE_EVENTS})
-"""Events that appear as the end of their rank, as skipped steps and rollbacks, or as faults of its GPU."""
+SHOWN_ELSEWHERE = frozenset({EXCEPTION, FIRST_NOT_FINITE, SKIPPED_STEP, ROLLBACK, *HARDWARE_EVENTS})
+"""Events that appear as the end of their rank, as values that are not finite, as skipped steps and rollbacks, or as
+faults of its GPU.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

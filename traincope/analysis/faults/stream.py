@@ -8,6 +8,7 @@ from traincope.analysis.faults.anomalies.corruption import StateChecks, corrupti
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_faults
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
+from traincope.analysis.faults.anomalies.not_finite import first_not_finite
 from traincope.analysis.faults.anomalies.slowness import slow_steps
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
@@ -38,6 +39,7 @@ def fault_stream(
         *data_faults(order),
         *corruption_faults(state),
         *logged_faults(timeline),
+        *first_not_finite(timeline),
         *skipped_steps(timeline),
         *rollbacks(timeline),
         *slow_steps(timeline, ledger),

@@ -148,6 +148,12 @@ class Phases:
         if listener in self._after_phase:
             self._after_phase.remove(listener)
 
+    def collect_roots(self) -> "weakref.WeakSet[Any]":
+        """Return the root modules that are called in training from now on. The set grows."""
+        if self.roots is None:
+            self.roots = weakref.WeakSet()
+        return self.roots
+
     def begin(self, phase: int, name: int) -> Slot:
         """Begin a phase of the calling thread: its record, and its mark on the compute stream."""
         slot = self._recorder.threads.writer.begin_phase(phase, name)
@@ -176,7 +182,7 @@ class Phases:
         self._handles.clear()
         self._after_backward.clear()
         self._after_phase.clear()
-        self.around_module = None
+        self.around_module = self.roots = None
         for caller in tuple(self._callers):
             caller.is_known = False
         self._callers.clear()

@@ -22,6 +22,7 @@ AGENT_VARIABLE = "TRAINCOPE_AGENT"
 MEMORY_PEAKS_VARIABLE = "TRAINCOPE_MEMORY_PEAKS"
 MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
 WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
+NON_FINITE_VARIABLE = "TRAINCOPE_TRACE_NON_FINITE"
 CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
 ON, OFF = ("on", "1"), ("off", "0")
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
@@ -68,6 +69,10 @@ class Options:
     """Every so many steps, parameters and optimizer state are checked for silent corruption. None: never.
     $TRAINCOPE_CORRUPTION_CHECK_STEPS has precedence. It must be the same on all ranks.
     """
+    trace_non_finite: bool = False
+    """If true, the first value of a step that is not finite is traced to its module. $TRAINCOPE_TRACE_NON_FINITE has
+    precedence.
+    """
 
 
 def resolved_agent(options: Options) -> bool:
@@ -82,20 +87,25 @@ def resolved_messages(options: Options) -> bool:
 
 def resolved_witness(options: Options) -> bool:
     """Return whether agents of different hosts keep copies for each other. The environment has precedence."""
-    return _resolved_switch(options.witness, WITNESS_VARIABLE)
+    return _switch(WITNESS_VARIABLE, given=options.witness)
 
 
 def resolved_memory_peaks(options: Options) -> bool:
     """Return whether to reset the allocator's peak counter. The environment has precedence."""
-    return _resolved_switch(options.memory_peaks, MEMORY_PEAKS_VARIABLE)
+    return _switch(MEMORY_PEAKS_VARIABLE, given=options.memory_peaks)
 
 
-def _resolved_switch(option: bool, variable: str) -> bool:
-    """Return the option, unless the environment switches it on or off."""
+def resolved_trace_non_finite(options: Options) -> bool:
+    """Return whether to trace values that are not finite. The environment has precedence."""
+    return _switch(NON_FINITE_VARIABLE, given=options.trace_non_finite)
+
+
+def _switch(variable: str, *, given: bool) -> bool:
+    """Return the value of a variable that is on or off, or the given one if it is not set."""
     override = os.environ.get(variable, "").lower()
     if override and not is_on(override) and override not in OFF:
         logger.warning("%s must be on or off, not %r: ignored", variable, override)
-    return is_on(override) or (bool(option) and override not in OFF)
+    return is_on(override) or (bool(given) and override not in OFF)
 
 
 def is_on(value: str) -> bool:

@@ -96,6 +96,8 @@ class Recorder:
         """Depth below the root of the modules that get spans. None: the model's blocks."""
         self.corruption_check_steps: int | None = None
         """Steps from one check of the training's state to the next. None: no checks."""
+        self.trace_non_finite = False
+        """True if the first value of a step that is not finite is traced to its module."""
         self.resolved_axes: Mapping[str, str] = {}
         """Name or description of a process group -> the axis that the caller gave."""
         self.probes: dict[str, str] = {}

@@ -1,4 +1,3 @@
-"""State of the training: checksums of parameters and optimizer state, to find memory that went bad.
-
-It is opt-in (`corruption_check_steps`). Reading starts in `checks.py`.
+"""Values of the training that go bad: memory that changes by itself (`checks.py`), and numbers that are not finite
+(`non_finite.py`). Both are opt-in.
 """

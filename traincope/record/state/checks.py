@@ -12,7 +12,7 @@ from itertools import count
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
 from traincope.record.state.check_file import CheckFile
 from traincope.record.state.checksum import Checksums
+from traincope.record.state.host_copy import HostCopy, is_capturing
 from traincope.record.state.replicas import known_parameters
 from traincope.record.state.tensors import LocalTensor, state_tensors
 from traincope.store.job.state_checks import HeldCheck, Layout, StateCheck, flipped_bit
@@ -38,26 +39,25 @@ class _Sums:
         import torch
 
         self._num_tensors = len(tensors)
-        self._parts: list[tuple[list[int], Any, Any]] = []
-        """For each device: positions, their sums on the host, and the event after their copy or None."""
+        self._parts: list[tuple[list[int], HostCopy]] = []
+        """For each device: positions, and their sums."""
         positions: dict[Any, list[int]] = {}
         for at, tensor in enumerate(tensors):
             if tensor.local is not None and tensor.local.numel():
                 positions.setdefault(tensor.local.device, []).append(at)
         with torch.no_grad():
-            for device, ats in positions.items():
-                sums = torch.stack([checksums.of(tensors[at].local) for at in ats])
-                self._parts.append((ats, *_to_host(sums, device)))
+            for ats in positions.values():
+                self._parts.append((ats, HostCopy(torch.stack([checksums.of(tensors[at].local) for at in ats]))))
 
     @property
     def arrived(self) -> bool:
-        return all(event is None or event.query() for _, _, event in self._parts)
+        return all(copy.arrived for _, copy in self._parts)
 
     def values(self) -> Ints:
         """The weighted and the plain sums, int64 of shape (tensors, 2)."""
         values = np.zeros((self._num_tensors, 2), dtype=np.int64)
-        for ats, sums, _ in self._parts:
-            values[ats] = sums.numpy()
+        for ats, copy in self._parts:
+            values[ats] = copy.tensor.numpy()
         return values
 
 
@@ -108,11 +108,11 @@ class StateChecks:
             return
         self._file = CheckFile(lambda: recorder.directory)
         self._check, self._compare = guard(self._take), guard(self._compare_with)
-        self._phases.optimizer_steps, self._phases.roots = self, WeakSet()
+        self._phases.optimizer_steps, self._roots = self, self._phases.collect_roots()
         recorder.between_steps(self._write_arrived)
 
     def remove(self) -> None:
-        self._phases.optimizer_steps = self._phases.roots = None
+        self._phases.optimizer_steps = None
         self._optimizers.clear()
         self._inside.clear()
         if self._file is not None:
@@ -149,7 +149,7 @@ class StateChecks:
             self._check(members, known, step)
 
     def _take(self, members: Sequence[Any], known: _Known, step: int) -> None:
-        if _is_capturing() or len(self._under_way) >= MAX_UNDER_WAY:
+        if is_capturing() or len(self._under_way) >= MAX_UNDER_WAY:
             return
         begun_ns = monotonic_ns()
         tensors = self._tensors(members)
@@ -168,7 +168,7 @@ class StateChecks:
         self._later(lambda: sums.arrived, write)
 
     def _compare_with(self, optimizer: Any, taken: _Taken) -> None:
-        if _is_capturing() or len(self._under_way) >= MAX_UNDER_WAY:
+        if is_capturing() or len(self._under_way) >= MAX_UNDER_WAY:
             return
         begun_ns = monotonic_ns()
         tensors = self._tensors([optimizer, *taken.inner])
@@ -198,7 +198,7 @@ class StateChecks:
         self._later(lambda: now.arrived and taken.sums.arrived, write)
 
     def _tensors(self, members: Sequence[Any]) -> list[LocalTensor]:
-        return [*state_tensors(members, known_parameters(self._phases.roots or ()))]
+        return [*state_tensors(members, known_parameters(self._roots))]
 
     def _later(self, arrived: Callable[[], bool], write: Callable[[], None]) -> None:
         self._under_way.append((arrived, write))
@@ -206,29 +206,10 @@ class StateChecks:
 
     def _write_arrived(self) -> None:
         """Write what has arrived, in order. During a capture nothing is queried: that would break the capture."""
-        while self._under_way and not _is_capturing() and self._under_way[0][0]():
+        while self._under_way and not is_capturing() and self._under_way[0][0]():
             _, write = self._under_way.popleft()
             write()
 
     def _write(self, check: StateCheck | HeldCheck) -> None:
         if self._file is not None:
             self._file.write(check)
-
-
-def _to_host(sums: Any, device: Any) -> tuple[Any, Any]:
-    """Copy sums to the host, and return the event after the copy. On a CPU they are there already."""
-    import torch
-
-    if device.type != "cuda":
-        return sums.cpu(), None
-    memory = torch.empty(sums.shape, dtype=sums.dtype, device="cpu", pin_memory=True)
-    memory.copy_(sums, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record(torch.cuda.current_stream(device))
-    return memory, arrived
-
-
-def _is_capturing() -> bool:
-    import torch
-
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

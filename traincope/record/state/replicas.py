@@ -28,7 +28,7 @@ def known_parameters(roots: Iterable[Any]) -> KnownParameters:
 
     for root in roots:
         for name, parameter in root.named_parameters():
-            known.names.setdefault(id(parameter), _without_wrappers(name))
+            known.names.setdefault(id(parameter), without_wrappers(name))
         for module in root.modules():
             if isinstance(module, DistributedDataParallel):
                 _add_ddp(known, module)
@@ -63,5 +63,6 @@ def _by_placement(tensor: Any) -> tuple[int, ...]:
     return tuple(tensor.device_mesh.mesh[index].flatten().tolist())
 
 
-def _without_wrappers(name: str) -> str:
+def without_wrappers(name: str) -> str:
+    """Return a qualified name without the parts that wrappers add."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS).removeprefix("module.")
