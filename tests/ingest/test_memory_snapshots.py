@@ -193,7 +193,7 @@ def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(
     ("content", "message"),
     [
         (pickle.dumps(TWO_GPUS)[:-200], "truncated"),
-        (pickle.dumps([1]), "no snapshot"),
+        (pickle.dumps([1]), "not a snapshot"),
         (pickle.dumps({"segments": [{"blocks": [], "total_size": 7}]}), "the blocks of GPU 0 have 0 bytes"),
     ],
     ids=["cut off", "another pickle", "sizes that contradict each other"],

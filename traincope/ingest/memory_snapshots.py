@@ -64,7 +64,7 @@ def import_snapshots(
 ) -> tuple[ImportedSnapshot, ...]:
     """Make the run directory `target`, which must not exist, of snapshots, one per rank.
 
-    Raises DataError for a file that is no snapshot, or whose pickle holds more than plain data; UsageError if the
+    Raises DataError for another file, or if a pickle holds more than plain data; UsageError if the
     directory cannot be made. On an error nothing remains of it.
     """
     if target.exists():
@@ -111,8 +111,8 @@ def read_memory_snapshot(path: Path) -> MemorySnapshot:
         ) from error
     except DAMAGED as error:
         raise DataError(
-            f"{path} is no snapshot of torch's allocator, or is damaged ({type(error).__name__}: {error}); write one "
-            "with torch.cuda.memory._dump_snapshot()"
+            f"{path} is not a snapshot of torch's allocator, or is damaged ({type(error).__name__}: {error}); write "
+            "one with torch.cuda.memory._dump_snapshot()"
         ) from error
 
 

@@ -40,7 +40,7 @@ class DeviceMemory:
     allocated_bytes: int
     """Blocks that tensors use."""
     requested_bytes: int
-    """What was asked for of those; the rest is rounding."""
+    """Bytes that were asked for of those; the rest is rounding."""
     awaiting_free_bytes: int
     """Blocks that were freed, and that another stream may still use."""
     inactive_bytes: int
@@ -48,7 +48,7 @@ class DeviceMemory:
     largest_inactive_bytes: int
     """The largest request that fits without new memory."""
     sites: tuple[AllocationSite, ...]
-    """Those with most bytes first."""
+    """Live allocations, those with most bytes first."""
     times_us: tuple[int, ...]
     """Times of the history since its first entry; empty if the snapshot has none."""
     history_bytes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a rank's memory is used for, by readings made by hand: of a GPU, and of a process."""
+"""Uses of a rank's memory, by readings made by hand: of a GPU, and of a process."""
 
 import pytest
 

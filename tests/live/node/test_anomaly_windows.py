@@ -191,6 +191,14 @@ def test_where_every_step_has_detail_no_window_is_needed(run: Path) -> None:
     assert causes(run) == []
 
 
+def test_growing_memory_opens_one_window_also_there(run: Path) -> None:
+    """Tensors are counted in it."""
+    observer = AnomalyWindows()
+    for rank in (0, 1):
+        observer.observe(look(run, replace(fault(FaultKind.MEMORY_GROWTH), ranks=(rank,)), light=0, detailed=8))
+    assert causes(run) == [Cause.MEMORY_GROWTH]
+
+
 def test_a_job_that_is_over_gets_no_window(run: Path) -> None:
     AnomalyWindows().observe(look(run, fault(), last=True))
     assert causes(run) == []

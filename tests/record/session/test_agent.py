@@ -9,7 +9,7 @@ import pytest
 
 from tests.live.processes import agents_of, lock_of, until
 from traincope.record.session import agent as starting
-from traincope.record.session.options import Options, resolved_agent, resolved_witness
+from traincope.record.session.options import Options, resolved_agent, resolved_memory_peaks, resolved_witness
 from traincope.record.session.rendezvous import Place
 from traincope.store import read_run
 from traincope.store.layout import AGENT_LOG
@@ -97,6 +97,17 @@ def test_the_agents_environment_does_not_record_it(monkeypatch: pytest.MonkeyPat
     assert starting._local_ranks() == ("--ranks", "4")
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     assert starting._local_ranks() == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "expected"),
+    [(False, "", False), (True, "", True), (False, "on", True), (True, "off", False), (True, "odd", True)],
+)
+def test_the_allocator_s_peaks_are_the_training_s_unless_its_owner_allows_it(
+    given: bool, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINCOPE_MEMORY_PEAKS", variable)
+    assert resolved_memory_peaks(Options(memory_peaks=given)) is expected
 
 
 @pytest.mark.parametrize(

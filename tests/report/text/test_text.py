@@ -294,6 +294,45 @@ def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> N
     )
 
 
+def test_memory_shows_what_the_fullest_rank_uses_it_for() -> None:
+    known = document()
+    known["memory"] = [
+        {
+            "rank": 0,
+            "measure": "reserved",
+            "last_bytes": 80 << 20,
+            "peak_bytes": 80 << 20,
+            "phases": {},
+            "growth_bytes_per_step": None,
+            "leak": False,
+            "exhausted_at_step": None,
+        }
+    ]
+    known["memory_split"] = [
+        {
+            "rank": rank,
+            "step": 16,
+            "phase": "forward",
+            "measure": "reserved",
+            "total_bytes": (60 + 20 * rank) << 20,
+            "parameters_bytes": 10 << 20,
+            "gradients_bytes": 0,
+            "optimizer_bytes": 20 << 20,
+            "buffers_bytes": 0,
+            "activations_bytes": 40 << 20,
+            "fragmentation_bytes": 8 << 20,
+            "unknown_bytes": 2 << 20,
+            "reason": None,
+        }
+        for rank in (0, 1)
+    ]
+    section = " ".join(shown(known).partition("MEMORY")[2].partition("\n\n")[0].split())
+    assert section.endswith(
+        "rank 1 at most, after forward in step 16: of 80.0 MiB reserved, parameters 10.0 MiB, optimizer state "
+        "20.0 MiB, activations 40.0 MiB, unknown 2.0 MiB, fragmentation 8.0 MiB"
+    )
+
+
 def test_goodput_is_one_line_with_the_reason_if_unknown() -> None:
     job = document()
     job["goodput"] = {

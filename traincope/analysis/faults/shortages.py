@@ -19,7 +19,7 @@ from traincope.units import size
 UNITS = {"bytes": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50}
 AMOUNT = r"(\d+(?:\.\d+)?) (bytes|B|KiB|MiB|GiB|TiB|PiB)"
 REQUEST = re.compile(rf"(?:[Tt]ried to allocate|Unable to allocate) {AMOUNT}")
-"""Of torch on a GPU and on a CPU (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/impl/alloc_cpu.cpp`), and of numpy."""
+"""Words of torch on a GPU and on a CPU (`CUDACachingAllocator.cpp`, `alloc_cpu.cpp` of c10), and of numpy."""
 CAPACITY = re.compile(rf"total capacity of {AMOUNT}|{AMOUNT} total capacity")
 FREE = re.compile(rf"of which {AMOUNT} is free|{AMOUNT} free[;)]")
 UNUSED = re.compile(rf"{AMOUNT} is reserved by PyTorch but unallocated")
@@ -36,7 +36,7 @@ class OutOfMemory:
     phase: str | None
     """Phase in which it ran out; None: between phases, or not known."""
     by_kernel: bool
-    """The kernel killed the rank, as far as the host's memory shows: there is no message and no last count."""
+    """The kernel killed the rank, as far as the host's memory shows: it left neither a message nor a last count."""
     request_bytes: int | None
     """The allocation that failed; None if the message does not state it."""
     limit_bytes: int | None

@@ -1,4 +1,4 @@
-"""Which tensors grow on a rank whose memory grows, by the recorder's census of live tensors."""
+"""Tensors that grow on a rank whose memory grows, by the recorder's census of live tensors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class GrownTensors:
     bytes: int
     """Their size. Views count with their own size."""
     held_by: str | None
-    """What holds one of them, innermost first, e.g. "a list of 64, in trainer.Trainer.losses"; None if that is unknown.
+    """Holder of one of them, innermost first, e.g. "a list of 64, in trainer.Trainer.losses"; None if that is unknown.
     Known at most for the group with most bytes."""
 
     @property

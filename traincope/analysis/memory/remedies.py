@@ -1,4 +1,4 @@
-"""What makes a rank need less memory, by the use that takes it, and how much less by the formulas of `plan memory`."""
+"""Changes that make a rank need less memory, by the use that takes it, with the effect by formulas of `plan memory`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a rank's memory is used for: parameters, gradients, optimizer state, communication buffers, activations.
+"""Use of a rank's memory: parameters, gradients, optimizer state, communication buffers, activations.
 
 The recorder writes the total and the bytes of tensors by their use at one instant, between steps and after phases.
 On a GPU the total is what torch's allocator holds:
@@ -168,7 +168,7 @@ def _split(rank: int, reading: _Reading, between: list[_Reading]) -> MemorySplit
 def _others(reading: _Reading, between: list[_Reading]) -> tuple[int | None, int | None, str | None]:
     """Unknown bytes, activations, and why one is None. `between`: the readings between steps.
 
-    What was alive at the last instant between steps before this one, and is none of the model's, is no activation.
+    Tensors that were alive at the last instant between steps before this one are not activations.
     """
     if reading.rest < 0:
         return None, None, NOT_RESIDENT

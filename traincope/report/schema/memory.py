@@ -72,7 +72,7 @@ class OutOfMemory(TypedDict):
     """Its growth since the first steps; null: it is the largest use."""
     remedy: Annotated[str, result.remedy.text]
     saved_bytes: Annotated[int | None, result.remedy.saved_bytes]
-    """What the remedy saves, by formula; null: unknown."""
+    """Bytes that the remedy saves, by formula; null: unknown."""
 
 
 class AllocationSite(TypedDict):

@@ -1,6 +1,6 @@
 """Bytes of a rank's tensors by their use: parameters, gradients, optimizer state, communication buffers.
 
-The modules and optimizers are those that the training calls. A byte counts once, for the first use that applies, in
+The modules and optimizers are those that the training calls. A byte counts once, under the first use that applies, in
 the order above: tensors that share a storage are views of the same bytes. Of a distributed tensor, the local shard
 counts.
 
