@@ -164,7 +164,8 @@ def test_a_rank_that_the_kernel_killed_has_the_last_count() -> None:
     note = LauncherNote(attempt=0, rank=0, exit_code=-9, first=True, at_wall_ns=1)
     analysis = analyze(replace(timeline(records), run=replace(of_run, launcher=(note,))))
     short = the(analysis)
-    assert (short.by_kernel, short.request_bytes, short.use) == (True, None, "unknown")
+    assert (short.by_kernel, short.request_bytes, short.use) == (True, None, None)
+    assert short.remedy.text == "Use a smaller microbatch. It is not known what most of the memory is used for."
     assert "at the last count, of 8.8 KiB resident: unknown 8.8 KiB" in analysis.verdict[0].evidence
 
 

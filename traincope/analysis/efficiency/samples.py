@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.efficiency.experts import DROPPED, PADDING, TOKENS
-from traincope.events import GPU_ENERGY, NO_STEP, Kind, Phase
+from traincope.events import GPU_ENERGY, HELD, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
 
 
@@ -25,8 +25,9 @@ class Samples:
 
 
 def memory_samples(timeline: Timeline) -> tuple[Samples, ...]:
-    """Bytes of each memory measure of each rank at the end of a step."""
-    return tuple(samples for rank in timeline.ranks for samples in _samples(rank, Kind.MEMORY))
+    """Bytes of each total of each rank's memory at the end of a step, without the uses that make it up."""
+    every = (samples for rank in timeline.ranks for samples in _samples(rank, Kind.MEMORY))
+    return tuple(samples for samples in every if samples.name not in HELD)
 
 
 def logged_samples(timeline: Timeline) -> tuple[Samples, ...]:

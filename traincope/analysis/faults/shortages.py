@@ -12,7 +12,7 @@ from traincope.analysis.faults.endings import by_kernel, exception_message
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.memory.census import GrownTensors
 from traincope.analysis.memory.remedies import Remedy, remedy
-from traincope.analysis.memory.split import FRAGMENTATION, MemorySplit, RankSplits
+from traincope.analysis.memory.split import FRAGMENTATION, UNKNOWN_USE, MemorySplit, RankSplits
 from traincope.timeline import Timeline
 from traincope.units import size
 
@@ -117,7 +117,8 @@ def _blamed(
     """The use that explains the shortage, and its growth.
 
     A request that no machine of this size can fulfil is explained by itself. Fragmentation explains one that would fit
-    into what the allocator holds unused. Then comes the use that grew most since the first steps, then the largest.
+    into what the allocator holds unused. Then comes the use that grew most since the first steps, then the largest,
+    if it is known what that is.
     """
     if split is None or (request is not None and limit is not None and request > limit):
         return None, None
@@ -128,7 +129,8 @@ def _blamed(
     most = max(growth, key=lambda use: growth[use], default=None)
     if most is not None and growth[most] >= MIN_GROWTH * split.total_bytes:
         return most, growth[most]
-    return max(parts, key=lambda use: parts[use]), None
+    largest = max(parts, key=lambda use: parts[use])
+    return (None if largest == UNKNOWN_USE else largest), None
 
 
 def _remedy(
@@ -144,7 +146,7 @@ def _remedy(
         text = f"Ask for less than the {size(limit)} of this memory at once: the traceback names the line."
         return Remedy(text=text, saved_bytes=None)
     if use is None or split is None:
-        text = "Use a smaller microbatch, or record at level 1 to see what holds the memory."
+        text = "Use a smaller microbatch. It is not known what most of the memory is used for."
         return Remedy(text=text, saved_bytes=None)
     found = remedy(use, split, mesh=mesh)
     return found if not grown else replace(found, text=f"{found.text} The census saw {grown[0].phrase}.")

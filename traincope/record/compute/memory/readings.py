@@ -13,6 +13,10 @@ from traincope.record.session.recorder import Recorder
 NUM_DETAILED_STEPS = 3
 """Number of first steps with a reading after every phase; later only one step in `DETAILED_INTERVAL`."""
 DETAILED_INTERVAL = 16
+MAX_COUNTS = 16
+"""Number of phases of one step after which tensors are counted too. A pipeline has many phases, and a count of 1,000
+parameters takes 5 ms.
+"""
 
 
 class Memory:
@@ -30,6 +34,8 @@ class Memory:
         self._held_numbers: tuple[int, ...] = ()
         self._totals: Totals | None = None
         """None while nothing is read. A thread that still reads keeps its own reference."""
+        self._num_counts = 0
+        """Number of counts in the open step."""
         self._count: Callable[[], Sums] = lambda: (0, 0, 0, 0)
         self._census: Census | None = None
 
@@ -61,6 +67,7 @@ class Memory:
         recorder, step = self._recorder, self._recorder.shared.step
         chosen = step < NUM_DETAILED_STEPS or step % DETAILED_INTERVAL == 0
         if chosen:
+            self._num_counts = 0
             self._write_all(Phase.NONE)
             self._phases.after_phase(self._write_all)
             recorder.between_steps(self._step_ended)
@@ -75,12 +82,14 @@ class Memory:
 
     def _write_last(self) -> None:
         """Write the memory of a training that an exception ends, while the exception still holds its tensors."""
+        self._num_counts = 0
         self._write_all(self._phases.raised_in)
 
     def _write_all(self, phase: Phase) -> None:
         """Write the totals, and at the same instant the bytes of tensors by their use."""
         now = self._write(phase)
-        if now is not None:
+        self._num_counts += 1
+        if now is not None and self._num_counts <= MAX_COUNTS + 1:
             writer = self._recorder.writer()
             for number, num_bytes in zip(self._held_numbers, self._count(), strict=True):
                 writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)

@@ -1,4 +1,4 @@
-"""Total memory of a rank: of its process on a CPU, of torch's allocator on a GPU.
+"""Total memory of a rank: of its process, and on a GPU of torch's allocator.
 
 The peak counters of torch's allocator belong to the training: `torch.cuda.max_memory_allocated()` reads them. They are
 reset only if the training's owner allows it (`run(memory_peaks=True)`).
@@ -50,7 +50,7 @@ class ProcessTotals:
 
 
 class AllocatorTotals:
-    """Counters of torch's allocator on the current GPU."""
+    """Counters of torch's allocator on the current GPU, and memory of the process on the host."""
 
     device_type = "cuda"
 
@@ -61,18 +61,19 @@ class AllocatorTotals:
         self._peak = 0
         """Largest allocation so far: a reset counter has forgotten it."""
         peaks = (MemoryMeasure.RECENT_PEAK_ALLOCATED,) if resets_peaks else ()
-        self.measures = (MemoryMeasure.ALLOCATED, MemoryMeasure.RESERVED, MemoryMeasure.PEAK_ALLOCATED, *peaks)
+        counters = (MemoryMeasure.ALLOCATED, MemoryMeasure.RESERVED, MemoryMeasure.PEAK_ALLOCATED, *peaks)
+        self.measures = (*counters, *ProcessTotals.measures)
 
     def read(self) -> tuple[int, ...]:
-        """Return zeros while the training has not used the GPU: the counters are empty then."""
+        """Return the counters and the process's memory. The counters are 0 while the training has not used the GPU."""
         stats = self._allocator.memory_stats()
         allocated, reserved, recent = (int(stats.get(key, 0)) for key in (CURRENT, RESERVED, PEAK))
         if not self._resets_peaks:
-            return allocated, reserved, recent
+            return allocated, reserved, recent, *process_memory()
         if stats:
             self._allocator.reset_peak_memory_stats()
         self._peak = max(self._peak, recent)
-        return allocated, reserved, self._peak, recent
+        return allocated, reserved, self._peak, recent, *process_memory()
 
 
 def process_memory() -> tuple[int, ...]:

@@ -9,21 +9,18 @@ class Used:
     """A set by identity, of objects that need not be hashable."""
 
     def __init__(self) -> None:
-        self._references: dict[int, weakref.ref[Any]] = {}
+        self._live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def add(self, used: Any) -> None:
-        known = self._references.get(id(used))
-        if known is None or known() is not used:
-            self._references[id(used)] = weakref.ref(used)
+        if self._live.get(id(used)) is not used:
+            self._live[id(used)] = used
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the live ones, and forget the others."""
-        for number, reference in tuple(self._references.items()):
+        """Yield the live ones."""
+        for reference in self._live.valuerefs():
             used = reference()
-            if used is None:
-                self._references.pop(number, None)
-            else:
+            if used is not None:
                 yield used
 
     def clear(self) -> None:
-        self._references.clear()
+        self._live.clear()
