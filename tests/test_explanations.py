@@ -1,6 +1,7 @@
 """The pages of docs/findings: every kind has one entry with four parts, and states the thresholds of the code."""
 
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -86,6 +87,13 @@ def words(kind: str) -> str:
     """The page of a kind, on one line, with percentages as Python writes them."""
     page = ROOT / FOLDER / explanations()[kind].page
     return re.sub(r"\s+", " ", page.read_text()).replace(" %", "%")
+
+
+def test_every_installation_has_the_pages() -> None:
+    """The package links to the folder, and the wheel takes the link's files."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert (ROOT / "traincope" / "findings").resolve() == ROOT / FOLDER
+    assert "findings/*.md" in project["tool"]["setuptools"]["package-data"]["traincope"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,6 +23,7 @@ from tests.virtual_gpu.kineto import write_traces
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.kernels.unfused import Chain, Saving, Unfused
 from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.analysis.verdict.losses.term_causes import term_causes
 from traincope.ingest import import_traces
 from traincope.timeline import open_run
 
@@ -73,7 +74,16 @@ def test_a_chain_and_what_its_fusion_saves_at_most(tmp_path: Path) -> None:
         ),
     )
     assert (result.in_steps_ns, result.rated_ns, result.saving) == (20 * US, 20 * US, saving)
-    assert result.saved_in_steps_ns == saving.ns
+    assert (result.saved_in_steps_ns, result.saved_by_phase) == (saving.ns, {"forward": saving.ns})
+
+
+def test_the_saving_is_a_slice_of_its_phase_in_the_ledger_of_the_trace(tmp_path: Path) -> None:
+    """At most what fusion saves, in the time of forward and backward; nothing of it in any other term."""
+    saved_ns = 20 * US - 3_754
+    sliced = term_causes(analysed(forward(GEMM, MUL, ADD, RELU, GEMM), folder=tmp_path))
+    causes = [(each.terms, cause) for each in sliced for cause in each.causes]
+    fused = [(terms, cause.subject, cause.ns) for terms, cause in causes if cause.kind == "unfused_kernels"]
+    assert fused == [(("forward", "backward"), "forward", saved_ns)]
 
 
 def test_equal_chains_are_one_entry(tmp_path: Path) -> None:

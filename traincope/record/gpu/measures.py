@@ -108,8 +108,8 @@ class GpuReading(NamedTuple):
 class GpuSamples:
     """Samples of energy, power, clock, temperature and utilization.
 
-    They are not events: the training's thread writes the latest. In MIG mode there is no sample of the energy, because
-    that of the whole GPU is not this process's own.
+    They are not events: the training's thread writes the latest. In MIG mode the energy is not sampled: that of
+    the whole GPU is not this process's own.
     """
 
     name = "readings"
