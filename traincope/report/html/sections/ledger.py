@@ -1,8 +1,9 @@
 """Ledger section: step time from peak to MFU, over the steps, and by rank."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from traincope.analysis import Analysis, mean_step_ns, waterfall_of
+from traincope.analysis.verdict.losses.term_causes import Basis
 from traincope.figures.drawing.serialization import Figure
 from traincope.figures.efficiency.waterfall import waterfall
 from traincope.figures.ranks.rank_shares import rank_shares
@@ -28,6 +29,12 @@ MIN_OF_TERM = 0.01
 """Smallest share of its term of a cause in the table; JSON has all."""
 MAX_NAMED_TERMS = 2
 CAUSE_HEADS = ("term", "cause", "share of the term", "over all ranks", "basis")
+BASES: Mapping[str, str] = {
+    Basis.PROPORTION: "estimate, in proportion",
+    Basis.AT_PEAK: "lower bound, at peak",
+    Basis.AT_MOST: "upper bound",
+}
+"""Basis of a cause -> its words in the table; others are printed by name."""
 IMPORTED = "The imported kernel traces have no marks of steps."
 
 
@@ -144,7 +151,7 @@ def _cause(source: Source, at: int, slot: int) -> Iterator[Html]:
     yield joined(named_cause(each))
     yield source.number(*place, "ratio", form="share")
     yield source.number(*place, "ns", form="duration")
-    yield joined(each["basis"].replace("_", " "))
+    yield joined(BASES.get(each["basis"], each["basis"]))
 
 
 def _losses(source: Source, cost: Cost) -> Iterator[Html]:
