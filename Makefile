@@ -20,7 +20,7 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops truth-sampling 
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy accuracy metrics-table dashboards pictures validate-launch clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers accuracy metrics-table dashboards pictures validate-launch clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -138,6 +138,10 @@ score-hangs: setup
 score-healthy: setup
 	@$(BIN)/python -m tests.score.replays $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS))
 	@$(BIN)/python -m tests.score.healthy $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(JOBS),--jobs $(JOBS))
+
+score-stragglers: setup
+	@$(BIN)/python -m tests.score.stragglers.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
+	  $(if $(HEALTHY),--healthy $(HEALTHY)) $(if $(JOBS),--jobs $(JOBS))
 
 accuracy: setup
 	$(BIN)/python -m tests.truth.accuracy

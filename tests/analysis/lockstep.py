@@ -6,6 +6,9 @@ from tests.timeline.build import Row, collective, group, phase, rank, stall, ste
 from traincope.events import Phase
 from traincope.store import RankRecords
 
+ENOUGH = 61
+"""Steps after which a straggler can be named: 60, and the warm-up."""
+
 
 def lockstep(
     work_ns: Sequence[Sequence[int]], *, transfer_ns: int, of: Phase = Phase.FORWARD, all_ns: int = 0

@@ -20,6 +20,7 @@ FAILS = "fails"
 ENDS = "ends"
 EFFECTS = {
     "slow": ENDS,
+    "slow_gc": ENDS,
     "slow_link": ENDS,
     "missing_collective": FAILS,
     "other_collective": HANGS,

@@ -11,6 +11,7 @@ import numpy as np
 from traincope import analysis as results
 from traincope.analysis.context import Context
 from traincope.analysis.efficiency.utilization import utilization
+from traincope.analysis.stragglers.patterns import Shape
 from traincope.report import schema
 from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
@@ -94,7 +95,27 @@ def analysis() -> results.Analysis:
                     rank=1, compute_ns=216 * MS, own_ns=222 * MS, own_wait_ns=0, straggler_wait_ns=15 * MS
                 ),
             ),
-            named=(results.Straggler(rank=1, confidence="high", caused_share=0.05, excess_ratio=0.07),),
+            named=(
+                results.Straggler(
+                    rank=1,
+                    confidence="high",
+                    caused_share=0.05,
+                    excess_ratio=0.07,
+                    late_ns=5 * MS,
+                    gain_ratio=0.05,
+                    terms=(results.TermExcess(term="forward", own_ns=25 * MS, peers_ns=20 * MS),),
+                    pattern=results.Pattern(
+                        shape=Shape.STEADY,
+                        first_step=None,
+                        last_step=None,
+                        period_steps=None,
+                        growth_ns_per_100_steps=None,
+                        late_steps=3,
+                    ),
+                ),
+            ),
+            steps=3,
+            steps_needed=3,
         ),
         utilization=utilization(timeline(), ledger, None, experts=None),
         verdict=(
@@ -416,7 +437,29 @@ def document() -> schema.Document:
             "timetable": None,
         },
         "stragglers": {
-            "named": [{"rank": 1, "confidence": "high", "caused_ratio": 0.05, "excess_ratio": 0.07}],
+            "named": [
+                {
+                    "rank": 1,
+                    "confidence": "high",
+                    "caused_ratio": 0.05,
+                    "excess_ratio": 0.07,
+                    "late_ns": 5 * MS,
+                    "gain_ratio": 0.05,
+                    "cause": "forward",
+                    "terms": [{"term": "forward", "own_ns": 25 * MS, "peers_ns": 20 * MS}],
+                    "pattern": {
+                        "shape": "steady",
+                        "first_step": None,
+                        "last_step": None,
+                        "period_steps": None,
+                        "growth_ns_per_100_steps": None,
+                        "late_steps": 3,
+                    },
+                }
+            ],
+            "groups": [],
+            "steps": 3,
+            "steps_needed": 3,
             "ranks": [
                 {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "straggler_wait_ns": 0, "run": None},
                 {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS, "run": None},

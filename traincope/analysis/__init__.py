@@ -57,8 +57,10 @@ from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, t
 from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.run_estimates import OperationEstimates, RankEstimates, RunEstimates
 from traincope.analysis.stragglers.own_work import OwnWork, own_work
+from traincope.analysis.stragglers.patterns import Pattern
 from traincope.analysis.stragglers.roots import Root
-from traincope.analysis.stragglers.stragglers import RankWait, Straggler, Stragglers
+from traincope.analysis.stragglers.slow_groups import SlowGroup
+from traincope.analysis.stragglers.stragglers import RankWait, Straggler, Stragglers, TermExcess
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.losses.loss_breakdown import LossKind, LossPart, Scope, loss_breakdown
 from traincope.analysis.verdict.losses.term_causes import TermCauses, term_causes
@@ -102,6 +104,7 @@ __all__ = [
     "MessageSize",
     "OperationEstimates",
     "OwnWork",
+    "Pattern",
     "Prediction",
     "QueueLength",
     "RankCalls",
@@ -119,12 +122,14 @@ __all__ = [
     "Schedule",
     "Scope",
     "Segment",
+    "SlowGroup",
     "StageBubble",
     "StepPath",
     "Straggler",
     "Stragglers",
     "TermCauses",
     "TermChange",
+    "TermExcess",
     "Unfused",
     "Utilization",
     "all_calls",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from traincope.analysis.attribution.stalls import StallTotal, sum_stalls
-from traincope.analysis.stragglers.stragglers import stragglers
+from traincope.analysis.stragglers.stragglers import rank_waits
 from traincope.arrays import Ints
 from traincope.metrics.metric import RANK_LABELS, Metric
 from traincope.metrics.values import sum_by_step
@@ -53,8 +53,8 @@ def _stalls_by_window(run: FinishedRun, windows: list[Ints]) -> list[dict[int, t
 
 
 def _caused(run: FinishedRun, stalls_by_rank: Mapping[int, tuple[StallTotal, ...]]) -> dict[int, int]:
-    result = stragglers(run.analysis.timeline, run.analysis.ledger, stalls_by_rank)
-    return {rank.rank: rank.straggler_wait_ns for rank in result.ranks}
+    waits = rank_waits(run.analysis.timeline, run.analysis.ledger, stalls_by_rank)
+    return {rank.rank: rank.straggler_wait_ns for rank in waits}
 
 
 def _spread(total: int, shares: Ints) -> Ints:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.ledger.test_estimates import MS, recorded
-from tests.analysis.lockstep import lockstep
+from tests.analysis.lockstep import ENOUGH, lockstep
 from tests.timeline.build import run
 from tests.truth.windows.thinning import thin
 from traincope.analysis import Analysis, Basis, Diff, Judgement, TermChange, analyze, diff
@@ -65,7 +65,7 @@ def test_the_reverse_comparison_is_faster() -> None:
 
 def test_a_slow_rank_is_half_work_half_wait_in_the_mean_and_all_work_on_the_path() -> None:
     """40 more on rank 1 of 2, for which rank 0 waits."""
-    result = diff(run_of(1), run_of(2, slow_rank_ns=40 * US))
+    result = diff(run_of(1), run_of(2, slow_rank_ns=40 * US, steps=ENOUGH))
     assert result.judgement is Judgement.SLOWER
     assert {change.term for change in result.movers} == {"forward", "exposed_wait[dp]"}
     forward, wait = change_of(result, "forward"), change_of(result, "exposed_wait[dp]")

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from tests.analysis.lockstep import ENOUGH
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, ExpertLoads, LayerLoad, analyze
 from traincope.events import Kind, Phase
@@ -50,13 +51,13 @@ def test_without_logged_loads_there_is_no_result() -> None:
 def trained(
     *, sent: tuple[int, int], work: tuple[int, int], log: bool = False, lead_phase: Phase = Phase.FORWARD
 ) -> Analysis:
-    """Three steps of 100 on two ranks: `work` on each, then an all-to-all until both have joined, and 10 more."""
+    """Steps of 100 on two ranks: `work` on each, then an all-to-all until both have joined, and 10 more."""
     members: list[RankRecords] = []
     for number in range(2):
-        rows: list[Row] = logged("expert_tokens[2.3]", *[75.0] * 3) if log and number == 1 else []
+        rows: list[Row] = logged("expert_tokens[2.3]", *[75.0] * ENOUGH) if log and number == 1 else []
         if log:
-            rows += logged(f"expert_tokens[2.{number}]", *[25.0] * 3)
-        for at in range(3):
+            rows += logged(f"expert_tokens[2.{number}]", *[25.0] * ENOUGH)
+        for at in range(ENOUGH):
             begin, end = 100 * at, 100 * at + max(work) + 10
             back = collective(begin + work[number], end, name="all_to_all", sequence=at, at=at, num_bytes=sent[number])
             rows += [step(at, begin, begin + 100), phase(lead_phase, begin, begin + work[number], at=at)]

@@ -1,12 +1,15 @@
 """Stragglers are named only if the others lose time by waiting for them."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.analysis.lockstep import lockstep
+from tests.analysis.lockstep import ENOUGH, lockstep
 from tests.analysis.pipeline.orders import gpipe, one_forward_one_backward
 from tests.analysis.pipeline.pipelines import Pipeline
 from tests.timeline.build import timeline
-from traincope.analysis import RankWait, Stragglers, analyze
+from traincope.analysis import Pattern, RankWait, Stragglers, TermExcess, analyze
+from traincope.analysis.stragglers.patterns import Shape
 from traincope.events import Phase
 from traincope.store import RankRecords
 
@@ -16,53 +19,70 @@ def stragglers_of(ranks: list[RankRecords]) -> Stragglers:
 
 
 def test_equal_ranks_have_no_straggler() -> None:
-    result = stragglers_of(lockstep([[60, 60, 60]] * 3, transfer_ns=10))
+    result = stragglers_of(lockstep([[60, 60, 60]] * ENOUGH, transfer_ns=10))
     assert result.named == ()
     assert [(rank.own_wait_ns, rank.straggler_wait_ns) for rank in result.ranks] == [(0, 0)] * 3
 
 
 def test_a_rank_that_computes_longer_is_named_with_two_kinds_of_evidence() -> None:
-    """Rank 1 takes 90 instead of 60; a step takes 100; two of the three steps count."""
-    result = stragglers_of(lockstep([[60, 90, 60]] * 3, transfer_ns=10))
+    """Rank 1 takes 90 instead of 60; a step takes 100; 60 of the 61 steps count."""
+    result = stragglers_of(lockstep([[60, 90, 60]] * ENOUGH, transfer_ns=10))
     assert result.ranks == (
-        RankWait(rank=0, compute_ns=120, own_ns=120, own_wait_ns=60, straggler_wait_ns=0),
-        RankWait(rank=1, compute_ns=180, own_ns=180, own_wait_ns=0, straggler_wait_ns=120),
-        RankWait(rank=2, compute_ns=120, own_ns=120, own_wait_ns=60, straggler_wait_ns=0),
+        RankWait(rank=0, compute_ns=3_600, own_ns=3_600, own_wait_ns=1_800, straggler_wait_ns=0),
+        RankWait(rank=1, compute_ns=5_400, own_ns=5_400, own_wait_ns=0, straggler_wait_ns=3_600),
+        RankWait(rank=2, compute_ns=3_600, own_ns=3_600, own_wait_ns=1_800, straggler_wait_ns=0),
     )
     (named,) = result.named
-    assert (named.rank, named.confidence) == (1, "high")
-    assert (named.caused_share, named.excess_ratio) == pytest.approx((0.3, 0.5))
+    assert (named.rank, named.confidence, named.cause) == (1, "high", "forward")
+    assert (named.caused_share, named.excess_ratio, named.late_ns) == pytest.approx((0.3, 0.5, 30))
+    assert named.terms == (TermExcess(term="forward", own_ns=90, peers_ns=60),)
+    assert named.pattern == Pattern(
+        shape=Shape.STEADY,
+        first_step=None,
+        last_step=None,
+        period_steps=None,
+        growth_ns_per_100_steps=None,
+        late_steps=60,
+    )
+
+
+def test_one_step_too_few_names_nobody() -> None:
+    result = stragglers_of(lockstep([[60, 90, 60]] * (ENOUGH - 1), transfer_ns=10))
+    assert (result.named, result.steps, result.steps_needed) == ((), 59, 60)
 
 
 @pytest.mark.parametrize("why", [Phase.DATA_WAIT, Phase.GC, Phase.CHECKPOINT_STALL, Phase.COMPILE, Phase.NONE])
 def test_the_cause_can_be_another_term_than_compute(why: Phase) -> None:
-    (named,) = stragglers_of(lockstep([[60, 90, 60]] * 3, transfer_ns=10, of=why)).named
+    (named,) = stragglers_of(lockstep([[60, 90, 60]] * ENOUGH, transfer_ns=10, of=why)).named
     assert (named.rank, named.confidence) == (1, "high")
 
 
-def test_a_late_rank_without_longer_work_has_one_kind_of_evidence() -> None:
-    (named,) = stragglers_of(lockstep([[60, 90, 60]] * 3, transfer_ns=10, of=Phase.SYNC)).named
-    assert (named.rank, named.confidence) == (1, "medium")
+def test_a_late_rank_whose_device_is_waited_for_has_one_kind_of_evidence() -> None:
+    (named,) = stragglers_of(lockstep([[60, 90, 60]] * ENOUGH, transfer_ns=10, of=Phase.SYNC)).named
+    assert (named.rank, named.confidence, named.cause) == (1, "medium", "sync")
 
 
 def test_a_different_late_rank_in_each_step_is_noise() -> None:
-    assert stragglers_of(lockstep([[60, 60, 60], [90, 60, 60], [60, 90, 60], [60, 60, 90]], transfer_ns=10)).named == ()
+    assert (
+        stragglers_of(lockstep([[60, 60, 60], *[[90, 60, 60], [60, 90, 60], [60, 60, 90]] * 20], transfer_ns=10)).named
+        == ()
+    )
 
 
 def test_a_slow_link_makes_no_straggler() -> None:
-    assert stragglers_of(lockstep([[60, 60, 60]] * 3, transfer_ns=900)).named == ()
+    assert stragglers_of(lockstep([[60, 60, 60]] * ENOUGH, transfer_ns=900)).named == ()
 
 
 def test_an_insignificant_delay_makes_no_straggler() -> None:
-    assert stragglers_of(lockstep([[60, 61, 60]] * 3, transfer_ns=100)).named == ()
+    assert stragglers_of(lockstep([[60, 61, 60]] * ENOUGH, transfer_ns=100)).named == ()
 
 
 def test_the_warm_up_step_makes_no_straggler() -> None:
-    assert stragglers_of(lockstep([[60, 500, 60], [60, 60, 60], [60, 60, 60]], transfer_ns=10)).named == ()
+    assert stragglers_of(lockstep([[60, 5_000, 60], *[[60, 60, 60]] * 60], transfer_ns=10)).named == ()
 
 
 def test_a_single_rank_has_no_straggler() -> None:
-    result = stragglers_of(lockstep([[60]] * 3, transfer_ns=10))
+    result = stragglers_of(lockstep([[60]] * ENOUGH, transfer_ns=10))
     assert (result.named, [rank.straggler_wait_ns for rank in result.ranks]) == ((), [0])
 
 
@@ -78,13 +98,21 @@ def test_an_uneven_pipeline_has_no_straggler() -> None:
     assert stragglers_of(Pipeline(orders=gpipe(2, 4), durations=lengths).ranks()).named == ()
 
 
-def test_the_slower_of_two_slow_ranks_is_not_named() -> None:
-    """Work is 60, 90, 88, 60: replacing rank 1 saves 2 of 100, which is not significant."""
-    assert stragglers_of(lockstep([[60, 90, 88, 60]] * 3, transfer_ns=10)).named == ()
+def test_several_stragglers_are_named_against_the_others() -> None:
+    """Work is 60, 90, 88, 60, 60 and a step takes 100: both slow ranks cost their excess over 60."""
+    first, second = stragglers_of(lockstep([[60, 90, 88, 60, 60]] * ENOUGH, transfer_ns=10)).named
+    assert (first.rank, first.gain_ratio, first.axes) == (1, pytest.approx(0.3), ("dp",))
+    assert (second.rank, second.gain_ratio) == (2, pytest.approx(0.28))
 
 
-def test_a_stragglers_gain_is_limited_by_the_next_slowest_rank() -> None:
-    """Work is 60, 90, 70, 60 and a step takes 100: with rank 1 as fast as rank 2 a step takes 80."""
-    (named,) = stragglers_of(lockstep([[60, 90, 70, 60]] * 3, transfer_ns=10, of=Phase.DATA_WAIT)).named
-    assert named.gain_ratio == pytest.approx(0.2)
-    assert (named.cause, named.axes) == ("data_wait", ("dp",))
+def test_most_ranks_are_no_stragglers() -> None:
+    """Three of four ranks take 90: the fourth is the exception, and it is fast."""
+    assert stragglers_of(lockstep([[90, 90, 90, 60]] * ENOUGH, transfer_ns=10)).named == ()
+
+
+def test_a_rank_outside_of_the_mesh_is_no_peer() -> None:
+    """Rank 2 has another role: it has no coordinates on the mesh."""
+    ranks = lockstep([[60, 60, 90]] * ENOUGH, transfer_ns=10)
+    other = replace(ranks[2], info=replace(ranks[2].info, coord=replace(ranks[2].info.coord, coords={})))
+    assert stragglers_of(ranks).named[0].rank == 2
+    assert stragglers_of([*ranks[:2], other]).named == ()

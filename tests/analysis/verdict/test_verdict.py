@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.analysis.lockstep import lockstep
+from tests.analysis.lockstep import ENOUGH, lockstep
 from tests.analysis.pipeline.orders import gpipe
 from tests.analysis.pipeline.pipelines import Pipeline
 from tests.timeline.build import Row, collective, group, message, phase, rank, stall, step, timeline
 from traincope.analysis import Finding, FindingKind, analyze
 from traincope.analysis.attribution.terms import PHASE_TERMS
-from traincope.analysis.stragglers.stragglers import OWN_WORK
+from traincope.analysis.stragglers.own_work import OWN_WORK
 from traincope.analysis.verdict.findings import ordered
-from traincope.analysis.verdict.losses.verdict_costs import CAUSES
+from traincope.analysis.verdict.losses.straggler_findings import CAUSES
 from traincope.events import OPEN, Flag, Phase
 from traincope.plan.pipeline.orders import Shape, orders
 from traincope.store import RankRecords
@@ -83,26 +83,48 @@ def test_a_slow_link_is_exposed_transfer() -> None:
 
 
 def test_waiting_without_a_single_culprit_is_exposed_wait() -> None:
-    (finding,) = verdict(*lockstep([[90, 90], [90, 50], [50, 90]], transfer_ns=1))
+    (finding,) = verdict(*lockstep([[90, 90], *[[90, 50], [50, 90]] * 30], transfer_ns=1))
     assert (finding.kind, finding.ranks) == ("exposed_wait", ())
-    assert "for the last rank to join collectives on dp" in finding.evidence
+    assert finding.evidence.endswith("for the last rank to join collectives on dp; no rank is late step after step")
+
+
+def test_few_steps_do_not_tell_whether_one_rank_is_the_cause() -> None:
+    (finding,) = verdict(*lockstep([[60, 90]] * 3, transfer_ns=1))
+    assert (finding.kind, finding.ranks) == ("exposed_wait", ())
+    assert finding.evidence.endswith(
+        "2 compared steps are too few to tell whether one rank is the cause: 60 are needed"
+    )
 
 
 def test_waiting_for_one_rank_is_one_straggler_finding() -> None:
-    (finding,) = verdict(*lockstep([[60, 90]] * 3, transfer_ns=1))
+    (finding,) = verdict(*lockstep([[60 * MS, 90 * MS]] * ENOUGH, transfer_ns=MS))
     assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
-    assert "rank 1 arrives last" in finding.evidence
-    assert "1.50 times its peers'" in finding.evidence
+    assert finding.evidence == (
+        "rank 1 is late step after step, by 30.0 ms on average: the ranks that wait for it lose 33.0 % of step time; "
+        "forward takes 90.0 ms on rank 1, 60.0 ms on the others"
+    )
+    assert "replace" not in finding.advice
+    assert finding.estimated_gain_ratio == pytest.approx(30 / 91)
 
 
 @pytest.mark.parametrize("term", OWN_WORK)
-def test_a_straggler_with_a_known_cause_is_not_to_be_replaced(term: str) -> None:
+def test_the_advice_for_a_straggler_follows_its_cause(term: str) -> None:
     """Rank 1 takes 90 instead of 60, for one reason."""
     lost_phase = next((phase for phase, name in PHASE_TERMS.items() if name == term), Phase.NONE)
-    (finding,) = verdict(*lockstep([[60, 90, 60]] * 3, transfer_ns=1, of=lost_phase))
+    (finding,) = verdict(*lockstep([[60 * MS, 90 * MS, 60 * MS]] * ENOUGH, transfer_ns=MS, of=lost_phase))
     assert (finding.kind, finding.ranks, finding.confidence) == ("straggler", (1,), "high")
-    assert finding.evidence.endswith(f"1.50 times its peers': {CAUSES[term][0]}")
-    assert "replace it" not in finding.advice
+    does, advice = CAUSES[term]
+    assert finding.evidence.endswith(f"{term} takes 30.0 ms on rank 1, 0.0 ms on the others; {does}")
+    assert finding.advice.startswith(advice.removesuffix("."))
+
+
+def test_two_stragglers_share_one_gain() -> None:
+    first, second = verdict(*lockstep([[60, 90, 60, 80, 60]] * ENOUGH, transfer_ns=10))[:2]
+    assert [(each.ranks, each.estimated_gain_ratio) for each in (first, second)] == [
+        ((1,), pytest.approx(0.3)),
+        ((3,), pytest.approx(0.2)),
+    ]
+    assert first.advice.endswith("Together with the other stragglers, this saves an estimated 30.0 % of step time.")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +143,7 @@ def test_peers_of_a_straggler_have_their_own_finding_for_the_same_term(
     lost_phase: Phase, kind: str, evidence: str
 ) -> None:
     """All ranks lose 30 of 60, rank 1 another 30."""
-    ranks = lockstep([[60, 90, 60]] * 3, transfer_ns=10, of=lost_phase, all_ns=30)
+    ranks = lockstep([[60, 90, 60]] * ENOUGH, transfer_ns=10, of=lost_phase, all_ns=30)
     findings = {finding.kind: finding for finding in verdict(*ranks)}
     assert sorted(findings) == sorted(["straggler", kind, "exposed_transfer"])
     assert findings["straggler"].estimated_gain_ratio == pytest.approx(0.3)

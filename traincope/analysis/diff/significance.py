@@ -23,16 +23,13 @@ from math import ceil, comb
 
 import numpy as np
 
+from traincope.analysis.autocorrelation import correlation_time
 from traincope.arrays import Floats, Ints
 
 MIN_BLOCKS = 5
 """Fewest blocks per run: with fewer, no assignment is rarer than one in a hundred."""
 MAX_BLOCKS = 30
 MAX_PERMUTATIONS = 1_999
-WINDOW = 5.0
-"""Autocorrelation is summed over this many of its times."""
-INDEPENDENT = 1.3
-"""Autocorrelation times up to this value are noise."""
 SPREADS, SCALE = 5.0, 1.4826
 """SCALE times the median absolute deviation is the spread of normal noise."""
 RESAMPLES = 2_000
@@ -55,24 +52,6 @@ class Significance:
     @property
     def change(self) -> Floats:
         return self.after - self.before
-
-
-def correlation_time(runs: Sequence[Floats]) -> float:
-    """Integrated autocorrelation time of equal series, in entries; 1 for independent or constant series.
-
-    With Wolff's correction for short series ("Monte Carlo errors with less errors", 2004).
-    """
-    centred = [values - values.mean() for values in runs]
-    variance = sum(float(values @ values) for values in centred)
-    if variance <= 0:
-        return 1.0
-    time, window = 1.0, 0
-    while window + 1 < min(min(map(len, runs)), WINDOW * time):
-        window += 1
-        time += 2 * sum(float(values[window:] @ values[:-window]) for values in centred) / variance
-    if time <= INDEPENDENT:
-        return 1.0
-    return float(time * (1 + (2 * window + 1) / sum(map(len, runs))))
 
 
 def block_length(runs: Sequence[Floats]) -> int:

@@ -1,16 +1,21 @@
 """Own work of every rank in every step, relative to its peers: it shows which rank is slow, and since when."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
-from traincope.analysis.stragglers.stragglers import OWN_WORK
+from traincope.arrays import Floats, Ints
 from traincope.timeline import Timeline
+
+OWN_WORK = ("data_wait", "gc", "checkpoint_stall", "compile", UNATTRIBUTED)
+"""Terms, in addition to compute, that no other rank can cause."""
+OF_DEVICE = ("sync", "launch_gap", "kernel_wait", "exposed_memory")
+"""Terms that a rank's device causes, or another rank through its device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +37,11 @@ def own_work(timeline: Timeline, ledger: Ledger) -> OwnWork | None:
     """Compute the own work of all ranks; None without counted steps."""
     if not ledger.rank_steps:
         return None
-    steps = np.unique(np.concatenate([rank.numbers[rank.counted] for rank in ledger.ranks]))
-    own_ns = np.stack([_by_step(rank, steps) for rank in ledger.ranks])
+    steps = counted_steps(ledger.ranks)
+    own_ns = np.stack([by_step(rank, steps, (*COMPUTE, *OWN_WORK)) for rank in ledger.ranks])
     hosts = {rank.rank: rank.info.host.name for rank in timeline.run.ranks}
     excess = np.full_like(own_ns, np.nan)
-    for rows in _peers(timeline, ledger):
+    for rows in peers(timeline, ledger):
         excess[rows] = own_ns[rows] / _medians(own_ns[rows]) - 1
     return OwnWork(
         ranks=tuple(rank.rank for rank in ledger.ranks),
@@ -47,22 +52,28 @@ def own_work(timeline: Timeline, ledger: Ledger) -> OwnWork | None:
     )
 
 
-def _by_step(rank: RankLedger, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the rank's own work in the steps, NaN for steps that it did not complete."""
-    terms = [ns for term in (*COMPUTE, *OWN_WORK) if (ns := rank.terms.get(term)) is not None]
-    work_ns = np.sum([np.zeros_like(rank.wall_ns), *terms], axis=0)[rank.counted]
+def counted_steps(ranks: Sequence[RankLedger]) -> Ints:
+    """Return the numbers of the steps that count on any of these ranks, ascending."""
+    return np.unique(np.concatenate([rank.numbers[rank.counted] for rank in ranks]))
+
+
+def by_step(rank: RankLedger, steps: Ints, terms: Sequence[str]) -> Floats:
+    """Return the rank's time in these terms in the steps, ns; NaN for steps that it did not complete."""
+    known = [ns for term in terms if (ns := rank.terms.get(term)) is not None]
     result = np.full(len(steps), np.nan)
-    result[np.searchsorted(steps, rank.numbers[rank.counted])] = work_ns
+    result[np.searchsorted(steps, rank.numbers[rank.counted])] = np.sum([np.zeros_like(rank.wall_ns), *known], axis=0)[
+        rank.counted
+    ]
     return result
 
 
-def _peers(timeline: Timeline, ledger: Ledger) -> Iterator[list[int]]:
-    """Yield the rows of the ranks of each stage."""
-    stages = {rank.rank: rank.stage for rank in timeline.ranks}
+def peers(timeline: Timeline, ledger: Ledger) -> tuple[list[int], ...]:
+    """Return the rows of the ranks that have the same work to do: of one stage, on the same mesh axes."""
+    places = {rank.rank: (rank.stage, frozenset(rank.coords)) for rank in timeline.ranks}
     rows = defaultdict(list)
     for row, rank in enumerate(ledger.ranks):
-        rows[stages[rank.rank]].append(row)
-    yield from rows.values()
+        rows[places[rank.rank]].append(row)
+    return tuple(rows.values())
 
 
 def _medians(own_ns: NDArray[np.float64]) -> NDArray[np.float64]:

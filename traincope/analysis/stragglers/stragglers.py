@@ -1,27 +1,40 @@
-"""Stragglers: the rank that the others waited for, if the evidence is sufficient to name it.
+"""Stragglers: the ranks that the others wait for, if the evidence is sufficient to name them.
 
-In every collective the rank that arrives last waits least. The exposed wait of the others counts against that rank, or
-along wait chains against the rank that it waited for itself. A rank is named only if it caused most of all wait among
-its peers and a significant share of their time. The confidence is high if its own work is also longer than its peers'.
+A straggler is late step after step (`persistence`): its own work exceeds that of its peers, and its peers wait while it
+does not. Its cause is the term in which its work exceeds its peers' most. A slow link makes no straggler: transfers are
+nobody's work. Along wait chains, each wait counts against the rank that arrived last for another reason than a wait.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from traincope.analysis.attribution.stalls import StallTotal
-from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED
+from traincope.analysis.attribution.terms import BUBBLE, COMPUTE
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.stragglers.own_work import OF_DEVICE, OWN_WORK, by_step, counted_steps, peers
+from traincope.analysis.stragglers.patterns import Pattern, pattern
+from traincope.analysis.stragglers.persistence import (
+    MIN_STEPS_PER_BLOCK,
+    Late,
+    Peers,
+    Work,
+    late_ranks,
+    material_terms,
+    steps_needed,
+)
+from traincope.analysis.stragglers.slow_groups import SlowGroup, slow_groups
 from traincope.analysis.stragglers.wait_chains import Waiting, follow_wait_chains
+from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import Timeline
 from traincope.topology import PIPELINE_AXIS
+from traincope.units import count
 
-MATERIAL = 0.02
-"""Smallest share of a peer's step that its wait for a named rank takes."""
-OWN_WORK = ("data_wait", "gc", "checkpoint_stall", "compile", UNATTRIBUTED)
-"""Terms, in addition to compute, that are a rank's own work."""
+SHOWN_TERM = 0.1
+"""Smallest share of the excess of a term that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +52,45 @@ class RankWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TermExcess:
+    """A term in which a straggler's work exceeds its peers', in its late steps."""
+
+    term: str
+    own_ns: float
+    """Mean of the straggler per late step."""
+    peers_ns: float
+    """Mean of a peer: the median of the ranks that are not named."""
+
+    @property
+    def ns(self) -> float:
+        return self.own_ns - self.peers_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
     """A named straggler."""
 
     rank: int
     confidence: str
-    """high: it caused the wait, and its own work was longer than its peers'. medium: only the first."""
+    """high: its peers waited, and its own work was longer. medium: its device may have waited for other ranks."""
     caused_share: float
     """Share of step time that a rank lost by waiting for it: the mean over the ranks that waited."""
     excess_ratio: float
-    """The rank's own work / median of its peers' work - 1."""
-    cause: str | None = None
-    """Ledger term in which its own work exceeds its peers' most; None if its work is not longer."""
+    """The rank's own work / that of its peers - 1."""
+    late_ns: float
+    """Mean lateness per step: its excess over its peers, at most what they waited longer than it did."""
+    gain_ratio: float
+    """Share of step time that is saved if all named ranks are as fast as their peers: the mean lateness."""
+    terms: tuple[TermExcess, ...]
+    """Terms in which its work exceeds its peers' in its late steps, the largest excess first."""
+    pattern: Pattern
     axes: tuple[str, ...] = ()
-    """Mesh axes on which most of the wait was for it."""
-    gain_ratio: float | None = None
-    """Share of step time saved if it were as fast as its next slowest peer; None if its work is not longer."""
+    """Mesh axes on which most of the wait was for it, or for it and other named ranks."""
+
+    @property
+    def cause(self) -> str:
+        """The term in which its work exceeds its peers' most."""
+        return self.terms[0].term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +99,56 @@ class Stragglers:
 
     ranks: tuple[RankWait, ...]
     named: tuple[Straggler, ...]
+    """The latest first."""
+    groups: tuple[SlowGroup, ...] = ()
+    """Hosts, racks and rails of the named ranks."""
+    steps: int = 0
+    """Steps that could be compared."""
+    steps_needed: int = 0
+    """Fewest such steps after which a rank can be named. 0: no rank has a peer."""
+
+
+def why_none(stragglers: Stragglers) -> str:
+    """Say why no rank is named."""
+    if not stragglers.steps_needed:
+        return "no rank has a peer to compare with"
+    if stragglers.steps < stragglers.steps_needed:
+        needed = f"{stragglers.steps_needed:,} are needed"
+        return f"{count(stragglers.steps, 'compared step')} are too few to tell whether one rank is the cause: {needed}"
+    return "no rank is late step after step"
 
 
 def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tuple[StallTotal, ...]]) -> Stragglers:
-    """Find stragglers from the stalls of each rank's training thread in counted steps, by the last rank to join."""
+    """Find stragglers from the ledger's terms by step, and from the last rank to join each collective."""
+    waited_for, ranks = _waits(timeline, ledger, stall_totals)
+    groups = [rows for rows in peers(timeline, ledger) if len(rows) > 1]
+    compared = [_Compared.of([ledger.ranks[row] for row in rows]) for rows in groups] if ledger.rank_steps else []
+    tests = sum(len(group.ranks) for group in compared)
+    named = [straggler for group in compared for straggler in group.late(waited_for=waited_for, num_tests=tests)]
+    late = tuple(sorted(named, key=lambda straggler: (-straggler.late_ns, straggler.rank)))
+    longest = max(compared, key=lambda group: len(group.steps), default=None)
+    return Stragglers(
+        ranks=ranks,
+        named=_with_axes(late, waited_for),
+        groups=slow_groups(timeline.run, [straggler.rank for straggler in late]),
+        steps=0 if longest is None else len(longest.steps),
+        steps_needed=0 if longest is None else steps_needed(longest.wall_ns, num_tests=tests),
+    )
+
+
+def rank_waits(
+    timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tuple[StallTotal, ...]]
+) -> tuple[RankWait, ...]:
+    """Sum own work and waits of each rank of the ledger, in its order."""
+    return _waits(timeline, ledger, stall_totals)[1]
+
+
+def _waits(
+    timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tuple[StallTotal, ...]]
+) -> tuple[Waiting, tuple[RankWait, ...]]:
     stages = {rank.rank: rank.stage for rank in timeline.ranks}
     waited_for = follow_wait_chains(_waited_for(stall_totals, stages=stages))
-    ranks = tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
-    return Stragglers(ranks=ranks, named=_named(ranks, waited_for, ledger=ledger, stages=stages))
+    return waited_for, tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
 
 
 def _waited_for(stall_totals: Mapping[int, tuple[StallTotal, ...]], *, stages: Mapping[int, int | None]) -> Waiting:
@@ -99,59 +177,101 @@ def _rank_wait(rank: RankLedger, waited_for: Waiting) -> RankWait:
     )
 
 
-def _named(
-    ranks: tuple[RankWait, ...],
-    waited_for: Waiting,
-    *,
-    ledger: Ledger,
-    stages: Mapping[int, int | None],
-) -> tuple[Straggler, ...]:
-    """Name at most one rank: the one that caused most of the wait, unless others are nearly as slow."""
-    total = sum(rank.straggler_wait_ns for rank in ranks)
-    if len(ranks) < 2 or total == 0:
-        return ()
-    worst = max(ranks, key=lambda rank: rank.straggler_wait_ns)
-    wall_ns = ledger.wall_ns / len(ranks)
-    num_victims = len({waiting for (waiting, culprit, _), ns in waited_for.items() if culprit == worst.rank and ns})
-    share = worst.straggler_wait_ns / num_victims / wall_ns
-    dominant = worst.straggler_wait_ns / total > (1 + 1 / len(ranks)) / 2
-    if share < MATERIAL or not dominant:
-        return ()
-    peers = [rank for rank in ranks if rank is not worst and stages[rank.rank] == stages[worst.rank]]
-    usual_ns = median(rank.own_ns for rank in peers) if peers else worst.own_ns
-    longer = (worst.own_ns - usual_ns) / wall_ns > MATERIAL
-    gain = min((worst.own_ns - max(rank.own_ns for rank in peers)) / wall_ns, share) if longer else None
-    if gain is not None and gain <= MATERIAL:
-        return ()
-    return (
-        Straggler(
-            rank=worst.rank,
-            confidence=HIGH if longer else MEDIUM,
-            caused_share=share,
-            excess_ratio=worst.own_ns / usual_ns - 1 if usual_ns else 0.0,
-            cause=_cause(worst, peers, ledger) if longer else None,
-            axes=_axes_of(worst.rank, waited_for),
-            gain_ratio=gain,
-        ),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """Ranks that have the same work to do, in the steps that all of them completed. Arrays are ranks x steps."""
+
+    ranks: tuple[RankLedger, ...]
+    steps: Ints
+    work: Work
+    """All own work, and that of devices."""
+    waits_ns: Floats
+    """Exposed wait and pipeline idle time."""
+    wall_ns: Floats
+    """Mean time of each step."""
+
+    @classmethod
+    def of(cls, ranks: list[RankLedger]) -> "_Compared":
+        steps = counted_steps(ranks)
+        completed = np.stack([np.isin(steps, rank.numbers[rank.counted]) for rank in ranks])
+        most = completed.mean(axis=1) > 1 / 2  # a rank that ended early leaves the others their steps
+        chosen = [rank for rank, kept in zip(ranks, most, strict=True) if kept]
+        common = completed[most].all(axis=0)
+
+        def summed(*terms: str) -> Floats:
+            return np.array([by_step(rank, steps, terms)[common] for rank in chosen])
+
+        waits = (term for term in ranks[0].terms if term.startswith("exposed_wait[") or term in BUBBLE)
+        return cls(
+            ranks=tuple(chosen),
+            steps=steps[common],
+            work={term: summed(term) for term in (*COMPUTE, *OWN_WORK, *OF_DEVICE) if term in ranks[0].terms},
+            waits_ns=summed(*waits),
+            wall_ns=summed(*ranks[0].terms).mean(axis=0),
+        )
+
+    def late(self, *, waited_for: Waiting, num_tests: int) -> Iterator[Straggler]:
+        """Yield the stragglers: by own work; without any, by the work of devices too."""
+        if len(self.ranks) < 2 or not len(self.steps):
+            return
+        material = material_terms(self.work, self.wall_ns)
+        own = {term: ns for term, ns in material.items() if term not in OF_DEVICE}
+        ways = [(HIGH, own), (MEDIUM, material)] if len(material) > len(own) else [(HIGH, own)]
+        for confidence, work in ways:
+            found = late_ranks(
+                Peers(work=work, waits_ns=self.waits_ns, wall_ns=self.wall_ns, num_tests=len(ways) * num_tests)
+            )
+            if found:
+                usual = [row for row in range(len(self.ranks)) if row not in {late.row for late in found}]
+                yield from (self._straggler(late, usual, work, confidence, waited_for) for late in found)
+                return
+
+    def _straggler(self, late: Late, usual: list[int], work: Work, confidence: str, waited_for: Waiting) -> Straggler:
+        found, steps = pattern(self.steps, late.excess_ns, stretch=late.stretch, blurred=MIN_STEPS_PER_BLOCK)
+        own_ns = np.sum(list(work.values()), axis=0).mean(axis=1)
+        rank = self.ranks[late.row]
+        return Straggler(
+            rank=rank.rank,
+            confidence=confidence,
+            caused_share=_caused_share(rank, waited_for),
+            excess_ratio=float(own_ns[late.row] / max(np.median(own_ns[usual]), 1.0)) - 1,
+            late_ns=late.late_ns,
+            gain_ratio=late.late_ns / float(self.wall_ns.mean()),
+            terms=_excesses({term: work[term] for term in late.terms or work}, late.row, usual, steps),
+            pattern=found,
+        )
 
 
-def _cause(worst: RankWait, peers: list[RankWait], ledger: Ledger) -> str:
-    """Find the term in which the rank exceeds the median of its peers most."""
-    ledgers = {rank.rank: rank for rank in ledger.ranks}
+def _excesses(work: Work, row: int, usual: list[int], late: Bools) -> tuple[TermExcess, ...]:
+    """List the excess of a rank in these terms, in its late steps, the largest first."""
+    means = {term: ns[:, late].mean(axis=1) for term, ns in work.items()}
+    excesses = [
+        TermExcess(term=term, own_ns=float(ns[row]), peers_ns=float(np.median(ns[usual]))) for term, ns in means.items()
+    ]
+    ordered = sorted(excesses, key=lambda excess: -excess.ns)
+    return tuple(excess for excess in ordered if excess.ns >= SHOWN_TERM * ordered[0].ns)
 
-    def excess(term: str) -> float:
-        usual = median(ledgers[peer.rank].total(term) or 0 for peer in peers)
-        return (ledgers[worst.rank].total(term) or 0) - usual
 
-    return max((*COMPUTE, *OWN_WORK), key=excess)
+def _caused_share(rank: RankLedger, waited_for: Waiting) -> float:
+    """Return the share of step time that a rank that waited for this one lost on average."""
+    caused: dict[int, int] = defaultdict(int)
+    for (waiting, culprit, _), ns in waited_for.items():
+        if culprit == rank.rank:
+            caused[waiting] += ns
+    return sum(caused.values()) / max(len(caused), 1) / max(rank.total_wall_ns, 1)
 
 
-def _axes_of(rank: int, waited_for: Waiting) -> tuple[str, ...]:
-    """List the axes on which at least half of the wait was for this rank."""
+def _with_axes(named: tuple[Straggler, ...], waited_for: Waiting) -> tuple[Straggler, ...]:
+    """Add the axes on which at least half of the wait was for the named ranks, to those that have their part of it."""
     total: dict[str, int] = defaultdict(int)
-    caused: dict[str, int] = defaultdict(int)
+    caused: dict[tuple[int, str], int] = defaultdict(int)
     for (_, culprit, axis), ns in waited_for.items():
         total[axis] += ns
-        caused[axis] += ns if culprit == rank else 0
-    return tuple(sorted(axis for axis, ns in caused.items() if ns and 2 * ns >= total[axis]))
+        caused[culprit, axis] += ns
+    parts = {axis: sum(caused[straggler.rank, axis] for straggler in named) for axis in total}
+
+    def axes(rank: int) -> tuple[str, ...]:
+        mostly = (axis for axis in total if 2 * parts[axis] >= total[axis] > 0)
+        return tuple(sorted(axis for axis in mostly if 2 * len(named) * caused[rank, axis] >= total[axis]))
+
+    return tuple(replace(straggler, axes=axes(straggler.rank)) for straggler in named)

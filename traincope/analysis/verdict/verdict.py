@@ -75,7 +75,7 @@ def verdict(
         return ordered([*findings, *traced, *snapshot_findings(snapshots)])
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
-    findings += cost_findings(ledger, bubble, comm, stragglers, roots, experts, ahead)
+    findings += cost_findings(timeline, ledger, bubble, comm, stragglers, roots, experts, ahead, faults=faults)
     findings += unfused_kernels(unfused)
     findings += slowdown_findings(slowdown)
     findings += changed_steps(timeline, ledger)

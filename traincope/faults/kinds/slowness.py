@@ -1,25 +1,49 @@
 """A rank that works on, but slowly."""
 
+import gc
 import time
+from collections.abc import Callable
 
 from traincope.faults.calls import late_with
 from traincope.faults.injection import Injection, Moment, Shape
-from traincope.faults.kinds.fault import Fault, Injector
+from traincope.faults.kinds.fault import Arm, Fault, Injector
 
 PERIOD = 5
 """Steps between two delays of a periodic slowness."""
 
 
-def _arm(injector: Injector) -> None:
-    injection = injector.injection
+def _late_by(spend: Callable[[float], object]) -> Arm:
+    """Spend the delay of each step in the injection's phase, on its rank."""
 
-    def act(step: int) -> None:
-        if step == injection.step:
-            injector.tell(step)
-        time.sleep(delay_seconds(injection, step))
+    def arm(injector: Injector) -> None:
+        injection = injector.injection
 
-    if injector.rank == injection.rank:
-        injector.moments.at(injection.phase, act)
+        def act(step: int) -> None:
+            if step == injection.step:
+                injector.tell(step)
+            seconds = delay_seconds(injection, step)
+            if seconds:
+                spend(seconds)
+
+        if injector.rank == injection.rank:
+            injector.moments.at(injection.phase, act)
+
+    return arm
+
+
+class _Garbage:
+    """Garbage that only a collection finds, because it refers to itself. Its finalizer takes time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._itself = seconds, self
+
+    def __del__(self) -> None:
+        time.sleep(self._seconds)
+
+
+def _collect_garbage(seconds: float) -> None:
+    _Garbage(seconds)
+    gc.collect(0)
 
 
 def delay_seconds(injection: Injection, step: int) -> float:
@@ -54,7 +78,12 @@ def _pair(injection: Injection, world_size: int) -> tuple[int, ...]:
 
 
 SLOWNESS = (
-    Fault(name="slow", what="the rank is late in one phase from that step on", arm=_arm),
+    Fault(name="slow", what="the rank is late in one phase from that step on", arm=_late_by(time.sleep)),
+    Fault(
+        name="slow_gc",
+        what="the rank collects garbage for that long in one phase, from that step on",
+        arm=_late_by(_collect_garbage),
+    ),
     Fault(
         name="slow_link",
         what="messages between the rank and the next one are late from that step on",

@@ -361,6 +361,28 @@ class RankWait(TypedDict):
     """Estimates for all steps; null if all steps have detail."""
 
 
+class StragglerTerm(TypedDict):
+    """A term in which a straggler's work exceeds its peers', per late step."""
+
+    term: str
+    own_ns: float
+    peers_ns: float
+
+
+class StragglerPattern(TypedDict):
+    shape: str
+    """`steady`, `growing`, `periodic`, or `irregular`: few steps in no order."""
+    first_step: int | None
+    """First late step; null if the rank is late from the beginning."""
+    last_step: int | None
+    """Last late step; null if it is late up to the end."""
+    period_steps: int | None
+    """Null unless periodic."""
+    growth_ns_per_100_steps: float | None
+    """Null unless it grows."""
+    late_steps: int
+
+
 class Straggler(TypedDict):
     rank: int
     confidence: str
@@ -368,11 +390,36 @@ class Straggler(TypedDict):
     """Share of step time lost by a rank that waited for it."""
     excess_ratio: float
     """The rank's own work / median of its peers' work - 1."""
+    late_ns: float
+    """Mean per step by which its work exceeds its peers', at most what they waited longer than it did."""
+    gain_ratio: float
+    """`late_ns` as a share of step time: saved if all named ranks are as fast as their peers."""
+    cause: str
+    """The term in which its work exceeds its peers' most."""
+    terms: list[StragglerTerm]
+    """The largest excess first."""
+    pattern: StragglerPattern
+
+
+class StragglerGroup(TypedDict):
+    kind: str
+    """`host`, `rack` or `rail`."""
+    name: str
+    """Name of the host or rack; the local rank of a rail."""
+    ranks: list[int]
+    """The stragglers of the group."""
+    size: int
 
 
 class Stragglers(TypedDict):
     named: list[Straggler]
-    """Ranks that are named as stragglers; empty if no single rank is the cause."""
+    """Ranks that are named as stragglers, the latest first; empty if no rank is late step after step."""
+    groups: list[StragglerGroup]
+    """Hosts, racks and rails whose ranks are nearly all named."""
+    steps: int
+    """Steps that could be compared."""
+    steps_needed: int
+    """Fewest such steps after which a rank can be named; 0 if no rank has a peer."""
     ranks: list[RankWait]
 
 

@@ -6,10 +6,12 @@ from dash import html
 from dash.development.base_component import Component
 
 from traincope.analysis import own_work
+from traincope.analysis.stragglers.stragglers import why_none
+from traincope.analysis.verdict.losses.straggler_findings import longer
 from traincope.figures.efficiency.experts import expert_load
 from traincope.figures.ranks.heatmap import rank_heatmap
 from traincope.report.text.sections.ranks import all_steps_notes
-from traincope.units import numbers, share
+from traincope.units import milliseconds, numbers, share
 from traincope.viewer.components import absent, linked, plain, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -42,19 +44,18 @@ def render(asked: Asked) -> Sequence[Component]:
 
 
 def _named(asked: Asked) -> list[Component]:
-    stragglers = asked.document["stragglers"]
-    named = stragglers["named"] if stragglers else []
-    if not named:
-        return [html.P("No straggler: no single rank caused most of the wait.")]
+    stragglers = asked.analysis.stragglers
+    if not stragglers.named:
+        return [html.P(f"No straggler: {why_none(stragglers)}.")]
     return [
         html.P(
             plain(
-                f"Rank {rank['rank']} is a straggler (confidence {rank['confidence']}): ranks that waited for it lost "
-                f"{share(rank['caused_ratio'])} of step time; its own work takes {share(rank['excess_ratio'])} longer "
-                "than its peers'."
+                f"Rank {straggler.rank} is a straggler (confidence {straggler.confidence}): ranks that waited for it "
+                f"lost {share(straggler.caused_share)} of step time; it is late by "
+                f"{milliseconds(straggler.late_ns)} ms per step: {longer(straggler)}."
             )
         )
-        for rank in named
+        for straggler in stragglers.named
     ]
 
 

@@ -7,11 +7,12 @@ from traincope.analysis.attribution.terms import exposed_transfer
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.ledger.ledger import Ledger
-from traincope.analysis.stragglers.stragglers import Stragglers
+from traincope.analysis.stragglers.stragglers import Stragglers, why_none
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.losses.hot_experts import HotAxis
 from traincope.timeline import LedgerClock
 from traincope.topology import PIPELINE_AXIS
+from traincope.units import numbers
 
 MIN_SPEED = 10_000_000
 """Bytes per second below which a bandwidth depends on the message's size more than on the link."""
@@ -41,26 +42,34 @@ def exposed_findings(
         if share < MIN_SHARE:
             continue
         if family == "exposed_wait" and axis not in blamed:
-            yield share, _wait_finding(axis, share, _sampling_error(ledger, term))
+            yield share, _wait_finding(axis, share, _sampling_error(ledger, term), stragglers)
         elif family == "exposed_transfer" and (why := _mostly_ambiguous(ledger, term, ambiguous_waits)) is not None:
             yield share, _ambiguous_finding(ledger, axis, share, why, _sampling_error(ledger, term))
         elif family == "exposed_transfer":
             yield share, _transfer_finding(axis, share, comm, _sampling_error(ledger, term))
 
 
-def _wait_finding(axis: str, share: float, error: str) -> Finding:
+def _wait_finding(axis: str, share: float, error: str, stragglers: Stragglers) -> Finding:
     return Finding(
         kind=FindingKind.EXPOSED_WAIT,
         confidence=MEDIUM,
         evidence=(
             f"ranks wait {percent(share)} of step time{error} for the last rank to join collectives on {axis}; "
-            "no single rank is the cause"
+            f"{_who(stragglers)}"
         ),
         advice=with_gain(
             "Give every rank batches of equal size and shape, and CPU cores of its own (taskset, numactl)", share
         ),
         estimated_gain_ratio=share,
     )
+
+
+def _who(stragglers: Stragglers) -> str:
+    """Return which ranks are the cause of such waits. No straggler explains most of them."""
+    if stragglers.named:
+        ranks = numbers([straggler.rank for straggler in stragglers.named], "rank")
+        return f"most of it is not for {ranks}"
+    return why_none(stragglers)
 
 
 def _mostly_ambiguous(

@@ -8,6 +8,7 @@ from traincope.analysis.communication.axis_operations import AxisOperation, Mess
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.stragglers.own_work import OF_DEVICE
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, with_gain
 
@@ -53,7 +54,7 @@ def hot_axes(
 
 def explains(message_imbalance: MessageImbalance, straggler: Straggler) -> bool:
     """True if a rank is late because of its compute, and that follows from what others sent it."""
-    return straggler.rank in message_imbalance.ranks and (straggler.cause is None or straggler.cause in COMPUTE)
+    return straggler.rank in message_imbalance.ranks and straggler.cause in (*COMPUTE, *OF_DEVICE)
 
 
 def _finding(

@@ -1,21 +1,26 @@
 """Findings about ledger terms that cost more than they must, each with its advice."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from traincope.analysis.attribution.terms import UNATTRIBUTED
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
+from traincope.analysis.faults.faults import Fault
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
-from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
+from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
+from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
+from traincope.analysis.verdict.losses.straggler_findings import slow_clocks, straggler_findings
+from traincope.timeline import Timeline
 from traincope.units import duration
 
 LARGE_EVALUATION = 0.1
@@ -30,23 +35,12 @@ COVER = {
 }
 """True if marks on the GPUs' streams measured the ledger -> description of unattributed time, and the advice."""
 
-HOST_LOSSES = {
-    "checkpoint_stall": ("checkpoints stop training", "Save checkpoints asynchronously, or less often."),
-    "gc": ("garbage collection stops the training thread", "Call gc.disable(), and gc.collect() between steps."),
-    "compile": ("compilation stops training", "Keep tensor shapes constant, to compile only once."),
-    "sync": ("the host waits for the device", "Read values from the device (.item(), print) less often."),
-    "launch_gap": (
-        "the GPUs wait for the host to launch their next kernel",
-        "Launch fewer and larger kernels (torch.compile, CUDA graphs, larger batches), and do less between launches.",
-    ),
-    "exposed_memory": ("the GPUs only copy memory", "Copy from pinned memory on a separate stream, earlier and less."),
-}
-"""Term -> (description, advice), for terms without further analysis."""
 TERM_OF = {FindingKind.DATA_BOUND: "data_wait"} | {FindingKind(term): term for term in HOST_LOSSES}
 """Kind of finding -> its ledger term."""
 
 
 def cost_findings(
+    timeline: Timeline,
     ledger: Ledger,
     bubble: Bubble | None,
     comm: tuple[AxisOperation, ...],
@@ -54,17 +48,27 @@ def cost_findings(
     roots: tuple[Root, ...] = (),
     experts: ExpertLoads | None = None,
     ahead: RunAhead | None = None,
+    *,
+    faults: Sequence[Fault] = (),
 ) -> list[Finding]:
     """Findings about the counted steps, ordered by their share of step time; `findings.ordered` ranks them by gain.
 
-    `ahead`: the hosts' run-ahead, if marks on the GPUs' streams measured the ledger.
+    `ahead`: the hosts' run-ahead, if marks on the GPUs' streams measured the ledger. `faults`: those of the GPUs count.
     """
     hot = tuple(hot_axes(ledger, comm, stragglers, experts))
     stragglers = _without_hot_experts(stragglers, hot)
     cause = find_cause(ledger, bubble, roots)
-    late = {straggler.cause: straggler.rank for straggler in stragglers.named}
-    rank_findings = [*_data(ledger, cause, late.get("data_wait")), *_host(ledger, late), *_straggler(stragglers)]
-    reported = late.keys() | {TERM_OF[finding.kind] for _, finding in rank_findings if finding.kind in TERM_OF}
+    late: dict[str, set[int]] = defaultdict(set)
+    for straggler in stragglers.named:
+        late[straggler.cause].add(straggler.rank)
+    rank_findings = [
+        *_data(ledger, cause, late["data_wait"]),
+        *_host(ledger, late),
+        *straggler_findings(stragglers, slow_clocks(timeline, faults)),
+    ]
+    reported = {term for term, ranks in late.items() if ranks} | {
+        TERM_OF[finding.kind] for _, finding in rank_findings if finding.kind in TERM_OF
+    }
     weighted = [
         *rank_findings,
         *idle_findings(bubble, cause, reported=cause is not None and cause.term in reported),
@@ -73,23 +77,23 @@ def cost_findings(
         *_launch_bound(ahead),
         *_kernel_wait(ledger),
         *_evaluation(ledger),
-        *_unattributed(ledger, late.get(UNATTRIBUTED), by_marks=ahead is not None),
+        *_unattributed(ledger, late[UNATTRIBUTED], by_marks=ahead is not None),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OtherRanks:
-    """The ranks whose share of a term is not reported yet: all except the straggler named for that term."""
+    """The ranks whose share of a term is not reported yet: all except the stragglers named for that term."""
 
     ledgers: tuple[RankLedger, ...]
     ranks: tuple[int, ...]
     """Ranks of the finding; empty for all ranks."""
 
     @classmethod
-    def excluding(cls, late: int | None, ledger: Ledger) -> "_OtherRanks":
-        ledgers = tuple(rank for rank in ledger.ranks if rank.rank != late)
-        return cls(ledgers=ledgers, ranks=() if late is None else tuple(rank.rank for rank in ledgers))
+    def excluding(cls, late: Collection[int], ledger: Ledger) -> "_OtherRanks":
+        ledgers = tuple(rank for rank in ledger.ranks if rank.rank not in late)
+        return cls(ledgers=ledgers, ranks=tuple(rank.rank for rank in ledgers) if late else ())
 
     def share(self, term: str) -> float:
         """Share of the term in these ranks' step time."""
@@ -108,48 +112,7 @@ def _without_hot_experts(stragglers: Stragglers, hot: tuple[HotAxis, ...]) -> St
     return replace(stragglers, named=tuple(straggler for straggler in stragglers.named if straggler not in reported))
 
 
-def _straggler(stragglers: Stragglers) -> Weighted:
-    for straggler in stragglers.named:
-        yield straggler.caused_share, _straggler_finding(straggler)
-
-
-CAUSES = {
-    "data_wait": (
-        "it waits for its data",
-        "Compare that rank's data shard, file system and number of DataLoader workers with the other ranks'.",
-    ),
-    "gc": ("it collects garbage", HOST_LOSSES["gc"][1]),
-    "checkpoint_stall": ("it saves or loads checkpoints", HOST_LOSSES["checkpoint_stall"][1]),
-    "compile": ("it compiles", HOST_LOSSES["compile"][1]),
-    UNATTRIBUTED: (
-        "no probe covers what it does",
-        "Wrap work that only this rank does (logging, metrics) in traincope.span(), and stop other jobs on its host.",
-    ),
-}
-"""Ledger term of a straggler's longer work -> (what the rank does, advice). Other terms are compute."""
-SLOW_HOST = (
-    "Compare the GPU clocks and temperature of that rank's host with the others' (nvidia-smi -q), stop other jobs on "
-    "it, and replace the host if it stays slow."
-)
-
-
-def _straggler_finding(straggler: Straggler) -> Finding:
-    does, advice = CAUSES.get(straggler.cause or "", (f"most of that is {straggler.cause}", SLOW_HOST))
-    longer = f"; its own work takes {1 + straggler.excess_ratio:.2f} times its peers': {does}"
-    return Finding(
-        kind=FindingKind.STRAGGLER,
-        ranks=(straggler.rank,),
-        confidence=straggler.confidence,
-        evidence=(
-            f"rank {straggler.rank} arrives last: the ranks that wait for it lose "
-            f"{percent(straggler.caused_share)} of step time{longer if straggler.cause else ''}"
-        ),
-        advice=with_gain(advice if straggler.cause else SLOW_HOST, straggler.gain_ratio),
-        estimated_gain_ratio=straggler.gain_ratio,
-    )
-
-
-def _data(ledger: Ledger, cause: Cause | None, late: int | None) -> Weighted:
+def _data(ledger: Ledger, cause: Cause | None, late: Collection[int]) -> Weighted:
     """A step lasts as long as its slowest rank, so the rank that waits most for data decides."""
     others = _OtherRanks.excluding(late, ledger)
     known = {rank.rank: rank.known("data_wait") for rank in others.ledgers}
@@ -178,9 +141,9 @@ def _data(ledger: Ledger, cause: Cause | None, late: int | None) -> Weighted:
     )
 
 
-def _host(ledger: Ledger, late: Mapping[str | None, int]) -> Weighted:
+def _host(ledger: Ledger, late: Mapping[str, Collection[int]]) -> Weighted:
     for term, (what, advice) in HOST_LOSSES.items():
-        others = _OtherRanks.excluding(late.get(term), ledger)
+        others = _OtherRanks.excluding(late.get(term, ()), ledger)
         share = others.share(term)
         if share >= MIN_SHARE:
             yield (
@@ -218,7 +181,7 @@ def _launch_bound(ahead: RunAhead | None) -> Weighted:
 
 def _kernel_wait(ledger: Ledger) -> Weighted:
     """A trace shows that the host is not the cause, and not what is."""
-    share = _OtherRanks.excluding(None, ledger).share("kernel_wait")
+    share = _OtherRanks.excluding((), ledger).share("kernel_wait")
     if share >= MIN_SHARE:
         yield (
             share,
@@ -250,7 +213,7 @@ def _evaluation(ledger: Ledger) -> Weighted:
         )
 
 
-def _unattributed(ledger: Ledger, late: int | None, *, by_marks: bool) -> Weighted:
+def _unattributed(ledger: Ledger, late: Collection[int], *, by_marks: bool) -> Weighted:
     others = _OtherRanks.excluding(late, ledger)
     share = others.share(UNATTRIBUTED)
     if share >= MIN_SHARE:

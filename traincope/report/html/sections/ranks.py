@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from traincope.analysis import own_work
 from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.stragglers.stragglers import why_none
+from traincope.analysis.verdict.losses.straggler_findings import longer
 from traincope.figures.ranks.heatmap import rank_heatmap
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
@@ -33,7 +35,7 @@ def ranks(source: Source) -> Section:
         title=TITLE,
         lead=f"{shown}mean per step{sampled(data)}",
         body=(
-            *_named(source, late),
+            *_named(source),
             *_heatmap(source),
             table("Each rank's step", HEADS, [_row(source, at, data, caused, late) for at in chosen]),
             notes(all_steps_notes(late, ledger=data, ranks=[data["ranks"][at]["rank"] for at in chosen])),
@@ -51,22 +53,20 @@ def _chosen(data: Ledger, late: Stragglers, caused: Mapping[int, int]) -> list[i
     return sorted(sorted(range(len(data["ranks"])), key=weight)[:MAX_ROWS])
 
 
-def _named(source: Source, late: Stragglers) -> Iterator[Html]:
-    if not late["named"]:
-        yield tag("p", "No straggler: no single rank caused most of the wait.")
-    for at, rank in enumerate(late["named"]):
-        cost = source.number("stragglers", "named", at, "caused_ratio", form="share")
-        excess = source.number("stragglers", "named", at, "excess_ratio", form="share")
+def _named(source: Source) -> Iterator[Html]:
+    stragglers = source.analysis.stragglers
+    if not stragglers.named:
+        yield tag("p", f"No straggler: {why_none(stragglers)}.")
+    for at, straggler in enumerate(stragglers.named):
+        path = ("stragglers", "named", at)
         yield tag(
             "p",
-            tag("strong", f"Rank {rank['rank']} is a straggler"),
-            " (confidence ",
-            rank["confidence"],
-            "): ranks that waited for it lost ",
-            cost,
-            " of step time; its own work takes ",
-            excess,
-            " longer than its peers'.",
+            tag("strong", f"Rank {straggler.rank} is a straggler"),
+            f" (confidence {straggler.confidence}): ranks that waited for it lost ",
+            source.number(*path, "caused_ratio", form="share"),
+            " of step time; it is late by ",
+            source.number(*path, "late_ns", form="milliseconds"),
+            f" ms per step: {longer(straggler)}.",
         )
 
 

@@ -1,0 +1,281 @@
+"""Test whether a rank is late step after step, without assuming how noise is distributed.
+
+Two kinds of evidence must agree. First, the rank's own work exceeds that of its peers, in one of its terms or in their
+sum. Steps are grouped into blocks, and a block speaks against the rank if its excess is above MARGIN of the step.
+Second, its peers wait while it does not. Over all steps, the excess and the difference of the waits must both be
+MATERIAL: own work that no rank waits for delays nothing, and a wait without longer work is not the rank's.
+
+The work of equal ranks is exchangeable: whatever its distribution, the chance that one of them exceeds the median of
+its peers is at most one half. So the blocks of a healthy rank are throws of a coin, and the largest lead that throws
+against it gain in any stretch of blocks has a known distribution: that of a random walk reflected at zero (Lindley's
+recursion). A rank is late if its lead is so large that a healthy run has such a rank, in any term, with a chance of at
+most MAX_CHANCE. The stretch need not begin with the run: a rank may become slow.
+
+Blocks must not depend on each other. They last twice the autocorrelation time of the rank's excess. A lasting change of
+it, and a steady growth, are no noise and are removed before. So noise that comes in long bursts leaves few blocks, and
+no rank is named. Few steps do not show whether they depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps,
+or last BLOCK_NS if that is shorter: a machine favours one process over another for such times.
+
+Several ranks can be late. The latest is set aside, and the others are compared among themselves, until none is late.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, log2
+
+import numpy as np
+
+from traincope.analysis.autocorrelation import positive_correlation_time
+from traincope.arrays import Bools, Floats
+
+MAX_CHANCE = 1e-4
+"""Largest chance that a healthy run has a rank that is called late."""
+MATERIAL = 0.02
+"""Smallest share of a step that a late rank costs. This and the thresholds below are ours."""
+MARGIN = 0.01
+"""Share of a step by which a rank is late in a block that speaks against it."""
+MOST = 0.8
+"""Share of the lateness in all terms that single terms must have to be its cause."""
+FEW_STEPS = 60
+"""Number of steps below which their autocorrelation is unknown."""
+MIN_STEPS_PER_BLOCK = 5
+BLOCK_NS = 500_000_000
+MAX_BLOCKS = 200
+"""Longer runs have longer blocks."""
+SCALES = (1, 5, 10, 20)
+"""Lengths of blocks, relative to the shortest. Long blocks show delays of few steps, and small delays in much noise."""
+
+
+Work = Mapping[str, Floats]
+"""Term -> ns of each rank in each step: (ranks, steps)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A rank that is late."""
+
+    row: int
+    terms: tuple[str, ...]
+    """Terms in which its work is longer; empty if only their sum is."""
+    excess_ns: Floats
+    """Its own work in these terms, or in all, above the median of the ranks that are not late, in each step."""
+    late_ns: float
+    """Mean lateness per step: its excess, at most what its peers waited longer than it did."""
+    stretch: tuple[int, int]
+    """First step position of the clearest stretch of blocks against it, and the one after the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """Ranks that have the same work to do, in the steps that all of them completed."""
+
+    work: Work
+    """Only terms that can be MATERIAL."""
+    waits_ns: Floats
+    """(ranks, steps)."""
+    wall_ns: Floats
+    """Time of each step."""
+    num_tests: int
+    """Ranks in the whole run that are tested, times the number of ways."""
+
+    @property
+    def own_ns(self) -> Floats:
+        """Sum of all terms."""
+        return _sum(self.work.values(), like=self.waits_ns)
+
+    @property
+    def material_ns(self) -> float:
+        return MATERIAL * float(self.wall_ns.mean())
+
+    def among(self, rows: Sequence[int]) -> "Peers":
+        """The same of some of the ranks."""
+        chosen = list(rows)
+        work = {term: ns[chosen] for term, ns in self.work.items()}
+        return replace(self, work=work, waits_ns=self.waits_ns[chosen])
+
+
+def material_terms(work: Work, wall_ns: Floats) -> Work:
+    """Leave out the terms in which no rank can be late: each takes less than MATERIAL of a step."""
+    return {
+        term: ns for term, ns in work.items() if len(ns) and ns.mean(axis=1).max() >= MATERIAL * float(wall_ns.mean())
+    }
+
+
+def late_ranks(peers: Peers) -> tuple[Late, ...]:
+    """Find the late ranks, the latest first."""
+    rows, late = list(range(len(peers.waits_ns))), []
+    while len(rows) > 1:
+        found = max(_late_among(peers.among(rows)), key=lambda each: each.late_ns, default=None)
+        if found is None:
+            break
+        late.append(rows.pop(found.row))
+    final = (_evidence(peers.among([row, *rows]), at=0) for row in late)
+    named = [replace(each, row=row) for row, each in zip(late, final, strict=True) if each is not None]
+    return tuple(sorted(named, key=lambda each: -each.late_ns))
+
+
+def steps_needed(wall_ns: Floats, *, num_tests: int) -> int:
+    """Return the fewest steps of such times after which a rank can be called late."""
+    needed = _blocks_needed(num_tests)
+    return min(needed * _shortest_block(wall_ns, needed), max(needed, FEW_STEPS))
+
+
+def _blocks_needed(num_tests: int) -> int:
+    """Return the fewest throws of a coin that are all heads with a small enough chance."""
+    return ceil(log2(num_tests / MAX_CHANCE))
+
+
+def _shortest_block(wall_ns: Floats, steps: int) -> int:
+    """Return the smallest number of steps in a block of a run of `steps`, if they do not depend on each other."""
+    if steps >= FEW_STEPS:
+        return ceil(steps / MAX_BLOCKS)
+    return min(MIN_STEPS_PER_BLOCK, ceil(BLOCK_NS / max(float(np.median(wall_ns)), 1.0)))
+
+
+def _late_among(peers: Peers) -> Iterator[Late]:
+    """Yield all late ranks. Most are not, by their means alone."""
+    late_ns = _lateness(peers, peers.own_ns)
+    for at in np.flatnonzero(late_ns >= peers.material_ns).tolist():
+        late = _evidence(peers, at=at)
+        if late is not None:
+            yield late
+
+
+def _lateness(peers: Peers, work_ns: Floats) -> Floats:
+    """Return each rank's mean lateness: its excess of this work, at most what its peers waited longer than it did.
+
+    The medians are those of the other ranks: the upper one of the work, the lower one of the waits.
+    """
+    work, waits = work_ns.mean(axis=1), peers.waits_ns.mean(axis=1)
+    late_ns: Floats = np.minimum(work - _of_others(work, upper=True), _of_others(waits, upper=False) - waits)
+    return late_ns
+
+
+def _evidence(peers: Peers, *, at: int) -> Late | None:
+    """Return the evidence against a rank; None if it is not late."""
+    material_ns, measures = peers.material_ns, {**peers.work, "": peers.own_ns}
+    if _lateness(peers, measures[""])[at] < material_ns:
+        return None
+    num_tests = peers.num_tests * len(measures)
+    clear = {
+        term: found
+        for term, work_ns in measures.items()
+        if _lateness(peers, work_ns)[at] >= material_ns
+        and (found := _clearest_stretch(work_ns, peers.wall_ns, at=at, num_tests=num_tests)) is not None
+    }
+    if not clear:
+        return None
+    terms = tuple(term for term in clear if term)
+    work_ns = _sum((measures[term] for term in terms), like=peers.waits_ns)
+    if "" in clear and _lateness(peers, work_ns)[at] < MOST * _lateness(peers, measures[""])[at]:
+        terms, work_ns = (), measures[""]
+    return Late(
+        row=at,
+        terms=terms,
+        excess_ns=work_ns[at] - _of_others(work_ns, upper=True)[at],
+        late_ns=float(_lateness(peers, work_ns)[at]),
+        stretch=max(clear.values(), key=lambda found: found.clearness).positions,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """Steps in which blocks speak against a rank."""
+
+    positions: tuple[int, int]
+    clearness: float
+    """Lead / needed lead."""
+
+
+def _clearest_stretch(work_ns: Floats, wall_ns: Floats, *, at: int, num_tests: int) -> _Stretch | None:
+    """Return the stretch of the clearest lead, in blocks of any length; None if no lead is large enough."""
+    excess_ns = work_ns[at] - _of_others(work_ns, upper=True)[at]
+    lengths = list(_block_lengths(excess_ns, wall_ns, num_tests=num_tests))
+    found = []
+    for length in lengths:
+        skipped = len(wall_ns) % length
+        means_ns = _block_means(work_ns[:, skipped:], length)
+        block_excess_ns = means_ns[at] - _of_others(means_ns, upper=True)[at]
+        against = block_excess_ns > MARGIN * _block_means(wall_ns[skipped:], length)
+        lead, first, end = _largest_lead(against)
+        needed = lead_needed(len(against), MAX_CHANCE / num_tests / len(lengths))
+        if needed is not None and lead >= needed:
+            positions = (skipped + first * length if first else 0, skipped + end * length)
+            found.append(_Stretch(positions=positions, clearness=lead / needed))
+    return max(found, key=lambda stretch: stretch.clearness, default=None)
+
+
+def _sum(works_ns: Iterable[Floats], *, like: Floats) -> Floats:
+    total: Floats = sum(works_ns, np.zeros_like(like))
+    return total
+
+
+def _of_others(values: Floats, *, upper: bool) -> Floats:
+    """Return the median of the other rows; of an even number, the upper or the lower of the two in the middle."""
+    others = len(values) - 1
+    place = others // 2 if upper else (others - 1) // 2
+    ordered = np.sort(values, axis=0)
+    result: Floats = np.where(values <= ordered[place], ordered[place + 1], ordered[place])
+    return result
+
+
+def _block_lengths(excess_ns: Floats, wall_ns: Floats, *, num_tests: int) -> Iterator[int]:
+    """Yield the lengths of blocks that leave enough of them, the shortest first."""
+    steps, needed = len(wall_ns), _blocks_needed(num_tests)
+    if steps < steps_needed(wall_ns, num_tests=num_tests):
+        return
+    time = positive_correlation_time(_noise(excess_ns))
+    shortest = max(_shortest_block(wall_ns, steps), 1 if time == 1 else ceil(2 * time))
+    yield from (shortest * scale for scale in SCALES if steps // (shortest * scale) >= needed)
+
+
+def _noise(values: Floats) -> Floats:
+    """Return what remains of a series without its clearest change of level and its steady growth."""
+    place = np.arange(len(values), dtype=np.float64)
+    after = place > np.argmax(np.abs(np.cumsum(values - values.mean())[:-1]))
+    parts = np.stack([np.ones_like(place), place / len(place), after.astype(np.float64)], axis=1)
+    fitted, *_ = np.linalg.lstsq(parts, values, rcond=None)
+    noise: Floats = np.rint(values - parts @ fitted)  # less than a ns is rounding
+    return noise
+
+
+def _block_means(values: Floats, length: int) -> Floats:
+    means: Floats = values.reshape(*values.shape[:-1], -1, length).mean(axis=-1)
+    return means
+
+
+def _largest_lead(against: Bools) -> tuple[int, int, int]:
+    """Return the largest lead of blocks against a rank in any stretch, its first block and the one after its last."""
+    walk = np.concatenate([[0], np.cumsum(np.where(against, 1, -1))])
+    leads = walk - np.minimum.accumulate(walk)
+    end = int(np.argmax(leads))
+    first = int(np.flatnonzero(walk[: end + 1] == walk[: end + 1].min())[-1])
+    return int(leads[end]), first, end
+
+
+@cache
+def lead_needed(count: int, max_chance: float) -> int | None:
+    """Return the smallest lead that `count` throws of a coin gain with at most this chance; None if there is none."""
+    if chance_of_lead(count, count) > max_chance:
+        return None
+    low, high = 1, count
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance_of_lead(count, middle) <= max_chance else (middle + 1, high)
+    return low
+
+
+@cache
+def chance_of_lead(count: int, lead: int) -> float:
+    """Return the chance that heads lead by `lead` in some stretch of `count` throws."""
+    chances = np.zeros(lead + 1)
+    chances[0] = 1.0
+    for _ in range(count):
+        moved = np.zeros_like(chances)
+        moved[1:] = chances[:-1] / 2
+        moved[: lead - 1] += chances[1:lead] / 2
+        moved[0] += chances[0] / 2
+        moved[lead] += chances[lead]
+        chances = moved
+    return float(chances[lead])
