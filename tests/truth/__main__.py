@@ -42,7 +42,7 @@ from traincope.events import BLOCK_STEPS
 from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.orders import Shape
 
-STEPS = 6
+STEPS = 24
 
 
 SAMPLED_STEPS = 3 * BLOCK_STEPS

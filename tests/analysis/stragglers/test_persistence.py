@@ -68,7 +68,7 @@ def test_the_chance_of_a_false_name_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("shape", ["steady", "growing", "periodic"])
 @pytest.mark.parametrize("noise", [normal, heavy])
 def test_a_late_rank_is_found_with_its_delay(noise: Noise, shape: str, ratio: float, steps: int) -> None:
-    """20 jobs: 19 of the late ranks are named, nobody else is, and the delays are right within a tenth."""
+    """20 jobs: 19 of the late ranks are named, no other rank is, and the delays are right within a tenth."""
     random = np.random.default_rng(10)
     delay = Delay(rank=1, ratio=ratio, shape=shape)
     late: list[tuple[Late, ...]] = [

@@ -83,8 +83,8 @@ def test_a_rank_that_is_late_makes_the_others_wait_on_its_axis(
     assert a_step(late, "unattributed") >= LATE_NS
     assert a_step(late, f"exposed_wait[{axis}]") < a_step(prompt, f"exposed_wait[{axis}]")
     assert prompt.ambiguous_waits_ns.sum() == late.ambiguous_waits_ns.sum() == 0
-    assert [straggler.rank for straggler in analysis.stragglers.named] == [LATE_RANK]
-    assert analysis.stragglers.named[0].confidence == "high"
+    assert late.rank == LATE_RANK
+    assert analysis.stragglers.named == ()  # five steps do not tell a slow rank from noise
 
 
 @pytest.mark.timing

@@ -2,13 +2,14 @@
 
 It uses no code of this project but the slow links of the tests. A step takes STEP_SECONDS on each rank. Ranks that
 sleep need no core, so that four of them are equal on two cores. LAYOUT: `ddp`, `fsdp` (FSDP2), `tp`, `pipeline` (two
-stages and two replicas), or `plain`, a loop that reduces each of its 11 gradients itself. With LINK_SECONDS, results of
-collectives arrive later by so much, on all ranks or on LINK_RANK alone.
+stages and two replicas), `plain`, a loop that reduces each of its 11 gradients itself, or `generator`, the same without
+a DataLoader: on rank 1, its batches take GENERATOR_SECONDS longer. With LINK_SECONDS, results of collectives arrive
+later by so much, on all ranks or on LINK_RANK alone.
 """
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -25,6 +26,7 @@ STEP_SECONDS = 0.3
 FORWARD_SECONDS, BACKWARD_SECONDS = 0.09, 0.18
 """Of all layers of a rank. The rest is communication, the optimizer and data."""
 LAYERS = 4
+GENERATOR_SECONDS = 0.015
 
 Train = Callable[[torch.Tensor], None]
 
@@ -139,9 +141,9 @@ LAYOUTS: dict[str, Callable[[], tuple[nn.Module, Train]]] = {
     "fsdp": fsdp,
     "tp": tp,
     "plain": plain,
+    "generator": plain,
     "pipeline": pipeline,
 }
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 class Links(dict[tuple[str, str], float]):
@@ -155,6 +157,17 @@ class Links(dict[tuple[str, str], float]):
         return self._seconds
 
 
+def batches(layout: str, steps: int) -> Iterable[torch.Tensor]:
+    if layout != "generator":
+        return DataLoader(torch.randn(BATCH * steps, WIDTH), batch_size=BATCH)
+    return (generated() for _ in range(steps))
+
+
+def generated() -> torch.Tensor:
+    time.sleep(GENERATOR_SECONDS if dist.get_rank() == 1 else 0.0)
+    return torch.randn(BATCH, WIDTH)
+
+
 def main(layout: str, steps: int, link_seconds: float, link_rank: int) -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -162,7 +175,7 @@ def main(layout: str, steps: int, link_seconds: float, link_rank: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, foreach=False)
     slow = link_seconds and link_rank in (-1, dist.get_rank())
     with SlowLinks(Links(link_seconds)) if slow else nullcontext():
-        for batch in DataLoader(torch.randn(BATCH * steps, WIDTH), batch_size=BATCH):
+        for batch in batches(layout, steps):
             train(batch)
             optimizer.step()
             optimizer.zero_grad()

@@ -25,6 +25,8 @@ from traincope.analysis.verdict.findings import FindingKind
 WITHIN, WITHIN_NOISE = 0.01, 0.03
 """Tolerances as shares of a step."""
 ATTEMPTS = 3
+NAMING_STEPS = 20
+"""Steps of half a second or more in which a straggler without exception is named."""
 PART = "workloads"
 
 
@@ -82,6 +84,11 @@ class MeasuredWorkload:
         """True: times are not judged."""
         return self.noise > WITHIN_NOISE / 2
 
+    @property
+    def names_stragglers(self) -> bool:
+        """True if there are enough steps to name a straggler."""
+        return self.analysis.stragglers.steps >= NAMING_STEPS
+
     def rows(self) -> Iterator[Row]:
         """For each term the rank with the largest error."""
         observed = [median_terms(rank) for rank in self.analysis.ledger.ranks]
@@ -91,8 +98,9 @@ class MeasuredWorkload:
             yield self._time(f"{term}, rank {rank}", *pairs[rank])
         yield from self._hidden()
         yield from self._straggler()
-        kinds = {finding.kind for finding in self.analysis.verdict} & JUDGED
-        yield self._fact("findings", _kinds(self.workload.findings), _kinds(kinds))
+        if self.names_stragglers:
+            kinds = {finding.kind for finding in self.analysis.verdict} & JUDGED
+            yield self._fact("findings", _kinds(self.workload.findings), _kinds(kinds))
 
     def rows_of_all_steps(self) -> Iterator[Row]:
         """Estimates over all steps of a run that was recorded in windows, as means over ranks and steps."""
@@ -107,7 +115,7 @@ class MeasuredWorkload:
     def _straggler(self) -> Iterator[Row]:
         stragglers, expected = self.analysis.stragglers, self.workload.straggler
         named = [f"rank {straggler.rank} by {straggler.cause}" for straggler in stragglers.named]
-        known = "none" if expected is None else f"rank {expected[0]} by {expected[1]}"
+        known = "none" if expected is None or not self.names_stragglers else f"rank {expected[0]} by {expected[1]}"
         yield self._fact("straggler", known, ", ".join(named) or "none")
         if expected is not None:
             waits = (ns for spent in self.truth for term, ns in spent.items() if term.startswith("exposed_wait"))

@@ -2,7 +2,7 @@
 
 A straggler is late step after step (`persistence`): its own work exceeds that of its peers, and its peers wait while it
 does not. Its cause is the term in which its work exceeds its peers' most. A slow link makes no straggler: transfers are
-nobody's work. Along wait chains, each wait counts against the rank that arrived last for another reason than a wait.
+no own work. Along wait chains, each wait counts against the rank that arrived last for another reason than a wait.
 """
 
 from collections import defaultdict
