@@ -12,7 +12,8 @@ from tests.timeline.build import rank, step, timeline
 from traincope.events import Flag
 from traincope.report import render_brief, render_first_screen
 
-SAMPLES = sorted((Path(__file__).parents[3] / "sample_runs").iterdir())
+ROOT = Path(__file__).parents[3] / "sample_runs"
+SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))
 
 
 def screen(result: traincope.Analysis) -> list[str]:
@@ -21,7 +22,7 @@ def screen(result: traincope.Analysis) -> list[str]:
     return file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_it_leaves_room_for_the_demos_own_ten_lines(sample: Path) -> None:
     lines = screen(traincope.analyze(traincope.open_run(sample)))
     assert len(lines) <= 35
@@ -39,7 +40,7 @@ def test_the_verdict_precedes_the_waterfall_and_five_numbers_end_it() -> None:
 
 
 def test_terms_too_small_for_a_bar_are_summed_and_the_bars_still_add_up() -> None:
-    lines = screen(traincope.analyze(traincope.open_run(SAMPLES[1])))
+    lines = screen(traincope.analyze(traincope.open_run(ROOT / "demo-3d")))
     start = next(at for at, line in enumerate(lines) if line.startswith("WHERE THE TIME WENT"))
     shares = {line[:26].strip(): float(line[26:].split()[0]) for line in lines[start + 1 : -2]}
     assert "other terms" in shares
