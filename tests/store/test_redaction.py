@@ -18,7 +18,7 @@ from traincope.store.job.looks import append_look, read_looks
 from traincope.store.layout import STACKS_FILE
 from traincope.store.redaction import redact
 
-SAMPLES = sorted((Path(__file__).parents[2] / "sample_runs").iterdir())
+SAMPLES = sorted(path.parent for path in (Path(__file__).parents[2] / "sample_runs").glob("*/attempt-000"))
 
 
 PLANTS = (
@@ -157,7 +157,7 @@ def test_every_number_stays(tmp_path: Path, sample: Path) -> None:
     redact(sample, tmp_path / "shown")
     before = to_document(traincope.analyze(traincope.open_run(sample)))
     after = to_document(traincope.analyze(traincope.open_run(tmp_path / "shown")))
-    for key in ("ledger", "comm", "bubble", "stragglers", "utilization", "faults", "memory", "goodput"):
+    for key in ("ledger", "comm", "bubble", "stragglers", "utilization", "faults", "memory", "goodput", "reliability"):
         assert after[key] == before[key], key  # type: ignore[literal-required]
     assert [finding["kind"] for finding in after["verdict"]] == [finding["kind"] for finding in before["verdict"]]
 
