@@ -56,6 +56,10 @@ WRONG = {
     "a number below zero": (f"{DATED}interruption,,,,-1,,,,,,,\n", "line 3: hours '-1' is not a number"),
     "not a number": (f"{DATED}interruption,,,,nan,,,,,,,\n", "line 3: hours 'nan' is not a number"),
     "half an interruption": (f"{DATED}interruption,,,,,,,gpu,0.5,,,\n", "count '0.5' is not a whole number"),
+    "too many interruptions": (
+        f"{DATED}interruption,,,,,,,gpu,600000,,,\ninterruption,,,,,,,gpu,600000,,,\n",
+        "counts more than 1,000,000 interruptions",
+    ),
     "no interruption": (f"{DATED}interruption,,,,,,,gpu,0,,,\n", "line 3: count '0' is 0"),
     "a cause of several words": (f"{DATED}interruption,,,,,,,GPU fault,,,,\n", "cause 'GPU fault' is not one word"),
     "a run without an end": (f"{DATED}run,a,2022-01-01,,,,,,,,,\n", "line 3: end '' is missing"),

@@ -32,6 +32,8 @@ HOUR_NS = 3600 * SECOND_NS
 DAY_NS = 24 * HOUR_NS
 LONGEST_HOURS = 1e6
 LARGEST_COUNT = 1 << 40
+MOST_INTERRUPTIONS = 1_000_000
+"""Bound of all counts together. A larger number is a mistake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,7 @@ def _interruption(row: "_Row", *, step_ns: int | None) -> LoggedInterruption:
     if lost_ns is None and lost_steps is not None and step_ns is not None:
         lost_ns = lost_steps * step_ns
     down = row.number("hours", zero=True)
-    counted = row.whole("count")
+    counted = row.whole("count", most=MOST_INTERRUPTIONS)
     if counted == 0:
         raise row.error("count", "is 0")
     return LoggedInterruption(
@@ -194,6 +196,8 @@ def _when(interruption: LoggedInterruption) -> tuple[bool, int]:
 
 def _check(path: Path, book: Logbook) -> None:
     """Raise DataError if rows contradict each other."""
+    if sum(each.count for each in book.interruptions) > MOST_INTERRUPTIONS:
+        raise DataError(f"{path} counts more than {MOST_INTERRUPTIONS:,} interruptions; correct the column count")
     for before, after in pairwise(book.runs):
         if after.start_ns < before.end_ns:
             raise DataError(f"{path}: run {after.label!r} starts before run {before.label!r} ends; correct their times")

@@ -46,8 +46,8 @@ def counts_by_cause(interruptions: Sequence[Interruption]) -> tuple[CauseCount, 
 def badput_of_job(job: Goodput, restarts: Iterable[Restart]) -> tuple[Badput, ...]:
     """Split a recorded job. All entries sum to the elapsed time without the productive time."""
     restarts = list(restarts)
-    gone = [*_of(RESTART, [(each.cause, each.restart_ns) for each in restarts])]
-    gone += _of(LOST, [(each.cause, each.lost.ns) for each in restarts if each.lost is not None])
+    gone = [*_of(RESTART, [(each.cause, each.restart_ns, 1) for each in restarts])]
+    gone += _of(LOST, [(each.cause, each.lost.ns, 1) for each in restarts if each.lost is not None])
     others = {part: ns for part, ns in job.parts.items() if part not in (PRODUCTIVE, RESTART, LOST)}
     gone += [Badput(part=part, cause=None, ns=ns) for part, ns in others.items()]
     return _largest_first(gone)
@@ -56,17 +56,16 @@ def badput_of_job(job: Goodput, restarts: Iterable[Restart]) -> tuple[Badput, ..
 def badput_of_logbook(interruptions: Iterable[Interruption]) -> tuple[Badput, ...]:
     """Split what the list of a job has: the time without a run after each interruption, and its lost steps."""
     listed = list(interruptions)
-    down = [
-        (each.cause, each.restart_ns) for each in listed for _ in range(each.count if each.restart_ns is None else 1)
-    ]
-    lost = [(each.cause, each.lost_ns) for each in listed for _ in range(each.count if each.lost_ns is None else 1)]
+    down = [(each.cause, each.restart_ns, each.count) for each in listed]
+    lost = [(each.cause, each.lost_ns, each.count) for each in listed]
     return _largest_first([*_of(RESTART, down), *_of(LOST, lost)])
 
 
-def _of(part: str, times: Sequence[tuple[str, int | None]]) -> Iterator[Badput]:
-    for cause in dict.fromkeys(cause for cause, _ in times):
-        known = [ns for of, ns in times if of == cause and ns is not None]
-        unknown = sum(of == cause and ns is None for of, ns in times)
+def _of(part: str, times: Sequence[tuple[str, int | None, int]]) -> Iterator[Badput]:
+    """Sum times by cause. `times`: cause, time, and the number of interruptions that it is the time of."""
+    for cause in dict.fromkeys(cause for cause, _, _ in times):
+        known = [ns for of, ns, _ in times if of == cause and ns is not None]
+        unknown = sum(number for of, ns, number in times if of == cause and ns is None)
         yield Badput(part=part, cause=cause, ns=sum(known) if known else None, unknown=unknown)
 
 
