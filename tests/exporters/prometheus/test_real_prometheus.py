@@ -16,6 +16,7 @@ from tests.exporters.prometheus.prometheus_server import Prometheus, prometheus
 from tests.exporters.training import LATE_SECONDS, STEPS, train
 from tests.live.processes import until
 from traincope.analysis import analyze
+from traincope.events import HELD
 from traincope.metrics import catalogue
 from traincope.metrics.labels import term_and_axis
 from traincope.report import schema, to_document
@@ -96,7 +97,7 @@ def test_all_other_metrics_have_their_values(scraped: Scraped) -> None:
     assert query(catalogue.RANKS.prometheus) == {("alive",): 2, ("ended",): 0, ("gone",): 0}
     assert query(catalogue.TOKENS.prometheus) == {(): STEPS * 96}
     assert query(f"{catalogue.STEP_TIMES.prometheus}_count") == {(): 2 * (STEPS - 1)}
-    measures = {(measure, rank) for measure in ("resident", "peak resident") for rank in ("0", "1")}
+    measures = {(measure, rank) for measure in ("resident", "peak resident", *HELD) for rank in ("0", "1")}
     assert set(query(catalogue.MEMORY.prometheus)) == measures
     assert set(query(catalogue.LOGGED.prometheus)) == {("loss",)}
     for metric in (catalogue.MFU, catalogue.HFU, catalogue.DATA_AGE, catalogue.GOODPUT):

@@ -421,6 +421,9 @@ def test_a_rank_records_its_gpu_once_it_holds_tensors(monkeypatch: pytest.Monkey
     without_uuids = cuda(512)
     without_uuids.get_device_properties = lambda _: SimpleNamespace()
     assert details(without_uuids) == {"name": "NVIDIA H200", "count": 1}
+    with_memory = cuda(0, 512)
+    with_memory.get_device_properties = lambda index: SimpleNamespace(uuid="u", total_memory=1_000 + index)
+    assert details(with_memory) == {"name": "NVIDIA H200", "count": 2, "uuid": "u", "gpu_memory_bytes": 1_001}
 
 
 def test_an_unknown_xid_refers_to_the_catalogue() -> None:

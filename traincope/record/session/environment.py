@@ -86,9 +86,8 @@ def devices() -> dict[str, str | int]:
     torch = sys.modules.get("torch")
     memory = {"memory_bytes": _host_memory_bytes()}
     if torch is not None and torch.cuda.is_initialized():
-        own = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-        gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count(), "gpu_memory_bytes": own}
-        return {**gpu, **memory, **_gpu_uuid(torch.cuda)}
+        gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+        return {**gpu, **memory, **_gpu_uuid(torch.cuda), **_gpu_memory(torch.cuda)}
     if torch is not None and torch.cuda.device_count():
         return {"name": "a GPU, not used yet", "count": torch.cuda.device_count(), **memory}
     return {"name": _processor(), "count": os.cpu_count() or 1, **memory}
@@ -145,6 +144,15 @@ def _gpu_uuid(cuda: Cuda) -> dict[str, str | int]:
     except (AttributeError, RuntimeError):
         return {}
     return {} if uuid is None else {"uuid": uuid}
+
+
+def _gpu_memory(cuda: Cuda) -> dict[str, str | int]:
+    """Return the size of the GPU's memory. Empty while the GPU holds no tensor, or if this torch does not report it."""
+    try:
+        device = _device_in_use(cuda)
+        return {} if device is None else {"gpu_memory_bytes": int(cuda.get_device_properties(device).total_memory)}
+    except (AttributeError, RuntimeError):
+        return {}
 
 
 def git_revision(start: Path) -> str | None:
