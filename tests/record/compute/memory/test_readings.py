@@ -21,3 +21,25 @@ def _target(fd: str) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")
     except FileNotFoundError:  # the descriptor of the listing itself
         return ""
+
+
+class Foreign(torch.Tensor):
+    """A tensor whose parts cannot be read."""
+
+    def __tensor_flatten__(self) -> None:
+        raise RuntimeError("no parts")
+
+
+def test_a_tensor_that_cannot_be_counted_costs_the_count_and_nothing_else(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 4)
+    model.register_parameter("odd", torch.nn.Parameter(torch.ones(4).as_subclass(Foreign)))
+    with traincope.run(tmp_path / "run", budget=None, agent=False) as run:
+        for _ in range(40):
+            model(torch.ones(1, 4)).sum().backward()
+            run.step()
+    timeline = traincope.open_run(tmp_path / "run")
+    assert {"resident", "parameters"} & set(timeline.ranks[0].names) == {"resident", "parameters"}
+    analysis = traincope.analyze(timeline)
+    assert {use.measure for use in analysis.memory} == {"resident", "peak resident"}
+    assert (analysis.memory_splits, len(timeline.ranks[0].steps)) == ((), 40)
+    assert all(rank.total("forward") for rank in analysis.ledger.ranks)

@@ -8,6 +8,7 @@ from traincope.record.compute.memory.census import Census
 from traincope.record.compute.memory.tensors import Sums, TensorBytes
 from traincope.record.compute.memory.totals import Totals, totals_of
 from traincope.record.compute.phases import Phases
+from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
 
 NUM_DETAILED_STEPS = 3
@@ -36,8 +37,8 @@ class Memory:
         """None while nothing is read. A thread that still reads keeps its own reference."""
         self._num_counts = 0
         """Number of counts in the open step."""
-        self._count: Callable[[], Sums] = lambda: (0, 0, 0, 0)
-        self._census: Census | None = None
+        self._count: Callable[[], Sums | None] = lambda: None
+        self._take_census: Callable[[], None] = lambda: None
 
     def install(self, recorder: Recorder) -> None:
         """Raises OSError if /proc is missing."""
@@ -48,9 +49,10 @@ class Memory:
         self._total_numbers = tuple(map(recorder.names.intern, totals.measures))
         self._held_numbers = tuple(map(recorder.names.intern, HELD))
         phases = self._phases
-        self._count = TensorBytes(phases.modules, phases.optimizers, device_type=totals.device_type).count
+        tensors = TensorBytes(phases.modules, phases.optimizers, device_type=totals.device_type)
+        self._count = guard(tensors.count)  # the tensors may be of the training's own classes
         self._cuda = torch.cuda if totals.device_type == "cuda" else None
-        self._census = Census(recorder, device_type=totals.device_type)
+        self._take_census = guard(Census(recorder, device_type=totals.device_type).between_steps)
         self._totals = totals
         recorder.between_detailed_steps(self._between_steps)
         recorder.before_failing(self._write_last)
@@ -73,8 +75,7 @@ class Memory:
             recorder.between_steps(self._step_ended)
         elif recorder.detailed:
             self._write(Phase.NONE)
-        if self._census is not None:
-            self._census.between_steps()
+        self._take_census()
 
     def _step_ended(self) -> None:
         self._phases.forget(self._write_all)
@@ -89,9 +90,10 @@ class Memory:
         """Write the totals, and at the same instant the bytes of tensors by their use."""
         now = self._write(phase)
         self._num_counts += 1
-        if now is not None and self._num_counts <= MAX_COUNTS + 1:
+        held = None if now is None or self._num_counts > MAX_COUNTS + 1 else self._count()
+        if now is not None and held is not None:
             writer = self._recorder.writer()
-            for number, num_bytes in zip(self._held_numbers, self._count(), strict=True):
+            for number, num_bytes in zip(self._held_numbers, held, strict=True):
                 writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
 
     def _write(self, phase: Phase) -> int | None:
