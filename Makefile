@@ -20,7 +20,7 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops truth-sampling 
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers accuracy metrics-table dashboards pictures validate-launch clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table dashboards pictures validate-launch clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -142,6 +142,10 @@ score-healthy: setup
 score-stragglers: setup
 	@$(BIN)/python -m tests.score.stragglers.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(HEALTHY),--healthy $(HEALTHY)) $(if $(JOBS),--jobs $(JOBS))
+
+score-corruption: setup
+	@$(BIN)/python -m tests.score.corruption $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+	@TRAINCOPE_AGENT=off $(BIN)/python -m tests.bench.corruption
 
 accuracy: setup
 	$(BIN)/python -m tests.truth.accuracy

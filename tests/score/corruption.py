@@ -33,7 +33,7 @@ KINDS = (FaultKind.CORRUPTED_STATE, FaultKind.REPLICAS_DIFFER)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the report says about one case."""
+    """The report about one case."""
 
     case: Case
     faults: tuple[Fault, ...]

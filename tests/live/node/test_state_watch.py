@@ -101,7 +101,7 @@ class Ranks:
 
 
 def looked(watch: StateWatch, own: Sequence[int], *, last: bool = False) -> list[tuple[int | None, tuple[int, ...]]]:
-    """What an agent reports that knows the clocks of its own ranks only."""
+    """Faults by an agent that knows the clocks of its own ranks only."""
     faults: tuple[Fault, ...] = watch.look(own, to_axis=lambda rank, ns: ns if rank in own else None, last=last)
     return [(fault.step, fault.ranks) for fault in faults]
 

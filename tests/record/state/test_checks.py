@@ -24,7 +24,7 @@ from traincope.store.layout import OLD_STATE_CHECKS_FILE, STATE_CHECKS_FILE
 
 STEPS = 6
 Between = Callable[[int, nn.Module, torch.optim.Optimizer], None]
-"""What happens between two steps: called with the number of the step, the model and its optimizer."""
+"""Action between two steps, called with the number of the step, the model and its optimizer."""
 
 
 def train(out: Path, *, every: int | None = 2, between: Between = lambda *_: None, steps: int = STEPS) -> list[float]:
@@ -133,7 +133,7 @@ def replaced(_step: int, model: nn.Module, _: torch.optim.Optimizer) -> None:
 
 
 @pytest.mark.parametrize("write", [through_data, in_place, loaded, replaced])
-def test_what_the_program_writes_between_steps_is_no_corruption(tmp_path: Path, write: Between) -> None:
+def test_what_the_program_writes_between_steps_is_not_corruption(tmp_path: Path, write: Between) -> None:
     train(tmp_path, between=write)
     assert found(tmp_path) == []
     result = judged(tmp_path)

@@ -68,7 +68,7 @@ def test_two_changed_words_are_not_taken_for_one_flipped_bit(changes: tuple[int,
     assert flipped_bit(*(Checksums().of(words) - before).tolist()) is None
 
 
-def test_dense_tensors_are_told_from_others() -> None:
+def test_only_tensors_without_gaps_are_dense() -> None:
     matrix = torch.zeros(4, 6)
     assert all(map(is_dense, (matrix, matrix.t(), matrix[1:3], torch.zeros(()), torch.zeros(1, 4, 1))))
     assert is_dense(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))

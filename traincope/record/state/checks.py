@@ -76,7 +76,7 @@ class _Taken:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one optimizer."""
+    """The state of the checks of one optimizer."""
 
     number: int
     taken: _Taken | None = None

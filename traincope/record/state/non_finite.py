@@ -42,7 +42,7 @@ class NonFinite:
         self._step = NO_STEP
         """Step of the open step's first value."""
         self._values: list[tuple[str, str, Any]] = []
-        """Of the open step, in order: the place, what it is, and the largest magnitude; NaN if any value is NaN."""
+        """Values of the open step, in order: place, what it is, smallest and largest element (NaN if any is NaN)."""
         self._under_way: deque[tuple[int, list[tuple[str, str]], list[tuple[list[int], HostCopy]]]] = deque()
         self._was_finite = True
 
@@ -115,7 +115,7 @@ class NonFinite:
         with torch.no_grad():
             local = (tensor.to_local() if hasattr(tensor, "placements") else tensor).detach()
             if local.numel():
-                self._values.append((name, what, torch.linalg.vector_norm(local, float("inf"))))
+                self._values.append((name, what, torch.stack(torch.aminmax(local))))
 
     def _step_ended(self) -> None:
         """Send the values of the step that has ended to the host, and judge those that have arrived."""
@@ -126,17 +126,19 @@ class NonFinite:
             positions: dict[Any, list[int]] = {}
             for at, (_, _, value) in enumerate(values):
                 positions.setdefault(value.device, []).append(at)
-            copies = [(ats, HostCopy(torch.stack([values[at][2] for at in ats]))) for ats in positions.values()]
+            copies = [
+                (ats, HostCopy(torch.stack([values[at][2].double() for at in ats]))) for ats in positions.values()
+            ]
             self._under_way.append((self._step, [(name, what) for name, what, _ in values], copies))
         while self._under_way and not is_capturing() and all(copy.arrived for _, copy in self._under_way[0][2]):
             self._judge(*self._under_way.popleft())
 
     def _judge(self, step: int, places: list[tuple[str, str]], copies: list[tuple[list[int], HostCopy]]) -> None:
         """Write the first place whose values are not all finite, unless the step before had one too."""
-        largest = np.zeros(len(places))
+        extremes = np.zeros((len(places), 2))
         for ats, copy in copies:
-            largest[ats] = copy.tensor.numpy()
-        bad = np.flatnonzero(~np.isfinite(largest))
+            extremes[ats] = copy.tensor.numpy()
+        bad = np.flatnonzero(~np.isfinite(extremes).all(axis=1))
         if len(bad) and self._was_finite:
             name, what = places[int(bad[0])]
             self._recorder.event(FIRST_NOT_FINITE, {"step": step, "place": name, "of": what})

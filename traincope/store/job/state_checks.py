@@ -41,7 +41,7 @@ class StateTensor:
     """Name in the optimizer's state; None: the parameter itself."""
     dtype: str
     num_bytes: int
-    """Of this rank's part."""
+    """Size of this rank's part."""
     replicas: tuple[int, ...] = ()
     """Ranks that hold the same bytes, as far as this rank knows; empty: unknown."""
     checked: bool = True

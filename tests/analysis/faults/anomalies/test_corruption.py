@@ -134,7 +134,7 @@ def test_replicas_of_two_axes_vote_together() -> None:
     ],
     ids=["more than a bit", "two tensors", "again and again", "on a replica too"],
 )
-def test_changes_that_programs_make_are_no_corruption(
+def test_changes_that_programs_make_are_not_corruption(
     held: Sequence[tuple[int, int, Mapping[int, int | None]]],
 ) -> None:
     assert judged([dict.fromkeys((0, 1), GOOD)], held=held) == []

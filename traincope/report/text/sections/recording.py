@@ -191,7 +191,7 @@ def _requested(windows: list[RequestedWindow]) -> Iterator[Text]:
 
 
 def _state_checks(checks: StateChecks | None) -> Iterator[Text]:
-    """What the checks for silent corruption covered."""
+    """Coverage of the checks for silent corruption."""
     if checks is None:
         return
     steps = f"{count(checks['num_checks'], 'step')} from {checks['first_step']} to {checks['last_step']}"
