@@ -18,7 +18,7 @@ from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
 from traincope.record.process.flight import FlightRecorder
-from traincope.record.process.garbage import GarbageCollection
+from traincope.record.process.interruptions import Compilation, GarbageCollection
 from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
 from traincope.record.state.checks import StateChecks
@@ -44,6 +44,7 @@ def make_hooks() -> tuple[Hook, ...]:
         PipelineActions(phases),
         DataLoading(phases),
         GarbageCollection(),
+        Compilation(),
         Checkpoints(phases),
         GradientScaling(),
         Signals(),

@@ -49,7 +49,7 @@ from traincope.record.compute.data import DataLoading
 from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.gpu import device as devices
-from traincope.record.process.garbage import GarbageCollection
+from traincope.record.process.interruptions import GarbageCollection
 from traincope.record.segments import slots as slots_module
 from traincope.record.segments import writer as writer_module
 from traincope.record.segments.slots import end

@@ -20,6 +20,8 @@ IDLE = (
     Phase.EVALUATION,
 )
 """Phases in which a GPU does no work of the step."""
+HIDDEN_BY_MARKS = tuple(phase for phase in HOST_WAITS if phase is not Phase.COMPILE)
+"""Marks show no idle time within a phase. A compilation is so long that the GPU runs out of work: it is not hidden."""
 
 
 def host_hidden_waits(timeline: Timeline, ledger: Ledger) -> dict[str, int] | None:
@@ -42,7 +44,8 @@ def _of_rank(rank: RankTimeline, *, numbers: Ints) -> dict[str, int]:
     works &= np.isin(rank.main["step"], numbers)
     busy = Union.of(rank.main["start_ns"][works], rank.main["end_ns"][works])
     waits = rank.closed(rank.threads.get(HOST_THREAD, rank.main[:0]))
-    waits = waits[(waits["kind"] == Kind.PHASE) & np.isin(waits["phase"], HOST_WAITS)]
+    hidden = HOST_WAITS if rank.marks is None else HIDDEN_BY_MARKS
+    waits = waits[(waits["kind"] == Kind.PHASE) & np.isin(waits["phase"], hidden)]
     sums: dict[str, int] = {}
     for phase in np.unique(waits["phase"]).tolist():
         chosen = waits[waits["phase"] == phase]

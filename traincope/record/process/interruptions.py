@@ -1,0 +1,88 @@
+"""Hooks on what interrupts the computing thread: Python's garbage collector, and TorchDynamo's compilations."""
+
+import gc
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from traincope.events import Kind, Phase
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.late_imports import WhenImported
+from traincope.record.segments.slots import Slot, end
+from traincope.record.session.recorder import Recorder
+
+
+class _Interruption:
+    """One interval at a time, on the thread that begins it."""
+
+    def __init__(self, recorder: Recorder, phase: Phase) -> None:
+        self._recorder, self._phase = recorder, phase
+        self._name = recorder.names.intern(phase.name.lower())
+        self._slot: Slot | None = None
+
+    def begin(self) -> None:
+        if self._recorder.active:
+            self._slot = self._recorder.writer().begin(Kind.PHASE, self._phase, self._name)
+
+    def end(self) -> None:
+        if self._slot is not None:
+            end(self._slot)
+            self._slot = None
+
+
+class GarbageCollection:
+    """Hook on `gc.callbacks`."""
+
+    name = "gc"
+    level = 0
+
+    def install(self, recorder: Recorder) -> None:
+        self._interruption = _Interruption(recorder, Phase.GC)
+        self._callback = guard(self._collected, every=SAMPLING_INTERVAL)
+        gc.callbacks.append(self._callback)
+
+    def remove(self) -> None:
+        gc.callbacks.remove(self._callback)
+
+    def _collected(self, moment: str, _: dict[str, int]) -> None:
+        if moment == "start":
+            self._interruption.begin()
+        else:
+            self._interruption.end()
+
+
+class Compilation:
+    """Hook on the callbacks of TorchDynamo, from its import on. torch calls them for the outermost compilation."""
+
+    name = "compile"
+    level = 0
+
+    def __init__(self) -> None:
+        self._late = WhenImported("torch._dynamo.callback", self._register)
+        self._handler: Any = None
+
+    def install(self, recorder: Recorder) -> None:
+        interruption = _Interruption(recorder, Phase.COMPILE)
+        self._begin, self._end = guard(_ignoring(interruption.begin)), guard(_ignoring(interruption.end))
+        self._late.watch(recorder.now_and_then, forget=recorder.remove_listener)
+
+    def remove(self) -> None:
+        self._late.stop()
+        for callbacks, own in self._registered():
+            if own in callbacks:
+                callbacks.remove(own)
+
+    def _register(self, module: ModuleType) -> None:
+        self._handler = module.callback_handler
+        for callbacks, own in self._registered():
+            callbacks.append(own)
+
+    def _registered(self) -> list[tuple[list[Any], Any]]:
+        if self._handler is None:
+            return []
+        return [(self._handler.start_callbacks, self._begin), (self._handler.end_callbacks, self._end)]
+
+
+def _ignoring(act: Callable[[], None]) -> Callable[..., None]:
+    """Ignore the arguments, which older releases of torch do not pass."""
+    return lambda *_: act()
