@@ -21,11 +21,11 @@ TERMS = {
     "forward": ("forward",),
     "backward": ("backward",),
     "optimizer": ("optimizer", "unattributed"),
-    "end": ("unattributed",),
+    "end": ("unattributed", "optimizer"),
     "gc": ("gc",),
 }
-"""Phase of a delay -> terms of the ledger in which it may be found. The delay before an optimizer's work is in no phase
-if the recorder's hook comes after the injector's.
+"""Phase of a delay -> terms of the ledger in which it may be found. The injector delays in hooks of the optimizer. The
+delay belongs to the optimizer or to no phase, depending on whether the recorder's hook comes before or after it.
 """
 
 
