@@ -31,7 +31,6 @@ from traincope.analysis.stragglers.wait_chains import Waiting, follow_wait_chain
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import Timeline
 from traincope.topology import PIPELINE_AXIS
-from traincope.units import count
 
 SHOWN_TERM = 0.1
 """Smallest share of the excess of a term that is shown."""
@@ -113,8 +112,7 @@ def why_none(stragglers: Stragglers) -> str:
     if not stragglers.steps_needed:
         return "no rank has a peer to compare with"
     if stragglers.steps < stragglers.steps_needed:
-        needed = f"{stragglers.steps_needed:,} are needed"
-        return f"{count(stragglers.steps, 'compared step')} are too few to tell whether one rank is the cause: {needed}"
+        return f"too few steps to name a rank: {stragglers.steps:,} of {stragglers.steps_needed:,}"
     return "no rank is late step after step"
 
 
