@@ -59,8 +59,8 @@ def test_a_rank_is_from_the_trace_or_a_name_or_its_place(tmp_path: Path) -> None
         (1, "from the trace"),
         (5, "from the name rank-5_step_3.json"),
         (3, "from the name rank-00003"),
-        (0, "from its place in the list: neither trace nor name contains it"),
-        (2, "from its place in the list: neither trace nor name contains it"),
+        (0, "from its place in the list: neither file nor name contains it"),
+        (2, "from its place in the list: neither file nor name contains it"),
     ]
     assert read_run(tmp_path / "run").info.world_size == 6
 
