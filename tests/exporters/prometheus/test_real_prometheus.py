@@ -125,10 +125,15 @@ def test_the_committed_rules_are_healthy_and_record_values(scraped: Scraped) -> 
     assert {rule["health"]: rule.get("lastError") for rule in rules()} == {"ok": None}
     recorded = {rule["name"]: rule["query"] for rule in rules() if rule["type"] == "recording"}
     assert set(recorded) == {rule.name for rule in RECORDED}
-    recordable = {name for name, query in recorded.items() if not series_names(query) & NOT_IN_IT}
+    recordable = {
+        name for name, query in recorded.items() if not series_names(query) & NOT_IN_IT and CHANGE not in query
+    }
     until(lambda: all(scraped.prometheus.query(name) for name in recordable), "recorded series")
 
 
+CHANGE = "delta("
+"""Function of queries about the change of a gauge, which may have its last value at the first scrape of so short a
+training. `tests/dashboards` asks them of a job that goes on."""
 NOT_IN_IT = {
     metric.prometheus
     for metric in catalogue.CATALOGUE
@@ -146,6 +151,6 @@ def test_every_panel_shows_data(scraped: Scraped) -> None:
         for target in targets(dashboard):
             expression = target.expression.replace('run="job-1"', 'run=~".+"').replace("[5s]", "[5m]")
             answer = scraped.prometheus.ask(f"query?query={quote(expression)}")["result"]
-            if not answer and not series_names(expression) & NOT_IN_IT:
+            if not answer and not series_names(expression) & NOT_IN_IT and CHANGE not in expression:
                 empty.append(target.where)
     assert empty == []
