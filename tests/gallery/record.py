@@ -55,7 +55,7 @@ EXHIBITS = (
     Exhibit(
         name="slow-rank",
         fault="slow@rank=1,step=2,phase=forward,seconds=0.1",
-        settings="train.steps=90",
+        settings="train.steps=72",
         finding=FindingKind.STRAGGLER,
         first_fault=None,
         ranks=(1,),
