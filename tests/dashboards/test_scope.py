@@ -42,4 +42,4 @@ def test_a_recorded_rule_renders_as_name_or_expression() -> None:
 
 
 def test_recorded_names_are_different() -> None:
-    assert len({rule.name for rule in RECORDED}) == len(RECORDED) == 15
+    assert len({rule.name for rule in RECORDED}) == len(RECORDED) == 17

@@ -109,7 +109,7 @@ def test_recording_continues_after_space_is_freed_and_reports_the_drops(
     assert victims.train(train_while_the_disk_is_full_for_a_step, small_disk).result == bare
     rank = only_rank(small_disk / "run")
     assert STEPS - 2 <= len(spans(rank)) <= STEPS
-    assert count_dropped(rank.segments) == rank.dropped > 20
+    assert count_dropped(rank.segments) == rank.dropped > 10
     assert rank.problems == ()
 
 

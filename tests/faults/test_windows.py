@@ -13,7 +13,7 @@ from tests.faults.victims import victims as victims_module
 from tests.faults.victims.trainings import join_a_group
 from tests.faults.victims.victims import Victims
 from traincope.events import BLOCK_STEPS
-from traincope.record.compute.memory import _process_memory as process_memory
+from traincope.record.compute.memory.totals import process_memory
 from traincope.record.session import sampling
 from traincope.store import read_run
 

@@ -111,13 +111,13 @@ class Analysis:
     """Call sites of each rank; empty if the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
     memory_splits: tuple[RankSplits, ...] = ()
-    """Of each rank whose tensors the recorder counted."""
+    """One entry per rank whose tensors the recorder counted."""
     grown_tensors: tuple[GrownTensors, ...] = ()
-    """Of ranks whose live tensors were counted because their memory grows."""
+    """Ranks whose live tensors were counted because their memory grows."""
     memory_snapshots: tuple[RankSnapshot, ...] = ()
     """Imported ones, one per rank and GPU."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
-    """Of ranks that ended by a shortage of memory."""
+    """Ranks that ended by a shortage of memory."""
     experts: ExpertLoads | None = None
     """None: the training logged no expert loads."""
     goodput: Goodput | None = None
@@ -261,7 +261,7 @@ def analyze(
     return replace(
         result,
         run_estimates=estimates,
-        sampled_windows=slow_code(timeline.run),
+        sampled_windows=slow_code(timeline),
         energy=energy(timeline, ledger),
     )
 

@@ -206,6 +206,9 @@ def _check(path: Path, book: Logbook) -> None:
         raise DataError(f"{path}: two runs are called {sorted(repeated)[0]!r}; name each differently")
     if strange := {each.label for each in book.interruptions if book.runs and each.label} - set(labels):
         raise DataError(f"{path}: an interruption names the run {sorted(strange)[0]!r}, which has no row; add it")
+    ended = [each.label for each in book.interruptions if book.runs and each.label]
+    if twice := {label for label in ended if ended.count(label) > 1}:
+        raise DataError(f"{path}: two interruptions end the run {sorted(twice)[0]!r}; make one of them a {NOTE}")
     for earlier, later in pairwise(book.progress):
         if later.at_ns == earlier.at_ns or later.step < earlier.step:
             raise DataError(f"{path}: step {later.step} does not follow step {earlier.step}; correct the progress rows")

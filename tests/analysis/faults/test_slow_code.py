@@ -1,6 +1,6 @@
 """Lines in which a rank spends more time than its peers, from samples that are counted by hand.
 
-Steps of 100 ms, 10 samples each. Rank 1 sleeps for 30 ms of each forward; rank 0 waits for it meanwhile.
+Steps of 100 ms, 10 samples each. Rank 1 sleeps for 30 ms of each forward; rank 0 waits for it.
 """
 
 import json
@@ -16,6 +16,7 @@ from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, s
 from traincope.events import Flag, Phase
 from traincope.store import RankRecords
 from traincope.store.layout import stack_samples_file
+from traincope.timeline import build_timeline
 
 MS = 1_000_000
 SLEEP, MULTIPLY, REDUCE = 0, 1, 2
@@ -33,7 +34,7 @@ DP = group("dp", 0, 1)
 def sampled(
     directory: Path, number: int, stack_at: Callable[[int], int], *, steps: int, stalled_ms: int = 0
 ) -> RankRecords:
-    """A rank with a sample every 10 ms. `stack_at`: ms into a step -> the stack there."""
+    """A rank with a sample every 10 ms. `stack_at`: ms into a step -> the stack until 5 ms later."""
     rows = []
     for at in range(steps + 1):
         begin = 100 * at * MS
@@ -44,13 +45,14 @@ def sampled(
             gather,
             stall(gather, begin + 30 * MS, begin + (30 + stalled_ms) * MS),
         ]
-    times_ms = range(5, 100 * (steps + 1) + 10, 10)
+    times_ms = range(0, 100 * (steps + 1) + 10, 10)
     samples = {
         "interval_ns": 10 * MS,
         "sites": SITES,
         "stacks": STACKS,
         "times_ns": [ms * MS for ms in times_ms],
-        "stack": [stack_at(ms % 100) for ms in times_ms],
+        "waited_ns": [0 for _ in times_ms],
+        "stack": [stack_at((ms - 5) % 100) for ms in times_ms],
     }
     directory.mkdir(parents=True)
     (directory / stack_samples_file(0)).write_text(json.dumps(samples))
@@ -58,7 +60,7 @@ def sampled(
 
 
 def windows(*ranks: RankRecords) -> tuple[SampledWindow, ...]:
-    return slow_code(run(*ranks))
+    return slow_code(build_timeline(run(*ranks)))
 
 
 def pair(tmp_path: Path, *, steps: int) -> Sequence[RankRecords]:
@@ -75,7 +77,7 @@ def test_the_line_is_named_with_its_time_per_step(tmp_path: Path) -> None:
 
 
 def test_too_few_samples_name_nothing(tmp_path: Path) -> None:
-    """5 steps of 3 samples: 15 are less than 4 times the root of 15."""
+    """One step less than a block has."""
     (window,) = windows(*pair(tmp_path, steps=5))
     assert (window.steps, window.slow) == (5, ())
 

@@ -7,7 +7,7 @@ import pytest
 from tests.analysis.lockstep import ENOUGH, lockstep
 from tests.analysis.pipeline.orders import gpipe, one_forward_one_backward
 from tests.analysis.pipeline.pipelines import Pipeline
-from tests.timeline.build import timeline
+from tests.timeline.build import group, rank, step, timeline
 from traincope.analysis import Pattern, RankWait, Stragglers, TermExcess, analyze
 from traincope.analysis.stragglers.patterns import Shape
 from traincope.events import Phase
@@ -116,3 +116,14 @@ def test_a_rank_outside_of_the_mesh_is_no_peer() -> None:
     other = replace(ranks[2], info=replace(ranks[2].info, coord=replace(ranks[2].info.coord, coords={})))
     assert stragglers_of(ranks).named[0].rank == 2
     assert stragglers_of([*ranks[:2], other]).named == ()
+
+
+def test_ranks_without_common_steps_are_not_compared() -> None:
+    """As in kernel traces of other steps on each rank."""
+    everyone = group("dp", 0, 1)
+    ranks = [
+        rank(number, *[step(at, 100 * at, 100 * at + 100) for at in steps], groups=[everyone], coords={"dp": number})
+        for number, steps in enumerate((range(6), range(20, 26)))
+    ]
+    found = stragglers_of(ranks)
+    assert (found.named, found.steps, found.steps_needed) == ((), 0, 0)

@@ -19,7 +19,11 @@ from traincope.analysis.efficiency.utilization import Ratios
 from traincope.analysis.faults.anomalies.data_order import Continuation, DataOrder, Order
 from traincope.analysis.stragglers.late_ranks import LateRanks, late_ranks
 
-SAMPLES = sorted((Path(__file__).parents[3] / "sample_runs").iterdir())
+SAMPLES = sorted(
+    path.parent
+    for path in (Path(__file__).parents[3] / "sample_runs").rglob("expected.json")
+    if (path.parent / "attempt-000").exists()
+)
 Slices = list[tuple[str, str, int, str]]
 
 

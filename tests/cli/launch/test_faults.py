@@ -8,7 +8,7 @@ import pytest
 
 import traincope
 from tests.cli.test_commands import run
-from tests.record.test_signals import start
+from tests.record.process.test_signals import start
 from traincope.analysis import Fault, FaultKind
 from traincope.engine.launch import Launch, launch
 from traincope.errors import TrainingError

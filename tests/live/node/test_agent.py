@@ -376,7 +376,7 @@ def test_without_pyarrow_segments_stay_and_one_warning_is_logged(
 ) -> None:
     import sys
 
-    record(tmp_path / "run", monkeypatch, steps=10, spans=9, capacity=40)
+    record(tmp_path / "run", monkeypatch, steps=10, spans=8, capacity=40)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with caplog.at_level(logging.WARNING):
         agent = Agent(options(tmp_path / "run"))

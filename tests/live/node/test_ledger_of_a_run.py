@@ -26,7 +26,12 @@ UNTIL_ASKED = (catalogue.CHECKPOINT_AGE,)
 """Ages, which do not exist after the end of a job."""
 OF_LEVEL_2 = (catalogue.ACTION_TIME, catalogue.MODULE_TIME)
 """Metrics that a running job exports only at level 2. A finished run always has them."""
-OF_INSTANTS = {catalogue.JOB_TIME.name: 0.002, catalogue.GOODPUT.name: 0.001}
+OF_INSTANTS = {
+    catalogue.JOB_TIME.name: 0.002,
+    catalogue.GOODPUT.name: 0.001,
+    catalogue.BADPUT.name: 0.002,
+    catalogue.MTBF.name: 0.002,
+}
 """Tolerances. The agent uses the first reading of both clocks, the report all readings."""
 
 Numbers = Mapping[tuple[str, tuple[str, ...]], float | Distribution]

@@ -24,7 +24,7 @@ from tests.truth.machines.links import SlowLinks
 WIDTH, BATCH = 16, 8
 STEP_SECONDS = 0.3
 FORWARD_SECONDS, BACKWARD_SECONDS = 0.09, 0.18
-"""Of all layers of a rank. The rest is communication, the optimizer and data."""
+"""All layers of a rank. The rest is communication, the optimizer and data."""
 LAYERS = 4
 GENERATOR_SECONDS = 0.015
 

@@ -103,7 +103,7 @@ def energy(timeline: Timeline, ledger: Ledger) -> Energy:
 
 
 def _reason(timeline: Timeline, unknown: Sequence[RankTimeline]) -> str | None:
-    """Why the energy of the job is unknown, by the first GPU without it."""
+    """Reason why the energy of the job is unknown, by the first GPU without it."""
     if not unknown:
         return None
     named = numbers([rank.rank for rank in unknown], "rank")

@@ -13,6 +13,7 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.memory.census import GrownTensors
 from traincope.analysis.memory.remedies import Remedy, remedy
 from traincope.analysis.memory.split import FRAGMENTATION, UNKNOWN_USE, MemorySplit, RankSplits
+from traincope.events import MemoryMeasure
 from traincope.timeline import Timeline
 from traincope.units import size
 
@@ -48,7 +49,7 @@ class OutOfMemory:
     use: str | None
     """The use to which the shortage is put down; None: unknown."""
     grown_bytes: int | None
-    """How much that use had grown since the first steps; None: it is the largest use, and did not grow."""
+    """Growth of that use since the first steps; None: it is the largest use, and did not grow."""
     remedy: Remedy
 
     @property
@@ -90,6 +91,9 @@ def _shortage(end: Fault, timeline: Timeline, splits: RankSplits | None, grown: 
     request, free = _amount(REQUEST, message), _amount(FREE, message)
     limit = _amount(CAPACITY, message) or _host_memory(timeline, rank)
     split = None if splits is None else splits.last
+    of_host = killed or (request is not None and _amount(CAPACITY, message) is None)
+    if split is not None and of_host and split.measure == MemoryMeasure.RESERVED:
+        split = None  # the host's memory was short, and only the GPU's tensors were counted
     unused = _amount(UNUSED, message)
     if split is not None and split.fragmentation_bytes is not None and unused is not None:
         # The allocator's own count at the failure: what was freed since is not among it.

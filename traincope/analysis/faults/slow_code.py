@@ -1,8 +1,9 @@
 """Code in which a rank spends more time than its peers, from samples of their Python stacks in a requested window.
 
-A sample stands for the pause between two samples. Samples during a stall for communication do not count: the peers of
-a slow rank wait there. A line is reported if a rank has significantly more samples in it than each of its peers: the
-difference of two counts is at least four times its standard deviation, the root of their sum (Poisson).
+A sample stands for the pause before it and for the time that the thread was in C until it could answer, without stalls
+for communication: the peers of a slow rank wait there. Peers are ranks of one pipeline stage on the same mesh axes. A
+line is reported if a rank spends significantly more time in it than each of its peers: the mean difference over steps
+is at least SIGNIFICANT times its standard error, and more in few steps.
 """
 
 from collections import defaultdict
@@ -12,23 +13,28 @@ from itertools import groupby
 from pathlib import PurePath
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import ACTION_TERMS, PHASE_TERMS, UNATTRIBUTED
 from traincope.analysis.faults.stacks import Frame, Place, place_of
-from traincope.arrays import Bools, Ints
+from traincope.arrays import Floats, Ints
 from traincope.events import OPEN, Flag, Kind, Phase
-from traincope.store import RankRecords, RunRecords
+from traincope.store import RankRecords
 from traincope.store.segments.stack_samples import Site, StackSamples
+from traincope.timeline import Timeline
+from traincope.timeline.intervals.union import Union
 
 SIGNIFICANT = 4.0
-"""Standard deviations. This and the two below are ours."""
+"""Standard errors in many steps; twice as many in MIN_STEPS. The thresholds here are ours."""
+MIN_STEPS = 6
+"""Fewest steps that are compared: one block of steps with detail."""
 MIN_SHARE = 0.02
 """Smallest part of the step time that is worth a line."""
+RESOLUTION = 0.5
+"""Pauses between samples that a line must take longer: where it began in a pause is unknown."""
+MAX_PAUSE = 1.5
+"""Longest pause before a request, in mean pauses. In a longer one, the sampling thread did not run."""
 MAX_LINES = 3
 """Most lines of a window."""
-MAX_GAP = 5
-"""A pause of more than this many intervals was not seen: C code held Python's lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,68 +84,75 @@ class _Sampled:
     samples: StackSamples
 
 
-def slow_code(run: RunRecords) -> tuple[SampledWindow, ...]:
+def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
     """Compare the ranks of each window in which at least two sampled their stacks."""
-    found = [_Sampled(rank, samples) for rank in run.ranks for samples in rank.stack_samples()]
-    found.sort(key=lambda each: each.samples.first_step)
+    places = {rank.rank: (rank.stage, frozenset(rank.coords)) for rank in timeline.ranks}
+    found = [_Sampled(rank, samples) for rank in timeline.run.ranks for samples in rank.stack_samples()]
+    found = sorted((each for each in found if each.rank.rank in places), key=lambda each: each.samples.first_step)
     windows = (tuple(each) for _, each in groupby(found, key=lambda each: each.samples.first_step))
-    return tuple(window for each in windows if len(each) > 1 and (window := _compared(each)) is not None)
+    return tuple(window for each in windows if len(each) > 1 and (window := _compared(each, places)) is not None)
 
 
-def _compared(sampled: Sequence[_Sampled]) -> SampledWindow | None:
+def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> SampledWindow | None:
     steps = np.array(sorted(set.intersection(*(_detailed_steps(each) for each in sampled))), dtype=np.int64)
     if not len(steps):
         return None
-    counts = {each.rank.rank: _counts(each, steps) for each in sampled}
     step_ns = max(float(np.mean(_lengths_ns(each.rank, steps))) for each in sampled)
-    per_step_ns = sampled[0].samples.interval_ns / len(steps)
-    slow = sorted(_differences(counts, per_step_ns, at_least_ns=MIN_SHARE * step_ns), key=_excess_ns, reverse=True)
+    groups: dict[object, dict[int, Mapping[Line, Floats]]] = defaultdict(dict)
+    for each in sampled if len(steps) >= MIN_STEPS else ():
+        groups[places[each.rank.rank]][each.rank.rank] = _times_ns(each, steps)
+    least_ns = max(MIN_SHARE * step_ns, RESOLUTION * max(each.samples.interval_ns for each in sampled))
+    slow = [code for times in groups.values() for code in _differences(times, at_least_ns=least_ns)]
     return SampledWindow(
         first_step=int(steps[0]),
         last_step=int(steps[-1]),
         steps=len(steps),
-        ranks=tuple(counts),
-        slow=tuple(slow[:MAX_LINES]),
+        ranks=tuple(each.rank.rank for each in sampled),
+        slow=tuple(sorted(slow, key=lambda code: code.peers_ns - code.ns)[:MAX_LINES]),
     )
 
 
-def _excess_ns(slow: SlowCode) -> int:
-    return slow.ns - slow.peers_ns
+def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: float) -> Iterator[SlowCode]:
+    """Yield the lines in which the slowest rank of a group spends significantly more time than the next slowest."""
+    if len(times) < 2:
+        return
+    for line in dict.fromkeys(line for of in times.values() for line in of):
+        count = len(next(of[line] for of in times.values() if line in of))
+        none = np.zeros(count)
+        by_rank = sorted(((of.get(line, none), rank) for rank, of in times.items()), key=lambda each: -each[0].mean())
+        (most_ns, rank), (next_ns, _) = by_rank[:2]
+        excess_ns = most_ns - next_ns
+        error_ns = float(excess_ns.std(ddof=1)) / count**0.5
+        needed_ns = SIGNIFICANT * (1 + MIN_STEPS / count) * error_ns
+        if excess_ns.mean() >= max(at_least_ns, needed_ns):
+            yield SlowCode(rank=rank, line=line, ns=round(most_ns.mean()), peers_ns=round(next_ns.mean()))
 
 
-def _differences(
-    counts: Mapping[int, Mapping[Line, float]], per_step_ns: float, *, at_least_ns: float
-) -> Iterator[SlowCode]:
-    for rank, of in counts.items():
-        peers = [other for number, other in counts.items() if number != rank]
-        for line, count in of.items():
-            others = max(peer.get(line, 0.0) for peer in peers)
-            excess = count - others
-            if excess * per_step_ns >= at_least_ns and excess >= SIGNIFICANT * (count + others) ** 0.5:
-                yield SlowCode(
-                    rank=rank, line=line, ns=round(count * per_step_ns), peers_ns=round(others * per_step_ns)
-                )
-
-
-def _counts(sampled: _Sampled, steps: Ints) -> Mapping[Line, float]:
-    """Count the samples of each line, in intervals, outside of stalls for communication and within the steps."""
+def _times_ns(sampled: _Sampled, steps: Ints) -> Mapping[Line, Floats]:
+    """Sum the time of each line in each of the steps, without stalls for communication."""
     samples, main = sampled.samples, sampled.rank.thread("main")
-    intervals = np.diff(samples.times_ns, prepend=samples.times_ns[:1]) / samples.interval_ns
-    intervals[:1] = 1.0
-    seen = intervals <= MAX_GAP
-    times_ns = samples.times_ns
-    chosen = seen & _inside(main[(main["kind"] == Kind.STEP) & np.isin(main["step"], steps)], times_ns)
-    chosen &= ~_inside(main[main["kind"] == Kind.STALL], times_ns)
-    terms = _terms(sampled.rank, times_ns)
-    counts: dict[Line, float] = defaultdict(float)
+    asked_ns = samples.times_ns - samples.waited_ns
+    longest_ns = round(MAX_PAUSE * samples.interval_ns)
+    from_ns = np.maximum(asked_ns - longest_ns, np.append(samples.times_ns[:1], samples.times_ns[:-1]))
+    middle_ns = (from_ns + samples.times_ns) // 2
+    bounds = main[(main["kind"] == Kind.STEP) & np.isin(main["step"], steps)]
+    order = np.argsort(bounds["step"])
+    starts_ns, ends_ns = bounds["start_ns"][order], bounds["end_ns"][order]
+    step = np.searchsorted(starts_ns, middle_ns, side="right") - 1
+    chosen = (step >= 0) & (middle_ns < ends_ns[np.maximum(step, 0)])
+    stalls = main[(main["kind"] == Kind.STALL) & (main["end_ns"] != OPEN)]
+    stalled = Union.of(stalls["start_ns"], stalls["end_ns"])
+    weights_ns = samples.times_ns - from_ns - stalled.covered_ns(from_ns, samples.times_ns)
+    terms = _terms(sampled.rank, middle_ns)
     lines = [_line(stack) for stack in samples.stacks]
+    times: dict[Line, Floats] = defaultdict(lambda: np.zeros(len(steps)))
     for at in np.flatnonzero(chosen).tolist():
         line = lines[samples.stack[at]]
         if line is not None:
             site, function, called, module = line
             named = Line(site=site, function=function, called=called, module=module, term=terms[at])
-            counts[named] += float(intervals[at])
-    return counts
+            times[named][step[at]] += weights_ns[at]
+    return times
 
 
 def _line(stack: Sequence[Site]) -> tuple[str, str, str, str] | None:
@@ -168,15 +181,6 @@ def _lengths_ns(rank: RankRecords, steps: Ints) -> Ints:
     rows = main[(main["kind"] == Kind.STEP) & np.isin(main["step"], steps)]
     lengths: Ints = rows["end_ns"] - rows["start_ns"]
     return lengths
-
-
-def _inside(records: NDArray[np.void], times_ns: Ints) -> Bools:
-    """Mark the times within any of the records."""
-    inside = np.zeros(len(times_ns), dtype=bool)
-    first, last = (np.searchsorted(times_ns, records[name]) for name in ("start_ns", "end_ns"))
-    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
-        inside[begin:end] = True
-    return inside
 
 
 def _terms(rank: RankRecords, times_ns: Ints) -> list[str]:

@@ -45,7 +45,7 @@ class MemorySplit:
     unknown_bytes: int | None
     """None: the tensors are larger than the total."""
     reason: str | None
-    """Why a part is None."""
+    """Reason why a part is None."""
 
     @property
     def parts(self) -> Mapping[str, int]:
@@ -121,7 +121,7 @@ def _rank_splits(rank: RankTimeline) -> RankSplits | None:
     early: dict[str, int] = {}
     for reading, split in zip(readings[: -1 if failed else None], splits, strict=False):
         if 0 < reading.step < FIRST_STEPS:
-            early = {use: max(num_bytes, early.get(use, 0)) for use, num_bytes in split.parts.items()}
+            early |= {use: max(num_bytes, early.get(use, 0)) for use, num_bytes in split.parts.items()}
     peak = max(range(len(readings)), key=lambda at: readings[at].live)
     return RankSplits(peak=splits[peak], early=early, last=splits[-1])
 

@@ -70,4 +70,5 @@ def _of(part: str, times: Sequence[tuple[str, int | None, int]]) -> Iterator[Bad
 
 
 def _largest_first(entries: Iterable[Badput]) -> tuple[Badput, ...]:
-    return tuple(sorted((entry for entry in entries if entry.ns != 0), key=lambda entry: -(entry.ns or 0)))
+    shown = (entry for entry in entries if entry.ns != 0 or entry.unknown)
+    return tuple(sorted(shown, key=lambda entry: -(entry.ns or 0)))

@@ -111,6 +111,7 @@ def _detected_after_ns(end: Fault, timeline: Timeline) -> int | None:
 def _interruption(before: Attempt, after: Attempt, job: Goodput, notes: Sequence[LauncherNote]) -> Interruption:
     kind, what = end_of_attempt(before, notes)
     loss = _loss(job, before)
+    none_lost = None if before.num_steps else 0  # the next attempt made no step, so nothing shows what was lost
     noticed = _hang_noticed(before) if kind is FaultKind.HANG else noticed_after_ns(before, notes)
     return Interruption(
         attempt=str(before.number),
@@ -119,8 +120,8 @@ def _interruption(before: Attempt, after: Attempt, job: Goodput, notes: Sequence
         at_ns=before.last_ns if noticed is None else before.rank_last_ns[noticed[0]],
         detect_ns=None if noticed is None else noticed[1],
         restart_ns=restart_gap_ns(before, after),
-        lost_steps=0 if loss is None else loss.steps,
-        lost_ns=0 if loss is None else loss.ns,
+        lost_steps=none_lost if loss is None else loss.steps,
+        lost_ns=none_lost if loss is None else loss.ns,
     )
 
 

@@ -64,10 +64,11 @@ def logged_ratio(book: Logbook) -> LoggedRatio | None:
         first, last = book.progress[0], book.progress[-1]
         productive_ns, elapsed_ns = (last.step - first.step) * book.step_ns, last.at_ns - first.at_ns
         earliest, latest = DAY_NS * last.to_the_day, DAY_NS * first.to_the_day
+        high = min(productive_ns / (elapsed_ns - latest), 1.0) if elapsed_ns > latest else 1.0
         return LoggedRatio(
-            estimate=productive_ns / elapsed_ns,
+            estimate=min(productive_ns / elapsed_ns, high),
             low=productive_ns / (elapsed_ns + earliest),
-            high=min(productive_ns / (elapsed_ns - latest), 1.0) if elapsed_ns > latest else 1.0,
+            high=high,
         )
     ran_ns, lost_ns = running_ns(book), [each.lost_ns for each in book.interruptions]
     if ran_ns is None or not book.complete or None in lost_ns:

@@ -54,7 +54,7 @@ def poisson_bounds(number: int, *, confidence: float = CONFIDENCE) -> tuple[floa
 
 
 def _root(falling: Callable[[float], float], *, below: float) -> float:
-    """Where a falling function crosses 0, between 0 and `below`."""
+    """Return the point between 0 and `below` at which a falling function crosses 0."""
     low, high = 0.0, below
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -16,7 +16,7 @@ it, and a steady growth, are no noise and are removed before. So noise that come
 no rank is named. Few steps do not show whether they depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps,
 or last BLOCK_NS if that is shorter: a machine favours one process over another for such times.
 
-Several ranks can be late. The latest is set aside, and the others are compared among themselves, until none is late.
+Several ranks can be late. They are set aside, and the others are compared among themselves, until none is late.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,13 +104,11 @@ def material_terms(work: Work, wall_ns: Floats) -> Work:
 
 def late_ranks(peers: Peers) -> tuple[Late, ...]:
     """Find the late ranks, the latest first."""
-    rows, late = list(range(len(peers.waits_ns))), []
-    while len(rows) > 1:
-        found = max(_late_among(peers.among(rows)), key=lambda each: each.late_ns, default=None)
-        if found is None:
-            break
-        late.append(rows.pop(found.row))
-    final = (_evidence(peers.among([row, *rows]), at=0) for row in late)
+    rows, late = list(range(len(peers.waits_ns))), list[int]()
+    while len(rows) > 1 and (found := {rows[each.row] for each in _late_among(peers.among(rows))}):
+        late += sorted(found)
+        rows = [row for row in rows if row not in found]
+    final = (_evidence(_Compared(peers.among([row, *rows])), at=0) for row in late)
     named = [replace(each, row=row) for row, each in zip(late, final, strict=True) if each is not None]
     return tuple(sorted(named, key=lambda each: -each.late_ns))
 
@@ -135,9 +133,10 @@ def _shortest_block(wall_ns: Floats, steps: int) -> int:
 
 def _late_among(peers: Peers) -> Iterator[Late]:
     """Yield all late ranks. Most are not, by their means alone."""
-    late_ns = _lateness(peers, peers.own_ns)
+    compared = _Compared(peers)
+    late_ns = _lateness(peers, compared.measures[""])
     for at in np.flatnonzero(late_ns >= peers.material_ns).tolist():
-        late = _evidence(peers, at=at)
+        late = _evidence(compared, at=at)
         if late is not None:
             yield late
 
@@ -152,9 +151,30 @@ def _lateness(peers: Peers, work_ns: Floats) -> Floats:
     return late_ns
 
 
-def _evidence(peers: Peers, *, at: int) -> Late | None:
+class _Compared:
+    """Peers with the medians of their blocks. Each median is computed once, for all ranks that are examined."""
+
+    def __init__(self, peers: Peers) -> None:
+        self.peers = peers
+        self.measures = {**peers.work, "": peers.own_ns}
+        """Term -> ns of each rank in each step; the empty name is the sum of all."""
+        self._middles: dict[tuple[str, int], tuple[Floats, Floats]] = {}
+
+    def excess_ns(self, measure: str, *, at: int, length: int = 1) -> Floats:
+        """Return a rank's mean excess in blocks of this length. The first steps that fill no block are left out."""
+        work_ns = self.measures[measure]
+        work_ns = work_ns[:, work_ns.shape[1] % length :]
+        if (measure, length) not in self._middles:
+            self._middles[measure, length] = _middle(_block_means(work_ns, length), upper=True)
+        own_ns = _block_means(work_ns[at], length)
+        excess_ns: Floats = own_ns - _without_own(own_ns, *self._middles[measure, length])
+        return excess_ns
+
+
+def _evidence(compared: _Compared, *, at: int) -> Late | None:
     """Return the evidence against a rank; None if it is not late."""
-    material_ns, measures = peers.material_ns, {**peers.work, "": peers.own_ns}
+    peers, measures = compared.peers, compared.measures
+    material_ns = peers.material_ns
     if _lateness(peers, measures[""])[at] < material_ns:
         return None
     num_tests = peers.num_tests * len(measures)
@@ -162,7 +182,7 @@ def _evidence(peers: Peers, *, at: int) -> Late | None:
         term: found
         for term, work_ns in measures.items()
         if _lateness(peers, work_ns)[at] >= material_ns
-        and (found := _clearest_stretch(work_ns, peers.wall_ns, at=at, num_tests=num_tests)) is not None
+        and (found := _clearest_stretch(compared, term, at=at, num_tests=num_tests)) is not None
     }
     if not clear:
         return None
@@ -188,16 +208,14 @@ class _Stretch:
     """Lead / needed lead."""
 
 
-def _clearest_stretch(work_ns: Floats, wall_ns: Floats, *, at: int, num_tests: int) -> _Stretch | None:
+def _clearest_stretch(compared: _Compared, measure: str, *, at: int, num_tests: int) -> _Stretch | None:
     """Return the stretch of the clearest lead, in blocks of any length; None if no lead is large enough."""
-    excess_ns = work_ns[at] - _of_others(work_ns, upper=True)[at]
-    lengths = list(_block_lengths(excess_ns, wall_ns, num_tests=num_tests))
+    wall_ns = compared.peers.wall_ns
+    lengths = list(_block_lengths(compared.excess_ns(measure, at=at), wall_ns, num_tests=num_tests))
     found = []
     for length in lengths:
         skipped = len(wall_ns) % length
-        means_ns = _block_means(work_ns[:, skipped:], length)
-        block_excess_ns = means_ns[at] - _of_others(means_ns, upper=True)[at]
-        against = block_excess_ns > MARGIN * _block_means(wall_ns[skipped:], length)
+        against = compared.excess_ns(measure, at=at, length=length) > MARGIN * _block_means(wall_ns[skipped:], length)
         lead, first, end = _largest_lead(against)
         needed = lead_needed(len(against), MAX_CHANCE / num_tests / len(lengths))
         if needed is not None and lead >= needed:
@@ -213,11 +231,21 @@ def _sum(works_ns: Iterable[Floats], *, like: Floats) -> Floats:
 
 def _of_others(values: Floats, *, upper: bool) -> Floats:
     """Return the median of the other rows; of an even number, the upper or the lower of the two in the middle."""
+    return _without_own(values, *_middle(values, upper=upper))
+
+
+def _without_own(values: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the median of the other rows for some of the rows, from `_middle` of all."""
+    result: Floats = np.where(values <= low, high, low)
+    return result
+
+
+def _middle(values: Floats, *, upper: bool) -> tuple[Floats, Floats]:
+    """Return the two values in each column of which one is the median of the other rows, for every row."""
     others = len(values) - 1
     place = others // 2 if upper else (others - 1) // 2
-    ordered = np.sort(values, axis=0)
-    result: Floats = np.where(values <= ordered[place], ordered[place + 1], ordered[place])
-    return result
+    ordered = np.partition(values, (place, place + 1), axis=0)
+    return ordered[place], ordered[place + 1]
 
 
 def _block_lengths(excess_ns: Floats, wall_ns: Floats, *, num_tests: int) -> Iterator[int]:

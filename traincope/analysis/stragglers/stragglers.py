@@ -120,7 +120,8 @@ def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tu
     """Find stragglers from the ledger's terms by step, and from the last rank to join each collective."""
     waited_for, ranks = _waits(timeline, ledger, stall_totals)
     groups = [rows for rows in peers(timeline, ledger) if len(rows) > 1]
-    compared = [_Compared.of([ledger.ranks[row] for row in rows]) for rows in groups] if ledger.rank_steps else []
+    found = (_Compared.of([ledger.ranks[row] for row in rows]) for rows in groups if ledger.rank_steps)
+    compared = [group for group in found if len(group.ranks) > 1 and len(group.steps)]
     tests = sum(len(group.ranks) for group in compared)
     named = [straggler for group in compared for straggler in group.late(waited_for=waited_for, num_tests=tests)]
     late = tuple(sorted(named, key=lambda straggler: (-straggler.late_ns, straggler.rank)))
@@ -192,7 +193,7 @@ class _Compared:
     def of(cls, ranks: list[RankLedger]) -> "_Compared":
         steps = counted_steps(ranks)
         completed = np.stack([np.isin(steps, rank.numbers[rank.counted]) for rank in ranks])
-        most = completed.mean(axis=1) > 1 / 2  # a rank that ended early leaves the others their steps
+        most = 2 * completed.sum(axis=1) > len(steps)  # a rank that ended early leaves the others their steps
         chosen = [rank for rank, kept in zip(ranks, most, strict=True) if kept]
         common = completed[most].all(axis=0)
 
@@ -205,13 +206,11 @@ class _Compared:
             steps=steps[common],
             work={term: summed(term) for term in (*COMPUTE, *OWN_WORK, *OF_DEVICE) if term in ranks[0].terms},
             waits_ns=summed(*waits),
-            wall_ns=summed(*ranks[0].terms).mean(axis=0),
+            wall_ns=summed(*ranks[0].terms).mean(axis=0) if chosen else np.empty(0),
         )
 
     def late(self, *, waited_for: Waiting, num_tests: int) -> Iterator[Straggler]:
         """Yield the stragglers: by own work; without any, by the work of devices too."""
-        if len(self.ranks) < 2 or not len(self.steps):
-            return
         material = material_terms(self.work, self.wall_ns)
         own = {term: ns for term, ns in material.items() if term not in OF_DEVICE}
         ways = [(HIGH, own), (MEDIUM, material)] if len(material) > len(own) else [(HIGH, own)]

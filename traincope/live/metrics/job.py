@@ -27,7 +27,7 @@ class Job:
 
     earlier: tuple[Attempt, ...] = ()
     notes: tuple[LauncherNote, ...] = ()
-    """What the launcher saw of the ends of the earlier ones."""
+    """Ends of the earlier ones, as the launcher saw them."""
     attempt: int = 0
     rank: int | None = None
     """The rank whose steps are counted."""

@@ -75,7 +75,7 @@ class AnomalyWindows:
             for fault in window.faults
             if fault.kind in CAUSES
             and (self._has_light_steps or fault.kind is FaultKind.MEMORY_GROWTH)  # its window also counts tensors
-            and not (fault.step is not None and _covered(fault.step, requests))
+            and (fault.kind is FaultKind.MEMORY_GROWTH or fault.step is None or not _covered(fault.step, requests))
             and _is_due(CAUSES[fault.kind], automatic)
         ]
         return min(candidates, key=lambda fault: (CAUSES[fault.kind] not in ONCE, fault.at_ns), default=None)

@@ -19,13 +19,17 @@ class _Interruption:
         self._recorder, self._phase = recorder, phase
         self._name = recorder.names.intern(phase.name.lower())
         self._slot: Slot | None = None
+        self._depth = 0
+        """Intervals that are open. Only the outermost is recorded."""
 
     def begin(self) -> None:
-        if self._recorder.active:
+        self._depth += 1
+        if self._recorder.active and self._depth == 1:
             self._slot = self._recorder.writer().begin(Kind.PHASE, self._phase, self._name)
 
     def end(self) -> None:
-        if self._slot is not None:
+        self._depth = max(self._depth - 1, 0)
+        if self._slot is not None and self._depth == 0:
             end(self._slot)
             self._slot = None
 
@@ -59,23 +63,34 @@ class Compilation:
 
     def __init__(self) -> None:
         self._late = WhenImported("torch._dynamo.callback", self._register)
+        self._recorder: Recorder | None = None
         self._handler: Any = None
 
     def install(self, recorder: Recorder) -> None:
         interruption = _Interruption(recorder, Phase.COMPILE)
         self._begin, self._end = guard(_ignoring(interruption.begin)), guard(_ignoring(interruption.end))
+        self._recorder = recorder
         self._late.watch(recorder.now_and_then, forget=recorder.remove_listener)
 
     def remove(self) -> None:
         self._late.stop()
+        if self._recorder is not None:
+            self._recorder.remove_listener(self._stay_registered)
         for callbacks, own in self._registered():
             if own in callbacks:
                 callbacks.remove(own)
 
     def _register(self, module: ModuleType) -> None:
         self._handler = module.callback_handler
+        self._stay_registered()
+        if self._recorder is not None:
+            self._recorder.now_and_then(self._stay_registered)
+
+    def _stay_registered(self) -> None:
+        """Register what is not registered: `torch._dynamo.reset()` removes all callbacks."""
         for callbacks, own in self._registered():
-            callbacks.append(own)
+            if own not in callbacks:
+                callbacks.append(own)
 
     def _registered(self) -> list[tuple[list[Any], Any]]:
         if self._handler is None:

@@ -1,17 +1,23 @@
 """Samples of the training thread's Python stack, on the ranks and in the windows that a request names.
 
-A thread reads the stack every 10 ms, with Python's lock and without a call of the training's code. It asks for the
-frame of one thread: `sys._current_frames` reads all threads, and in Python 3.11 it deadlocks if it starts the garbage
-collector. What the samples cost counts as the recorder's own time.
+A thread asks for a sample every 10 ms. Python's main thread takes it itself, by a pending call at its next instruction.
+No other thread reads its frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the
+main thread is in C, it cannot answer. The sample that follows shows the line of the call, and how long it waited. The
+cost of the samples counts as the recorder's own time.
 """
 
 import ast
 import ctypes
+import json
 import linecache
+import os
+import random
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from time import monotonic_ns
 from types import CodeType, FrameType
@@ -20,9 +26,10 @@ from typing import Any
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
 from traincope.store.layout import stack_samples_file
-from traincope.whole_files import write_json
+from traincope.whole_files import write_whole
 
 INTERVAL_SECONDS = 0.01
+"""Mean pause between two requests. Equal pauses could keep step with the training."""
 MAX_SAMPLES = 30_000
 """Samples of one window: five minutes."""
 MAX_STACKS = 4_096
@@ -46,11 +53,11 @@ class StackSampling:
         self._installed = False
 
     def install(self, recorder: Recorder) -> None:
-        """Raises OSError without Python's lock, which keeps frames from changing while they are read."""
-        if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            raise OSError("this Python has no global lock")
+        """Raises OSError outside of the main thread: Python runs pending calls only there."""
+        if recorder.main_thread != threading.main_thread().ident:
+            raise OSError("the training does not run in Python's main thread")
         self._recorder, self._installed = recorder, True
-        self._thread_state = _thread_state()
+        self._start = guard(self._start_sampler)
         recorder.at_blocks(self._prepare)
 
     def remove(self) -> None:
@@ -65,8 +72,13 @@ class StackSampling:
         if not wanted or not self._installed:
             self._stop(wait=False)
         elif self._sampler is None:
-            self._sampler = _Sampler(self._thread_state, recorder.directory / stack_samples_file(step))
+            self._start(step)
         return True
+
+    def _start_sampler(self, step: int) -> None:
+        sampler = _Sampler(self._recorder.directory / stack_samples_file(step))
+        sampler.start()
+        self._sampler = sampler
 
     def _stop(self, *, wait: bool) -> None:
         sampler, self._sampler = self._sampler, None
@@ -75,17 +87,24 @@ class StackSampling:
 
 
 class _Sampler:
-    """A thread that samples until it is stopped, and then writes the file."""
+    """A thread that asks for samples until it is stopped, and then writes the file."""
 
-    def __init__(self, thread_state: int, path: Path) -> None:
-        self._thread_state, self._path = thread_state, path
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._stacks: dict[tuple[Key, ...], int] = {}
         self._times_ns: list[int] = []
+        self._waited_ns: list[int] = []
         self._stack: list[int] = []
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._roots: dict[int, weakref.ref[Any]] = {}
+        self._asked_ns: int | None = None
+        """Time of the request that the main thread has not answered."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traincope stack samples", daemon=True)
+        self.answer = guard(self._sample)
+
+    def start(self) -> None:
+        """Raises RuntimeError if no thread can be started."""
         self._thread.start()
 
     def stop(self, *, wait: bool) -> None:
@@ -94,12 +113,23 @@ class _Sampler:
             self._thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
-        sample, write = guard(self._sample), guard(self._write)
-        while not self._stopped.wait(INTERVAL_SECONDS) and len(self._times_ns) < MAX_SAMPLES:
-            sample()
+        ask, write, draw = guard(self._ask), guard(self._write), random.Random()
+        while not self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())) and len(self._times_ns) < MAX_SAMPLES:
+            ask()
         write()
 
+    def _ask(self) -> None:
+        if self._asked_ns is None:
+            self._asked_ns = monotonic_ns()
+            _answering[0] = self
+            if ctypes.pythonapi.Py_AddPendingCall(_PENDING, None):
+                self._asked_ns = None  # too many calls are pending
+
     def _sample(self) -> None:
+        """Take a sample, on the main thread."""
+        asked_ns, self._asked_ns = self._asked_ns, None
+        if asked_ns is None or self._stopped.is_set():
+            return
         now, keys = monotonic_ns(), tuple(self._keys())
         number = self._stacks.get(keys)
         if number is None:
@@ -107,12 +137,16 @@ class _Sampler:
                 return
             number = self._stacks[keys] = len(self._stacks)
         self._times_ns.append(now)
+        self._waited_ns.append(now - asked_ns)
         self._stack.append(number)
 
     def _keys(self) -> Iterator[Key]:
-        """Yield the frames of the training thread, innermost first. None outlives the call."""
+        """Yield the frames of the calling thread below those of this module, innermost first."""
         calls = _module_calls()
-        frame, root, depth = _frame(self._thread_state), None, 0
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_filename in OWN_FILES:
+            frame = frame.f_back
+        root, depth = None, 0
         while frame is not None and depth < MAX_DEPTH:
             module = frame.f_locals.get("self") if frame.f_code in calls else None
             if module is not None:
@@ -127,7 +161,7 @@ class _Sampler:
         names = self._names()
         sites: dict[tuple[str, int, str, str, str], int] = {}
         stacks = []
-        for keys in self._stacks:
+        for keys in tuple(self._stacks):
             numbers, inside = [], ""
             for at, (code, line, instruction, module) in reversed(list(enumerate(keys))):
                 inside = names.get(module, inside)
@@ -135,16 +169,15 @@ class _Sampler:
                 site = (code.co_filename, line, code.co_qualname, inside, called)
                 numbers.append(sites.setdefault(site, len(sites)))
             stacks.append(numbers[::-1])
-        write_json(
-            self._path,
-            {
-                "interval_ns": round(INTERVAL_SECONDS * 1e9),
-                "sites": [list(site) for site in sites],
-                "stacks": stacks,
-                "times_ns": self._times_ns,
-                "stack": self._stack,
-            },
-        )
+        content = {
+            "interval_ns": round(INTERVAL_SECONDS * 1e9),
+            "sites": [list(site) for site in sites],
+            "stacks": stacks,
+            "times_ns": self._times_ns[: len(self._stack)],
+            "waited_ns": self._waited_ns[: len(self._stack)],
+            "stack": self._stack,
+        }
+        write_whole(self._path, json.dumps(content, separators=(",", ":")).encode())
 
     def _names(self) -> dict[int, str]:
         """Identity of each module that was seen in a call -> its name below the outermost one."""
@@ -153,18 +186,28 @@ class _Sampler:
         return {number: name for number, name in names.items() if number in self._modules}
 
 
-def _thread_state() -> int:
-    """Return Python's state of the calling thread. It stays valid as long as the thread."""
-    get = ctypes.pythonapi.PyThreadState_Get
-    get.restype, get.argtypes = ctypes.c_void_p, []
-    return int(get())
+_answering: list[_Sampler | None] = [None]
+"""The sampler that asked last."""
 
 
-def _frame(thread_state: int) -> FrameType | None:
-    get = ctypes.pythonapi.PyThreadState_GetFrame
-    get.restype, get.argtypes = ctypes.py_object, [ctypes.c_void_p]
-    frame = get(thread_state)
-    return frame if isinstance(frame, FrameType) else None
+def _answer(_: object) -> int:
+    sampler = _answering[0]
+    if sampler is not None:
+        sampler.answer()
+    return 0
+
+
+_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_answer)
+"""It lives as long as the process: a pending call may outlive its sampler."""
+OWN_FILES = frozenset({__file__, guard.__code__.co_filename})
+
+
+def _forked() -> None:
+    """Answer nothing in a forked child: it is not the rank."""
+    _answering[0] = None
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _module_calls() -> frozenset[CodeType]:
@@ -173,9 +216,11 @@ def _module_calls() -> frozenset[CodeType]:
     return frozenset() if torch_module is None else frozenset({torch_module.Module._call_impl.__code__})
 
 
+@cache
 def _called(code: CodeType, instruction: int) -> str:
     """Name the function that the line calls at this instruction, from its source; empty if it is not a plain name."""
-    line, end_line, column, end_column = list(code.co_positions())[instruction // 2]
+    position = next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
+    line, end_line, column, end_column = position
     if line is None or line != end_line or column is None:
         return ""
     text = linecache.getline(code.co_filename, line).encode()[column:end_column].decode(errors="replace")

@@ -65,7 +65,7 @@ class Document(TypedDict):
     memory: list[MemoryUse] | None
     """One entry per rank and measure."""
     memory_split: list[MemorySplit] | None
-    """Of each rank, when most memory was in use; null: the tensors were not counted."""
+    """One entry per rank, when most memory was in use; null: the tensors were not counted."""
     grown_tensors: list[GrownTensors] | None
     """null: no rank's memory grew in a job with an agent."""
     out_of_memory: list[OutOfMemory] | None

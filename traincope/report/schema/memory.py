@@ -37,7 +37,7 @@ class MemorySplit(TypedDict):
     fragmentation_bytes: int | None
     unknown_bytes: int | None
     reason: str | None
-    """Why a part is null."""
+    """Reason why a part is null."""
 
 
 class GrownTensors(TypedDict):

@@ -133,6 +133,8 @@ class StateCheckTail:
                 with (self.directory / name).open("rb") as file:
                     inode = os.fstat(file.fileno()).st_ino
                     present.append(inode)
+                    if os.fstat(file.fileno()).st_size < self._offsets.get(inode, 0):
+                        del self._offsets[inode], self._layouts[inode]  # a new file has the inode of a removed one
                     file.seek(self._offsets.get(inode, 0))
                     text = file.read()
             except OSError:

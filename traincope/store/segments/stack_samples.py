@@ -1,9 +1,9 @@
 """Samples of a training thread's Python stack in a requested window: `stacks-step-N.json` in the rank's directory.
 
     {"interval_ns": 10000000, "sites": [["train.py", 31, "Slow.forward", "layers.3", "time.sleep"], ...],
-     "stacks": [[0, 4, 5], ...], "times_ns": [...], "stack": [...]}
+     "stacks": [[0, 4, 5], ...], "times_ns": [...], "waited_ns": [...], "stack": [...]}
 
-A stack lists the numbers of its sites, innermost first. `times_ns` and `stack` have one entry per sample.
+A stack lists the numbers of its sites, innermost first. The last three have one entry per sample.
 """
 
 from collections.abc import Iterator
@@ -45,6 +45,8 @@ class StackSamples:
     """Distinct stacks, innermost site first."""
     times_ns: Ints
     """Monotonic times of the rank's host, ascending."""
+    waited_ns: Ints
+    """Time from the request for each sample until it was taken: the thread was in C meanwhile."""
     stack: Ints
     """Number of each sample's stack."""
 
@@ -67,9 +69,16 @@ def _samples(raw: dict[str, Any], *, first_step: int) -> StackSamples:
         for path, line, function, module, called in raw["sites"]
     ]
     stacks = tuple(tuple(sites[int(number)] for number in numbers) for numbers in raw["stacks"])
-    times_ns, stack = (np.array(raw[name], dtype=np.int64).reshape(-1) for name in ("times_ns", "stack"))
-    if len(times_ns) != len(stack) or (len(stack) and not 0 <= stack.min() <= stack.max() < len(stacks)):
+    columns = (np.array(raw[name], dtype=np.int64).reshape(-1) for name in ("times_ns", "waited_ns", "stack"))
+    times_ns, waited_ns, stack = columns
+    known = not len(stack) or 0 <= stack.min() <= stack.max() < len(stacks)
+    if not (len(times_ns) == len(waited_ns) == len(stack) and known):
         raise ValueError("a sample has no stack")
     return StackSamples(
-        first_step=first_step, interval_ns=int(raw["interval_ns"]), stacks=stacks, times_ns=times_ns, stack=stack
+        first_step=first_step,
+        interval_ns=int(raw["interval_ns"]),
+        stacks=stacks,
+        times_ns=times_ns,
+        waited_ns=waited_ns,
+        stack=stack,
     )

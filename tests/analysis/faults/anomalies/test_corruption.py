@@ -38,7 +38,8 @@ def judged(
     layouts = {rank: layout(replicas[rank] if replicas else [*ranks], states=states) for rank in ranks}
     evidence = StateEvidence()
     taken = {
-        rank: [check(10 * number, sums[rank], layouts[rank]) for number, sums in enumerate(steps)] for rank in ranks
+        rank: [check(10 * number, sums[rank], layouts[rank]) for number, sums in enumerate(steps) if rank in sums]
+        for rank in ranks
     }
     for together in in_order(taken):
         evidence.add_checks(together)
@@ -68,6 +69,28 @@ def test_most_replicas_outvote_one(num_ranks: int) -> None:
     assert named.what == f"b on rank 2 differs from its {num_ranks - 1} other replicas"
     assert named.evidence == "equal after step 0, different after step 10"
     assert (named.at_ns, named.good_ns) == (10_000, 0)
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_rank_without_a_check_repeats_no_difference(lost: int) -> None:
+    """Rank 1 is bad from step 10 on, and another rank ends before step 20."""
+    bad = {0: GOOD, 1: BAD, 2: GOOD}
+    left = {rank: sums for rank, sums in bad.items() if rank != lost}
+    (named,) = judged([dict.fromkeys(range(3), GOOD), bad, left])
+    assert (named.ranks, named.step) == ((1,), 10)
+
+
+def test_a_first_difference_beside_a_missing_check_keeps_its_last_good_one() -> None:
+    equal = dict.fromkeys(range(4), GOOD)
+    (named,) = judged([equal, {0: GOOD, 1: BAD, 2: GOOD}])
+    assert (named.ranks, named.step, named.good_ns) == ((1,), 10, 0)
+
+
+def test_another_rank_that_goes_bad_beside_a_missing_check_is_named() -> None:
+    equal = dict.fromkeys(range(5), GOOD)
+    first, second = judged([equal, {**equal, 1: BAD}, {0: (7, 2, 3), 1: BAD, 2: GOOD, 3: GOOD}])
+    assert (first.ranks, first.step) == ((1,), 10)
+    assert (second.ranks, second.step) == ((0,), 20)
 
 
 def test_two_replicas_name_the_pair() -> None:

@@ -5,14 +5,16 @@ writes, except those through `.data`. So a change counts as corruption only if i
 one tensor, on one replica, in at most `MAX_FLIPS` checks of the rank.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from traincope.store.job.state_checks import HeldCheck, StateTensor
 
 MAX_FLIPS = 2
 """Most checks of a rank with changes that torch did not count. A program that writes does so again and again."""
+MAX_KEPT = 256
+"""Comparisons of a rank that are kept. A program that writes changes some in every check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,10 @@ class HeldState:
     """Changes between steps, over the comparisons of a run."""
 
     def __init__(self) -> None:
-        self._changed: dict[int, list[HeldCheck]] = defaultdict(list)
-        """Rank -> comparisons with a change that torch did not count."""
+        self._changed: dict[int, deque[HeldCheck]] = defaultdict(lambda: deque(maxlen=MAX_KEPT))
+        """Rank -> the latest comparisons with a change that torch did not count."""
+        self._num_changed: Counter[int] = Counter()
+        """Rank -> number of all such comparisons."""
         self.num_explained = 0
         """Comparisons in which the program itself replaced or changed tensors."""
 
@@ -43,11 +47,12 @@ class HeldState:
         self.num_explained += bool(check.explained)
         if check.changed:
             self._changed[rank].append(check)
+            self._num_changed[rank] += 1
 
     @property
     def num_edited(self) -> int:
         """Comparisons with changes that are not single flipped bits: most likely the program wrote."""
-        return sum(len(checks) for rank, checks in self._changed.items() if not self._are_flips(checks))
+        return sum(number for rank, number in self._num_changed.items() if not self._are_flips(self._changed[rank]))
 
     def flips(self) -> Iterator[Flip]:
         """Yield the flipped bits so far."""
@@ -60,7 +65,7 @@ class HeldState:
                         rank=rank, step=check.step, tensor=tensor, bit=bit, good_ns=check.good_ns, at_ns=check.at_ns
                     )
 
-    def _are_flips(self, checks: list[HeldCheck]) -> bool:
+    def _are_flips(self, checks: Collection[HeldCheck]) -> bool:
         single = all(len(check.changed) == 1 and None not in check.changed.values() for check in checks)
         return single and len(checks) <= MAX_FLIPS
 

@@ -75,9 +75,25 @@ class ReplicaVotes:
             for at in differing.tolist():
                 tensors[_odd(group.ranks, sums[at])].append(group.tensors[at])
             for odd, named in tensors.items():
-                if (optimizer, group.ranks, odd) not in self._known:
-                    self._known.add((optimizer, group.ranks, odd))
+                if not self._is_known(optimizer, group, odd):
                     yield self._divergence(optimizer, group, odd, named, checks)
+                self._known.add((optimizer, group.ranks, odd))
+
+    def _is_known(self, optimizer: int, group: _Group, odd: tuple[int, ...]) -> bool:
+        """Return whether these or more replicas differed before by these ranks, or by some that still differ.
+
+        A rank without a check in this step leaves fewer replicas. What differed among all does not begin there.
+        """
+        for other, ranks, before in self._known:
+            if other != optimizer or not set(group.ranks) <= set(ranks):
+                continue
+            if before == odd:
+                return True
+            if ranks != group.ranks and (
+                set(odd) <= set(before) if odd else not before or set(before) & {*group.ranks}
+            ):
+                return True
+        return False
 
     def _divergence(
         self,
@@ -88,6 +104,13 @@ class ReplicaVotes:
         checks: Mapping[int, StateCheck],
     ) -> Divergence:
         equal = self._equal.get((optimizer, group.ranks), {})
+        if not equal:  # a rank has no check in this step
+            wider = (
+                checks
+                for (other, ranks), checks in self._equal.items()
+                if other == optimizer and set(group.ranks) <= set(ranks)
+            )
+            equal = max(wider, key=lambda checks: next(iter(checks.values())).step, default={})
         return Divergence(
             step=checks[group.ranks[0]].step,
             at_ns={rank: checks[rank].at_ns for rank in group.ranks},

@@ -22,7 +22,7 @@ MAX_CAUSES = 16
 
 
 class Basis(StrEnum):
-    """How the time of a cause is known; the value is its spelling in JSON."""
+    """Basis of a cause's time; the value is its spelling in JSON."""
 
     MEASURED = "measured"
     PROPORTION = "proportion"
@@ -32,7 +32,7 @@ class Basis(StrEnum):
     AT_MOST = "at_most"
     """Upper bound."""
     REST = "rest"
-    """What is left of the terms' time above their FLOPs at peak."""
+    """Remainder of the terms' time above their FLOPs at peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

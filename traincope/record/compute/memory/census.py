@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from time import thread_time_ns
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,8 @@ MAX_GROUPS = 8
 """Number of grown groups that are recorded, those with most bytes."""
 MAX_CENSUSES = 4
 """Number of censuses of one run."""
+MAX_FOLLOWED = 4
+"""New tensors whose holders are looked for. Each look passes all objects of the process; autograd's own have none."""
 MAX_LEVELS = 4
 """Number of holders that are followed from a tensor, each the holder of the one before."""
 
@@ -119,8 +122,9 @@ def named(group: Group, tensors: int, num_bytes: int) -> dict[str, Any]:
 
 def held_by(before: Counted, group: Group) -> str:
     """Name what holds a new tensor of a group, innermost first. Empty if nothing that Python tracks holds one."""
-    for tensor in _tensors(group[2].type):
-        if id(tensor) not in before.known and _group(tensor) == group and (names := _holders(tensor)):
+    new = (each for each in _tensors(group[2].type) if id(each) not in before.known and _group(each) == group)
+    for tensor in islice(new, MAX_FOLLOWED):
+        if names := _holders(tensor):
             return ", in ".join(names)
     return ""
 

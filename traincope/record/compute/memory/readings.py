@@ -14,10 +14,12 @@ from traincope.record.session.recorder import Recorder
 NUM_DETAILED_STEPS = 3
 """Number of first steps with a reading after every phase; later only one step in `DETAILED_INTERVAL`."""
 DETAILED_INTERVAL = 16
-MAX_COUNTS = 16
-"""Number of phases of one step after which tensors are counted too. A pipeline has many phases, and a count of 1,000
-parameters takes 5 ms.
+COUNTING_INTERVAL = 256
+"""Later, tensors are counted in one step of this many. A count of 1,000 parameters takes 5 ms, a hundred times as long
+as a reading of the totals.
 """
+MAX_COUNTS = 17
+"""Number of counts in one step: between steps, and after 16 phases. A pipeline has many phases."""
 
 
 class Memory:
@@ -35,8 +37,8 @@ class Memory:
         self._held_numbers: tuple[int, ...] = ()
         self._totals: Totals | None = None
         """None while nothing is read. A thread that still reads keeps its own reference."""
-        self._num_counts = 0
-        """Number of counts in the open step."""
+        self._counts_left = 0
+        """Number of counts that the open step may still make."""
         self._count: Callable[[], Sums | None] = lambda: None
         self._take_census: Callable[[], None] = lambda: None
 
@@ -69,7 +71,8 @@ class Memory:
         recorder, step = self._recorder, self._recorder.shared.step
         chosen = step < NUM_DETAILED_STEPS or step % DETAILED_INTERVAL == 0
         if chosen:
-            self._num_counts = 0
+            counts = step < NUM_DETAILED_STEPS or step % COUNTING_INTERVAL == 0
+            self._counts_left = MAX_COUNTS if counts else 0
             self._write_all(Phase.NONE)
             self._phases.after_phase(self._write_all)
             recorder.between_steps(self._step_ended)
@@ -83,14 +86,14 @@ class Memory:
 
     def _write_last(self) -> None:
         """Write the memory of a training that an exception ends, while the exception still holds its tensors."""
-        self._num_counts = 0
+        self._counts_left = 1
         self._write_all(self._phases.raised_in)
 
     def _write_all(self, phase: Phase) -> None:
         """Write the totals, and at the same instant the bytes of tensors by their use."""
         now = self._write(phase)
-        self._num_counts += 1
-        held = None if now is None or self._num_counts > MAX_COUNTS + 1 else self._count()
+        held = None if now is None or self._counts_left <= 0 else self._count()
+        self._counts_left -= 1
         if now is not None and held is not None:
             writer = self._recorder.writer()
             for number, num_bytes in zip(self._held_numbers, held, strict=True):

@@ -31,7 +31,7 @@ class TensorBytes:
         from torch import no_grad
 
         with no_grad(), without_functions():
-            modules = [module for root in self._modules for module in root.modules()]
+            modules = list({id(module): module for root in self._modules for module in root.modules()}.values())
             parameters, gradients, gathered = _of_modules(modules)
             states = list(_of_optimizers(self._optimizers))
             uses = (parameters, gradients, states, gathered)
@@ -126,8 +126,12 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[Any]:
 
 def _local(tensor: Any) -> Iterator[Any]:
     """Tensors with storage of their own inside of a tensor, e.g. the local shard of a DTensor."""
+    import torch
     from torch import Tensor
 
+    if tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+        return
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
         return
