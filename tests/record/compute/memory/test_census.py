@@ -54,6 +54,19 @@ def test_a_local_variable_is_out_of_sight_and_nothing_is_invented() -> None:
     assert len(kept) == 2
 
 
+def test_a_new_tensor_with_the_identity_of_one_that_is_gone_is_new() -> None:
+    gone = [torch.zeros(2) for _ in range(1_000)]
+    before = count(0, device_type="cpu")
+    identities = {id(each) for each in gone}
+    gone.clear()
+    kept_here.extend(torch.zeros(SHAPE) for _ in range(6))
+    try:
+        assert identities.issuperset(id(each) for each in kept_here)
+        assert grown(before)["held_by"] == f"a list of 6, in {__name__}.kept_here"
+    finally:
+        kept_here.clear()
+
+
 def test_what_is_released_is_not_growth() -> None:
     before = count(0, device_type="cpu")
     kept = [torch.zeros(SHAPE) for _ in range(2)]
@@ -67,7 +80,7 @@ def test_the_census_keeps_no_tensor_alive() -> None:
     assert held_by(before, (torch.Size(SHAPE), torch.float32, torch.device("cpu"))) == ""
     del holder
     after = count(1, device_type="cpu")
-    assert before.groups[torch.Size(SHAPE), torch.float32, torch.device("cpu")][0] == 1
+    assert len(before.groups[torch.Size(SHAPE), torch.float32, torch.device("cpu")]) == 1
     assert (torch.Size(SHAPE), torch.float32, torch.device("cpu")) not in after.groups
 
 

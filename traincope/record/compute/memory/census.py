@@ -45,10 +45,10 @@ class Counted:
     """The live tensors at one instant."""
 
     step: int
-    groups: dict[Group, tuple[int, int]] = field(default_factory=dict)
-    """Number and bytes. Bytes of a view are its own, not its storage's."""
-    known: set[int] = field(default_factory=set)
-    """Identities of the tensors."""
+    groups: dict[Group, set[int]] = field(default_factory=dict)
+    """Identities of each group's tensors. A later tensor can have the identity of one that is gone; but as many as a
+    group has grown by have identities that it did not have.
+    """
 
 
 class Census:
@@ -96,20 +96,21 @@ def count(step: int, *, device_type: str) -> Counted:
     """
     counted = Counted(step)
     for tensor in _tensors(device_type):
-        group = _group(tensor)
-        number, num_bytes = counted.groups.get(group, (0, 0))
-        counted.groups[group] = number + 1, num_bytes + tensor.numel() * tensor.element_size()
-        counted.known.add(id(tensor))
+        counted.groups.setdefault(_group(tensor), set()).add(id(tensor))
     return counted
 
 
 def growth(before: Counted, after: Counted) -> list[tuple[Group, int, int]]:
-    """Groups with more tensors after than before, and how many tensors and bytes more; most bytes first."""
+    """Groups with more tensors after than before, and how many tensors and bytes more; most bytes first.
+
+    Bytes of a view are its own, not its storage's.
+    """
     grown = []
-    for group, (number, num_bytes) in after.groups.items():
-        old_number, old_bytes = before.groups.get(group, (0, 0))
-        if number > old_number:
-            grown.append((group, number - old_number, num_bytes - old_bytes))
+    for group, identities in after.groups.items():
+        shape, dtype, _ = group
+        number = len(identities) - len(before.groups.get(group, ()))
+        if number > 0:
+            grown.append((group, number, number * shape.numel() * dtype.itemsize))
     return sorted(grown, key=lambda each: -each[2])
 
 
@@ -122,7 +123,8 @@ def named(group: Group, tensors: int, num_bytes: int) -> dict[str, Any]:
 
 def held_by(before: Counted, group: Group) -> str:
     """Name what holds a new tensor of a group, innermost first. Empty if nothing that Python tracks holds one."""
-    new = (each for each in _tensors(group[2].type) if id(each) not in before.known and _group(each) == group)
+    known = before.groups.get(group, ())
+    new = (each for each in _tensors(group[2].type) if _group(each) == group and id(each) not in known)
     for tensor in islice(new, MAX_FOLLOWED):
         if names := _holders(tensor):
             return ", in ".join(names)
