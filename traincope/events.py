@@ -22,6 +22,7 @@ The fields by kind (a field not listed is unused):
 | FLOPS      | instant: a counted step's end   | dtype     |          |              |              | FLOPs    |
 | GPU        | instant: after a step           | quantity  |          |              |              | reading  |
 | BATCH      | instant: a DataLoader's batch   | state     | iterator | its count    |              | hash     |
+| USAGE      | instant: once a second          | a `Usage` |          |              |              | total    |
 
 The value of a STEP is the recorder's own time in it. The value of a STEP, PHASE or ACTION that was measured on the
 device is how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at
@@ -109,6 +110,11 @@ FIRST_NOT_FINITE = "first value that is not finite"
 parameter of the step's first one, and `of`, what it is.
 """
 
+FIRST_JUMP = "first value far above its usual size"
+"""Name of the event of a step with such values on a rank; details: `step`, `place`, the module or parameter of the
+step's first one, `of`, what it is, and `times`, its size relative to the largest one in the steps before.
+"""
+
 DETAIL_LEVEL = 1
 """The lowest level of recording with detail."""
 
@@ -148,6 +154,16 @@ class Kind(IntEnum):
     FLOPS = 12
     GPU = 13
     BATCH = 14
+    USAGE = 15
+
+
+class Usage(StrEnum):
+    """Names of USAGE records: totals of the training thread since it began, as the kernel counts them."""
+
+    CORE_WAIT = "wait for a core"
+    """Time in ns in which it could run and had no core: others used those that it may run on."""
+    MAJOR_FAULTS = "major page faults"
+    """Number of pages that it had to wait for until they were read from a disk."""
 
 
 GPU_SAMPLE_UNITS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}

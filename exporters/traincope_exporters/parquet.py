@@ -71,12 +71,13 @@ NAMED = (
     Kind.MEMORY,
     Kind.FLOPS,
     Kind.GPU,
+    Kind.USAGE,
 )
 ON_GROUP = (Kind.COLLECTIVE, Kind.STALL)
 COUNTED = (*ON_GROUP, Kind.ACTION)
 TAGGED = (*ON_GROUP, Kind.FLOPS)
-VALUED = (*ON_GROUP, Kind.STEP, Kind.CLOCK, Kind.DROPPED, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
-INSTANTS = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.SCALAR, Kind.MEMORY, Kind.FLOPS, Kind.GPU)
+VALUED = (*ON_GROUP, Kind.STEP, Kind.CLOCK, Kind.DROPPED, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.USAGE)
+INSTANTS = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.SCALAR, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.USAGE)
 """Kinds without a length."""
 
 

@@ -1,6 +1,6 @@
 """Data-parallel runs: in every step each rank works, then all reduce and wait for the slowest rank."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step
 from traincope.events import Phase
@@ -11,14 +11,19 @@ ENOUGH = 61
 
 
 def lockstep(
-    work_ns: Sequence[Sequence[int]], *, transfer_ns: int, of: Phase = Phase.FORWARD, all_ns: int = 0
+    work_ns: Sequence[Sequence[int]],
+    *,
+    transfer_ns: int,
+    of: Phase = Phase.FORWARD,
+    all_ns: int = 0,
+    also: Mapping[int, Sequence[Row]] | None = None,
 ) -> list[RankRecords]:
     """Build ranks from `work_ns[step][rank]`.
 
-    All have a forward, `all_ns` shorter than the shortest work. The rest is `of`.
+    All have a forward, `all_ns` shorter than the shortest work. The rest is `of`. `also`: more rows of a rank.
     """
     ranks = range(len(work_ns[0]))
-    rows: dict[int, list[Row]] = {number: [] for number in ranks}
+    rows: dict[int, list[Row]] = {number: [*(also or {}).get(number, ())] for number in ranks}
     begin = 0
     for number, work in enumerate(work_ns):
         end = begin + max(work) + transfer_ns

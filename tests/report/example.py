@@ -112,6 +112,9 @@ def analysis() -> results.Analysis:
                         growth_ns_per_100_steps=None,
                         late_steps=3,
                     ),
+                    usage=results.HostUsage(
+                        core_wait_ns=4 * MS, peers_core_wait_ns=1 * MS, major_faults=0, peers_major_faults=0
+                    ),
                 ),
             ),
             steps=3,
@@ -454,6 +457,12 @@ def document() -> schema.Document:
                         "period_steps": None,
                         "growth_ns_per_100_steps": None,
                         "late_steps": 3,
+                    },
+                    "usage": {
+                        "core_wait_ns": 4 * MS,
+                        "peers_core_wait_ns": 1 * MS,
+                        "major_faults": 0,
+                        "peers_major_faults": 0,
                     },
                 }
             ],

@@ -43,7 +43,9 @@ from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.orders import Shape
 
 STEPS = 24
-
+MISSED = "MISSED"
+WIDTHS = {"part": 9, "case": 38, "what": 38, "truth": 27, "measured": 27, "error": 9, "noise": 6, "": len(MISSED)}
+"""Column of the table -> its largest width. Together they fit, so that the last one is never cut off."""
 
 SAMPLED_STEPS = 3 * BLOCK_STEPS
 SAMPLED = "ddp: slow link, rank 0 late", "async: partly hidden", "dp x tp: slow links, rank 3 late"
@@ -198,18 +200,19 @@ def main(names: list[str]) -> int:
         print(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     table = Table(title="truth | measured | error | noise", box=None)
-    for head in ("part", "case", "what", "truth", "measured", "error", "noise", ""):
-        table.add_column(head, justify="left" if head in ("part", "case", "what") else "right", no_wrap=True)
+    for head, max_width in WIDTHS.items():
+        justify = "left" if head in ("part", "case", "what") else "right"
+        table.add_column(head, justify=justify, no_wrap=True, max_width=max_width)
     missed, number, unweighed, largest = 0, 0, 0, 0.0
     for name in names or PARTS:
         print(name, file=sys.stderr, flush=True)
         for row in PARTS[name]():
             number, missed, unweighed = number + row.weighed, missed + (not row.holds), unweighed + (not row.weighed)
             largest = max(largest, abs(row.of_step or 0))
-            judged = "" if row.holds else "MISSED"
+            judged = "" if row.holds else MISSED
             cells = row.part, row.case, row.quantity, row.truth, row.measured, row.error, row.noise, judged
             table.add_row(*map(escape, cells), style=None if row.holds else "bold red")
-    Console(width=170).print(table)
+    Console(width=sum(WIDTHS.values()) + 2 * len(WIDTHS)).print(table)
     noise = f"; {unweighed} times not judged because of the machine's noise" if unweighed else ""
     print(f"{number} rows; times off by {largest:.2%} of the step at most{noise}; {missed} missed")
     return int(missed > 0)

@@ -56,6 +56,7 @@ from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
 from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.run_estimates import OperationEstimates, RankEstimates, RunEstimates
+from traincope.analysis.stragglers.host_usage import HostUsage
 from traincope.analysis.stragglers.own_work import OwnWork, own_work
 from traincope.analysis.stragglers.patterns import Pattern
 from traincope.analysis.stragglers.roots import Root
@@ -92,6 +93,7 @@ __all__ = [
     "GroupWait",
     "Hang",
     "HangKind",
+    "HostUsage",
     "Judgement",
     "Kernels",
     "LayerLoad",

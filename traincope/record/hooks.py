@@ -21,6 +21,7 @@ from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.interruptions import Compilation, GarbageCollection
 from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
+from traincope.record.process.usage import ThreadUsage
 from traincope.record.state.checks import StateChecks
 from traincope.record.state.non_finite import NonFinite
 
@@ -50,6 +51,7 @@ def make_hooks() -> tuple[Hook, ...]:
         Signals(),
         FlightRecorder(),
         StackSampling(),
+        ThreadUsage(),
         Hardware(),
         Memory(phases),
         Modules(phases),

@@ -48,7 +48,7 @@ from traincope.store.segments.compacted import is_thinned, write_compacted
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import HEADER_BYTES, SegmentRecords, recorder_events
 
-RECORDER_KINDS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.BATCH)
+RECORDER_KINDS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.BATCH, Kind.USAGE)
 """Kinds of records whose names come from traincope only."""
 
 STACKS = frozenset((FATAL_FILE, *map(signal_file, Signals.__members__)))

@@ -15,6 +15,7 @@ from traincope.events import (
     CHECKPOINT_SAVED,
     CHECKPOINT_UPLOADED,
     EXCEPTION,
+    FIRST_JUMP,
     FIRST_NOT_FINITE,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
@@ -28,6 +29,7 @@ from traincope.topology import KNOWN_AXES
 EVENTS = frozenset(
     {
         EXCEPTION,
+        FIRST_JUMP,
         FIRST_NOT_FINITE,
         RECORDER_LEVEL,
         REQUESTED_WINDOW,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -12,6 +13,7 @@ from tests.live.node.test_agent import options
 from tests.live.sample_table import SampleTable
 from tests.record.state.test_checks import flip
 from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.live.node import state_watch
 from traincope.live.node.agent import Agent
 from traincope.live.node.state_watch import StateWatch
 from traincope.live.serve.exporting import Exporting
@@ -19,7 +21,7 @@ from traincope.live.window import Window
 from traincope.metrics import catalogue
 from traincope.record.session.identity import this_host
 from traincope.record.state.check_file import CheckFile
-from traincope.store.job.state_checks import Layout, StateCheck, StateTensor
+from traincope.store.job.state_checks import HeldCheck, Layout, StateCheck, StateCheckTail, StateTensor
 from traincope.store.layout import rank_directory
 
 FLIPPED = "bit 11 of an element of weight (float32) flipped on rank 0"
@@ -76,13 +78,13 @@ def test_a_new_agent_counts_the_fault_of_the_one_before_as_earlier(tmp_path: Pat
 
 
 class Ranks:
-    """Replicas 0, 1 and 2 of one tensor, and their files."""
+    """Replicas of one tensor, from rank 0 on, and their files."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, *, number: int = 3) -> None:
         self._files = {}
-        tensor = StateTensor(parameter="w", state=None, dtype="float32", num_bytes=8, replicas=(0, 1, 2))
+        tensor = StateTensor(parameter="w", state=None, dtype="float32", num_bytes=8, replicas=tuple(range(number)))
         self._layout = Layout(optimizer=0, tensors=(tensor,))
-        for rank in range(3):
+        for rank in range(number):
             directory = rank_directory(run, attempt=0, rank=rank)
             directory.mkdir(parents=True)
             self._files[rank] = CheckFile(lambda directory=directory: directory)
@@ -116,6 +118,28 @@ def test_the_vote_waits_for_all_replicas_and_the_host_of_the_bad_rank_reports_it
     ranks.write(20, (5, 6, 7))
     assert (looked(here, [0, 1]), looked(there, [2])) == ([(10, (1,)), (20, (0, 1, 2))], [])
     ranks.close()
+
+
+def test_of_many_replicas_an_agent_reads_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 30 differs: its own agent names it, also before all others have written. Others do not open its file."""
+    monkeypatch.setattr(state_watch, "MAX_PARTNERS", 3)
+    opened: set[int] = set()
+
+    class Tail(StateCheckTail):
+        def read(self) -> Iterator[StateCheck | HeldCheck]:
+            opened.add(int(self.directory.name.rpartition("-")[2]))
+            return super().read()
+
+    monkeypatch.setattr(state_watch, "StateCheckTail", Tail)
+    ranks = Ranks(tmp_path, number=40)
+    ranks.write(0, [5] * 40)
+    ranks.write(10, [6 if rank == 30 else 5 for rank in range(40)])
+    ranks.close()
+    assert looked(StateWatch(tmp_path, attempt=0), [30]) == [(10, (30,))]
+    assert opened == {30, 31, 32, 33}
+    opened.clear()
+    assert looked(StateWatch(tmp_path, attempt=0), [38, 39]) == []
+    assert opened == {38, 39, 0, 1, 2}
 
 
 def test_the_last_look_votes_without_a_rank_that_wrote_nothing_more(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import traincope
 from tests.viewer.library.reading import shelf
 from traincope.events import BLOCK_STEPS
 from traincope.record.session import sampling
+from traincope.report.text.sections.cause_table import cause_rows
 from traincope.viewer.library.library import Library
 from traincope.viewer.pages.ledger import PAGE
 from traincope.viewer.pages.page import Asked
@@ -21,6 +22,9 @@ def test_terms_that_no_probe_measures_are_named_below_the_numbers(tmp_path: Path
     library: Library = shelf(SAMPLE, cache=tmp_path / "cache")
     asked = Asked(view=View(page="ledger"), opened=library[0], library=library, theme="light")
     texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
+    causes = [row.cause for row in cause_rows(asked.document)]
+    assert len(causes) > 5
+    assert all(any(text == cause for text in texts) for cause in causes)
     assert "not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap, kernel_wait" in texts
 
 

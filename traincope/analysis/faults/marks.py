@@ -16,6 +16,7 @@ from traincope.events import (
     CHECKPOINT_FAILED,
     CHECKPOINT_SAVED,
     EXCEPTION,
+    FIRST_JUMP,
     FIRST_NOT_FINITE,
     NO_STEP,
     OPEN,
@@ -40,7 +41,7 @@ KINDS = {
     REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
 }
 """Events of the recorder by name."""
-SHOWN_ELSEWHERE = frozenset({EXCEPTION, FIRST_NOT_FINITE, SKIPPED_STEP, ROLLBACK, *HARDWARE_EVENTS})
+SHOWN_ELSEWHERE = frozenset({EXCEPTION, FIRST_JUMP, FIRST_NOT_FINITE, SKIPPED_STEP, ROLLBACK, *HARDWARE_EVENTS})
 """Events that appear as the end of their rank, as values that are not finite, as skipped steps and rollbacks, or as
 faults of its GPU.
 """

@@ -8,8 +8,8 @@ from traincope.analysis.faults.anomalies.corruption import StateChecks, corrupti
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_faults
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
-from traincope.analysis.faults.anomalies.not_finite import first_not_finite
 from traincope.analysis.faults.anomalies.slowness import slow_steps
+from traincope.analysis.faults.anomalies.traced_values import first_not_finite
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import lost_host_faults

@@ -15,6 +15,7 @@ from traincope.analysis.attribution.stalls import StallTotal
 from traincope.analysis.attribution.terms import BUBBLE, COMPUTE
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.stragglers.host_usage import HostUsage, host_usage
 from traincope.analysis.stragglers.own_work import OF_DEVICE, OWN_WORK, by_step, counted_steps, peers
 from traincope.analysis.stragglers.patterns import Pattern, pattern
 from traincope.analysis.stragglers.persistence import (
@@ -29,7 +30,7 @@ from traincope.analysis.stragglers.persistence import (
 from traincope.analysis.stragglers.slow_groups import SlowGroup, slow_groups
 from traincope.analysis.stragglers.wait_chains import Waiting, follow_wait_chains
 from traincope.arrays import Bools, Floats, Ints
-from traincope.timeline import Timeline
+from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS
 
 SHOWN_TERM = 0.1
@@ -83,6 +84,8 @@ class Straggler:
     terms: tuple[TermExcess, ...]
     """Terms in which its work exceeds its peers' in its late steps, the largest excess first."""
     pattern: Pattern
+    usage: HostUsage | None = None
+    """None if the kernel's counts were not recorded."""
     axes: tuple[str, ...] = ()
     """Mesh axes on which most of the wait was for it, or for it and other named ranks."""
 
@@ -90,6 +93,14 @@ class Straggler:
     def cause(self) -> str:
         """The term in which its work exceeds its peers' most."""
         return self.terms[0].term
+
+    @property
+    def lacks_core(self) -> bool:
+        return self.usage is not None and self.usage.lacks_core(self.late_ns)
+
+    @property
+    def lacks_memory(self) -> bool:
+        return self.usage is not None and self.usage.lacks_memory(self.late_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +134,10 @@ def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tu
     found = (_Compared.of([ledger.ranks[row] for row in rows]) for rows in groups if ledger.rank_steps)
     compared = [group for group in found if len(group.ranks) > 1 and len(group.steps)]
     tests = sum(len(group.ranks) for group in compared)
-    named = [straggler for group in compared for straggler in group.late(waited_for=waited_for, num_tests=tests)]
+    timelines = {rank.rank: rank for rank in timeline.ranks}
+    named = [
+        straggler for group in compared for straggler in group.late(timelines, waited_for=waited_for, num_tests=tests)
+    ]
     late = tuple(sorted(named, key=lambda straggler: (-straggler.late_ns, straggler.rank)))
     longest = max(compared, key=lambda group: len(group.steps), default=None)
     return Stragglers(
@@ -209,7 +223,9 @@ class _Compared:
             wall_ns=summed(*ranks[0].terms).mean(axis=0) if chosen else np.empty(0),
         )
 
-    def late(self, *, waited_for: Waiting, num_tests: int) -> Iterator[Straggler]:
+    def late(
+        self, timelines: Mapping[int, RankTimeline], *, waited_for: Waiting, num_tests: int
+    ) -> Iterator[Straggler]:
         """Yield the stragglers: by own work; without any, by the work of devices too."""
         material = material_terms(self.work, self.wall_ns)
         own = {term: ns for term, ns in material.items() if term not in OF_DEVICE}
@@ -220,7 +236,9 @@ class _Compared:
             )
             if found:
                 usual = [row for row in range(len(self.ranks)) if row not in {late.row for late in found}]
-                yield from (self._straggler(late, usual, work, confidence, waited_for) for late in found)
+                for late in found:
+                    straggler = self._straggler(late, usual, work, confidence, waited_for)
+                    yield replace(straggler, usage=self._usage(late.row, usual, timelines))
                 return
 
     def _straggler(self, late: Late, usual: list[int], work: Work, confidence: str, waited_for: Waiting) -> Straggler:
@@ -236,6 +254,16 @@ class _Compared:
             gain_ratio=late.late_ns / float(self.wall_ns.mean()),
             terms=_excesses({term: work[term] for term in late.terms or work}, late.row, usual, steps),
             pattern=found,
+        )
+
+    def _usage(self, row: int, usual: list[int], timelines: Mapping[int, RankTimeline]) -> HostUsage | None:
+        rank = timelines[self.ranks[row].rank]
+        bounds = {step.number: (step.start_ns, step.end_ns) for step in rank.steps}
+        return host_usage(
+            rank,
+            [timelines[self.ranks[peer].rank] for peer in usual],
+            between_ns=(bounds[int(self.steps[0])][0], bounds[int(self.steps[-1])][1]),
+            step_ns=float(self.wall_ns.mean()),
         )
 
 

@@ -2,9 +2,9 @@
 
 Full segments become Parquet. The older ones are thinned to keep within the disk budget. A thinned segment keeps every
 16th step, the steps around anomalies on any rank of the node, and events between steps. It always keeps EVENT, CLOCK,
-DROPPED and FLOPS events. Removed events are counted as dropped, and their steps enter no sum of the report. The ledger
-rows stay; after two days the rows of an hour become one. If all segments are thinned, the oldest are removed, except
-the first of a thread, which shows how the thread began.
+DROPPED, FLOPS and USAGE events. Removed events are counted as dropped, and their steps enter no sum of the report. The
+ledger rows stay; after two days the rows of an hour become one. If all segments are thinned, the oldest are removed,
+except the first of a thread, which shows how the thread began.
 """
 
 import time
@@ -29,7 +29,7 @@ STEP_STRIDE = 16
 RECENT_SECONDS = 600.0
 """Segments compacted within this time stay complete, unless they alone exceed the budget."""
 ROW_THINNING_NS = 6 * HOUR_NS
-ALWAYS_KEPT = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.FLOPS)
+ALWAYS_KEPT = (Kind.EVENT, Kind.CLOCK, Kind.DROPPED, Kind.FLOPS, Kind.USAGE)
 
 
 class SegmentRetention:

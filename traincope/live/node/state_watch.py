@@ -1,24 +1,23 @@
 """Silent corruption in a running job: the checks of the ranks' state, judged as they are written.
 
-Replicas on other hosts take part if this host sees their directories, on a shared file system.
+Replicas on other hosts take part if this host sees their directories, on a shared file system. Of a tensor with many
+replicas, a vote needs only some: an agent reads a bounded number of files, however many ranks the job has.
 """
 
-import logging
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from traincope.analysis.faults.anomalies.corruption import StateEvidence, ToAxis, fault_of
 from traincope.analysis.faults.faults import Fault
-from traincope.store.job.state_checks import StateCheck, StateCheckTail
-from traincope.store.layout import STATE_CHECKS_FILE, attempt_directory, rank_directory, rank_number
-
-logger = logging.getLogger(__name__)
+from traincope.store.job.state_checks import Layout, StateCheck, StateCheckTail
+from traincope.store.layout import STATE_CHECKS_FILE, rank_directory
 
 MAX_WAITING = 8
 """Most checks that wait for a rank which has not written its own."""
-MAX_OTHER_BYTES = 256 << 20
-"""Most bytes that are read at once of ranks on other hosts. The report compares the rest."""
+MAX_PARTNERS = 15
+"""Most other replicas of a tensor that take part in a vote. The report compares all."""
 
 
 class StateWatch:
@@ -28,7 +27,8 @@ class StateWatch:
         self._run, self._attempt = run, attempt
         self._evidence = StateEvidence()
         self._tails: dict[int, StateCheckTail] = {}
-        self._left_out: set[int] = set()
+        self._partners: set[int] = set()
+        """Ranks with which those of this host are compared."""
         self._newest: dict[int, int] = {}
         """Rank -> step of its newest check."""
         self._waiting: dict[tuple[int, int], dict[int, StateCheck]] = defaultdict(dict)
@@ -39,14 +39,13 @@ class StateWatch:
 
         `to_axis` knows the clocks of this host's ranks.
         """
-        self._find_ranks(own)
-        for rank, tail in self._tails.items():
-            for check in tail.read():
-                if isinstance(check, StateCheck):
-                    self._waiting[check.step, check.layout.optimizer][rank] = check
-                    self._newest[rank] = max(self._newest.get(rank, 0), check.step)
-                else:
-                    self._evidence.add_held(rank, check)
+        self._follow(own)
+        for rank in own:
+            layouts = {id(check.layout): check.layout for check in self._read(rank)}
+            self._partners |= {partner for layout in layouts.values() for partner in _partners(rank, layout)}
+        self._follow(self._partners)
+        for rank in self._tails.keys() - set(own):
+            self._read(rank)
         for key in sorted(self._waiting):
             if not (last or len(self._waiting) > MAX_WAITING or self._is_complete(key[0], self._waiting[key])):
                 break
@@ -59,27 +58,29 @@ class StateWatch:
         needed = {rank for layout in layouts.values() for tensor in layout.tensors for rank in tensor.replicas}
         return all(self._newest.get(rank, -1) >= step for rank in needed if rank in self._tails)
 
-    def _find_ranks(self, own: Collection[int]) -> None:
-        """Follow ranks with checks: at first those of this host, then others, within the bound."""
-        paths = [rank_directory(self._run, attempt=self._attempt, rank=rank) for rank in own]
-        if not self._tails and not any(map(_size, paths)):
-            return
-        left = MAX_OTHER_BYTES
-        for path in sorted(attempt_directory(self._run, self._attempt).glob("rank-*")):
-            rank = rank_number(path)
-            if rank is None or rank in self._tails or rank in self._left_out:
-                continue
-            left -= 0 if rank in own else _size(path)
-            if left >= 0 or rank in own:
-                self._tails[rank] = StateCheckTail(path)
-            else:
-                self._left_out.add(rank)
-                logger.warning("the state of rank %d is compared by the report only: too many bytes at once", rank)
+    def _follow(self, ranks: Iterable[int]) -> None:
+        """Follow those of the ranks that have checks."""
+        for rank in ranks:
+            directory = rank_directory(self._run, attempt=self._attempt, rank=rank)
+            if rank not in self._tails and (directory / STATE_CHECKS_FILE).exists():
+                self._tails[rank] = StateCheckTail(directory)
+
+    def _read(self, rank: int) -> list[StateCheck]:
+        """Add a rank's new checks to the evidence. Returns those of its state after a step."""
+        checks = list(self._tails[rank].read()) if rank in self._tails else []
+        of_steps = [check for check in checks if isinstance(check, StateCheck)]
+        for check in of_steps:
+            self._waiting[check.step, check.layout.optimizer][rank] = check
+            self._newest[rank] = max(self._newest.get(rank, 0), check.step)
+        for held in (check for check in checks if not isinstance(check, StateCheck)):
+            self._evidence.add_held(rank, held)
+        return of_steps
 
 
-def _size(rank: Path) -> int:
-    """Bytes of a rank's file of checks; 0 without one."""
-    try:
-        return (rank / STATE_CHECKS_FILE).stat().st_size
-    except OSError:
-        return 0
+def _partners(rank: int, layout: Layout) -> Iterator[int]:
+    """Yield the replicas with which a rank's tensors are compared: those that follow it in the ring of all replicas."""
+    for replicas in {tensor.replicas for tensor in layout.tensors}:
+        ordered = sorted(replicas)
+        after = bisect_right(ordered, rank)
+        ring = [*ordered[after:], *ordered[:after]]
+        yield from [each for each in ring if each != rank][:MAX_PARTNERS]

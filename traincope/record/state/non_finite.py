@@ -1,4 +1,4 @@
-"""Hook on modules: where the first value of a step that is not finite appears on this rank.
+"""Hook on modules: where the first value of a step that is not finite, or far too large, appears on this rank.
 
 It looks at the outputs of the innermost modules, at the gradients of these outputs, and at each parameter's gradient
 right after it was accumulated. DDP averages that gradient over ranks afterwards, so one rank's NaN is still its own.
@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from traincope.events import FIRST_NOT_FINITE, NO_STEP
+from traincope.events import FIRST_JUMP, FIRST_NOT_FINITE, NO_STEP
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
 from traincope.record.state.host_copy import HostCopy, is_capturing
 from traincope.record.state.replicas import without_wrappers
+from traincope.record.state.usual_sizes import UsualSizes
 
 NOT_REQUESTED = "off: nothing to watch: trace_non_finite is not set"
 OUTPUT, OUTPUT_GRADIENT, GRADIENT = "output", "gradient of the output", "gradient"
@@ -45,6 +46,7 @@ class NonFinite:
         """Values of the open step, in order: place, what it is, smallest and largest element (NaN if any is NaN)."""
         self._under_way: deque[tuple[int, list[tuple[str, str]], list[tuple[list[int], HostCopy]]]] = deque()
         self._was_finite = True
+        self._usual = UsualSizes()
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -134,7 +136,10 @@ class NonFinite:
             self._judge(*self._under_way.popleft())
 
     def _judge(self, step: int, places: list[tuple[str, str]], copies: list[tuple[list[int], HostCopy]]) -> None:
-        """Write the first place whose values are not all finite, unless the step before had one too."""
+        """Write the first place whose values are not all finite, unless the step before had one too.
+
+        In a finite step, write the first place whose values are far above their usual size.
+        """
         extremes = np.zeros((len(places), 2))
         for ats, copy in copies:
             extremes[ats] = copy.tensor.numpy()
@@ -143,6 +148,10 @@ class NonFinite:
             name, what = places[int(bad[0])]
             self._recorder.event(FIRST_NOT_FINITE, {"step": step, "place": name, "of": what})
         self._was_finite = not len(bad)
+        jump = self._usual.first_jump(places, np.abs(extremes).max(axis=1)) if len(places) and not len(bad) else None
+        if jump is not None:
+            name, what = places[jump[0]]
+            self._recorder.event(FIRST_JUMP, {"step": step, "place": name, "of": what, "times": jump[1]})
 
 
 def _first_tensor(output: Any) -> Any:

@@ -383,6 +383,17 @@ class StragglerPattern(TypedDict):
     late_steps: int
 
 
+class HostUsage(TypedDict):
+    """What the kernel counted of a straggler's training thread, and of its peers': the median. All per step."""
+
+    core_wait_ns: float
+    """Time in which it could run and had no core."""
+    peers_core_wait_ns: float
+    major_faults: float
+    """Number of pages that it had to wait for until they were read from a disk."""
+    peers_major_faults: float
+
+
 class Straggler(TypedDict):
     rank: int
     confidence: str
@@ -399,6 +410,8 @@ class Straggler(TypedDict):
     terms: list[StragglerTerm]
     """The largest excess first."""
     pattern: StragglerPattern
+    usage: HostUsage | None
+    """Null if the kernel's counts were not recorded."""
 
 
 class StragglerGroup(TypedDict):

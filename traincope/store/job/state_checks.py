@@ -127,22 +127,22 @@ class StateCheckTail:
 
     def read(self) -> Iterator[StateCheck | HeldCheck]:
         """Yield the checks that were added. A line that is cut off is read once it is complete."""
-        present = []
-        for name in (OLD_STATE_CHECKS_FILE, STATE_CHECKS_FILE):
+        added: dict[int, bytes] = {}
+        for name in (STATE_CHECKS_FILE, OLD_STATE_CHECKS_FILE):  # in this order, so that none is missed in a rotation
             try:
                 with (self.directory / name).open("rb") as file:
                     inode = os.fstat(file.fileno()).st_ino
-                    present.append(inode)
                     if os.fstat(file.fileno()).st_size < self._offsets.get(inode, 0):
                         del self._offsets[inode], self._layouts[inode]  # a new file has the inode of a removed one
                     file.seek(self._offsets.get(inode, 0))
-                    text = file.read()
+                    added.setdefault(inode, file.read())
             except OSError:
                 continue
+        for inode, text in reversed(added.items()):
             complete = text[: text.rfind(b"\n") + 1]
             self._offsets[inode] = self._offsets.get(inode, 0) + len(complete)
             yield from self._checks(complete, self._layouts.setdefault(inode, {}))
-        for inode in self._offsets.keys() - set(present):
+        for inode in self._offsets.keys() - added.keys():
             del self._offsets[inode], self._layouts[inode]
 
     def _checks(self, text: bytes, layouts: dict[int, Layout]) -> Iterator[StateCheck | HeldCheck]:

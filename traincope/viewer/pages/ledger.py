@@ -14,6 +14,7 @@ from traincope.printable import short
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document
 from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
+from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.loss_table import PRICE, SCOPES, cause, largest, lead
 from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
@@ -51,6 +52,7 @@ def render(asked: Asked) -> Sequence[Component]:
         ),
         section("Rank by rank", asked.graph(rank_shares(analysis.ledger, stages=_stages(analysis)))),
         section("All terms", *_table(asked), note="sums over all ranks and steps without the warm-up"),
+        *_causes(asked),
         *_losses(asked),
     ]
 
@@ -183,6 +185,21 @@ def _costs(document: Document, term: str | None = None) -> list[Component]:
         number(document, "ledger", "cost", *price, form="money"),
     )
     return list(cells[: len(_cost_heads(document))])
+
+
+def _causes(asked: Asked) -> list[Component]:
+    """The causes within the terms, as far as they matter to their term."""
+    rows = [
+        [
+            row.term,
+            row.cause,
+            row.basis,
+            number(asked.document, *row.place, "ratio", form="share"),
+            number(asked.document, *row.place, "ns", form="duration"),
+        ]
+        for row in cause_rows(asked.document)
+    ]
+    return [section(TITLE, table(HEADS, rows, numbers_from=NUM_WORDS), note=LEAD)] if rows else []
 
 
 def _losses(asked: Asked) -> list[Component]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from traincope.analysis.faults.anomalies.traced_values import Jumps
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.arrays import Floats
 from traincope.events import NO_STEP, Kind
@@ -43,9 +44,10 @@ def logged_faults(timeline: Timeline) -> Iterator[Fault]:
     for rank in timeline.ranks:
         for series in _series(rank):
             named[series.name].append(series)
+    jumps = Jumps(timeline)
     for name, all_ranks in named.items():
         yield from _not_finite(name, all_ranks)
-        yield from _spikes(name, all_ranks)
+        yield from _spikes(name, all_ranks, jumps)
 
 
 def spikes(values: Floats) -> NDArray[np.int64]:
@@ -121,7 +123,7 @@ def _after(bad: int, all_later: int) -> str:
     )
 
 
-def _spikes(name: str, all_ranks: list[_Series]) -> Iterator[Fault]:
+def _spikes(name: str, all_ranks: list[_Series], jumps: Jumps) -> Iterator[Fault]:
     """Spikes of one name. Ranks that all-reduce a value log the same series, which is searched once."""
     known: dict[bytes, NDArray[np.int64]] = {}
     by_value: dict[tuple[int, float], list[tuple[_Series, int]]] = defaultdict(list)
@@ -143,7 +145,9 @@ def _spikes(name: str, all_ranks: list[_Series]) -> Iterator[Fault]:
             ranks=tuple(sorted(series_of_rank.rank for series_of_rank, _ in sharing)),
             step=None if step == NO_STEP else step,
             what=f"{name} jumps to {_shown(value)}",
-            evidence=f"the median of the {len(before)} values before is {_shown(usual)}",
+            evidence="; ".join(
+                filter(None, (f"the median of the {len(before)} values before is {_shown(usual)}", jumps.behind(step)))
+            ),
         )
 
 

@@ -39,6 +39,13 @@ UNKNOWN_WORK = (
     "cores, and for slower clocks of its GPU (nvidia-smi -q)."
 )
 SLOW_CLOCKS = "Check power and cooling of that GPU (nvidia-smi -q), and replace it if its clocks stay low."
+LACKS_CORE = (
+    "Find what else runs on its cores (`pidstat -t 1` on its host). Give each rank cores of its own, and no more "
+    "threads than cores (OMP_NUM_THREADS)."
+)
+LACKS_MEMORY = (
+    "Free memory on its host (`free -h`): its pages come back from a disk. Also look at data that is read through mmap."
+)
 GROUPS = {
     GroupKind.HOST: "Compare that host with the others: other processes, power, cooling, file system and network.",
     GroupKind.RACK: "Look for what the hosts of that rack share: power, cooling, file system and switch.",
@@ -76,14 +83,34 @@ def straggler_findings(stragglers: Stragglers, clocks: Mapping[int, str]) -> Wei
 
 def _finding(straggler: Straggler, clocks: str | None, *, joint: bool) -> Finding:
     does, advice = CAUSES.get(straggler.cause, ("", UNKNOWN_WORK if clocks is None else SLOW_CLOCKS))
+    if straggler.lacks_core:
+        advice = LACKS_CORE
+    elif straggler.lacks_memory:
+        advice = LACKS_MEMORY
     return Finding(
         kind=FindingKind.STRAGGLER,
         ranks=(straggler.rank,),
         confidence=straggler.confidence,
-        evidence="; ".join(filter(None, (_late(straggler), longer(straggler), does, clocks))),
+        evidence="; ".join(filter(None, (_late(straggler), longer(straggler), does, _host(straggler), clocks))),
         advice=_with_gain(advice, straggler, joint=joint),
         estimated_gain_ratio=straggler.gain_ratio,
     )
+
+
+def _host(straggler: Straggler) -> str:
+    """Return what the kernel counted, if that explains the lateness."""
+    usage = straggler.usage
+    if usage is not None and straggler.lacks_core:
+        return (
+            f"its thread waits {usage.core_wait_ns / 1e6:.1f} ms a step for a core, "
+            f"the others' {usage.peers_core_wait_ns / 1e6:.1f} ms"
+        )
+    if usage is not None and straggler.lacks_memory:
+        return (
+            f"its thread waits for {usage.major_faults:,.0f} pages a step from a disk, "
+            f"the others' for {usage.peers_major_faults:,.0f}"
+        )
+    return ""
 
 
 def _group_finding(group: SlowGroup, latest: Straggler, *, joint: bool) -> Finding:

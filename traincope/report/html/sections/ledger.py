@@ -1,9 +1,8 @@
 """Ledger section: step time from peak to MFU, over the steps, and by rank."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from traincope.analysis import Analysis, mean_step_ns, waterfall_of
-from traincope.analysis.verdict.losses.term_causes import Basis
 from traincope.figures.drawing.serialization import Figure
 from traincope.figures.efficiency.waterfall import waterfall
 from traincope.figures.ranks.rank_shares import rank_shares
@@ -16,25 +15,15 @@ from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Path, Source
 from traincope.report.schema import Cost, Ledger, Loss
 from traincope.report.text.sections.all_steps import EXACT, all_steps, interval
+from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead
 from traincope.report.text.sections.utilization import evidence
-from traincope.report.text.sections.waterfall import named_cause
 from traincope.report.text.sections.waterfall import notes as ledger_notes
 from traincope.units import count, duration, share
 
 MISSING = "No complete step was recorded."
 MAX_RANKS = 64
 """Runs of at most so many ranks offer a waterfall for each rank."""
-MIN_OF_TERM = 0.01
-"""Smallest share of its term of a cause in the table; JSON has all."""
-MAX_NAMED_TERMS = 2
-CAUSE_HEADS = ("term", "cause", "share of the term", "over all ranks", "basis")
-BASES: Mapping[str, str] = {
-    Basis.PROPORTION: "estimate, in proportion",
-    Basis.AT_PEAK: "lower bound, at peak",
-    Basis.AT_MOST: "upper bound",
-}
-"""Basis of a cause -> its words in the table; others are printed by name."""
 IMPORTED = "The imported kernel traces have no marks of steps."
 
 
@@ -134,24 +123,18 @@ def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:
 def _causes(source: Source) -> Iterator[Html]:
     """The causes within the terms, as far as they matter to their term."""
     rows = [
-        [joined(" + ".join(of["terms"]) if len(of["terms"]) <= MAX_NAMED_TERMS else "step"), *_cause(source, at, slot)]
-        for at, of in enumerate(source.document["causes"])
-        for slot, each in enumerate(of["causes"])
-        if abs(each["ratio"] or 0.0) >= MIN_OF_TERM
+        [
+            joined(row.term),
+            joined(row.cause),
+            joined(row.basis),
+            source.number(*row.place, "ratio", form="share"),
+            source.number(*row.place, "ns", form="duration"),
+        ]
+        for row in cause_rows(source.document)
     ]
     if rows:
-        lead = tag("span", "slices of a term do not overlap; the rest has no known cause", class_="lead")
-        yield tag("h3", "Causes within the terms ", lead)
-        yield table("Causes within the terms", CAUSE_HEADS, rows, words=(0, 1, 4))
-
-
-def _cause(source: Source, at: int, slot: int) -> Iterator[Html]:
-    place = ("causes", at, "causes", slot)
-    each = source.document["causes"][at]["causes"][slot]
-    yield joined(named_cause(each))
-    yield source.number(*place, "ratio", form="share")
-    yield source.number(*place, "ns", form="duration")
-    yield joined(BASES.get(each["basis"], each["basis"]))
+        yield tag("h3", f"{TITLE} ", tag("span", LEAD, class_="lead"))
+        yield table(TITLE, HEADS, rows, words=range(NUM_WORDS))
 
 
 def _losses(source: Source, cost: Cost) -> Iterator[Html]:

@@ -1,25 +1,27 @@
-"""Source of values that are not finite: the first rank, module and step, by what each rank saw of its own values.
+"""Source of values that are not finite, and of spikes: the first rank, module and step, by what each rank saw itself.
 
 In a step, a bad value spreads from rank to rank with the activations and the gradients. So the rank that has it alone
 in the first bad step is the source; otherwise the one that has it in the forward while the others have it in gradients
 only; in a pipeline, the one whose stage comes first. What remains is unknown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.events import FIRST_NOT_FINITE
+from traincope.events import FIRST_JUMP, FIRST_NOT_FINITE
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
 OUTPUT = "output"
+STEPS_BEFORE = 2
+"""Steps before a spike in which its source is sought: a bad update shows in the losses of the next step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class Seen:
     """The first bad value of a step on one rank."""
 
     rank: int
@@ -29,6 +31,8 @@ class _Seen:
     """Time at which the recorder wrote it: the step's end, or later on a GPU."""
     place: str
     of: str
+    times: float = 1.0
+    """Size relative to the largest one before; of a value that is far above its usual size."""
 
     @property
     def what(self) -> str:
@@ -37,11 +41,10 @@ class _Seen:
 
 def first_not_finite(timeline: Timeline) -> Iterator[Fault]:
     """One fault for the first step with bad values that a rank has traced."""
-    seen = sorted(_seen(timeline), key=lambda each: (each.step, each.rank))
-    first = [each for each in seen if each.step == seen[0].step]
+    first = _first(_seen(timeline, FIRST_NOT_FINITE))
     if not first:
         return
-    sources = _sources(first)
+    sources = upstream(first)
     certain = len(sources) == 1
     alone = len(first) == 1 and len(timeline.ranks) > 1
     yield Fault(
@@ -55,24 +58,47 @@ def first_not_finite(timeline: Timeline) -> Iterator[Fault]:
     )
 
 
-def _seen(timeline: Timeline) -> Iterator[_Seen]:
+class Jumps:
+    """Values far above their usual sizes, as the ranks traced them."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._seen = tuple(_seen(timeline, FIRST_JUMP))
+
+    def behind(self, step: int) -> str:
+        """Say what was too large first, in a step or shortly before; empty if nothing was traced."""
+        first = _first(each for each in self._seen if step - STEPS_BEFORE <= each.step <= step)
+        if not first:
+            return ""
+        source, *others = upstream(first)
+        ranks = numbers([source.rank, *(each.rank for each in others)], "rank")
+        return f"{source.what} on {ranks} was {source.times:,.0f} times its usual size first, in step {source.step}"
+
+
+def _first(seen: Iterable[Seen]) -> list[Seen]:
+    """Return what was seen in the first such step, by rank."""
+    ordered = sorted(seen, key=lambda each: (each.step, each.rank))
+    return [each for each in ordered if each.step == ordered[0].step]
+
+
+def _seen(timeline: Timeline, event_name: str) -> Iterator[Seen]:
     details = {rank.rank: rank.details for rank in timeline.run.ranks}
     for rank in timeline.ranks:
         for event in recorder_events(rank.main):
             values = details[rank.rank].get(int(event["group"]), {})
-            if rank.name(int(event["name"])) == FIRST_NOT_FINITE and type(values.get("step")) is int:
-                yield _Seen(
+            if rank.name(int(event["name"])) == event_name and type(values.get("step")) is int:
+                yield Seen(
                     rank=rank.rank,
                     stage=rank.stage or 0,
                     step=values["step"],
                     at_ns=int(event["start_ns"]),
                     place=str(values.get("place")),
                     of=str(values.get("of")),
+                    times=float(values.get("times") or 1.0),
                 )
 
 
-def _sources(first: Sequence[_Seen]) -> list[_Seen]:
-    """Ranks that can be the source: activations go to later stages, gradients to earlier ones."""
+def upstream(first: Sequence[Seen]) -> list[Seen]:
+    """Return the ranks that can be the source: activations go to later stages, gradients to earlier ones."""
     in_forward = [each for each in first if each.of == OUTPUT]
     if in_forward:
         stage = min(each.stage for each in in_forward)
@@ -81,12 +107,12 @@ def _sources(first: Sequence[_Seen]) -> list[_Seen]:
     return [each for each in first if each.stage == stage]
 
 
-def _places(sources: Sequence[_Seen]) -> str:
+def _places(sources: Sequence[Seen]) -> str:
     places = list(dict.fromkeys(each.what for each in sources))
     return places[0] if len(places) == 1 else f"{places[0]} (on rank {sources[0].rank})"
 
 
-def _evidence(first: Sequence[_Seen], sources: Sequence[_Seen]) -> str:
+def _evidence(first: Sequence[Seen], sources: Sequence[Seen]) -> str:
     others = [each.rank for each in first if each not in sources]
     if len(sources) > 1:
         return f"{numbers([each.rank for each in sources], 'rank')} had it in the same step: the source is unknown"

@@ -1,0 +1,81 @@
+"""A straggler whose host is the cause: the kernel's counts of its thread explain its lateness, or they name nothing."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.analysis.lockstep import ENOUGH, lockstep
+from tests.timeline.build import Row, timeline
+from traincope.analysis import FindingKind, HostUsage, analyze
+from traincope.events import Kind, Usage
+
+MS = 1_000_000
+STEP_NS = 100 * MS
+LATE_MS = 30
+"""Rank 1 works 90 ms in place of 60, in steps of 100 ms."""
+
+
+def readings(per_step: Mapping[Usage, int]) -> Sequence[Row]:
+    """A reading every ten steps of totals that grow by so much a step."""
+    return [
+        Row(kind=Kind.USAGE, start_ns=at, end_ns=at, name=usage, value=7 + growth * (at // STEP_NS))
+        for at in range(0, ENOUGH * STEP_NS, 10 * STEP_NS)
+        for usage, growth in per_step.items()
+    ]
+
+
+def usage_of(core_wait_ns: int, major_faults: int) -> Mapping[Usage, int]:
+    return {Usage.CORE_WAIT: core_wait_ns, Usage.MAJOR_FAULTS: major_faults}
+
+
+def analysed(also: Mapping[int, Sequence[Row]]) -> tuple[HostUsage | None, str, str]:
+    """Usage, evidence and advice of the named straggler, rank 1."""
+    ranks = lockstep([[60 * MS, 90 * MS, 60 * MS]] * ENOUGH, transfer_ns=10 * MS, also=also)
+    analysis = analyze(timeline(*ranks))
+    (straggler,) = analysis.stragglers.named
+    (finding,) = (each for each in analysis.verdict if each.kind is FindingKind.STRAGGLER)
+    assert (straggler.rank, straggler.late_ns) == (1, pytest.approx(LATE_MS * MS))
+    return straggler.usage, finding.evidence, finding.advice
+
+
+def test_waits_for_a_core_that_explain_the_lateness_are_its_cause() -> None:
+    quiet = readings(usage_of(MS, 0))
+    usage, evidence, advice = analysed({0: quiet, 1: readings(usage_of(26 * MS, 0)), 2: quiet})
+    assert usage == HostUsage(
+        core_wait_ns=pytest.approx(26 * MS),
+        peers_core_wait_ns=pytest.approx(MS),
+        major_faults=0,
+        peers_major_faults=0,
+    )
+    assert "its thread waits 26.0 ms a step for a core, the others' 1.0 ms" in evidence
+    assert "what else runs on its cores" in advice
+
+
+def test_pages_from_a_disk_that_explain_the_lateness_are_its_cause() -> None:
+    quiet = readings(usage_of(0, 2))
+    _, evidence, advice = analysed({0: quiet, 1: readings(usage_of(0, 400)), 2: quiet})
+    assert "its thread waits for 400 pages a step from a disk, the others' for 2" in evidence
+    assert "Free memory on its host" in advice
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(usage_of(LATE_MS * MS // 2, 0), id="the peers wait for cores too"),
+        pytest.param(usage_of(MS, 140), id="140 pages take 14 ms of the 30"),
+    ],
+)
+def test_counts_that_explain_less_than_half_of_it_name_no_cause(own: Mapping[Usage, int]) -> None:
+    quiet = readings(usage_of(MS, 0))
+    usage, evidence, advice = analysed({0: quiet, 1: readings(own), 2: quiet})
+    assert usage is not None
+    assert "core," not in evidence
+    assert "from a disk" not in evidence
+    assert "Look for work that only this rank does" in advice
+
+
+@pytest.mark.parametrize("with_readings", [(), (1,), (0, 2)])
+def test_without_readings_of_both_sides_nothing_is_known(with_readings: tuple[int, ...]) -> None:
+    usage, evidence, _ = analysed({rank: readings(usage_of(26 * MS, 900)) for rank in with_readings})
+    assert usage is None
+    assert "core," not in evidence
