@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -40,3 +41,16 @@ def test_saves_and_loads_are_stalls_and_an_asynchronous_save_ends_later(tmp_path
     (rank,) = read_run(tmp_path / "run").ranks
     assert stalls(rank) == ["save checkpoint", "load checkpoint", "save checkpoint", "async_save checkpoint"]
     assert events(rank) == ["checkpoint saved"]
+
+
+def test_a_save_by_safetensors_is_one_stall_under_any_name(tmp_path: Path) -> None:
+    """`early` is the function as a library imported it before the run."""
+    early = safetensors.torch.save_file
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        for save in (early, safetensors.torch.save_file):
+            save({"weight": torch.ones(4)}, tmp_path / "weights")
+        assert safetensors.torch.load_file(tmp_path / "weights")["weight"].tolist() == [1.0] * 4
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert stalls(rank) == ["save checkpoint", "save checkpoint", "load checkpoint"]
+    assert safetensors.torch.save_file is early

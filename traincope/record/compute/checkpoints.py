@@ -1,4 +1,7 @@
-"""Hook on checkpoints: the calling thread's time in a save or load, and the end of asynchronous saves."""
+"""Hook on checkpoints: the calling thread's time in a save or load, and the end of asynchronous saves.
+
+torch's functions and those of safetensors, in which Hugging Face's libraries keep weights.
+"""
 
 import functools
 import threading
@@ -20,7 +23,7 @@ class _Depth(threading.local):
 
 
 class Checkpoints:
-    """Hook on `torch.save`, `torch.load` and `torch.distributed.checkpoint`, outermost calls only."""
+    """Hook on `torch.save`, `torch.load`, `torch.distributed.checkpoint` and safetensors, outermost calls only."""
 
     name = "checkpoints"
     level = 0
@@ -34,7 +37,9 @@ class Checkpoints:
             WhenImported("torch.distributed.checkpoint", self._patch("save", "load", "async_save")),
             WhenImported("torch.distributed.checkpoint.state_dict_saver", self._patch("save", "async_save")),
             WhenImported("torch.distributed.checkpoint.state_dict_loader", self._patch("load")),
+            WhenImported("safetensors.torch", self._patch(save_file="save", serialize_file="save", load_file="load")),
         )
+        """Hugging Face's libraries import safetensors' `save_file` early. It looks up `serialize_file` at each call."""
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -46,11 +51,13 @@ class Checkpoints:
             late.stop()
         self._patches.restore()
 
-    def _patch(self, *names: str) -> Callable[[ModuleType], None]:
+    def _patch(self, *names: str, **actions: str) -> Callable[[ModuleType], None]:
+        """Build a patch of the functions that save or load. `actions`: functions whose names do not say which."""
+
         def patch(module: ModuleType) -> None:
-            for name in names:
+            for name, action in (*zip(names, names, strict=True), *actions.items()):
                 if hasattr(module, name):
-                    self._patches.replace(module, name, self._recorded(getattr(module, name), f"{name} checkpoint"))
+                    self._patches.replace(module, name, self._recorded(getattr(module, name), f"{action} checkpoint"))
 
         return patch
 
