@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +178,22 @@ def descend(trained: nn.Module) -> None:
         parameter -= 0.1 * parameter.grad
 
 
+def without_modules() -> Iterator[None]:
+    """Matrices, and no DataLoader: only backward and the optimizer show the steps. Every second step has two parts."""
+    weight = torch.ones(4, 1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for number in count():
+        for _ in range(1 + number % 2):
+            (torch.ones(2, 4) @ weight).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
 WAYS = (
     plain,
-    *(pytest.param(partial(accumulating, count), id=f"accumulating {count}") for count in (4, 32, 64)),
+    without_modules,
+    *(pytest.param(partial(accumulating, number), id=f"accumulating {number}") for number in (4, 32, 64)),
     two_optimizers,
     zero_1,
     optimizer_in_backward,
@@ -209,7 +223,8 @@ def test_one_iteration_is_one_step(tmp_path: Path, way: Callable[[], Iterator[No
         for _ in range(5):
             next(iterations)
     steps = recorded_steps(tmp_path / "run")
-    assert steps == [(number, Flag.GUESSED) for number in range(5)]
+    assert steps[:5] == [(number, Flag.GUESSED) for number in range(5)]
+    assert steps[5:] == ([(5, Flag.PARTIAL)] if way is without_modules else [])
 
 
 @pytest.mark.usefixtures("alone")
@@ -233,21 +248,27 @@ def recorded_steps(path: Path) -> list[tuple[int, Flag]]:
 
 
 def train_by_hand(directory: str) -> None:
-    """Neither an optimizer nor zeroed gradients."""
+    """Neither an optimizer nor zeroed gradients: once with a module, once with a matrix."""
     trained = model()
-    with traincope.run(directory, budget=None):
+    with traincope.run(f"{directory}/module", budget=None):
         for _ in range(NO_OPTIMIZER_AFTER + 4):
             backward(trained)
             descend(trained)
             for parameter in trained.parameters():
                 parameter.grad = None
+    weight = torch.ones(4, 1, requires_grad=True)
+    with traincope.run(f"{directory}/matrix", budget=None):
+        for _ in range(NO_OPTIMIZER_AFTER + 4):
+            (torch.ones(2, 4) @ weight).sum().backward()
 
 
 def test_without_any_optimizer_whole_backward_calls_count_after_a_while(tmp_path: Path) -> None:
     """Runs in a process of its own: this one may hold optimizers of other tests."""
-    words = f"from {__name__} import train_by_hand; train_by_hand({str(tmp_path / 'run')!r})"
+    words = f"from {__name__} import train_by_hand; train_by_hand({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", words], check=True)
-    assert recorded_steps(tmp_path / "run") == [(number, Flag.GUESSED) for number in range(5)]
+    for way in ("module", "matrix"):
+        assert recorded_steps(tmp_path / way) == [(number, Flag.GUESSED) for number in range(5)]
+        assert backwards(tmp_path / way) == [NO_OPTIMIZER_AFTER, 1, 1, 1, 1]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -109,6 +109,37 @@ def test_without_marks_the_first_optimizer_is_the_anchor(tmp_path: Path) -> None
     assert training.recorded() == [(0, True, Flag.GUESSED), (1, True, Flag.GUESSED)]
 
 
+def test_a_step_that_no_fetch_and_no_module_shows_ends_with_its_update(tmp_path: Path) -> None:
+    """Two backward calls per update. An iteration with a module among them ends with the next iteration."""
+    training = Training(tmp_path)
+    begun = []
+    for shown in (False, False, True, False, False):
+        if shown:
+            training.steps.before_work()
+        for _ in range(2):
+            begun.append(training.steps.before_backward())
+            training.steps.backward_began()
+        training.steps.optimizer_steps()
+        training.steps.optimizer_stepped(FIRST)
+        begun.append(training.steps.update_ended())
+    training.steps.finish()
+    ended = [(number, True, Flag.GUESSED) for number in range(4)]
+    assert training.recorded() == [*ended, (4, True, Flag.PARTIAL)]
+    assert begun == [True, False, True, *[False, False, True], *[False] * 3, *[False, False, True] * 2]
+
+
+def test_marks_decide_without_modules_too(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for _ in range(2):
+        training.steps.mark()
+        assert not training.steps.before_backward()
+        training.steps.backward_began()
+        training.steps.optimizer_stepped(FIRST)
+        assert not training.steps.update_ended()
+    training.steps.finish()
+    assert training.recorded() == [(0, True, NONE), (1, True, NONE)]
+
+
 def test_a_second_optimizer_does_not_begin_a_step(tmp_path: Path) -> None:
     training = Training(tmp_path)
     for _ in range(2):

@@ -279,7 +279,7 @@ class Phases:
         return backward
 
     def _begin_backward(self) -> Slot:
-        self._recorder.steps.backward_began()
+        self._recorder.before_backward()
         return self.begin(BACKWARD, self._backward_name)
 
     def _end_backward(self, slot: Slot | None, raised: bool) -> None:
@@ -369,6 +369,8 @@ class Phases:
                 self._ended(Phase.OPTIMIZER)
             if self.optimizer_steps is not None:
                 self.optimizer_steps.ended(optimizer)
+            if not self.in_backward:
+                self._recorder.update_ended()
 
     def _patch_gradient_functions(self) -> None:
         from torch.nn import utils

@@ -158,7 +158,19 @@ class Recorder:
 
         Only work of the training thread counts. A prefetching thread works for a later step.
         """
-        if threading.get_ident() == self.main_thread and self.steps.before_work():
+        self._at_sign(self.steps.before_work)
+
+    def before_backward(self) -> None:
+        """Note that the calling thread begins a backward: that may begin a step too."""
+        self._at_sign(self.steps.before_backward)
+        self.steps.backward_began()
+
+    def update_ended(self) -> None:
+        """Note that an optimizer's step is over: that may begin the next step."""
+        self._at_sign(self.steps.update_ended)
+
+    def _at_sign(self, begins_step: Callable[[], bool]) -> None:
+        if threading.get_ident() == self.main_thread and begins_step():
             self.tick()
 
     def between_steps(self, listener: Callable[[], None]) -> None:

@@ -1,12 +1,13 @@
 """Boundaries of training steps.
 
 `run.step()` decides. Without it the first optimizer that steps is the anchor, until another replaces it: after the
-anchor's step, the next data fetch or root forward begins the next training step.
+anchor's step, the next data fetch or root forward begins the next training step. A script without a DataLoader and
+without modules shows neither: there the end of the anchor's step begins the next one.
 
 If no optimizer is seen to step (torch.compile has compiled its step, or it is not a torch optimizer), zeroing the
 gradients after a backward marks the step. If gradients are never zeroed either, whole backward calls count as steps,
 from the seventeenth on. If a torch optimizer exists, it may accumulate gradients; then backward calls count only after
-more than any training accumulates.
+more than any training accumulates. Without fetches and modules, such steps begin with a backward.
 """
 
 import gc
@@ -47,6 +48,10 @@ class Steps:
         """The same of the ended steps that the sampling has not taken yet."""
         self._anchor = StepAnchor()
         self._anchor_stepped = self._any_stepped = False
+        self._work_shown = False
+        """True if data was fetched or a root module ran since the last sign of a step's end."""
+        self._ends_with_update = False
+        """True if the anchor has stepped, and nothing has shown where its step's work began."""
         self._optimizer_begun = False
         """True if an optimizer was ever seen to step. Then the weaker signs of a step are ignored."""
         self._zeroing_anchor = StepAnchor()
@@ -71,10 +76,21 @@ class Steps:
 
     def before_work(self) -> bool:
         """Note that a batch is about to be fetched or a root module to run. Returns whether a step began."""
-        if self._slot is None:
-            self._open()
-            return True
-        if self._anchor_stepped and not self._explicit:
+        self._work_shown = True
+        return self._begin(if_over=self._anchor_stepped)
+
+    def before_backward(self) -> bool:
+        """Note that a backward is about to run. Returns whether a step began: nothing else has shown its begin."""
+        return self._begin(if_over=self._anchor_stepped and not (self._work_shown or self._optimizer_begun))
+
+    def update_ended(self) -> bool:
+        """Note that an optimizer's step is over, with all that belongs to it. Returns whether the next step began."""
+        is_over, self._ends_with_update = self._ends_with_update, False
+        return self._begin(if_over=is_over)
+
+    def _begin(self, *, if_over: bool) -> bool:
+        """Begin a step if none is open, or if the open one is over by the signs. Returns whether one began."""
+        if self._slot is None or (if_over and not self._explicit):
             self._close(flag=Flag.GUESSED)
             self._open()
             return True
@@ -87,7 +103,11 @@ class Steps:
         if not self._optimizer_begun and not self._in_schedule:
             self._backwards += 1
             if self._backwards >= self._backwards_per_step and not self._may_accumulate():
-                self._anchor_stepped = True
+                self._end_work()
+
+    def _end_work(self) -> None:
+        """Note a sign that the open step's work is done: the next sign of work begins the next step."""
+        self._anchor_stepped, self._work_shown = True, False
 
     def _may_accumulate(self) -> bool:
         """Return whether more backward calls may follow before a step.
@@ -119,7 +139,8 @@ class Steps:
             return
         self._backwards_per_step = MAX_ACCUMULATION
         if self._zeroing_anchor.ends_step(owner):
-            self._anchor_stepped, self._backwards = True, 0
+            self._end_work()
+            self._backwards = 0
 
     def optimizer_steps(self) -> None:
         """Note that an optimizer begins to step. It may call backward itself, as LBFGS does."""
@@ -129,13 +150,15 @@ class Steps:
         """Note that the optimizer has stepped."""
         self._trained = self._any_stepped = True
         if self._anchor.ends_step(optimizer):
-            self._anchor_stepped = True
+            self._ends_with_update = not self._work_shown
+            self._end_work()
 
     def scaler_updated(self) -> None:
         """Note that a gradient scaler was updated. If no optimizer has stepped in this step, none will."""
         if self._slot is not None and self._trained and not self._anchor_stepped and not self._any_stepped:
             add_flag(self._slot, Flag.SKIPPED)
-            self._anchor_stepped, self._backwards = True, 0
+            self._end_work()
+            self._backwards = 0
 
     def skipped(self) -> None:
         """Note that the training leaves out the update of the open step."""
