@@ -62,11 +62,19 @@ def test_training_or_a_step_border_separates_two_evaluations(row: Row) -> None:
     assert covered_by(row) == [(10, 20), (40, 50)]
 
 
-@given(drawn=st.lists(spans, max_size=6), trained=st.lists(spans, max_size=3))
+def test_a_compilation_is_no_evaluation() -> None:
+    """In the first forward, between both, and across the end of the second."""
+    compiled = (phase(Phase.COMPILE, *span) for span in ((12, 18), (22, 25), (44, 60)))
+    assert covered_by(step(0, 0, 90), *compiled) == [(10, 12), (18, 22), (25, 44)]
+
+
+@given(drawn=st.lists(spans, max_size=6), trained=st.lists(spans, max_size=3), compiled=st.sets(st.integers(0, 40)))
 def test_random_instants_are_covered_as_the_definition_requires(
-    drawn: list[tuple[int, int]], trained: list[tuple[int, int]]
+    drawn: list[tuple[int, int]], trained: list[tuple[int, int]], compiled: set[int]
 ) -> None:
+    """`compiled`: instants n at which [2 n, 2 n + 1) is a compilation."""
     rows = [phase(Phase.EVALUATION, *span) for span in drawn] + [phase(Phase.FORWARD, *span) for span in trained]
+    rows += [phase(Phase.COMPILE, 2 * at, 2 * at + 1) for at in compiled]
     rows.sort(key=lambda row: row.start_ns)
     covered = evaluations(timeline(rank(0, step(0, 0, 99), *rows)).ranks[0]).cover(np.arange(99))
 
@@ -74,5 +82,6 @@ def test_random_instants_are_covered_as_the_definition_requires(
         before, after = [end for _, end in drawn if end <= ns], [start for start, _ in drawn if start > ns]
         return bool(before and after) and not any(start <= min(after) and end >= max(before) for start, end in trained)
 
-    expected = [any(start <= ns < end for start, end in drawn) or between(ns) for ns in range(99)]
+    holes = {2 * at for at in compiled}
+    expected = [ns not in holes and (any(start <= ns < end for start, end in drawn) or between(ns)) for ns in range(99)]
     assert covered.tolist() == expected

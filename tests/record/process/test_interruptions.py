@@ -9,8 +9,10 @@ import torch._dynamo.callback
 from torch import nn
 
 import traincope
-from traincope.events import Kind, Phase
+from traincope.analysis import FaultKind
+from traincope.events import NO_STEP, Kind, Phase
 from traincope.store import RankRecords, read_run
+from traincope.timeline import evaluations
 
 COMPILED_AGAIN = 4
 SLOW_SECONDS = 0.05
@@ -30,6 +32,24 @@ def train(directory: Path, *, steps: int = 8) -> None:
         for number in range(steps):
             model(torch.ones(2 if number < COMPILED_AGAIN else 3, 4)).sum().backward()
             run.step()
+    torch._dynamo.reset()
+
+
+def evaluate_then_train(directory: Path) -> None:
+    """The first call of the compiled model is in an evaluation."""
+    torch._dynamo.reset()
+    module = nn.Linear(4, 4)
+    model = torch.compile(module, backend=backend, dynamic=False)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with traincope.run(directory, budget=None):
+        for number in range(4):
+            if number % 2 == 0:
+                module.eval()
+                with torch.no_grad():
+                    model(torch.ones(2 + number, 4))
+                module.train()
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
     torch._dynamo.reset()
 
 
@@ -55,3 +75,22 @@ def test_a_compilation_is_an_interval_of_its_step_and_a_term_of_its_ledger(tmp_p
     terms = own.terms["compile"]
     assert terms is not None
     assert {number: ns for number, ns in zip(own.numbers.tolist(), terms.tolist(), strict=True) if ns} == found
+
+
+def test_a_compilation_in_an_evaluation_is_not_evaluation(tmp_path: Path) -> None:
+    """Before the first step, and in step 1, after its update. Both evaluate a shape of their own."""
+    evaluate_then_train(tmp_path / "run")
+    analysis = traincope.analyze(traincope.open_run(tmp_path / "run"))
+    (rank,) = analysis.timeline.ranks
+    found, (own,) = compilations(read_run(tmp_path / "run").ranks[0]), analysis.ledger.ranks
+    assert found.keys() == {NO_STEP, 0, 1}
+    assert min(found.values()) >= SLOW_SECONDS * 1e9
+    terms = own.terms["compile"]
+    assert terms is not None
+    assert terms.tolist() == [found[0], found[1], 0, 0]
+    evaluating, main = evaluations(rank), rank.main
+    forwards = main[main["phase"] == Phase.EVALUATION]
+    whole = int((forwards["end_ns"] - forwards["start_ns"]).sum())
+    assert int((evaluating.ends_ns - evaluating.starts_ns).sum()) == whole - found[NO_STEP] - found[1]
+    marks = [fault.lasted_ns for fault in analysis.faults if fault.kind is FaultKind.EVALUATION]
+    assert 0 < sum(filter(None, marks)) <= whole - found[NO_STEP] - found[1]

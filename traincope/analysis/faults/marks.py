@@ -84,10 +84,14 @@ def _checkpoints(rank: RankTimeline) -> Iterator[_Stretch]:
 
 
 def _evaluations(rank: RankTimeline) -> Iterator[_Stretch]:
-    """Evaluations: one stretch per step; outside of steps, one per record."""
+    """Evaluations: one stretch per step; outside of steps, one per record. A forward begins when it is compiled."""
     records = rank.main
     chosen = records[(records["phase"] == Phase.EVALUATION) & (records["flags"] & Flag.DEVICE == 0)]
     chosen = rank.closed(chosen[np.isin(chosen["kind"], (Kind.PHASE, Kind.ACTION))])
+    compiling = rank.closed(records[(records["kind"] == Kind.PHASE) & (records["phase"] == Phase.COMPILE)])
+    last = np.searchsorted(compiling["start_ns"], chosen["end_ns"]) - 1
+    compiled_ns = np.append(compiling["end_ns"], 0)[last]
+    chosen["start_ns"] = np.clip(compiled_ns, chosen["start_ns"], chosen["end_ns"])
     for step in np.unique(chosen["step"]).tolist():
         in_step = chosen[chosen["step"] == step]
         spans = in_step if step == NO_STEP else _span(in_step)

@@ -2,7 +2,7 @@
 
 The recorder records forwards without gradients in evaluation mode. Between two of them an evaluation loop fetches
 batches, sums its losses over ranks and decodes. That time is evaluation too, unless it contains training: work of a
-step, a checkpoint, or a step boundary.
+step, a checkpoint, or a step boundary. A compilation is never evaluation: it serves the training too.
 """
 
 import numpy as np
@@ -28,7 +28,25 @@ def evaluation_intervals(main: NDArray[np.void], *, last_ns: int) -> NDArray[np.
     apart = (starts[1:] > reach[:-1]) & _holds_training(main[on_host], reach[:-1], starts[1:], last_ns=last_ns)
     begins, finishes = np.append(True, apart), np.append(apart, True)
     spans: NDArray[np.int64] = np.stack([starts[begins], reach[finishes]], axis=1).astype(np.int64)
-    return spans
+    compiling = main[on_host & (main["kind"] == Kind.PHASE) & (main["phase"] == Phase.COMPILE)]
+    return _without(spans, np.stack([compiling["start_ns"], _ends_ns(compiling, last_ns)], axis=1).astype(np.int64))
+
+
+def _without(spans: NDArray[np.int64], holes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the parts of disjoint spans outside of disjoint holes. Both are arrays (number, start and end), sorted."""
+    if not len(holes):
+        return spans
+    edges = np.unique(np.concatenate([spans.reshape(-1), holes.reshape(-1)]))
+    parts = np.stack([edges[:-1], edges[1:]], axis=1)
+    outside: NDArray[np.int64] = parts[_inside(parts, spans) & ~_inside(parts, holes)]
+    return outside
+
+
+def _inside(parts: NDArray[np.int64], spans: NDArray[np.int64]) -> Bools:
+    """Mark the parts, which no edge of a span divides, that lie in one of the disjoint spans."""
+    at = np.searchsorted(spans[:, 0], parts[:, 0], side="right") - 1
+    inside: Bools = (at >= 0) & (parts[:, 1] <= spans[at, 1])
+    return inside
 
 
 def _holds_training(main: NDArray[np.void], begins: Ints, finishes: Ints, *, last_ns: int) -> Bools:
