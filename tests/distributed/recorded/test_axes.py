@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
 
 import traincope
 from tests.distributed.layouts import STEPS, small_config
@@ -91,6 +96,37 @@ def test_traffic_of_recomputation(two_ranks: Pool, tmp_path: Path, mode: str, re
     table = recorded(two_ranks, tmp_path, ParallelConfig(tp=2), recompute=mode)
     assert table["tp", "all_gather"][0] == 4 * L + 2 + recomputed * 2 * L
     assert table["tp", "reduce_scatter"][0] == 4 * L + 2 + recomputed * L
+
+
+def train_on_an_unnamed_mesh(directory: str, by_two: bool) -> None:
+    """Feed-forward blocks by `parallelize_module` on all ranks; `by_two`: DDP on the first axis of a mesh of two."""
+    model = nn.Sequential(nn.Linear(H, F, bias=False), nn.Linear(F, H, bias=False))
+    with traincope.run(directory) as run:
+        if by_two:
+            group = init_device_mesh("cpu", (2, dist.get_world_size() // 2)).get_group(0)
+            model = DistributedDataParallel(model, process_group=group)  # type: ignore[assignment]
+        else:
+            mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+            parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        for _ in range(STEPS):
+            model(torch.ones(B, H, requires_grad=True)).sum().backward()
+            run.step()
+
+
+def axes_on_an_unnamed_mesh(pool: Pool, directory: Path, *, by_two: bool) -> Table:
+    pool.run(train_on_an_unnamed_mesh, str(directory), by_two)
+    rows = traincope.analyze(traincope.open_run(directory)).comm
+    rank_steps = pool.size * (STEPS - 1)
+    return {(row.axis, row.operation): (row.count // rank_steps, row.num_bytes // rank_steps) for row in rows}
+
+
+def test_what_uses_a_mesh_without_names_names_its_axis(two_ranks: Pool, four_ranks: Pool, tmp_path: Path) -> None:
+    """Tensor parallelism reduces the stream in forward and in backward; DDP reduces one bucket."""
+    split = axes_on_an_unnamed_mesh(two_ranks, tmp_path / "tp", by_two=False)
+    assert split == {("tp", "all_reduce"): (2, 2 * B * H * FLOAT)}
+    replicated = axes_on_an_unnamed_mesh(four_ranks, tmp_path / "dp", by_two=True)
+    assert replicated["dp", "all_reduce"] == (1, 2 * H * F * FLOAT)
+    assert {axis for axis, _ in replicated} == {"dp"}
 
 
 def test_a_ring(two_ranks: Pool, tmp_path: Path) -> None:

@@ -34,11 +34,14 @@ def test_megatron_describes_its_groups(tmp_path: Path) -> None:
 
 
 def test_deepspeed_holds_its_groups_in_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expert, shard, other = (dist.new_group([0]) for _ in range(3))
+    expert, shard, data, other = (dist.new_group([0]) for _ in range(4))
     state = ModuleType("deepspeed.utils.groups")
-    vars(state).update(_EXPERT_PARALLEL_GROUP={"ep_size_1": expert}, _ZERO_PARAM_INTRA_PARALLEL_GROUP=shard)
+    vars(state).update(
+        _EXPERT_PARALLEL_GROUP={"ep_size_1": expert}, _ZERO_PARAM_INTRA_PARALLEL_GROUP=shard, _WORLD_GROUP=data
+    )
     monkeypatch.setitem(sys.modules, "deepspeed.utils.groups", state)
     with traincope.run(tmp_path / "run"):
-        for group in (expert, shard, other):
+        for group in (expert, shard, data, other):
             dist.all_reduce(torch.ones(1), group=group)
-    assert axes(tmp_path / "run") == [("ep", "framework"), ("fsdp", "framework"), ("world", "none")]
+    by_framework = [("ep", "framework"), ("fsdp", "framework"), ("dp", "framework")]
+    assert axes(tmp_path / "run") == [*by_framework, ("world", "none")]

@@ -1,7 +1,8 @@
 """Mesh axes of the process groups of Megatron and DeepSpeed, by their names there.
 
 Megatron describes a group by its variable's name since torch 2.4 accepts a description. Before that, and in DeepSpeed,
-only the variables themselves identify a group. Groups over several axes keep both names.
+only the variables themselves identify a group. Groups over several axes keep both names. DeepSpeed's copy of the world
+is the group of its data parallelism.
 """
 
 import sys
@@ -30,6 +31,7 @@ DESCRIPTIONS = {
     "EMBEDDING_GROUP": "embedding",
     "POSITION_EMBEDDING_GROUP": "embedding",
     "ZERO_PARAM_INTRA_PARALLEL_GROUP": "fsdp",
+    "WORLD_GROUP": "dp",
 }
 """Names in Megatron-LM's `parallel_state` and DeepSpeed's `utils/groups.py`, without the leading underscore."""
 

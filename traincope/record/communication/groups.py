@@ -1,5 +1,6 @@
 """Process groups: number, name shared by the members, and mesh axis with the rule that gave it."""
 
+import re
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -15,8 +16,12 @@ WRAPPERS = (
     ("torch.distributed.fsdp", "fsdp"),
     ("torch.nn.parallel.distributed", "dp"),
     ("torch.distributed.pipelining", "pp"),
+    ("torch.distributed.tensor.parallel", "tp"),
 )
 """Module whose code calls the collective -> the axis of its collectives."""
+
+UNNAMED = re.compile(r"mesh_dim_\d+")
+"""torch's description of a group on a DeviceMesh without names."""
 
 
 MAX_WRAPPER_LOOKUPS = 16
@@ -137,8 +142,9 @@ class Groups:
             return axis, "told"
         if by_mesh:
             return by_mesh, "mesh"
-        if description.startswith("mesh_") and description != "mesh_default":
-            return description.removeprefix("mesh_"), "description"
+        by_description = description.removeprefix("mesh_") if description.startswith("mesh_") else ""
+        if by_description and description != "mesh_default" and not (wrapper and UNNAMED.fullmatch(description)):
+            return by_description, "description"
         axis = known_axis(group, description)
         if axis:
             return axis, "framework"
@@ -168,7 +174,7 @@ def _text_attribute(group: Any, attribute: str) -> str:
 
 
 def calling_wrapper() -> str | None:
-    """Return the axis of the innermost data-parallel or pipeline wrapper on this thread's stack."""
+    """Return the axis of the innermost wrapper of a parallelism on this thread's stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
