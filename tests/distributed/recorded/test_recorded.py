@@ -285,16 +285,21 @@ def test_observed_and_unobserved_training_are_bit_identical(
 
 
 def groups_of_all_kinds(directory: str) -> None:
-    """A named mesh dimension, a group that only DDP explains, and two groups without an explanation."""
+    """A named mesh dimension, a group that only DDP explains, and two groups without an explanation.
+
+    A newer mesh has more axes, but only one of several ranks, as torchtitan's mesh of experts without experts.
+    """
     world, pair = dist.new_group(), dist.new_group([0, 1])
     with traincope.run(directory) as run:
         run.step()
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
+        flat = init_device_mesh("cpu", (1, 4, 1), mesh_dim_names=("dp_replicate", "efsdp", "ep"))
         dist.barrier(group=mesh.get_group("pp"))
         dist.barrier(group=mesh.get_group("tp"))
         DistributedDataParallel(make_model(), process_group=world)(torch.ones(1, 32)).sum().backward()
         if dist.get_rank() < 2:
             dist.barrier(group=pair)
+        assert flat.size() == mesh.size()
 
 
 def test_the_report_names_the_rule_that_identified_an_axis(tmp_path: Path) -> None:

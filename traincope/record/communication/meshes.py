@@ -60,17 +60,25 @@ class Meshes:
         return [mesh for reference in self._meshes if (mesh := reference()) is not None and _is_usable(mesh)]
 
     def _note(self) -> None:
-        """Record the largest mesh, the newest of equals, and this rank's coordinate on it."""
+        """Record the largest mesh, and this rank's coordinate on it.
+
+        A training may view the same ranks by several meshes. The one with most axes decides, or the newest.
+        """
         meshes = self._usable()
         if self._recorder is None or not meshes:
             return
-        largest = max(reversed(meshes), key=lambda mesh: (mesh.size(), len(mesh.mesh_dim_names)))
+        largest = max(reversed(meshes), key=_order)
         names = [str(name) for name in largest.mesh_dim_names]
         coords = dict(zip(names, largest.get_coordinate(), strict=True))
         mesh = dict(zip(names, largest.shape, strict=True))
         if (mesh, coords) != (self._recorder.mesh, self._recorder.coords):
             self._recorder.mesh, self._recorder.coords = mesh, coords
             self._recorder.write_metadata()
+
+
+def _order(mesh: Any) -> tuple[int, int, int]:
+    """Sort key of meshes: ranks, axes of more than one rank, axes."""
+    return mesh.size(), sum(size > 1 for size in mesh.shape), len(mesh.mesh_dim_names)
 
 
 def _is_usable(mesh: Any) -> bool:
