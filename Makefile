@@ -19,8 +19,9 @@ bench bench-engine bench-overhead truth truth-bubble truth-flops truth-sampling 
 # The release of torch that `make compat` tests.
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
+DOCS := .venv-docs
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table dashboards pictures validate-launch clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -44,10 +45,22 @@ test-engine: setup
 test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
 	@$(BIN)/python -m pytest tests/gpu
 
+# Packages come from the index, at the versions of constraints.txt. Each environment is deleted after its tests.
+test-release: setup
+	@PIP_ARGS='$(PIP_ARGS)' $(BIN)/python -m pytest -q -m release tests/release
+
+# Writes the files of a release into dist/.
+dist: setup
+	@$(BIN)/python -m tests.release.distribution dist
+
 compat:
 	@test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
 	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'isal>=1.7' 'msgspec>=0.19' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
 	@$(COMPAT)/bin/python -m tests.compat
+
+# ROWS="2.13.0@3.12 2.12.0@3.11" tests only these. CUDA=1 also installs torch where the index has its CUDA build only.
+compat-matrix: setup
+	@$(BIN)/python -m tests.compat_matrix $(ROWS)
 
 # Programs that some tests run. Without them, these tests skip with a reason; with CI=true they fail.
 PROGRAMS := prometheus promtool prometheus-alertmanager chromium
@@ -157,6 +170,36 @@ validate-launch: setup
 metrics-table: setup
 	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"
 
+# The documentation has an environment of its own. A broken link or anchor, or another output of a notebook, is an error.
+docs: $(DOCS)/.ready
+	@PATH="$(abspath $(DOCS)/bin):$$PATH" $(DOCS)/bin/python -m tests.notebooks
+	@$(DOCS)/bin/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+docs-serve: $(DOCS)/.ready
+	@$(DOCS)/bin/mkdocs serve
+
+# Adds the site of VERSION to the branch gh-pages, as the latest one.
+docs-version: docs
+	@test -n '$(VERSION)' || { echo "give VERSION=X.Y"; exit 2; }
+	@$(DOCS)/bin/mike deploy --update-aliases '$(VERSION)' latest
+	@$(DOCS)/bin/mike set-default latest
+
+notebooks: $(DOCS)/.ready
+	@PATH="$(abspath $(DOCS)/bin):$$PATH" $(DOCS)/bin/python -m tests.notebooks --write
+
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' $(PIP_ARGS)
+	@touch $@
+
+schema: setup
+	@$(BIN)/python -c "import json; from traincope.report.schema.published import json_schema as s; print(json.dumps(s(), indent=1))" > docs/report.schema.json
+
+# The committed list of public names: tests/architecture/public.txt.
+public: setup
+	@$(BIN)/python -m tests.architecture.public > tests/architecture/public.txt
+
 dashboards: setup
 	$(BIN)/traincope dashboards build
 
@@ -194,4 +237,4 @@ RESTART = parallel.dp=2 model.layers=2 model.hidden=64 model.heads=2 model.kv_he
 FORCE:
 
 clean:
-	rm -rf $(VENV) .venv-torch-* .venv-launch-* traincope_runs
+	rm -rf $(VENV) $(DOCS) .venv-torch-* .venv-launch-* traincope_runs

@@ -3,33 +3,27 @@
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.release.distribution import PIP, build_wheel, copy_sources
+
 REPOSITORY = Path(__file__).parents[3]
 BASE = ("isal", "msgspec", "numpy", "rich", "pygments", "markdown_it", "mdurl")
 EXTRAS = ("torch", "cattrs", "plotly", "dash", "pyarrow", "pynvml", "prometheus_client", "opentelemetry")
 MAIN = "import sys; from traincope.cli.main import main; main(sys.argv[1:])"
-PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that holds what `pip install traincope` installs: built and installed from this checkout."""
-    source = tmp_path_factory.mktemp("source")
-    for name in ("traincope", "exporters", "dashboards"):
-        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(REPOSITORY / name, source)
-    wheels, installed = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("base")
-    without = ("--no-deps", "--no-index")
-    subprocess.run([*PIP, "wheel", *without, "--no-build-isolation", "-w", str(wheels), str(source)], check=True)
-    (wheel,) = wheels.glob("*.whl")
-    subprocess.run([*PIP, "install", *without, "--no-compile", "--target", str(installed), str(wheel)], check=True)
+    wheel = build_wheel(copy_sources(tmp_path_factory.mktemp("source")), tmp_path_factory.mktemp("wheels"))
+    installed = tmp_path_factory.mktemp("base")
+    without = ("--no-deps", "--no-index", "--no-compile")
+    subprocess.run([*PIP, "install", *without, "--target", str(installed), str(wheel)], check=True)
     for package in BASE:
         spec = importlib.util.find_spec(package)
         assert spec is not None

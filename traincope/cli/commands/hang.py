@@ -12,7 +12,7 @@ from traincope.analysis.faults.marks import marks
 from traincope.analysis.faults.stacks import training_thread
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
-from traincope.errors import UsageError
+from traincope.errors import MissingDependencyError, UsageError
 from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.unrecorded.job import look_at_job
@@ -97,11 +97,11 @@ def _recorded(paths: list[Path], *, stacks: bool) -> Timeline:
 def _native_stacks(run: RunRecords, judged: Sequence[Hang]) -> Iterator[NativeStack]:
     """Stacks of the culprits or suspects, without any of all ranks; of those that run on this host.
 
-    Raises UsageError if none of them does, or without py-spy.
+    Raises UsageError if none of them does, MissingDependencyError without py-spy.
     """
     py_spy = find_py_spy()
     if py_spy is None:
-        raise UsageError(f"--native needs {PROGRAM}: pip install 'traincope[stacks]'")
+        raise MissingDependencyError(f"--native needs {PROGRAM}: pip install 'traincope[stacks]'")
     named = {rank for hang in judged for rank in hang.culprits or hang.suspects}
     here = [rank for rank in run.ranks if rank.running and (not named or rank.rank in named)]
     if not here:

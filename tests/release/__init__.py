@@ -1,0 +1,1 @@
+"""The files of a release: what they contain, and what they do in clean environments (`make test-release`)."""
