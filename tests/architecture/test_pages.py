@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 ROOMS = (".", "traincope", "dashboards/traincope_dashboards")
 """Folders from which the pages name files."""
 NAMES = {path.name for folder in ("traincope", "tests") for path in (ROOT / folder).rglob("*.py")} | {"pyproject.toml"}
@@ -34,6 +35,13 @@ def test_source_files_named_in_a_page_exist(page: Path) -> None:
         assert name in NAMES or any(
             (room / name).exists() for room in (page.parent, *(ROOT / room for room in ROOMS))
         ), name
+
+
+@pytest.mark.parametrize("page", [*PAGES, WORKFLOW], ids=lambda page: page.name)
+def test_make_targets_named_in_a_page_exist(page: Path) -> None:
+    named = re.findall(r"(?:`|run: |&& |^    +)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    targets = re.findall(r"^([a-z_/ -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(named) <= {name for line in targets for name in line.split()}
 
 
 def test_pages_keep_their_limits_of_words() -> None:
