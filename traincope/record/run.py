@@ -82,6 +82,16 @@ class Run:
         """
         return None if self._recorder is None else self._recorder.run
 
+    @property
+    def place(self) -> Place | None:
+        """Rank, attempt and directories of the records; None while nothing is recorded or they are not known yet."""
+        return None if self._recorder is None else self._recorder.place
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps that have ended."""
+        return 0 if self._recorder is None else self._recorder.steps.num_ended
+
     def __enter__(self) -> Self:
         self._entered += 1
         if self._entered == 1:

@@ -40,6 +40,8 @@ AGENT_LOG = "agent.log"
 """The agent's log, in the directory of the rank that started the agent."""
 METRICS_FILES = "metrics-*.json"
 """Addresses of a running job's metrics, one file per node."""
+SCALARS_FILES = "scalars-*.json"
+"""Numbers of a running job's latest steps, one file per node, in the attempt's directory (`metrics/scalars.py`)."""
 TILES_DIRECTORY = "tiles"
 """Tiles for the viewer (`traincope.tiles`), written by the last agent of a finished job."""
 SEGMENT, COMPACTED = ".seg", ".parquet"
@@ -90,6 +92,21 @@ def thread_and_index(path: Path) -> tuple[str, int]:
     """Thread and index from the name of a segment; index -1 for other files."""
     thread, _, index = path.stem.rpartition("-")
     return thread, int(index) if index.isdecimal() else -1
+
+
+def metrics_file(host: str) -> str:
+    """Name of the node's file with addresses of metrics."""
+    return f"metrics-{host_in_a_name(host)}.json"
+
+
+def scalars_file(host: str) -> str:
+    """Name of the node's file with the numbers of the latest steps."""
+    return f"scalars-{host_in_a_name(host)}.json"
+
+
+def host_in_a_name(host: str) -> str:
+    """Replace the characters of a host's name that a file's name should not have."""
+    return re.sub(r"[^\w.-]", "_", host)
 
 
 def signal_file(name: str) -> str:

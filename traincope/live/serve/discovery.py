@@ -6,12 +6,12 @@ The target files of all jobs of a node are in one directory, for one pattern of 
 
 import json
 import os
-import re
 import socket
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from traincope.store.layout import host_in_a_name, metrics_file
 from traincope.whole_files import write_whole
 
 DIRECTORY_VARIABLE = "TRAINCOPE_TARGETS"
@@ -43,12 +43,12 @@ def target(directory: Path, *, job: str, host: str, where: str) -> Note:
     address = socket.gethostname() if url.hostname in ANY_ADDRESS else url.netloc.rpartition(":")[0]
     labels = {PID_LABEL: str(os.getpid()), HOST_LABEL: host, "__scheme__": url.scheme}
     entry = {"targets": [f"{address}:{url.port}"], "labels": labels}
-    return Note(directory / f"{job}-{_in_a_name(host)}.json", [entry])
+    return Note(directory / f"{job}-{host_in_a_name(host)}.json", [entry])
 
 
 def announcement(run: Path, *, host: str, served: dict[str, str]) -> Note:
     """Note in the run directory: exporter -> URL."""
-    return Note(run / f"metrics-{_in_a_name(host)}.json", {"host": host, "pid": os.getpid(), **served})
+    return Note(run / metrics_file(host), {"host": host, "pid": os.getpid(), **served})
 
 
 def remove_stale(directory: Path, *, host: str) -> None:
@@ -58,10 +58,6 @@ def remove_stale(directory: Path, *, host: str) -> None:
         if pid is not None and not Path(f"/proc/{pid}").exists():
             with suppress(OSError):
                 path.unlink()
-
-
-def _in_a_name(host: str) -> str:
-    return re.sub(r"[^\w.-]", "_", host)
 
 
 def _pid(path: Path, *, host: str) -> int | None:

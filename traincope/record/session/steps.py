@@ -187,6 +187,11 @@ class Steps:
         self._state = step - in_step
         return undone, self._next - 1 - (self._slot is not None and not self._trained)
 
+    @property
+    def num_ended(self) -> int:
+        """Return the number of steps that have ended, the open one not included."""
+        return self._next - (self._slot is not None)
+
     def is_detailed(self, *, requested: bool) -> None:
         """Note that the open step is recorded in detail. `requested`: only because of a request."""
         if self._slot is not None:

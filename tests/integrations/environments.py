@@ -1,0 +1,45 @@
+"""Environments of frameworks, each with its own packages before those of this project: `make test-integrations`.
+
+An environment sees the project's packages, so torch is on the disk once.
+"""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".venv-integrations"
+TRACKERS = ("wandb==0.30.0", "mlflow-skinny==3.17.2", "tensorboard==2.21.0")
+PACKAGES = {
+    "hugging_face": ("transformers==5.24.0", "accelerate==1.15.0", *TRACKERS),
+    "lightning": ("lightning==2.6.6", *TRACKERS),
+    "deepspeed": ("deepspeed==0.19.8",),
+}
+"""Environment -> its packages."""
+SEES_THE_PROJECT = "import site; site.addsitedir({!r})\n"
+"""Line of a .pth file. It also follows the .pth file of the editable install."""
+
+
+def python_of(name: str) -> Path:
+    return FOLDER / name / "bin" / "python"
+
+
+def build(name: str, packages: tuple[str, ...]) -> None:
+    """Create an environment, unless it has these packages."""
+    made = FOLDER / name / "packages.txt"
+    if made.is_file() and made.read_text().split() == [*packages]:
+        return
+    venv.create(FOLDER / name, with_pip=True)
+    place = FOLDER / name / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (place / "project.pth").write_text(SEES_THE_PROJECT.format(sysconfig.get_path("purelib")))
+    pip = (str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    # DeepSpeed compiles no operators: these tests need none.
+    subprocess.run([*pip, *packages], check=True, env=None)
+    made.write_text("\n".join(packages))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PACKAGES:
+        build(name, PACKAGES[name])

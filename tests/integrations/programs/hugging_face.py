@@ -1,0 +1,51 @@
+"""Six steps of a tiny Llama with transformers' Trainer: 2 sequences of 16 tokens per microbatch, 2 microbatches.
+
+Arguments: a folder for results; `plain`, `recorded` for the snippet of the docs, or `joined` for the same inside a run
+of the script; a tracker, or `none`. With a tracker, the data wait for the first numbers of the agent.
+"""
+
+import sys
+from contextlib import nullcontext
+
+import torch
+from agent_wait import WaitingRows
+from result import write_result
+from snippets import snippet
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+import traincope
+
+folder, mode, tracker = sys.argv[1:]
+torch.manual_seed(0)
+config = LlamaConfig(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    vocab_size=128,
+    max_position_embeddings=64,
+)
+model = LlamaForCausalLM(config)
+tokens = torch.randint(0, 128, (64, 16), generator=torch.Generator().manual_seed(1))
+dataset = WaitingRows([{"input_ids": row, "labels": row} for row in tokens], folder, tracker)
+arguments = TrainingArguments(
+    folder,
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=2,
+    max_steps=6,
+    logging_steps=1,
+    save_strategy="no",
+    use_cpu=True,
+    report_to=tracker,
+    disable_tqdm=True,
+)
+with traincope.run() if mode == "joined" else nullcontext() as run:
+    if run is not None:
+        run.describe(peak_flops=1e9)
+    if mode == "plain":
+        trainer = Trainer(model, arguments, train_dataset=dataset)
+        trainer.train()
+    else:
+        exec(snippet("Hugging Face Trainer"))
+write_result(folder, model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry])

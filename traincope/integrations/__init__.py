@@ -1,0 +1,27 @@
+"""One line each for frameworks that train with torch, and for trackers.
+
+    from traincope.integrations import HuggingFaceCallback
+    trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
+
+Each adds what an observer from outside cannot know: tokens, and the values that the training logs. A framework is
+imported when its name is used.
+"""
+
+from importlib import import_module
+
+_MODULES = {
+    "AccelerateTracker": "accelerate",
+    "DeepSpeedMonitor": "deepspeed",
+    "HuggingFaceCallback": "hugging_face",
+    "LightningCallback": "lightning",
+    "Trackers": "trackers",
+}
+"""Public name -> the module of this folder that defines it."""
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,44 @@
+"""Monitor for DeepSpeed's engine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import traincope
+from traincope.integrations.recording import Recording
+from traincope.record.instrumentation.guard import guard
+from traincope.record.run import Run
+
+
+class DeepSpeedMonitor:
+    """Records an engine's training from here to the end of the process, with the events of DeepSpeed's monitor.
+
+    >>> engine, *_ = deepspeed.initialize(...)
+    >>> engine.monitor = DeepSpeedMonitor(engine)
+
+    The engine's own monitor still receives each event. DeepSpeed sends events on rank 0. To send the loss it reads it
+    from the GPU, which waits for the device, as with any monitor of DeepSpeed.
+    """
+
+    enabled = True
+
+    def __init__(self, engine: Any, run: Run | None = None) -> None:
+        """`run`: `traincope.run(...)` with settings. It is not used if another run records already."""
+        import deepspeed
+
+        self._monitor = engine.monitor
+        self._recording = Recording(run)
+        model = type(engine.module).__name__
+        self._recording.begin({"trainer": f"deepspeed {deepspeed.__version__}", "model": model})
+        self._recording.train(step=engine.global_steps)
+
+    def write_events(self, events: Sequence[tuple[str, Any, int]]) -> None:
+        """Log the values of (name, value, number of samples)."""
+        guard(self._log)(events)
+        if self._monitor.enabled:
+            self._monitor.write_events(events)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._monitor, name)
+
+    def _log(self, events: Sequence[tuple[str, Any, int]]) -> None:
+        traincope.log(**{name: value for name, value, _ in events})

@@ -1,0 +1,58 @@
+"""The run that a framework's callback records into: the active one, or one of its own."""
+
+from collections.abc import Mapping, Sequence
+
+import traincope
+from traincope.events import RESUMED
+from traincope.integrations.trackers import Send, Trackers
+from traincope.record.instrumentation.guard import guard
+from traincope.record.run import Run, active_run
+
+
+class Recording:
+    """A training of a framework. It joins the run that records already, for example that of `traincope run`.
+
+    Otherwise it begins a run, and ends it with the training. Nothing here raises.
+    """
+
+    def __init__(self, run: Run | None) -> None:
+        """`run`: the run to begin, with settings; None: `traincope.run()`."""
+        self._run = traincope.run() if run is None else run
+        self._own: Run | None = None
+        self._trackers: Trackers | None = None
+
+    def begin(self, facts: Mapping[str, object]) -> None:
+        """Begin or join a run, and describe the training. An earlier training that never ended ends now."""
+        guard(self._begin)(facts)
+
+    def train(self, trackers: Sequence[Send] = (), *, step: int = 0) -> None:
+        """Begin the steps. `step`: the number of steps that the training's state has had."""
+        guard(self._train)(trackers, step)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run if it is an own one. `error`: the exception that ended the training."""
+        guard(self._end)(error)
+
+    def _begin(self, facts: Mapping[str, object]) -> None:
+        self._end(None)
+        if active_run() is None:
+            self._own = self._run.__enter__()
+        active = active_run()
+        if active is not None:
+            active.describe(**facts)
+
+    def _train(self, trackers: Sequence[Send], step: int) -> None:
+        active = active_run()
+        if active is None:
+            return
+        if step:
+            traincope.event(RESUMED, step=step)
+        self._trackers = Trackers(active, *trackers, step=step)
+        self._trackers.start()
+
+    def _end(self, error: BaseException | None) -> None:
+        trackers, own, self._trackers, self._own = self._trackers, self._own, None, None
+        if trackers is not None:
+            trackers.stop()
+        if own is not None:
+            own.__exit__(type(error) if error is not None else None, error, None)
