@@ -7,7 +7,8 @@ from traincope.errors import UsageError
 from traincope.figures.efficiency.plan import GIB
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.layout import ZERO_STAGES, Layout
-from traincope.plan.layout.prediction import Machine, Prediction, predict
+from traincope.plan.layout.machine import Machine
+from traincope.plan.layout.prediction import Prediction, predict
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer

@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass
 
-from traincope.plan.cadence import Failures, daly_seconds, job_mtbf
-
-RANK_MTBF_SECONDS = 54 * 86_400 * 16_384 / 419
-"""Llama 3 (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on 16,384 GPUs."""
+from traincope.plan.cadence import RANK_MTBF_SECONDS, Failures, daly_seconds, job_mtbf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ gated feed-forwards, experts, and sequences split by context parallelism. Module
 a module that keeps both a number and its cast or its square keeps more.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
@@ -38,6 +38,9 @@ class ActivationPolicy:
     def element_bytes(self) -> int:
         """Bytes of one number."""
         return DTYPES[self.dtype]
+
+    def with_recompute(self, recompute: Recompute) -> "ActivationPolicy":
+        return replace(self, recompute=recompute)
 
 
 def block_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, routed: bool = False) -> int:
@@ -76,6 +79,16 @@ def stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy,
     if routed:
         kept += routed * block_bytes(shape, layout=layout, policy=policy, routed=True)
     return kept + embedding_output_bytes(shape, layout=layout, policy=policy, stage=stage)
+
+
+def model_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> int:
+    """Bytes of one microbatch on all stages together."""
+    blocks, routed = shape.layers, shape.expert_layers
+    kept = (blocks - routed) * block_bytes(shape, layout=layout, policy=policy)
+    if routed:
+        kept += routed * block_bytes(shape, layout=layout, policy=policy, routed=True)
+    ends = {0, layout.pipeline.stages - 1}
+    return kept + sum(embedding_output_bytes(shape, layout=layout, policy=policy, stage=stage) for stage in ends)
 
 
 def _tokens(shape: Transformer, layout: Layout) -> int:

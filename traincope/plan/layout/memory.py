@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
@@ -10,9 +11,12 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision, States, model_states
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Order
-from traincope.plan.pipeline.orders import orders
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
+
+Moment = tuple[tuple[int, int, int], ...]
+"""What a rank holds at one time: (stage, microbatches, microbatches whose inputs of W it computed again)."""
 
 LEFT_OUT = (
     "temporary buffers, weights that ZeRO-3 gathers, a block's activations while it is recomputed, "
@@ -61,7 +65,7 @@ def memory(
     # torch's first stage has nothing to compute in I, and computes again in W.
     again = {stage: whole[stage] - kept[stage] for stage in kept if stage > 0}
     ranks = []
-    for rank, order in orders(layout.order_name, layout.pipeline).items():
+    for rank, moments in _moments_of_ranks(layout.order_name, layout.pipeline).items():
         held = elements(shape, layout=layout, rank=rank)
         ranks.append(
             RankMemory(
@@ -69,8 +73,8 @@ def memory(
                 layers=held_blocks(shape, layout=layout, rank=rank)[0],
                 parameters=held.common + held.experts,
                 states=states(held, layout=layout, precision=precision),
-                activations=max_held(order, kept, again=again),
-                in_flight=max_held(order, dict.fromkeys(kept, 1)),
+                activations=_largest(moments, kept, again),
+                in_flight=_largest(moments, dict.fromkeys(kept, 1), NOTHING),
             )
         )
     return tuple(ranks)
@@ -123,13 +127,38 @@ def max_held(order: Order, held: Mapping[int, int], *, again: Mapping[int, int] 
     A microbatch is held from its forward to the end of its backward. If backward is split, it is held to the end of W,
     which still needs the inputs of the products. With recomputation I computes `again[stage]` more, which W needs too.
     """
-    maximum = held_now = 0
+    return _largest(_moments(order), held, again)
+
+
+def _largest(moments: frozenset[Moment], held: Mapping[int, int], again: Mapping[int, int]) -> int:
+    sums = (sum(kept * held[stage] + more * again.get(stage, 0) for stage, kept, more in moment) for moment in moments)
+    return max((0, *sums))
+
+
+def _moments(order: Order) -> frozenset[Moment]:
+    """All different moments of a rank at which it begins to hold something."""
+    kept, more = dict.fromkeys((action.stage for action in order), 0), dict.fromkeys((a.stage for a in order), 0)
+    moments = set()
     for kind, stage, _ in order:
         if kind == FORWARD:
-            held_now += held[stage]
+            kept[stage] += 1
         elif kind == BACKWARD_INPUT:
-            held_now += again.get(stage, 0)
+            more[stage] += 1
         else:
-            held_now -= held[stage] + (again.get(stage, 0) if kind == BACKWARD_WEIGHT else 0)
-        maximum = max(maximum, held_now)
-    return maximum
+            kept[stage] -= 1
+            more[stage] -= kind == BACKWARD_WEIGHT
+            continue
+        moments.add(tuple((stage, count, more[stage]) for stage, count in kept.items()))
+    return frozenset(moments)
+
+
+@lru_cache(maxsize=4096)
+def _moments_of_ranks(schedule: str, shape: Shape) -> Mapping[int, frozenset[Moment]]:
+    """Rank -> its moments. Cached, because they don't depend on the model.
+
+    After some rounds of microbatches a schedule repeats itself, and more microbatches add no moment.
+    """
+    rounds = SCHEDULES[schedule].settled_rounds
+    fewest = shape.microbatches if rounds is None else min(shape.microbatches, rounds * shape.ranks)
+    settled = replace(shape, microbatches=fewest)
+    return {rank: _moments(order) for rank, order in orders(schedule, settled).items()}

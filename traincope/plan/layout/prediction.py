@@ -1,62 +1,57 @@
-"""Predicted step time, MFU and cost of a layout between two bounds, from formulas alone.
+"""Predicted step time, MFU and cost of a layout: an estimate, and two bounds, from formulas alone.
 
-    compute = executed FLOPs / (ranks x peak x efficiency), and with it the schedule's bubble
-    best    = compute: all communication is hidden
-    worst   = compute + wire bytes / bandwidth on every axis: none is hidden
+    work      = executed FLOPs / (ranks x peak x efficiency) + bytes of the other operations / memory bandwidth
+    best      = work / (1 - bubble): all communication is hidden
+    worst     = (work + tp + cp + ep + pp) / (1 - bubble) + dp: none is hidden
+    expected  = the same with the exposed part of each axis
 
-The true value lies in between. The share of peak that kernels reach is given (`efficiency`), not computed.
+A stage waits for its collectives on tp, cp, ep and pp in each microbatch, so the bubble stretches them as it stretches
+the work. A ring of cp hides behind attention. Gradients of dp hide behind the last microbatch's backward; with ZeRO's
+stages 2 and 3 each microbatch has its own collectives, which hide behind the whole work. The collectives on tp, ep and
+pp are exposed: their results are needed at once. That messages on pp are exposed twice per microbatch is what the bubble
+rates of Qi et al. 2023 (arXiv:2401.10241) show.
+
+The share of peak that kernels reach is given (`efficiency`), not computed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from traincope.errors import UsageError
-from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.communication import Traffic, volumes
-from traincope.plan.layout.layout import Layout
-from traincope.plan.layout.memory import RankMemory, memory
-from traincope.plan.model.flops import step_flops
+from traincope.plan.layout.activations import ActivationPolicy, model_bytes
+from traincope.plan.layout.communication import Traffic, Volume, volumes
+from traincope.plan.layout.layout import RING, Layout
+from traincope.plan.layout.machine import Algorithm, Machine, Tier, Transfer, transfer
+from traincope.plan.layout.memory import RankMemory, embeddings, held_blocks, memory
+from traincope.plan.model.flops import TRAINING, Recompute, StepFlops, attention_forward, step_flops
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.bubble import bubble_ratio
-from traincope.plan.pipeline.orders import orders
+from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import timetable
-from traincope.plan.pipeline.stage_layers import relative_work
+from traincope.plan.pipeline.stage_layers import relative_work, stage_layers
 
 HOUR_S = 3600
+BACKWARD_SHARE = 2 / TRAINING
+"""Share of backward in forward and backward."""
+FORWARD_ACCESSES = 2 / 5
+"""Share of the accesses to activations that a forward makes: it writes and reads them (see `Machine.accesses`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Devices and links of the job. Raises UsageError for impossible values."""
+class AxisTime:
+    """Communication of one axis in a step, of the rank that sends most."""
 
-    peak_flops: float
-    """Dense FLOP/s of one device."""
-    memory_bytes: int
-    """Memory of one device."""
-    ranks_per_node: int = 8
-    node_bytes_per_second: float
-    """Rate at which a rank sends to ranks of its node, in one direction."""
-    network_bytes_per_second: float
-    """Rate at which a rank sends to other nodes, in one direction."""
-    efficiency: float = 0.6
-    """Share of peak that kernels reach while they run."""
-
-    def __post_init__(self) -> None:
-        for name in (
-            "peak_flops",
-            "memory_bytes",
-            "ranks_per_node",
-            "node_bytes_per_second",
-            "network_bytes_per_second",
-        ):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} is {getattr(self, name):g}; it must be greater than 0")
-        if not 0 < self.efficiency <= 1:
-            raise UsageError(
-                f"efficiency is {self.efficiency:g}; it must lie in (0, 1]: the share of peak that kernels reach"
-            )
+    axis: str
+    tier: Tier
+    """Slowest links that it crosses."""
+    algorithm: Algorithm
+    """Algorithm of the collectives that take longest."""
+    seconds: float
+    """Time on the wire."""
+    exposed_seconds: float
+    """Part of it that nothing hides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +62,34 @@ class Prediction:
     tokens_per_step: int
     model_flops: int
     bubble_ratio: float
-    compute_seconds: float
-    """Compute time with the bubble."""
-    axis_seconds: Mapping[str, float]
-    """Axis -> time on the wire of the rank that sends most."""
+    ideal_seconds: float
+    """Time of the model's FLOPs at peak."""
+    kernel_seconds: float
+    """Time of matrix products, without the bubble."""
+    recompute_seconds: float
+    """Part of `kernel_seconds` that repeats forward."""
+    pointwise_seconds: float
+    """Time of the other operations, without the bubble."""
+    axes: tuple[AxisTime, ...]
+    """Axes that communicate."""
     memory: tuple[RankMemory, ...]
     """Memory of each rank of the pipeline."""
     fits: bool
-    best_mfu: float
-    worst_mfu: float
+
+    @property
+    def work_seconds(self) -> float:
+        """Time of all kernels, without the bubble."""
+        return self.kernel_seconds + self.pointwise_seconds
+
+    @property
+    def compute_seconds(self) -> float:
+        """Compute time with the bubble."""
+        return self.work_seconds / (1 - self.bubble_ratio)
+
+    @property
+    def axis_seconds(self) -> Mapping[str, float]:
+        """Axis -> time on the wire of the rank that sends most."""
+        return {each.axis: each.seconds for each in self.axes}
 
     @property
     def best_seconds(self) -> float:
@@ -83,74 +97,213 @@ class Prediction:
 
     @property
     def worst_seconds(self) -> float:
-        return self.compute_seconds + sum(self.axis_seconds.values())
+        return self._step((each.axis, each.seconds) for each in self.axes)
+
+    @property
+    def expected_seconds(self) -> float:
+        return self._step((each.axis, each.exposed_seconds) for each in self.axes)
+
+    @property
+    def best_mfu(self) -> float:
+        return self.ideal_seconds / self.best_seconds
+
+    @property
+    def worst_mfu(self) -> float:
+        return self.ideal_seconds / self.worst_seconds
+
+    @property
+    def expected_mfu(self) -> float:
+        return self.ideal_seconds / self.expected_seconds
+
+    @property
+    def largest_bytes(self) -> int:
+        """Memory of the fullest rank."""
+        return max(rank.total for rank in self.memory)
+
+    @property
+    def bubble_seconds(self) -> float:
+        """Time that a rank idles for the pipeline's schedule in the expected step."""
+        inner = self.work_seconds + sum(each.exposed_seconds for each in self.axes if each.axis != "dp")
+        return inner / (1 - self.bubble_ratio) - inner
 
     def device_hours(self, tokens: float) -> tuple[float, float]:
         """Device hours to train on `tokens` tokens: (best, worst)."""
         steps = tokens / self.tokens_per_step
         return tuple(steps * seconds * self.ranks / HOUR_S for seconds in (self.best_seconds, self.worst_seconds))  # type: ignore[return-value]
 
+    def _step(self, axes: Iterable[tuple[str, float]]) -> float:
+        """Time of a step with these seconds of communication."""
+        seconds = dict(axes)
+        once = seconds.pop("dp", 0.0)
+        return (self.work_seconds + sum(seconds.values())) / (1 - self.bubble_ratio) + once
+
 
 def predict(
-    shape: Transformer, *, layout: Layout, precision: Precision, policy: ActivationPolicy, machine: Machine
+    shape: Transformer,
+    *,
+    layout: Layout,
+    precision: Precision,
+    policy: ActivationPolicy,
+    machine: Machine,
+    causal_half: bool = False,
+    held: tuple[RankMemory, ...] | None = None,
+    bubble: float | None = None,
 ) -> Prediction:
-    """Predict one layout. Raises UsageError for a layout that the model cannot have."""
-    held = memory(shape, layout=layout, precision=precision, policy=policy)
-    flops = step_flops(shape, batch=layout.batch, recompute=policy.recompute)
+    """Predict one layout. Raises UsageError for a layout that the model cannot have.
+
+    `causal_half`: attention computes, and counts, only the half that a causal mask leaves. `held` and `bubble`: the
+    layout's `memory` and `exact_bubble`, if they are computed already.
+    """
+    held = memory(shape, layout=layout, precision=precision, policy=policy) if held is None else held
+    bubble = exact_bubble(shape, layout=layout) if bubble is None else bubble
+    flops = step_flops(shape, batch=layout.batch, recompute=policy.recompute, causal_half=causal_half)
+    peak = layout.ranks * machine.peak_flops
+    kernels = flops.hardware / (peak * machine.efficiency)
+    pointwise = _pointwise_seconds(shape, layout=layout, policy=policy, machine=machine)
+    attention = TRAINING * attention_forward(shape, batch=layout.batch, causal_half=causal_half)
+    hides = _Hides(
+        attention=attention / (peak * machine.efficiency),
+        backward=BACKWARD_SHARE * (kernels + pointwise) / layout.microbatches,
+        work=kernels + pointwise,
+    )
     traffic = Traffic(shape=shape, layout=layout, precision=precision, recompute=policy.recompute)
-    bubble = _bubble(layout, shape)
-    compute = flops.hardware / (layout.ranks * machine.peak_flops * machine.efficiency) / (1 - bubble)
-    axes = _slowest_rank([_axis_seconds(traffic, machine, rank) for rank in range(layout.pp)])
-    ideal = flops.model / (layout.ranks * machine.peak_flops)
     return Prediction(
         ranks=layout.ranks,
         tokens_per_step=layout.batch * shape.sequence,
         model_flops=flops.model,
         bubble_ratio=bubble,
-        compute_seconds=compute,
-        axis_seconds=axes,
+        ideal_seconds=flops.model / peak,
+        kernel_seconds=kernels,
+        recompute_seconds=kernels * _repeated(flops),
+        pointwise_seconds=pointwise,
+        axes=_axes(traffic, machine=machine, hides=hides),
         memory=held,
         fits=max(rank.total for rank in held) <= machine.memory_bytes,
-        best_mfu=ideal / compute,
-        worst_mfu=ideal / (compute + sum(axes.values())),
     )
 
 
-def _bubble(layout: Layout, shape: Transformer) -> float:
-    """Bubble by the schedule's formula.
+def exact_bubble(shape: Transformer, *, layout: Layout) -> float:
+    """Bubble of a layout by the schedule's formula.
 
     Without a formula, and with stages of unequal numbers of layers, from the timetable of its order. F, I and W of a
     layer then take equal times.
     """
     if layout.pp == 1:
         return 0.0
-    work = relative_work(layout.blocks(shape))
-    formula = bubble_ratio(layout.order_name, layout.pipeline) if len(set(work.values())) == 1 else None
-    if formula is not None:
-        return formula
-    return timetable(orders(layout.order_name, layout.pipeline), EQUAL, work=work).idle_ratio
+    return _bubble(layout.order_name, layout.pipeline, shape.layers)
 
 
-def _axis_seconds(traffic: Traffic, machine: Machine, rank: int) -> Mapping[str, float]:
-    seconds: dict[str, float] = {}
-    for volume in volumes(traffic, rank=rank):
-        near = _group_span(traffic.layout, volume.axis) <= machine.ranks_per_node
-        speed = machine.node_bytes_per_second if near else machine.network_bytes_per_second
-        seconds[volume.axis] = seconds.get(volume.axis, 0.0) + volume.wire_bytes / speed
-    return seconds
+def least_bubble(shape: Transformer, *, layout: Layout) -> float:
+    """A lower bound of `exact_bubble`: the formula for equal stages if there is one, otherwise 0.
+
+    Unequal stages idle longer, except in a pipeline with fewer microbatches than ranks.
+    """
+    pipeline = layout.pipeline
+    equal = shape.layers % pipeline.stages == 0
+    if layout.pp == 1 or not (equal or pipeline.microbatches >= pipeline.ranks):
+        return 0.0
+    return bubble_ratio(layout.order_name, pipeline) or 0.0
 
 
-def _slowest_rank(ranks: list[Mapping[str, float]]) -> Mapping[str, float]:
-    return max(ranks, key=lambda axes: sum(axes.values()))
+@lru_cache(maxsize=1024)
+def _bubble(schedule: str, pipeline: Shape, layers: int) -> float:
+    work = relative_work(stage_layers(layers, schedule=schedule, shape=pipeline))
+    formula = bubble_ratio(schedule, pipeline) if len(set(work.values())) == 1 else None
+    return timetable(orders(schedule, pipeline), EQUAL, work=work).idle_ratio if formula is None else formula
 
 
-def _group_span(layout: Layout, axis: str) -> int:
-    """Number of consecutive ranks that a group of the axis spans. tp is innermost, then cp, dp, pp."""
-    reach = layout.tp
-    for name, size in (("cp", layout.cp), ("dp", layout.dp), ("pp", layout.pp)):
-        if axis == "tp":
-            return reach
-        reach *= size
-        if axis == name:
-            return reach
-    return layout.shards * layout.tp
+def _repeated(flops: StepFlops) -> float:
+    """Share of the executed FLOPs that repeats others."""
+    return 1 - flops.model / flops.hardware
+
+
+def _pointwise_seconds(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, machine: Machine) -> float:
+    """Time of all operations besides matrix products, mean of a pipeline's ranks.
+
+    They move each byte that forward writes a few times. Recomputation repeats the forward's share of what was not kept.
+    """
+    if machine.memory_bytes_per_second is None:
+        return 0.0
+    whole, kept = (
+        model_bytes(shape, layout=layout, policy=each) for each in (policy.with_recompute(Recompute.NONE), policy)
+    )
+    moved = machine.accesses * (whole + FORWARD_ACCESSES * (whole - kept))
+    return layout.microbatches * moved / layout.pp / machine.memory_bytes_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hides:
+    """Seconds of a step behind which communication can hide."""
+
+    attention: float
+    backward: float
+    """Backward of one microbatch."""
+    work: float
+
+    def behind(self, axis: str, layout: Layout) -> float:
+        if axis == "cp":
+            return self.attention if layout.cp_method == RING else 0.0
+        if axis == "dp":
+            return self.work if layout.zero >= 2 else self.backward
+        return 0.0
+
+
+def _axes(traffic: Traffic, *, machine: Machine, hides: _Hides) -> tuple[AxisTime, ...]:
+    """Axes of the rank of the pipeline that sends longest."""
+    ranks = [
+        [_transfer(volume, layout=traffic.layout, machine=machine) for volume in volumes(traffic, rank=rank)]
+        for rank in _different_ranks(traffic)
+    ]
+    slowest = max(ranks, key=lambda sent: sum(each.seconds for each in sent))
+    axes = dict.fromkeys(each.axis for each in slowest)
+    return tuple(
+        _axis_time([each for each in slowest if each.axis == axis], hidden=hides.behind(axis, traffic.layout))
+        for axis in axes
+    )
+
+
+def _axis_time(sent: Sequence[Transfer], *, hidden: float) -> AxisTime:
+    seconds, tiers = sum(each.seconds for each in sent), list(Tier)
+    longest = max(sent, key=lambda each: each.seconds)
+    return AxisTime(
+        axis=longest.axis,
+        tier=max((each.tier for each in sent), key=tiers.index),
+        algorithm=longest.algorithm,
+        seconds=seconds,
+        exposed_seconds=max(seconds - hidden, 0.0),
+    )
+
+
+def _different_ranks(traffic: Traffic) -> Iterable[int]:
+    """Ranks of the pipeline that may send different amounts: one of those with equal blocks, embeddings and place."""
+    layout, last = traffic.layout, traffic.layout.pp - 1
+    kinds = {}
+    for rank in range(layout.pp):
+        matrices = embeddings(traffic.shape, layout=layout, rank=rank)
+        held = held_blocks(traffic.shape, layout=layout, rank=rank)
+        kinds[held, matrices, rank in (0, last)] = rank
+    # Both ends stay: each of them may lack one neighbour.
+    return sorted({0, last, *kinds.values()})
+
+
+def _transfer(volume: Volume, *, layout: Layout, machine: Machine) -> Transfer:
+    span, stride = _place(layout, volume)
+    return transfer(volume, machine=machine, span=span, stride=stride)
+
+
+def _place(layout: Layout, volume: Volume) -> tuple[int, int]:
+    """Consecutive ranks that a group of the axis lies within, and the distance of two neighbours in it.
+
+    tp is innermost, then cp, dp, pp. Gradients are summed over dp and cp together; ep takes the inner of these ranks.
+    """
+    inner = layout.tp
+    if volume.axis == "tp":
+        return inner, 1
+    if volume.axis == "cp":
+        return inner * layout.cp, inner
+    if volume.axis == "ep":
+        return inner * layout.ep, inner
+    replica = inner * layout.shards
+    if volume.axis == "dp":
+        return replica, inner * (layout.shards // volume.ranks)
+    return replica * layout.pp, replica

@@ -1,10 +1,12 @@
 """The layers of each stage of a pipeline, as evenly as possible."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from traincope.plan.pipeline.orders import SCHEDULES, Shape
 
 
+@lru_cache(maxsize=1024)
 def stage_layers(layers: int, *, schedule: str, shape: Shape) -> tuple[range, ...]:
     """Layers of every stage, lowest first.
 

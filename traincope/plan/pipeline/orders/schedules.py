@@ -44,6 +44,9 @@ class Schedule:
     """Most stages per rank. None: any number."""
     splits_backward: bool = False
     """The schedule has I and W, not only B."""
+    settled_rounds: int | None = None
+    """Rounds of P microbatches after which a rank holds no combination of microbatches that it did not hold before.
+    None: never."""
     limit: Callable[[Shape], str | None] = _any_size
     """Reason why it cannot have this size, apart from the stages per rank. None: it can."""
 
@@ -58,12 +61,19 @@ class Schedule:
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         "gpipe": Schedule(title="GPipe", order=gpipe),
-        "1f1b": Schedule(title="1F1B", order=one_forward_one_backward),
+        "1f1b": Schedule(title="1F1B", order=one_forward_one_backward, settled_rounds=1),
         "interleaved": Schedule(
-            title="interleaved 1F1B", order=interleaved, min_chunks=2, max_chunks=None, limit=_whole_rounds
+            title="interleaved 1F1B",
+            order=interleaved,
+            min_chunks=2,
+            max_chunks=None,
+            settled_rounds=2,
+            limit=_whole_rounds,
         ),
-        "zb-1p": Schedule(title="ZB-1P", order=zb_1p, splits_backward=True),
-        "zb-v": Schedule(title="ZB-V", order=zb_v, placement=vee, min_chunks=2, max_chunks=2, splits_backward=True),
+        "zb-1p": Schedule(title="ZB-1P", order=zb_1p, splits_backward=True, settled_rounds=1),
+        "zb-v": Schedule(
+            title="ZB-V", order=zb_v, placement=vee, min_chunks=2, max_chunks=2, splits_backward=True, settled_rounds=2
+        ),
         "dualpipev": Schedule(
             title="DualPipeV",
             order=dualpipev,
@@ -71,6 +81,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             min_chunks=2,
             max_chunks=2,
             splits_backward=True,
+            settled_rounds=2,
             limit=_filled,
         ),
         "naive": Schedule(title="naive", order=naive),

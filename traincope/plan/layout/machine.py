@@ -1,0 +1,142 @@
+"""Devices and links of a job, and the time that a rank's collectives take on them.
+
+A group within the link domain (NVLink and the like) uses its links. A larger group also crosses the network, within the
+switches of one pod (rail) or over the spine. Each algorithm takes latency x steps + bytes / rate:
+
+    ring        k (n - 1) steps and k (n - 1) / n of the bytes, k = 2 for an all-reduce and 1 for a gather or a reduction
+    tree        2 log2 n steps and twice the bytes, for an all-reduce only
+    direct      one step: messages, and exchanges whose shares for other domains leave over the network
+
+Patarasuk and Yuan 2009, JPDC 69(2), section 3 (ring); Sanders et al. 2009, Parallel Computing 35(12) (trees).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, log2
+
+from traincope.errors import UsageError
+from traincope.plan.layout.communication import Volume
+
+
+class Tier(StrEnum):
+    """Slowest links that a group's ring crosses, fastest first."""
+
+    DOMAIN = "domain"
+    RAIL = "rail"
+    SPINE = "spine"
+
+
+class Algorithm(StrEnum):
+    RING = "ring"
+    TREE = "tree"
+    DIRECT = "direct"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Devices and links of the job. Raises UsageError for impossible values."""
+
+    peak_flops: float
+    """Dense FLOP/s of one device."""
+    memory_bytes: int
+    """Memory of one device."""
+    ranks_per_node: int = 8
+    """Ranks of one link domain."""
+    node_bytes_per_second: float
+    """Rate at which a rank sends to ranks of its node, in one direction."""
+    network_bytes_per_second: float
+    """Rate at which a rank sends to other nodes, in one direction."""
+    efficiency: float = 0.6
+    """Share of peak that kernels reach while they run."""
+    memory_bytes_per_second: float | None = None
+    """Bandwidth of the device's memory. None: operations besides matrix products take no time of their own."""
+    accesses: float = 5.0
+    """Times that operations besides matrix products move each byte of activations: written and read in forward; read in
+    backward, and its gradient written and read."""
+    link_share: float = 1.0
+    """Share of the links' rates that collectives reach."""
+    node_latency_seconds: float = 0.0
+    """Time of one step of a collective within a node."""
+    network_latency_seconds: float = 0.0
+    """Time of one step of a collective between nodes."""
+    pod_ranks: int | None = None
+    """Ranks that reach each other without the spine. None: all."""
+    spine_share: float = 1.0
+    """Rate over the spine, relative to the network's: 0.5 for an oversubscription of 2 : 1."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "peak_flops",
+            "memory_bytes",
+            "ranks_per_node",
+            "node_bytes_per_second",
+            "network_bytes_per_second",
+            "accesses",
+            "link_share",
+            "spine_share",
+        ):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} is {getattr(self, name):g}; it must be greater than 0")
+        if not 0 < self.efficiency <= 1:
+            raise UsageError(
+                f"efficiency is {self.efficiency:g}; it must lie in (0, 1]: the share of peak that kernels reach"
+            )
+
+    def tier(self, span: int) -> Tier:
+        """Tier of a group that lies within `span` consecutive ranks."""
+        if span <= self.ranks_per_node:
+            return Tier.DOMAIN
+        return Tier.RAIL if self.pod_ranks is None or span <= self.pod_ranks else Tier.SPINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Time of one kind of collective on the wire."""
+
+    axis: str
+    tier: Tier
+    algorithm: Algorithm
+    seconds: float
+
+
+def transfer(volume: Volume, *, machine: Machine, span: int, stride: int) -> Transfer:
+    """Time of all collectives of `volume`, by the faster algorithm.
+
+    `span`: number of consecutive ranks that the group lies within; `stride`: distance of two neighbours. The ranks of a
+    group that share a node also share its network links, one ring for each.
+    """
+    tier, together = machine.tier(span), 1
+    if tier is not Tier.DOMAIN:
+        together = min(volume.ranks, max(machine.ranks_per_node // stride, 1))
+    else:
+        together = volume.ranks
+    times = _times(volume, machine=machine, tier=tier, together=together)
+    algorithm = min(times, key=times.__getitem__)
+    return Transfer(axis=volume.axis, tier=tier, algorithm=algorithm, seconds=times[algorithm])
+
+
+def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> dict[Algorithm, float]:
+    """Algorithm -> seconds."""
+    near = machine.node_bytes_per_second * machine.link_share
+    far = machine.network_bytes_per_second * machine.link_share * (machine.spine_share if tier is Tier.SPINE else 1)
+    nodes, ranks = -(-volume.ranks // together), volume.ranks
+    if volume.operation == "send":
+        speed, step = (near, machine.node_latency_seconds) if nodes == 1 else (far, machine.network_latency_seconds)
+        return {Algorithm.DIRECT: volume.count * step + volume.num_bytes / speed}
+    if volume.operation == "all_to_all":
+        within, out = volume.num_bytes * (together - 1) / ranks / near, volume.num_bytes * (ranks - together) / ranks / far
+        step = machine.node_latency_seconds if nodes == 1 else machine.network_latency_seconds
+        return {Algorithm.DIRECT: volume.count * step + max(within, out)}
+    speed = near if nodes == 1 else min(near, far * together)
+    passes = 2 if volume.operation == "all_reduce" else 1
+    across = nodes - 1 if nodes > 1 else 0
+    round_seconds = across * machine.network_latency_seconds + (ranks - 1 - across) * machine.node_latency_seconds
+    times = {Algorithm.RING: volume.count * passes * round_seconds + volume.wire_bytes / speed}
+    if volume.operation == "all_reduce":
+        depth_seconds = _depth(nodes) * machine.network_latency_seconds + _depth(together) * machine.node_latency_seconds
+        times[Algorithm.TREE] = volume.count * 2 * depth_seconds + 2 * volume.num_bytes / speed
+    return times
+
+
+def _depth(ranks: int) -> int:
+    return ceil(log2(ranks))

@@ -1,0 +1,156 @@
+"""The fastest layouts of a model on a cluster, among all of `space`, by the formulas of `layout`."""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from traincope.errors import UsageError
+from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.machine import Machine
+from traincope.plan.layout.memory import RankMemory, memory
+from traincope.plan.layout.prediction import Prediction, exact_bubble, least_bubble, predict
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.precision import Precision
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.search.clusters import Cluster
+from traincope.plan.search.space import Rejections, Wanted, layouts, meshes
+from traincope.units import size
+
+FLASH = ActivationPolicy(flash=True, dropout=False)
+"""Activations of current models: flash attention and no dropout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A layout that fits, with its prediction."""
+
+    layout: Layout
+    recompute: Recompute
+    prediction: Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Result of a search."""
+
+    ranked: tuple[Candidate, ...]
+    """Fastest layouts, fastest first. Empty if no layout fits."""
+    num_fitting: int
+    """Layouts that fit, those of `ranked` included."""
+    rejected: Mapping[str, int]
+    """Reason -> number of layouts, largest first."""
+    smallest: tuple[Layout, Recompute, int] | None
+    """Layout that needs least memory among those that do not fit, with its recomputation and its bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitting:
+    layout: Layout
+    policy: ActivationPolicy
+    held: tuple[RankMemory, ...]
+
+
+class _Smallest:
+    """Layout that needs least memory of those that do not fit."""
+
+    def __init__(self) -> None:
+        self.found: tuple[Layout, Recompute, int] | None = None
+
+    def see(self, layout: Layout, recompute: Recompute, needed: int) -> None:
+        if self.found is None or needed < self.found[2]:
+            self.found = layout, recompute, needed
+
+
+def search(
+    shape: Transformer,
+    *,
+    cluster: Cluster,
+    batch: int,
+    precision: Precision,
+    wanted: Wanted,
+    best: int = 10,
+    policies: tuple[ActivationPolicy, ...] = (FLASH, FLASH.with_recompute(Recompute.FULL)),
+) -> Found:
+    """Find the `best` fastest layouts for steps of `batch` sequences.
+
+    `policies`: from the one that keeps most; each layout takes the first that fits. Raises UsageError for a batch below
+    1.
+    """
+    if batch < 1:
+        raise UsageError(f"batch is {batch}; it must be at least 1")
+    machine, rejections, smallest = cluster.machine(), Rejections(), _Smallest()
+    fitting = [
+        each
+        for mesh in meshes(
+            shape, ranks=cluster.gpus, domain=cluster.domain_ranks, wanted=wanted, rejections=rejections
+        )
+        for series in layouts(shape, mesh, batch=batch, wanted=wanted, rejections=rejections)
+        for each in _fitting(shape, series, machine, precision, policies, rejections, smallest)
+    ]
+    return Found(
+        ranked=tuple(_fastest(shape, fitting, machine=machine, precision=precision, best=best)),
+        num_fitting=len(fitting),
+        rejected=rejections.most_common,
+        smallest=smallest.found,
+    )
+
+
+def _fitting(
+    shape: Transformer,
+    series: tuple[Layout, ...],
+    machine: Machine,
+    precision: Precision,
+    policies: tuple[ActivationPolicy, ...],
+    rejections: Rejections,
+    smallest: _Smallest,
+) -> Iterator[_Fitting]:
+    """Yield the layouts of a series that fit, each with the first policy that fits."""
+    for number, layout in enumerate(series):
+        for policy in policies:
+            held = memory(shape, layout=layout, precision=precision, policy=policy)
+            needed = max(rank.total for rank in held)
+            if needed <= machine.memory_bytes:
+                yield _Fitting(layout=layout, policy=policy, held=held)
+                break
+            smallest.see(layout, policy.recompute, needed)
+        else:
+            reason = f"a rank needs more than the {size(machine.memory_bytes)} that it may fill"
+            rejections.add(reason, len(series) - number)
+            return
+
+
+def _fastest(
+    shape: Transformer, fitting: list[_Fitting], *, machine: Machine, precision: Precision, best: int
+) -> Iterator[Candidate]:
+    """Yield the fastest layouts, fastest first.
+
+    A timetable takes long, so each layout starts with a lower bound of its bubble. The one that looks fastest gets its
+    exact bubble, until those that look fastest are exact.
+    """
+    order = count()
+    heap: list[tuple[float, int, _Fitting, Prediction, bool]] = []
+
+    def push(each: _Fitting, bubble: float, *, exact: bool) -> None:
+        predicted = predict(
+            shape,
+            layout=each.layout,
+            precision=precision,
+            policy=each.policy,
+            machine=machine,
+            causal_half=each.policy.flash,
+            held=each.held,
+            bubble=bubble,
+        )
+        heapq.heappush(heap, (predicted.expected_seconds, next(order), each, predicted, exact))
+
+    for each in fitting:
+        push(each, least_bubble(shape, layout=each.layout), exact=False)
+    while heap and best:
+        _, _, each, predicted, exact = heapq.heappop(heap)
+        if not exact:
+            push(each, exact_bubble(shape, layout=each.layout), exact=True)
+            continue
+        best -= 1
+        yield Candidate(layout=each.layout, recompute=each.policy.recompute, prediction=predicted)

@@ -1,0 +1,167 @@
+"""All layouts of a model on a number of ranks, and the rules that reject some.
+
+A layout that cannot beat another one by the formulas is not built:
+
+- ZeRO's stage 0 holds more than stage 1 and sends as many bytes. With a pipeline, FSDP keeps weights and gradients for
+  the whole step, which is stage 1.
+- GPipe has 1F1B's bubble and holds more; `naive` has a larger bubble. DualPipeV's bubble has no formula.
+- With flash attention selective recomputation keeps the same bytes as none.
+- Recomputation only costs time, so it is tried where none does not fit.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from traincope.errors import UsageError
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.pipeline.orders import SCHEDULES
+
+AXES = ("dp", "tp", "pp", "cp", "ep")
+MAX_CHUNKS = 8
+"""Most stages of a pipeline rank."""
+SEARCHED = ("1f1b", "zb-1p", "zb-v")
+"""Schedules; 1F1B with several stages per rank is interleaved."""
+MAX_SPLIT_SEQUENCE = 64
+"""Largest cp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Conditions on the layouts. None: any value."""
+
+    dp: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    zero: int | None = None
+    schedule: str | None = None
+    micro_batch: int | None = None
+
+    def sizes(self, axis: str, choices: Iterator[int]) -> Iterator[int]:
+        """Sizes of an axis: the wanted one, even if it is impossible, or all choices."""
+        wanted: int | None = getattr(self, axis)
+        return choices if wanted is None else iter((wanted,))
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Reasons for which layouts are impossible, with the number of layouts."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, reason: str, number: int = 1) -> None:
+        self.counts[reason] += number
+
+    @property
+    def most_common(self) -> Mapping[str, int]:
+        return dict(self.counts.most_common())
+
+
+def meshes(
+    shape: Transformer, *, ranks: int, domain: int, wanted: Wanted, rejections: Rejections
+) -> Iterator[Mapping[str, int]]:
+    """Yield the sizes of all axes. Their product is `ranks`, except for ep, which takes its ranks out of dp x cp."""
+    for tp in wanted.sizes("tp", _divisors(ranks)):
+        if ranks % tp:
+            rejections.add(f"tp {tp} does not divide the {ranks} GPUs")
+            continue
+        if tp > domain and wanted.tp is None:
+            rejections.add(f"tp is wider than the link domain of {domain} GPUs")
+            continue
+        for pp in wanted.sizes("pp", _divisors(ranks // tp)):
+            if pp > shape.layers:
+                rejections.add(f"pp has more ranks than the model has layers, {shape.layers}")
+                continue
+            if (ranks // tp) % pp:
+                rejections.add(f"tp x pp = {tp * pp} does not divide the {ranks} GPUs")
+                continue
+            yield from _replicas(shape, tp=tp, pp=pp, rest=ranks // tp // pp, wanted=wanted, rejections=rejections)
+
+
+def _replicas(
+    shape: Transformer, *, tp: int, pp: int, rest: int, wanted: Wanted, rejections: Rejections
+) -> Iterator[Mapping[str, int]]:
+    for cp in wanted.sizes("cp", _divisors(rest)):
+        if cp > MAX_SPLIT_SEQUENCE and wanted.cp is None:
+            rejections.add(f"cp is larger than {MAX_SPLIT_SEQUENCE}")
+            continue
+        if rest % cp or (wanted.dp is not None and rest // cp != wanted.dp):
+            rejections.add("the axes do not fill the GPUs exactly")
+            continue
+        for ep in wanted.sizes("ep", _divisors(rest) if shape.experts else iter((1,))):
+            yield {"dp": rest // cp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
+
+
+def layouts(
+    shape: Transformer, mesh: Mapping[str, int], *, batch: int, wanted: Wanted, rejections: Rejections
+) -> Iterator[tuple[Layout, ...]]:
+    """Yield layouts of a mesh that differ in the sequences of a microbatch only, fewest first.
+
+    More sequences need more memory, so a layout after one that does not fit does not fit either.
+    """
+    if batch % mesh["dp"]:
+        rejections.add(f"the batch of {batch} sequences does not divide over dp")
+        return
+    sequences = batch // mesh["dp"]
+    for zero in _zeros(mesh, wanted):
+        for schedule, virtual in _schedules(shape, mesh["pp"], wanted):
+            built = []
+            for micro_batch in wanted.sizes("micro_batch", _powers(sequences)):
+                if sequences % micro_batch:
+                    rejections.add(f"microbatches of {micro_batch} sequences do not divide a data rank's {sequences}")
+                    continue
+                try:
+                    layout = Layout(
+                        **mesh,
+                        zero=zero,
+                        schedule=schedule,
+                        virtual=virtual,
+                        microbatches=sequences // micro_batch,
+                        micro_batch=micro_batch,
+                    )
+                    layout.check(shape)
+                except UsageError as error:
+                    rejections.add(str(error))
+                    continue
+                built.append(layout)
+            if built:
+                yield tuple(built)
+
+
+def _zeros(mesh: Mapping[str, int], wanted: Wanted) -> tuple[int, ...]:
+    if wanted.zero is not None:
+        return (wanted.zero,)
+    return (1,) if mesh["pp"] > 1 else (1, 2, 3)
+
+
+def _schedules(shape: Transformer, pp: int, wanted: Wanted) -> Iterator[tuple[str, int | None]]:
+    """Yield schedules with their stages per rank."""
+    if pp == 1:
+        yield "1f1b", None
+        return
+    for name in SEARCHED if wanted.schedule is None else (wanted.schedule,):
+        if name not in ("1f1b", "interleaved"):
+            yield name, None
+            continue
+        chunks = SCHEDULES[name].min_chunks
+        while chunks <= min(MAX_CHUNKS, max(shape.layers // pp, 1)):
+            yield name, chunks
+            chunks *= 2
+
+
+def _divisors(number: int) -> Iterator[int]:
+    """Divisors, smallest first."""
+    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    yield from small
+    yield from (number // each for each in reversed(small) if each * each != number)
+
+
+def _powers(number: int) -> Iterator[int]:
+    """Powers of two that divide a number, smallest first."""
+    power = 1
+    while number % power == 0:
+        yield power
+        power *= 2
