@@ -21,8 +21,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-integrations compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table dashboards pictures validate-launch clean
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -53,6 +52,7 @@ test-release: setup
 # Writes the files of a release into dist/.
 dist: setup
 	@$(BIN)/python -m tests.release.distribution dist
+
 # Each framework has an environment of its own. ONLY=lightning runs one file of these tests.
 test-integrations: setup
 	@$(BIN)/python -m tests.integrations.environments
@@ -242,5 +242,4 @@ RESTART = parallel.dp=2 model.layers=2 model.hidden=64 model.heads=2 model.kv_he
 FORCE:
 
 clean:
-	rm -rf $(VENV) $(DOCS) .venv-torch-* .venv-launch-* traincope_runs
-	rm -rf $(VENV) .venv-torch-* .venv-launch-* .venv-integrations traincope_runs
+	rm -rf $(VENV) $(DOCS) .venv-torch-* .venv-launch-* .venv-integrations traincope_runs
