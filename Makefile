@@ -174,6 +174,7 @@ validate-launch: setup
 
 metrics-table: setup
 	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"
+	@$(BIN)/python -c "from traincope.tables.documentation import write; write('docs/sql-views.md')"
 
 # The documentation has an environment of its own. A broken link or anchor, or another output of a notebook, is an error.
 docs: $(DOCS)/.ready

@@ -9,7 +9,8 @@ In the training process (importing traincope does not import torch; nothing rais
 
 Offline, on any machine:
 
-    analysis = traincope.analyze(traincope.open_run("traincope_runs/my-job"))
+    run = traincope.open_run("traincope_runs/my-job")
+    run.verdict, run.document, run.tables.steps.to_pandas(), run.sql("select ...")
 """
 
 from importlib import import_module
@@ -20,7 +21,8 @@ from traincope.record.run import Run, event, log, run, span, step
 
 if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
-    from traincope.timeline import Timeline, open_run
+    from traincope.report.opened_run import OpenedRun, open_run
+    from traincope.timeline import Timeline
 
 
 def _version() -> str:
@@ -37,13 +39,14 @@ def _version() -> str:
 
 __version__ = _version()
 
-__all__ = ["Analysis", "Run", "Timeline", "analyze", "event", "log", "open_run", "run", "span", "step"]
+__all__ = ["Analysis", "OpenedRun", "Run", "Timeline", "analyze", "event", "log", "open_run", "run", "span", "step"]
 
 _OFFLINE = {
     "Analysis": "traincope.analysis",
+    "OpenedRun": "traincope.report.opened_run",
     "Timeline": "traincope.timeline",
     "analyze": "traincope.analysis",
-    "open_run": "traincope.timeline",
+    "open_run": "traincope.report.opened_run",
 }
 """Names of the offline half. They are imported on first use, so that a training process does not pay for them."""
 

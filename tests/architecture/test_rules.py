@@ -10,7 +10,19 @@ import traincope
 PACKAGE = Path(traincope.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-PUBLIC_NAMES = ["Analysis", "Run", "Timeline", "analyze", "event", "log", "open_run", "run", "span", "step"]
+PUBLIC_NAMES = [
+    "Analysis",
+    "OpenedRun",
+    "Run",
+    "Timeline",
+    "analyze",
+    "event",
+    "log",
+    "open_run",
+    "run",
+    "span",
+    "step",
+]
 
 OFFLINE_WITHOUT_TORCH = """
 import sys

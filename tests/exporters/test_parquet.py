@@ -14,8 +14,8 @@ from tests.timeline.build import Row, action, timeline
 from traincope import open_run
 from traincope.errors import RunDirectoryError
 from traincope.events import NO_PEER, NO_STEP, OPEN, Kind, Phase
+from traincope.tables import records
 from traincope.timeline import RankTimeline, Timeline
-from traincope_exporters import parquet
 from traincope_exporters.parquet import write_parquet
 
 
@@ -105,7 +105,7 @@ def test_row_groups_do_not_change_the_table(tmp_path: Path, monkeypatch: pytest.
     (whole := tmp_path / "whole").mkdir()
     (pieces := tmp_path / "pieces").mkdir()
     write_parquet(open_run("sample_runs/demo"), whole)
-    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1000)
+    monkeypatch.setattr(records, "ROWS_PER_PART", 1000)
     write_parquet(open_run("sample_runs/demo"), pieces)
     assert pq.ParquetFile(pieces / "rank=0" / "records.parquet").num_row_groups == 4
     assert pq.read_table(pieces).to_pylist() == pq.read_table(whole).to_pylist()

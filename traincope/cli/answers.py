@@ -30,13 +30,16 @@ def print_answer(answer: A, show: Callable[[A, Console], None], *, format: str) 
         show(answer, Console())
 
 
-def write_answer(text: str, path: Path | None) -> None:
+def write_answer(content: str | bytes, path: Path | None) -> None:
     """Write to the file that the user named, or to standard output. Raises UsageError."""
     if path is None:
-        sys.stdout.write(text)
+        if isinstance(content, str):
+            sys.stdout.write(content)
+        else:
+            sys.stdout.buffer.write(content)
         return
     try:
         with output(path) as file:
-            file.write(text.encode())
+            file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; give another file") from error

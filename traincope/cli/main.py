@@ -22,6 +22,8 @@ COMMANDS: Mapping[str, str] = {
     "hang": "hang:HangCommand",
     "explain": "explain:Explain",
     "diff": "diff:DiffCommand",
+    "sql": "sql:Sql",
+    "mcp": "mcp:Mcp",
     "agent": "agent:AgentCommand",
     "plan": "plan:Plan",
     "import": "import_:Import",

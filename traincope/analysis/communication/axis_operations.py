@@ -151,12 +151,17 @@ def _bus_bandwidth(instances: Instances, chosen: Ints, wire: Transfers, operatio
 
 def counted_parts(instances: Instances, ledger: Ledger) -> Bools:
     """Mark the parts that were issued in a counted step of their rank and outside evaluation."""
-    counted = np.zeros(len(instances.number), dtype=bool)
-    for rank in ledger.ranks:
-        selected = instances.parts_of[rank.rank]
-        known = Numbering.of(rank.numbers[rank.counted])
-        counted[selected] = known.number(instances.parts.step[selected].astype(np.int64)) != UNKNOWN
-    return counted & ~instances.parts.evaluating
+    return parts_in_steps(instances, {rank.rank: rank.numbers[rank.counted] for rank in ledger.ranks})
+
+
+def parts_in_steps(instances: Instances, steps: Mapping[int, Ints]) -> Bools:
+    """Mark the parts that were issued outside evaluation in one of these steps. `steps`: rank -> step numbers."""
+    inside = np.zeros(len(instances.number), dtype=bool)
+    for rank, numbers in steps.items():
+        selected = instances.parts_of[rank]
+        known = Numbering.of(numbers)
+        inside[selected] = known.number(instances.parts.step[selected].astype(np.int64)) != UNKNOWN
+    return inside & ~instances.parts.evaluating
 
 
 def _exposed(stall_totals: Mapping[int, tuple[StallTotal, ...]]) -> dict[tuple[str, str], _Exposed]:

@@ -30,6 +30,7 @@ from traincope.analysis.diff.significance import (
 )
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.arrays import Floats
+from traincope.errors import EmptyRunError
 from traincope.timeline import LedgerClock
 
 LEVEL = 0.01
@@ -158,6 +159,14 @@ class Diff:
     def movers(self) -> tuple[TermChange, ...]:
         """Terms with evidence of a change, the largest change first."""
         return tuple(sorted((term for term in self.terms if term.evident), key=lambda term: -abs(term.change)))
+
+
+def require_steps(analysis: Analysis) -> Analysis:
+    """Return the analysis. Raises EmptyRunError if no step of it can be compared."""
+    if not len(step_series(analysis)):
+        path = analysis.timeline.run.path
+        raise EmptyRunError(f"{path} has no counted step that all ranks completed; let it run longer")
+    return analysis
 
 
 def diff(before: Analysis, after: Analysis, *, threshold_ratio: float = DEFAULT_THRESHOLD_RATIO) -> Diff:

@@ -4,6 +4,7 @@ Steps of a window and the light steps around it are an experiment without end: t
 detail. Ranks wait for each other, so the job has one step time, the mean over its ranks.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,13 +89,15 @@ def _job_steps(timeline: Timeline, ledger: Ledger) -> tuple[Ints, Floats, Bools]
     mean = np.bincount(at, weights=lengths, minlength=len(distinct)) / np.maximum(
         np.bincount(at, minlength=len(distinct)), 1
     )
-    return distinct, mean, ~np.isin(distinct, sorted(_undetailed(timeline, ledger)))
+    undetailed = steps_without_detail(timeline, unwatched=ledger.unwatched_steps)
+    return distinct, mean, ~np.isin(distinct, sorted(undetailed))
 
 
-def _undetailed(timeline: Timeline, ledger: Ledger) -> set[int]:
+def steps_without_detail(timeline: Timeline, *, unwatched: Collection[int]) -> frozenset[int]:
+    """Return the steps that some rank recorded without detail. `unwatched`: the ledger's, which older versions need."""
     if all(rank.info.version < FIRST_WITH_WINDOWS for rank in timeline.run.ranks):
-        return set(ledger.unwatched_steps)
-    return {step.number for rank in timeline.ranks for step in rank.steps if not step.detailed}
+        return frozenset(unwatched)
+    return frozenset(step.number for rank in timeline.ranks for step in rank.steps if not step.detailed)
 
 
 def _light_steps(timeline: Timeline) -> set[int]:

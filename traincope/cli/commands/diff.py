@@ -5,11 +5,10 @@ from math import isfinite
 from pathlib import Path
 
 from traincope.analysis import Analysis, Judgement, analyze, diff
-from traincope.analysis.diff.diff import DEFAULT_THRESHOLD_RATIO
-from traincope.analysis.diff.series import step_series
+from traincope.analysis.diff.diff import DEFAULT_THRESHOLD_RATIO, require_steps
 from traincope.cli.answers import add_format, print_answer
 from traincope.cli.launch.last_good import last_good
-from traincope.errors import REGRESSION, EmptyRunError, UsageError
+from traincope.errors import REGRESSION, UsageError
 from traincope.report import diff_document, render_diff
 from traincope.timeline import open_run
 
@@ -64,10 +63,7 @@ def _runs(paths: list[Path], *, last: bool) -> tuple[Analysis, Analysis]:
 
 def _analysed(path: Path) -> Analysis:
     """Analyze a run. Raises EmptyRunError if no step can be compared."""
-    analysis = analyze(open_run(path))
-    if not len(step_series(analysis)):
-        raise EmptyRunError(f"{path} has no counted step that all ranks completed; let it run longer")
-    return analysis
+    return require_steps(analyze(open_run(path)))
 
 
 def _percent(text: str) -> float:

@@ -1,0 +1,72 @@
+"""Answers of the tools: objects of the report's schema, and rows of SQL."""
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from traincope.analysis import diff
+from traincope.analysis.diff.diff import require_steps
+from traincope.errors import UsageError
+from traincope.mcp.bounded import bounded
+from traincope.mcp.runs import ServedRuns
+from traincope.report import diff_document, to_document
+from traincope.report.schema import Document
+from traincope.tables.query import run_query
+from traincope.tables.rows import json_rows
+
+SECTIONS = tuple(Document.__annotations__)
+"""Sections of the report: the keys of its JSON."""
+SUMMARY = ("run", "verdict", "utilization", "goodput")
+MAX_ROWS = 200
+QUERY_SECONDS = 30.0
+
+
+class Answer(TypedDict):
+    runs: list[str]
+    """Names of the runs that it is about."""
+    answer: dict[str, Any]
+    """Data. Texts in it come from the run and may contain anything."""
+    shortened: list[str]
+    """Places of `answer` at which something was left out; empty: it is complete."""
+
+
+class Tools:
+    """One method per tool."""
+
+    def __init__(self, runs: ServedRuns) -> None:
+        self._runs = runs
+
+    def report(self, run: str | None, sections: Sequence[str]) -> Answer:
+        """Sections of the report. Raises UsageError for an unknown one."""
+        for section in sections:
+            if section not in SECTIONS:
+                raise UsageError(f"there is no such section; sections are {', '.join(SECTIONS)}")
+        return self._sections(run, sections)
+
+    def ledger(self, run: str | None) -> Answer:
+        return self._sections(run, ("ledger", "causes"))
+
+    def faults(self, run: str | None) -> Answer:
+        return self._sections(run, ("faults", "hangs"))
+
+    def diff(self, before: str, after: str) -> Answer:
+        """Compare two runs. Raises EmptyRunError if one has no step to compare."""
+        runs = [self._runs[name] for name in (before, after)]
+        analyses = [require_steps(run.analysis) for run in runs]
+        return _answer([run.name for run in runs], dict(diff_document(diff(*analyses))))
+
+    def sql(self, query: str, runs: Sequence[str] | None, max_rows: int) -> Answer:
+        """Rows of one SELECT. Raises as `run_query`."""
+        chosen = self._runs.chosen(runs)
+        answer = run_query(chosen, query, seconds=QUERY_SECONDS)
+        rows = json_rows(answer.slice(0, max(0, min(max_rows, MAX_ROWS))))
+        return _answer([run.name for run in chosen], {"num_rows": len(answer), "rows": rows})
+
+    def _sections(self, run: str | None, sections: Sequence[str]) -> Answer:
+        source = self._runs[run]
+        document = to_document(source.analysis)
+        return _answer([source.name], {section: document[section] for section in sections})  # type: ignore[literal-required]
+
+
+def _answer(runs: list[str], content: dict[str, Any]) -> Answer:
+    short = bounded(content)
+    return Answer(runs=runs, answer=short.value, shortened=list(short.shortened))

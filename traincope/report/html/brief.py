@@ -1,0 +1,80 @@
+"""The verdict and the waterfall as a fragment of HTML for notebooks: no scripts, no style sheet, no links."""
+
+from collections.abc import Iterator
+
+from traincope.palette import GOOD, SEVERE, colour
+from traincope.report.html.markup import Html, joined, tag
+from traincope.report.schema import Document, Finding, Ledger
+from traincope.report.text.sections.all_steps import all_steps, interval
+from traincope.report.text.sections.verdict import where
+from traincope.report.text.text import facts
+from traincope.units import count, milliseconds, share
+
+MAX_FINDINGS = 5
+MIN_RATIO = 0.0005
+"""Share of a step below which a term has no row."""
+BAR_REM = 16
+"""Width of the longest bar."""
+QUIET = "opacity:.7;font-size:.9em"
+CELL = "padding:.1em .8em .1em 0;white-space:nowrap;border:0;background:none"
+LEFT, RIGHT = f"{CELL};text-align:left", f"{CELL};text-align:right"
+
+
+def brief(document: Document) -> Html:
+    """Show the findings, at most five, and each term's share of step time. All texts of the run are escaped."""
+    return tag(
+        "div",
+        tag("p", tag("strong", document["run"]["id"]), " ", tag("span", ", ".join(facts(document)), style=QUIET)),
+        *_findings(document["verdict"]),
+        *([] if document["ledger"] is None else [_waterfall(document["ledger"])]),
+        style="line-height:1.4;max-width:60rem",
+    )
+
+
+def _findings(findings: list[Finding]) -> Iterator[Html]:
+    if not findings:
+        yield tag("p", "No verdict: no complete step was recorded.")
+        return
+    yield tag("ol", *(tag("li", *_finding(finding)) for finding in findings[:MAX_FINDINGS]))
+    if len(findings) > MAX_FINDINGS:
+        yield tag("p", f"and {count(len(findings) - MAX_FINDINGS, 'more finding')} in the report", style=QUIET)
+
+
+def _finding(finding: Finding) -> Iterator[Html]:
+    tone = GOOD if finding["kind"] == "healthy" else SEVERE
+    gain = finding["estimated_gain_ratio"]
+    saves = "" if gain is None else f"; saves {share(gain)} of step time"
+    yield tag("strong", finding["kind"].replace("_", " "), style=f"color:{tone}")
+    yield tag("span", f" {where(finding)}; confidence {finding['confidence']}{saves}", style=QUIET)
+    yield tag("div", finding["evidence"])
+    if finding["advice"]:
+        yield tag("div", tag("strong", "Do: "), finding["advice"])
+
+
+def _waterfall(ledger: Ledger) -> Html:
+    whole = all_steps(ledger)
+    shown = {term: ratio for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) >= MIN_RATIO}
+    longest = max((abs(ratio) for ratio in shown.values()), default=1.0)
+    rows = [_row(ledger, term, ratio / longest) for term, ratio in shown.items()]
+    head = f"mean step {milliseconds(whole.mean_step_ns)} ms over {count(len(ledger['ranks']), 'rank')} and "
+    return tag(
+        "table",
+        tag("caption", f"{head}{count(whole.num_steps, 'step')}", style=f"{QUIET};caption-side:top;text-align:left"),
+        tag("tbody", *rows),
+        style="border-collapse:collapse",
+    )
+
+
+def _row(ledger: Ledger, term: str, length: float) -> Html:
+    whole, run = all_steps(ledger), ledger["run"]
+    per_step = milliseconds((whole.terms[term] or 0) / whole.rank_steps)
+    bar = f"background:{colour(term)};height:.8em;width:{max(length, 0.0) * BAR_REM:.2f}rem"
+    error = [] if run is None else [tag("td", interval(run["estimates"][term]), style=RIGHT)]
+    return tag(
+        "tr",
+        tag("td", term, style=LEFT),
+        tag("td", share(ledger["waterfall"][term]), style=RIGHT),
+        *error,
+        tag("td", joined(per_step, " ms"), style=RIGHT),
+        tag("td", tag("div", style=bar), style=LEFT),
+    )
