@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,10 +33,15 @@ def bounded(value: Any) -> Bounded:
     """
     for max_items, max_text in SIZES:
         cut = _Cut(max_items=max_items, max_text=max_text)
-        copy = cut.copied(value, "")
-        if len(json.dumps(copy)) <= MAX_CHARACTERS:
-            return Bounded(value=copy, shortened=tuple(cut.notes[:MAX_KEYS]))
+        with suppress(_TooLong):
+            copy = cut.copied(value, "")
+            if len(json.dumps(copy)) <= MAX_CHARACTERS:
+                return Bounded(value=copy, shortened=tuple(cut.notes[:MAX_KEYS]))
     raise UsageError("the answer is too long; ask for fewer sections, or use sql")
+
+
+class _TooLong(Exception):
+    """The copy already has more than MAX_CHARACTERS."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,8 +49,12 @@ class _Cut:
     max_items: int
     max_text: int
     notes: list[str] = field(default_factory=list)
+    length: int = 0
 
     def copied(self, value: Any, place: str) -> Any:
+        self.length += 1
+        if self.length > MAX_CHARACTERS:
+            raise _TooLong
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Mapping):
@@ -56,7 +66,9 @@ class _Cut:
         return value
 
     def _text(self, text: str) -> str:
-        return short(text, max_length=self.max_text)
+        result = short(text, max_length=self.max_text)
+        self.length += len(result)
+        return result
 
     def _first(self, values: Any, most: int, place: str) -> Any:
         if len(values) > most:

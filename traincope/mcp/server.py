@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -76,13 +77,13 @@ def make_server(runs: ServedRuns) -> MCPServer[Any]:
 
 
 def _with_short_errors(tool: Callable[P, R]) -> Callable[P, R]:
-    """The tool with printable errors of limited length."""
+    """The tool with printable errors of limited length. The SDK hides the text of any other error."""
 
     @wraps(tool)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return tool(*args, **kwargs)
         except TraincopeError as error:
-            raise type(error)(short(str(error), max_length=MAX_TEXT)) from None
+            raise ToolError(short(str(error), max_length=MAX_TEXT)) from error
 
     return answer
