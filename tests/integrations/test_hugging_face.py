@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.integrations.training import (
+    FAILS,
     JOINED,
     PLAIN,
     RECORDED,
@@ -75,3 +76,9 @@ def test_the_callback_joins_a_run_of_the_script(folder: Path, plain: Training) -
     assert joined.results == plain.results
     assert step_numbers(joined.timeline) == [[0, 1, 2, 3, 4, 5]] * 2
     assert settings(joined.timeline)["peak_flops"] == 1e9
+
+
+def test_an_exception_ends_the_callbacks_run_with_its_name(folder: Path) -> None:
+    failed = train(folder / FAILS, "hugging_face", "hugging_face", FAILS)
+    rank = failed.timeline.ranks[0]
+    assert (rank.ending, [step.number for step in rank.steps], rank.open_step) == ("ValueError", [0, 1], 2)

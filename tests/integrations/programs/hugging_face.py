@@ -1,11 +1,13 @@
 """Six steps of a tiny Llama with transformers' Trainer: 2 sequences of 16 tokens per microbatch, 2 microbatches.
 
-Arguments: a folder for results; `plain`, `recorded` for the snippet of the docs, or `joined` for the same inside a run
-of the script; a tracker, or `none`. With a tracker, the data wait for the first numbers of the agent.
+Arguments: a folder for results; `plain`, `recorded` for the snippet of the docs, `joined` for the same inside a run of
+the script, or `fails` for an error of rank 0 in its third step; a tracker, or `none`. With a tracker, the data wait for
+the first numbers of the agent.
 """
 
 import sys
 from contextlib import nullcontext
+from itertools import count
 
 import torch
 from agent_wait import WaitingRows
@@ -40,6 +42,14 @@ arguments = TrainingArguments(
     report_to=tracker,
     disable_tqdm=True,
 )
+if mode == "fails" and arguments.process_index == 0:
+    calls = count()
+
+    def fail(*_: object) -> None:
+        if next(calls) == 4:
+            raise ValueError("no such token")
+
+    model.lm_head.register_forward_hook(fail)
 with traincope.run() if mode == "joined" else nullcontext() as run:
     if run is not None:
         run.describe(peak_flops=1e9)
