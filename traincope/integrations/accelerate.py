@@ -9,33 +9,32 @@ import traincope
 from traincope.integrations.recording import Recording
 from traincope.record.run import Run, active_run
 
+AMOUNTS = ("step_tokens", "step_squared_lengths")
+"""Names whose values are shares of each rank. Accelerate gives a tracker those of rank 0 only."""
+
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
-    """Records from `init_trackers` to `end_training`, with the numbers that `accelerator.log` receives, on every rank.
+    """Records from here to `end_training` or the end of the process, with the numbers of `accelerator.log`.
 
     >>> accelerator = Accelerator(log_with=[AccelerateTracker()])
     >>> accelerator.init_trackers("my-project")
 
-    `accelerator.log({"step_tokens": n})` gives this rank's tokens of the step.
+    Every rank records. Accelerate calls its trackers on rank 0 only, so the numbers are those of rank 0.
     """
 
     name = "traincope"
     requires_logging_directory = False
-    main_process_only = False
 
     def __init__(self, run: Run | None = None) -> None:
         """`run`: `traincope.run(...)` with settings. It is not used if another run records already."""
         super().__init__()
         self._recording = Recording(run)
+        self._recording.begin({"trainer": f"accelerate {__version__}"})
 
     @property
     def tracker(self) -> Run | None:
         """The run that records."""
         return active_run()
-
-    def start(self) -> None:
-        self._recording.begin({"trainer": f"accelerate {__version__}"})
-        self._recording.train()
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         """Describe the training by its hyperparameters."""
@@ -44,7 +43,9 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
 
     def log(self, values: dict[str, Any], **_: Any) -> None:
         """Log the numbers among `values` as those of the step under way. Accelerate's `step` is not used."""
-        traincope.log(**{name: value for name, value in values.items() if isinstance(value, int | float)})
+        self._recording.train()  # now all trackers have started
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        traincope.log(**{name: value for name, value in numbers.items() if name not in AMOUNTS})
 
     def finish(self) -> None:
         self._recording.end()

@@ -26,7 +26,7 @@ class Recording:
         guard(self._begin)(facts)
 
     def train(self, trackers: Sequence[Send] = (), *, step: int = 0) -> None:
-        """Begin the steps. `step`: the number of steps that the training's state has had."""
+        """Begin the steps, once. `step`: the number of steps that the training's state has had."""
         guard(self._train)(trackers, step)
 
     def end(self, error: BaseException | None = None) -> None:
@@ -43,7 +43,7 @@ class Recording:
 
     def _train(self, trackers: Sequence[Send], step: int) -> None:
         active = active_run()
-        if active is None:
+        if active is None or self._trackers is not None:
             return
         if step:
             traincope.event(RESUMED, step=step)

@@ -11,6 +11,8 @@ from accelerate import Accelerator
 from result import write_result
 from snippets import snippet
 
+import traincope
+
 folder, mode, tracker = sys.argv[1:]
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Embedding(32, 16), torch.nn.Linear(16, 32, bias=False))
@@ -28,7 +30,8 @@ def train(accelerator: Accelerator, model: torch.nn.Module, optimizer: object, l
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-        accelerator.log({"loss": loss.item(), "step_tokens": batch.numel()}, step=len(losses))
+        accelerator.log({"loss": loss.item(), "step_tokens": 1}, step=len(losses))
+        traincope.log(step_tokens=batch.numel())
 
 
 os.environ["ACCELERATE_USE_CPU"] = "true"
