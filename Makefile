@@ -22,6 +22,7 @@ COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
 .PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table dashboards pictures test-launchers validate-launch validate-exports validate-dashboards clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -120,6 +121,10 @@ bench-overhead: setup
 	$(BIN)/python -m tests.bench.overhead
 	$(BIN)/python -m tests.bench.outside
 
+# Ways to start a training. Their packages are installed into an environment of their own.
+test-launchers: setup
+	$(BIN)/python -m pytest -q -m launchers tests/launchers
+
 test-kill: setup
 	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q -m 'not timing' tests/faults/test_kill_instants.py \
 	  tests/engine/checkpoint/test_kill_instants.py tests/cli/launch/test_restarts.py
@@ -171,6 +176,13 @@ accuracy: setup
 # Each tool is installed into an environment of its own, Slurm from Debian's packages.
 validate-launch: setup
 	@$(BIN)/python -m tests.cli.launch_files.validate
+
+# Exports and dashboards, read by the programs that they are for.
+validate-exports: setup
+	@$(BIN)/python -m tests.exporters.validate
+
+validate-dashboards: setup
+	@$(BIN)/python -m tests.dashboards.validate
 
 metrics-table: setup
 	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"
@@ -244,3 +256,4 @@ FORCE:
 
 clean:
 	rm -rf $(VENV) $(DOCS) .venv-torch-* .venv-launch-* .venv-integrations traincope_runs
+	rm -rf $(VENV) .venv-torch-* .venv-for-* traincope_runs

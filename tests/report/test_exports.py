@@ -19,6 +19,7 @@ def test_built_in_exports_are_found_by_name() -> None:
     kinds = {name: type(export_named(name)) for name in BUILT_IN}
     assert kinds == {
         "perfetto": TextExport,
+        "perfetto-hosts": DirectoryExport,
         "parquet": DirectoryExport,
         "folded": TextExport,
         "speedscope": TextExport,
@@ -47,7 +48,7 @@ def test_an_object_that_is_not_an_export_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match="unknown export 'flame'; known exports: perfetto, parquet, folded, speedscope"
+        UsageError, match="unknown export 'flame'; known exports: perfetto, perfetto-hosts, parquet, folded"
     ):
         export_named("flame")
 

@@ -18,6 +18,7 @@ GROUP = "traincope.exporters"
 
 BUILT_IN: Mapping[str, str] = {
     "perfetto": "traincope_exporters.traces.perfetto",
+    "perfetto-hosts": "traincope_exporters.traces.perfetto_hosts",
     "parquet": "traincope_exporters.parquet",
     "folded": "traincope_exporters.traces.folded",
     "speedscope": "traincope_exporters.traces.speedscope",

@@ -164,7 +164,7 @@ def test_bad_input_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("to", ["folded", "speedscope", "openmetrics", "parquet", "otlp"])
+@pytest.mark.parametrize("to", ["folded", "speedscope", "openmetrics", "parquet", "perfetto-hosts", "otlp"])
 def test_exports_of_records_refuse_an_imported_trace(export: Export, tmp_path: Path, to: str) -> None:
     (tmp_path / "rank0.json").write_text(kineto([complete("gemm", "10", "40")]))
     import_traces([tmp_path / "rank0.json"], tmp_path / "run")

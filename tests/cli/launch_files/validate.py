@@ -4,7 +4,6 @@ A tool that does not install is reported as not validated. Each tool must also r
 """
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,8 +15,9 @@ from pathlib import Path
 
 from tests.cli.launch_files.emitted import emitted, write_inputs
 from tests.dashboards.servers import free_port
+from tests.debian import installed
+from tests.environments import environment
 
-ROOT = Path(__file__).parents[3]
 OPTIONS = ("--spare-nodes", "1", "--max-restarts", "3", "--on-hang", "exit", "--peer-key", "a-key")
 
 SKYPILOT = """
@@ -62,7 +62,7 @@ PYTHON_TOOLS = {
 }
 """Packages, program, and the misspelling of each format."""
 
-SLURM_PACKAGES = ("slurmctld", "slurm-client")
+SLURM_PROGRAMS = {"slurmctld": "slurmctld", "sbatch": "slurm-client"}
 SLURM_CONF = """
 ClusterName=fake
 SlurmctldHost={host}(127.0.0.1)
@@ -91,14 +91,14 @@ def main() -> int:
         folder = Path(name)
         config = write_inputs(folder)
         for kind, (packages, program, misspelling) in PYTHON_TOOLS.items():
-            python = environment(kind, packages)
+            python = environment(kind, *packages)
             if python is None:
                 print(f"{kind:9} not validated: {' '.join(packages)} does not install")
                 continue
             command = [str(python), "-W", "error::UserWarning", "-c", program]
             if not holds(kind, command, text=emitted(config, kind, *OPTIONS), misspelling=misspelling, folder=folder):
                 failed.append(kind)
-        if not slurm_programs():
+        if not installed(SLURM_PROGRAMS):
             print("slurm     not validated: slurmctld and sbatch are not installed, and only root can install them")
         else:
             with slurm(folder) as command:
@@ -123,33 +123,6 @@ def holds(kind: str, command: list[str], *, text: str, misspelling: tuple[str, s
     if not good:
         print("\n".join(outputs))
     return good
-
-
-def environment(kind: str, packages: tuple[str, ...]) -> Path | None:
-    """Python of the tool's environment, which is made if it is missing. None if the tool does not install."""
-    place = ROOT / f".venv-launch-{kind}"
-    python = place / "bin" / "python"
-    ready = place / ".ready"
-    if not ready.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-        if subprocess.run(install, check=False).returncode:
-            return None
-        ready.touch()
-    return python
-
-
-def slurm_programs() -> bool:
-    """Return True if Slurm is installed. As root, install it from Debian's packages if it is missing."""
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    programs = ("slurmctld", "sbatch")
-    if not all(shutil.which(program, path=path) for program in programs) and os.getuid() == 0:
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *SLURM_PACKAGES]
-        variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        if shutil.which("apt-get"):
-            subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
-            subprocess.run(install, env=variables, check=False, stdout=subprocess.DEVNULL)
-    return all(shutil.which(program, path=path) for program in programs)
 
 
 @contextmanager

@@ -1,0 +1,29 @@
+"""Environments of packages that are no dependency of traincope: tools that read its files, or that start trainings.
+
+They are made once, next to `.venv`; `make clean` removes them. A package that does not install is reported, and what it
+would check is not checked.
+"""
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+
+
+@cache
+def environment(name: str, *packages: str) -> Path | None:
+    """Python of the environment `.venv-for-NAME` with these packages. None if they do not install."""
+    place = ROOT / f".venv-for-{name}"
+    names = "-".join(package.partition("[")[0].strip("/").replace("/", "_") for package in packages)
+    python, ready = place / "bin" / "python", place / f".has-{names}"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+    if not ready.exists():
+        if subprocess.run([str(python), *PIP, *packages], check=False).returncode:
+            return None
+        ready.touch()
+    return python
