@@ -17,6 +17,10 @@ NOTES_VARIABLE = "TRAINCOPE_NOTES"
 """Path of the file. Writers never create it: on another host it does not exist and has no reader."""
 
 
+ABOVE_VARIABLE = "TRAINCOPE_ABOVE"
+"""`interpreter/traincope_watch.py` sets it in a process that records, for those that it starts."""
+
+
 class Note(StrEnum):
     """Kind of a note, the first word of its line."""
 
@@ -30,6 +34,8 @@ class Note(StrEnum):
     """A process trains with an interpreter without traincope; with the interpreter's path."""
     OWN_RUN = "own-run"
     """A script calls `traincope.run()` itself; with its run directory."""
+    BELOW = "below"
+    """A process trains that a recorded rank started. It is not recorded, because it is not one of the job's ranks."""
     CHILD = "child"
     """A child process ended; with process id, exit code, time and host (`ChildEnd`)."""
 

@@ -1,5 +1,6 @@
 """Ends of ranks, from the ends of processes: every rank recorded its process id."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def has_silent_rank(run: Path, *, noted: Sequence[LauncherNote], since_wall_ns: 
         rank.ending is None and rank.started_wall_ns >= since_wall_ns and (attempt, rank.coord.rank) not in known
         for attempt, rank in _ranks(run)
     )
+
+
+def has_other_ranks(run: Path, *, since_wall_ns: int) -> bool:
+    """True if other processes than this one began to record in `run` after `since_wall_ns`."""
+    return any(rank.started_wall_ns >= since_wall_ns and rank.pid != os.getpid() for _, rank in _ranks(run))
 
 
 def _ranks(run: Path) -> Iterator[tuple[int, RankInfo]]:

@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import parent_process
@@ -14,13 +15,48 @@ from types import TracebackType
 from traincope.faults import inject_requested
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
+from traincope.record.session.ending import fatal_error, is_interactive
 from traincope.record.session.options import OUT_VARIABLE, Options
 from traincope.startup.notes import NOTES_VARIABLE, Note, write_note
+from traincope.startup.rank_exits import has_other_ranks
 from traincope.store.layout import RUN_FILE
 
 
 class AutomaticRun(Run):
     """A run that `traincope run` began. A run that the script begins itself replaces it."""
+
+    def __init__(self) -> None:
+        super().__init__(Options())
+        self._began_wall_ns = time.time_ns()
+
+    def after_first_step(self, call: Callable[[], None]) -> None:
+        """Call once, after the first step of the training."""
+        recorder = self._recorder
+        if recorder is None:
+            return
+
+        def between_steps() -> None:
+            if recorder.shared.step > 0:
+                recorder.remove_listener(between_steps)
+                call()
+
+        recorder.between_steps(between_steps)
+
+    def end_with_the_process(self, error: BaseException | None) -> None:
+        """End the run. Delete the record of a process that only prepared the training of the ranks that it started."""
+        recorder, prepared = self._recorder, guard(self._only_prepared)()
+        if recorder is not None and prepared:
+            recorder.withdraw()
+        super().end_with_the_process(error)
+        if recorder is not None and prepared:
+            shutil.rmtree(recorder.directory, ignore_errors=True)
+
+    def _only_prepared(self) -> bool:
+        """Return whether it has no place, because it had neither a group nor a step, and others have begun since."""
+        recorder = self._recorder
+        if recorder is None or recorder.place is not None or recorder.run is None:
+            return False
+        return has_other_ranks(recorder.run, since_wall_ns=self._began_wall_ns)
 
     def gives_way_to(self, inner: Run) -> bool:
         """End and delete this recording, because the script records the training itself."""
@@ -34,7 +70,7 @@ class AutomaticRun(Run):
 
 
 @guard
-def begin() -> None:
+def begin(after_first_step: Callable[[], None]) -> None:
     """Record until the end of the process, unless the script already records, or no command waits for the records."""
     inject_requested()
     if NOTES_VARIABLE not in os.environ:
@@ -43,8 +79,9 @@ def begin() -> None:
     if script_run is not None:
         write_note(Note.OWN_RUN, script_run.directory or "")
         return
-    run = AutomaticRun(Options())
+    run = AutomaticRun()
     run.__enter__()
+    run.after_first_step(after_first_step)
     _end_with_the_process(run)
     write_note(Note.TRAINS)
 
@@ -64,7 +101,7 @@ def _end_with_the_process(run: Run) -> None:
 
     sys.excepthook = _chained(end, sys.excepthook)
     if parent_process() is None:
-        atexit.register(lambda: end(getattr(sys, "last_value", None)))
+        atexit.register(lambda: end(fatal_error()))
     else:
         # multiprocessing catches exceptions of its children, and ends a forked child without `atexit`.
         Finalize(None, lambda: end(sys.exc_info()[1]), exitpriority=0)
@@ -75,7 +112,8 @@ Hook = Callable[[type[BaseException], BaseException, TracebackType | None], obje
 
 def _chained(end: Callable[[BaseException | None], None], previous: Hook) -> Hook:
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        end(error)
+        if not is_interactive():
+            end(error)
         previous(kind, error, traceback)
 
     return excepthook

@@ -190,7 +190,7 @@ def test_a_run_that_the_script_begins_replaces_the_automatic_run(tmp_path: Path)
     out, own_run, script = tmp_path / "run", tmp_path / "own", written(tmp_path / "own.py", RECORDS_ITSELF)
     ended = traincope_run("--out", str(out), "--", sys.executable, script, str(own_run))
     assert ended.returncode == 0
-    assert f"the script calls traincope.run() itself and recorded in {own_run}" in ended.stderr
+    assert f"the command itself recorded in {own_run}" in ended.stderr
     assert "already recording" not in ended.stderr
     assert not out.exists()
     assert recorded(read_run(own_run), Kind.COLLECTIVE) == {0: ["all_reduce"]}

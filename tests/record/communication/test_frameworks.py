@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import traincope
+from traincope.events import Kind
 from traincope.store import read_run
 
 
@@ -45,3 +46,20 @@ def test_deepspeed_holds_its_groups_in_variables(tmp_path: Path, monkeypatch: py
             dist.all_reduce(torch.ones(1), group=group)
     by_framework = [("ep", "framework"), ("fsdp", "framework"), ("dp", "framework")]
     assert axes(tmp_path / "run") == [*by_framework, ("world", "none")]
+
+
+def test_an_unknown_version_of_a_framework_costs_only_the_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module makes attributes on demand, and cannot make those that it no longer has."""
+    state, renamed = ModuleType("megatron.core.parallel_state"), dist.new_group([0])
+
+    def on_demand(name: str) -> object:
+        raise ImportError(f"{name} has moved")
+
+    vars(state).update(__getattr__=on_demand, _TP_GROUP_OF_VERSION_99=renamed)
+    monkeypatch.setitem(sys.modules, "megatron.core.parallel_state", state)
+    with traincope.run(tmp_path / "run"):
+        dist.all_reduce(torch.ones(1), group=renamed)
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert axes(tmp_path / "run") == [("world", "none")]
+    assert (rank.thread("main")["kind"] == Kind.COLLECTIVE).sum() == 1
+    assert not [state for state in rank.info.probes.values() if "failed" in state]

@@ -17,7 +17,7 @@ from traincope.cli.launch.training import check_out
 from traincope.errors import HangError, UsageError
 from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
 from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
-from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Notes, read_notes
+from traincope.startup.notes import ABOVE_VARIABLE, NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 from traincope.store.job.launcher import read_notes as launcher_notes
@@ -56,8 +56,9 @@ class Run:
         command = _command(arguments.words)
         out = _directory(arguments.out, command=command)
         before, began_wall_ns = recorded(out), time.time_ns()
+        outer = _notes_of_outer_run(out)
         with tempfile.NamedTemporaryFile(prefix="traincope-run-") as file:
-            notes = Path(file.name)
+            notes = outer or Path(file.name)
             ending = hang_exit(
                 arguments.on_hang, runs=lambda: [out, *_own_runs(read_notes(notes))], environment=os.environ
             )
@@ -66,7 +67,9 @@ class Run:
         new = recorded(out) - before
         for run in [*([out] if new else []), *_own_runs(process_notes)]:
             _note_exits(run, ended=ended, process_notes=process_notes, since_wall_ns=began_wall_ns)
-        if not identify(os.environ).rank:
+        if new and str(out) != os.environ.get(OUT_VARIABLE):
+            write_note(Note.OWN_RUN, out)  # for a `traincope run` around this one
+        if outer is None and not identify(os.environ).rank:
             print_outcome(out, new=new, process_notes=process_notes, file=sys.stderr)
         if ending is None or ending.notice is None:
             return ended.shell_code
@@ -77,6 +80,12 @@ class Run:
 def recorded(out: Path) -> frozenset[Path]:
     """The directories that processes have recorded in, one each."""
     return frozenset([*out.glob("attempt-*/rank-*"), *out.glob(f"{PROVISIONAL}*")])
+
+
+def _notes_of_outer_run(out: Path) -> Path | None:
+    """The notes of the `traincope run` around this one, if it records in the same directory: it prints the outcome."""
+    notes = os.environ.get(NOTES_VARIABLE)
+    return Path(notes) if notes and os.path.exists(notes) and str(out) == os.environ.get(OUT_VARIABLE) else None
 
 
 def _own_runs(process_notes: Notes) -> Iterator[Path]:
@@ -162,7 +171,7 @@ def _budget(text: str) -> str:
 def _environment(out: Path, notes: Path, arguments: argparse.Namespace) -> dict[str, str]:
     settings = {BUDGET_VARIABLE: arguments.budget, LEVEL_VARIABLE: arguments.level}
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != ABOVE_VARIABLE},
         **{name: str(value) for name, value in settings.items() if value is not None},
         **fault_environment(arguments.fault, out=out),
         "PYTHONPATH": python_path(os.environ),

@@ -21,15 +21,19 @@ BY_HAND = "put `with traincope.run():` around the training"
 
 def print_outcome(out: Path, *, new: frozenset[Path], process_notes: Notes, file: TextIO) -> None:
     """Print the outcome to `file`. `new` are the directories that processes recorded in."""
-    for line in _recorded(out, new=new) if new else _unrecorded(out, process_notes=process_notes):
+    lines = _recorded(out, process_notes, new=new) if new else _unrecorded(out, process_notes=process_notes)
+    for line in lines:
         print(f"traincope: {line}", file=file)
 
 
-def _recorded(out: Path, *, new: frozenset[Path]) -> Iterator[str]:
+def _recorded(out: Path, process_notes: Notes, *, new: frozenset[Path]) -> Iterator[str]:
     shown, attempts = _short(out), {rank.parent for rank in new}
     ranks = count(len({rank.name for rank in new}), "rank")
     more = f", {len(attempts)} times; the report shows the last" if len(attempts) > 1 else ""
     yield f"recorded {ranks} in {shown}{more}"
+    below = process_notes.counts.get(Note.BELOW)
+    if below:
+        yield f"not recorded: {count(below, 'torch program')} that a rank started (evaluation, background checkpoints)"
     yield from _verdict(out)
     yield f"the whole report:  {program()} report {quote(shown)}"
 
@@ -43,7 +47,7 @@ def _unrecorded(out: Path, *, process_notes: Notes) -> Iterator[str]:
 
 def _own_runs(process_notes: Notes, out: Path) -> Iterator[str]:
     places = [_short(Path(place)) for place in process_notes.own_runs if place] or [_short(out)]
-    yield f"the script calls traincope.run() itself and recorded in {', '.join(places)}"
+    yield f"the command itself recorded in {', '.join(places)}"
     yield from _verdict(Path(places[-1]))
     yield f"the whole report:  {program()} report {quote(places[-1])}"
 

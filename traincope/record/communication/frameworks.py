@@ -46,10 +46,14 @@ def known_axis(group: Any, description: str) -> str | None:
 
 
 def _axes_held_by(state: Any, group: Any) -> list[str]:
-    """Return the axes of a module's variables that are the group, or that hold it in a dict."""
+    """Return the axes of a module's variables that are the group, or that hold it in a dict.
+
+    It asks for no attribute: a version of the framework that makes them on demand could raise.
+    """
+    variables: dict[str, Any] = {} if state is None else vars(state)
     axes = []
     for name, axis in DESCRIPTIONS.items():
-        held = getattr(state, f"_{name}", None)
+        held = variables.get(f"_{name}")
         if held is group or (isinstance(held, dict) and any(member is group for member in held.values())):
             axes.append(axis)
     return axes

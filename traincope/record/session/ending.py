@@ -132,6 +132,16 @@ def _places(traceback: TracebackType | None) -> Iterator[tuple[str, int, str]]:
         traceback = traceback.tb_next
 
 
+def fatal_error() -> BaseException | None:
+    """Return the exception that ended the main thread, if one did."""
+    return None if is_interactive() else getattr(sys, "last_value", None)
+
+
+def is_interactive() -> bool:
+    """Return whether a person types (a Python prompt, IPython, a notebook). An error there ends no process."""
+    return hasattr(sys, "ps1")
+
+
 def stop_at_exit(stop: Stop) -> Callable[[], None]:
     """Call `stop` before the interpreter shuts down, with the exception that ended the main thread.
 
@@ -139,7 +149,7 @@ def stop_at_exit(stop: Stop) -> Callable[[], None]:
     """
 
     def end() -> None:
-        stop(getattr(sys, "last_value", None))
+        stop(fatal_error())
 
     atexit.register(end)
     return lambda: atexit.unregister(end)

@@ -69,7 +69,7 @@ class Recorder:
         """The place of the records. None while they are in the provisional directory."""
         self._settling = threading.Lock()
         self._displaced = False
-        """True if the provisional directory could not be moved to its place: most likely it was removed."""
+        """True if the provisional directory stays where it is: most likely it was removed, or it will be."""
         self.values_left_out = 0
         """Values of `run.log()` that had not arrived from the GPU when the run ended, or were too many at once."""
         self.stalls_unmeasured = 0
@@ -346,6 +346,10 @@ class Recorder:
             "stalls_unmeasured": self.stalls_unmeasured,
             "collectives_forgotten": self.collectives_forgotten,
         }
+
+    def withdraw(self) -> None:
+        """Take no place among the ranks: the caller deletes the records."""
+        self._displaced = True
 
     def abandon(self) -> None:
         """Stop writing in a forked child: the parent writes to the same files."""

@@ -74,21 +74,54 @@ def _this_host() -> str:
         return os.uname().nodename
 
 
+ABOVE_VARIABLE = "TRAINCOPE_ABOVE"
+"""Process id and state of a process that records, for the processes that it starts."""
+TRAINS, PREPARES = "trains", "prepares"
+"""A process that records trains from its first process group or step on. Before that, it may only prepare a model for
+the ranks that it starts."""
+
+
 class _Training:
-    """Begins the recording once, when the process trains. A forked child inherits `begun`."""
+    """Begins the recording once, when the process trains.
 
-    begun = False
+    A process below one that trains is not one of the job's ranks, although it inherits their environment: it evaluates,
+    or writes checkpoints. Below one that prepares, a process group makes a rank.
+    """
 
-    def begin(self) -> None:
-        if self.begun or _is_reading_main_again():
-            return
-        self.begun = True
+    def __init__(self) -> None:
+        self._pid = 0
+        """The process that began. A forked child is another process."""
+
+    def begin(self, *, has_group: bool) -> bool:
+        """Begin if this process is a rank. Returns whether that is decided."""
+        if self._pid == os.getpid():
+            if has_group:
+                self._mark(TRAINS)
+            return True
+        above = _state_above()
+        if _is_reading_main_again() or (above == PREPARES and not has_group):
+            return False
+        self._pid = os.getpid()
+        if above == TRAINS:
+            _note("below")
+            return True
         try:
             from traincope.startup.training import begin
         except ImportError:
             _note("no-traincope", sys.executable or "")
-            return
-        begin()
+            return True
+        self._mark(TRAINS if has_group else PREPARES)
+        begin(lambda: self._mark(TRAINS))
+        return True
+
+    def _mark(self, state: str) -> None:
+        os.environ[ABOVE_VARIABLE] = f"{self._pid} {state}"
+
+
+def _state_above() -> str:
+    """The state of the recording process that this one descends from; empty without one, or after its own `exec`."""
+    pid, _, state = os.environ.get(ABOVE_VARIABLE, "").partition(" ")
+    return "" if pid == str(os.getpid()) else state
 
 
 def _is_reading_main_again() -> bool:
@@ -109,7 +142,7 @@ def _watch_process_groups(module: "ModuleType") -> None:
     @functools.wraps(original)
     def init_process_group(*args: "Any", **kwargs: "Any") -> "Any":
         result = original(*args, **kwargs)
-        _training.begin()
+        _training.begin(has_group=True)
         return result
 
     module.init_process_group = init_process_group  # type: ignore[attr-defined]
@@ -122,8 +155,7 @@ def _watch_optimizers(module: "ModuleType") -> None:
 
     @functools.wraps(original)
     def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
-        _training.begin()
-        if _training.begun and optimizer.__init__ is __init__:
+        if _training.begin(has_group=False) and optimizer.__init__ is __init__:
             optimizer.__init__ = original
         original(self, *args, **kwargs)
 

@@ -1,0 +1,125 @@
+"""The launches of docs/launchers.md, and the table there."""
+
+from pathlib import Path
+
+from tests.launchers.launches import NOTEBOOK, TRAINING, Launch, Words, plain, torchrun
+
+PAGE = Path(__file__).parents[2] / "docs" / "launchers.md"
+
+READ_ONLY = 'mount --bind "$TMPDIR" "$TMPDIR" && mount -o remount,bind,ro / && exec "$@"'
+"""Everything except $TMPDIR becomes read-only, as in a container with a read-only root."""
+ON_NOTHING = ("env", "-i", "PATH=/usr/bin:/bin", "OMP_NUM_THREADS=1", "TRAINCOPE_AGENT=off", "TRAINCOPE_BUDGET=none")
+BELOW = "not recorded: {} torch program{} that a rank started"
+
+
+def debugged(debugger: str, *words: str) -> Words:
+    """Each rank below a debugger, without a person."""
+    return lambda python, folder: [
+        *(python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"),
+        *(python, "-m", debugger, *words, TRAINING, folder),
+    ]
+
+
+def notebook(kind: str) -> Words:
+    return lambda python, folder: [python, NOTEBOOK, folder, kind]
+
+
+QUICK = (
+    Launch(
+        name="a script that makes its model and optimizer, and then forks the ranks (Accelerate's notebook launcher)",
+        words=plain("prepared"),
+    ),
+)
+"""`make test` runs this."""
+
+LAUNCHES = (
+    Launch(
+        name="`torchrun`",
+        words=lambda python, folder: [f"{Path(python).parent}/torchrun", *torchrun()(python, folder)[3:]],
+    ),
+    Launch(name="`python -m torch.distributed.run`", words=torchrun()),
+    Launch(name="`torch.multiprocessing.spawn`", words=plain("spawned")),
+    Launch(name="`torch.multiprocessing` by fork", words=plain("forked")),
+    Launch(name="one process, without a launcher", words=plain("alone"), ranks=1),
+    Launch(name="`PYTHONSAFEPATH=1`", words=torchrun(), variables={"PYTHONSAFEPATH": "1"}),
+    Launch(name="an empty environment: no `HOME`, a minimal `PATH`", words=torchrun(), around=ON_NOTHING),
+    Launch(
+        name="a read-only file system, except `TMPDIR` and `/dev/shm`",
+        words=torchrun(),
+        around=("unshare", "--mount", "sh", "-c", READ_ONLY, "sh"),
+    ),
+    Launch(
+        name="`traincope run -- traincope run -- ...`",
+        words=lambda python, folder: [python, "-m", "traincope.cli.main", "run", "--", *torchrun()(python, folder)],
+    ),
+    Launch(name="`python -m pdb -c continue`", words=debugged("pdb", "-c", "continue")),
+)
+"""What needs nothing but torch."""
+
+COMPANY = (
+    Launch(name="`torch.profiler` with a schedule of its own", words=torchrun("launched", "torch.profiler")),
+    Launch(name="`os.fork` in the middle of the training", words=torchrun("launched", "fork")),
+    Launch(name="`os.execv` at the start", words=torchrun("launched", "at start")),
+    Launch(name="data loader workers by fork", words=torchrun("launched", "workers by fork")),
+    Launch(name="data loader workers by spawn", words=torchrun("launched", "workers by spawn")),
+    Launch(
+        name="a rank that starts another torch program",
+        words=torchrun("launched", "evaluation"),
+        says=BELOW.format(2, "s"),
+    ),
+    Launch(
+        name="`async_save` of torch in a process of its own",
+        words=torchrun("launched", "background checkpoint"),
+        says=BELOW.format(2, "s"),
+    ),
+)
+
+INJECTION = Launch(name="a sampling profiler by `LD_PRELOAD`", words=torchrun())
+
+SLURM = (
+    Launch(name="`traincope run -- srun`", words=lambda python, folder: ["srun", "-n", "2", *plain()(python, folder)]),
+    Launch(name="`srun traincope run`", words=plain(), around=("srun", "-n", "2")),
+)
+"""In a SLURM of one node."""
+
+TOOLS: dict[str, tuple[Launch, ...]] = {
+    "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0")),),
+    "accelerate": (
+        Launch(
+            name="`accelerate launch`",
+            words=lambda python, folder: [
+                *(python, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"),
+                *("--mixed_precision", "no", "--dynamo_backend", "no", TRAINING, folder),
+            ],
+        ),
+    ),
+    "deepspeed": (
+        Launch(
+            name="`deepspeed`",
+            words=lambda python, folder: [f"{Path(python).parent}/deepspeed", "--num_gpus", "2", TRAINING, folder],
+            variables={"DS_ACCELERATOR": "cpu"},
+        ),
+    ),
+    "nbclient ipykernel": (
+        Launch(name="a cell of a notebook", words=notebook("alone"), ranks=1),
+        Launch(name="a notebook in which a cell failed", words=notebook("failing"), ranks=1),
+        Launch(name="ranks that a notebook forks", words=notebook("forked")),
+    ),
+    "wandb": (Launch(name="`wandb` offline, with `watch`", words=torchrun("launched", "wandb")),),
+}
+"""Package -> what runs with it."""
+
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
+
+
+def table() -> str:
+    launches = (*QUICK, *LAUNCHES, *SLURM, *COMPANY, INJECTION, *(launch for tool in TOOLS.values() for launch in tool))
+    rows = [f"| {launch.name} | {launch.ranks} | {launch.says.partition(': ')[2]} |" for launch in launches]
+    return "\n".join(
+        ["| started by, or in the company of | ranks recorded | not recorded |", "|---|---|---|", *rows, ""]
+    )
+
+
+if __name__ == "__main__":
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2])
