@@ -6,6 +6,7 @@ would check is not checked.
 
 import subprocess
 import sys
+import sysconfig
 from functools import cache
 from pathlib import Path
 
@@ -15,13 +16,19 @@ PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
 @cache
-def environment(name: str, *packages: str) -> Path | None:
-    """Python of the environment `.venv-for-NAME` with these packages. None if they do not install."""
+def environment(name: str, *packages: str, on_ours: bool = False) -> Path | None:
+    """Python of the environment `.venv-for-NAME` with these packages. None if they do not install.
+
+    `on_ours`: it also has the packages of the environment that runs the tests, such as torch and traincope.
+    """
     place = ROOT / f".venv-for-{name}"
     names = "-".join(package.partition("[")[0].strip("/").replace("/", "_") for package in packages)
     python, ready = place / "bin" / "python", place / f".has-{names}"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+        if on_ours:
+            ours, theirs = (sysconfig.get_path("purelib", vars=paths) for paths in (None, {"base": str(place)}))
+            Path(theirs, "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
     if not ready.exists():
         if subprocess.run([str(python), *PIP, *packages], check=False).returncode:
             return None

@@ -27,7 +27,7 @@ PANELS = {
 }
 """Type of a panel -> the module that has the types of its options."""
 
-TYPES = "@grafana/schema/dist/esm/raw/composable/{folder}/panelcfg/x/{module}_types.gen"
+TYPES = "./node_modules/@grafana/schema/dist/esm/raw/composable/{folder}/panelcfg/x/{module}_types.gen"
 PLAIN = """
 type Plain<T> = T extends string ? `${T}` : T extends (infer Item)[] ? Plain<Item>[]
   : T extends object ? { [Key in keyof T]: Plain<T[Key]> } : T;
@@ -35,7 +35,7 @@ type Plain<T> = T extends string ? `${T}` : T extends (infer Item)[] ? Plain<Ite
 """A type as JSON has it: the text of an enumeration's member instead of the member."""
 MISSPELT = (('"refresh":', '"refesh":'), ('"calcs":', '"calc":'), ('"content":', '"contents":'))
 """Keys of a dashboard, of the options of most panels, and of those of a page of text."""
-TSC = ("node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--skipLibCheck", "--moduleResolution", "bundler")
+TSC = ("node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--skipLibCheck", "--module", "preserve")
 
 
 def main() -> int:

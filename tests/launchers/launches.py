@@ -14,7 +14,7 @@ from traincope.store import read_run
 TRAINING = str(Path(__file__).parent / "training.py")
 NOTEBOOK = str(Path(__file__).parent / "notebook.py")
 STEPS = 6
-TIMEOUT_SECONDS = 200.0
+TIMEOUT_SECONDS = 400.0
 SETTINGS = {"OMP_NUM_THREADS": "1", "TRAINCOPE_AGENT": "off", "TRAINCOPE_BUDGET": "none", "TRAINCOPE_METRICS": "off"}
 
 Words = Callable[[str, str], list[str]]

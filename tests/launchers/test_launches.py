@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.debian import need
-from tests.environments import CONSTRAINTS, ROOT, environment
+from tests.environments import CONSTRAINTS, environment
 from tests.launchers.launches import Launch, check
 from tests.launchers.slurm import slurm
 from tests.launchers.table import BEGIN, COMPANY, END, INJECTION, LAUNCHES, PAGE, QUICK, SLURM, TOOLS, table
@@ -27,6 +27,7 @@ def test_ranks_that_a_script_forks_are_recorded(launch: Launch, tmp_path: Path) 
 
 
 @pytest.mark.launchers
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("launch", [*LAUNCHES, *COMPANY], ids=lambda launch: launch.name)
 def test_the_recorded_training_is_the_bare_one(launch: Launch, tmp_path: Path) -> None:
     if launch.around[:1] == ("unshare",) and subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
@@ -35,6 +36,7 @@ def test_the_recorded_training_is_the_bare_one(launch: Launch, tmp_path: Path) -
 
 
 @pytest.mark.launchers
+@pytest.mark.timeout(1000)
 def test_an_injected_sampling_profiler_and_the_recorder_do_not_notice_each_other(tmp_path: Path) -> None:
     compiler = need("cc", package="gcc")
     library, interrupts = tmp_path / "injected.so", tmp_path / "interrupts"
@@ -45,6 +47,7 @@ def test_an_injected_sampling_profiler_and_the_recorder_do_not_notice_each_other
 
 
 @pytest.mark.launchers
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("launch", SLURM, ids=lambda launch: launch.name)
 def test_tasks_of_slurm_are_recorded(launch: Launch, tmp_path: Path) -> None:
     with slurm(tmp_path) as variables:
@@ -52,16 +55,14 @@ def test_tasks_of_slurm_are_recorded(launch: Launch, tmp_path: Path) -> None:
 
 
 @pytest.mark.launchers
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("package", "launch"),
     [(package, launch) for package, launches in TOOLS.items() for launch in launches],
     ids=lambda value: value.name if isinstance(value, Launch) else value,
 )
 def test_a_tool_and_the_recorder_do_not_notice_each_other(package: str, launch: Launch, tmp_path: Path) -> None:
-    place = "launchers"
-    if environment(place, *CONSTRAINTS, "-e", f"{ROOT}[train]", "setuptools", "wheel") is None:
-        pytest.skip("traincope with torch does not install")
-    python = environment(place, *CONSTRAINTS, *package.split())
+    python = environment("launchers", *CONSTRAINTS, *package.split(), on_ours=True)
     if python is None:
         pytest.skip(f"{package} does not install")
     check(launch, tmp_path, python=str(python))

@@ -57,7 +57,11 @@ def page(uid: str, *, title: str, about: str, markdown: str, tag: str) -> str:
 
 
 def to_json(built: builders.Dashboard) -> str:
-    return json.dumps(built.build(), cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    board = built.build()
+    for variable in (board.templating and board.templating.list_val) or ():
+        # The SDK gives the settings of an interval to every variable.
+        variable.auto = variable.auto_min = variable.auto_count = None
+    return json.dumps(board, cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _frame(uid: str, *, title: str, about: str, tag: str) -> builders.Dashboard:
