@@ -3,7 +3,7 @@
 The ranges contain everything that a training can have, and keep every answer finite.
 """
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from math import isfinite
 
 MIN_QUANTITY, MAX_QUANTITY = 1e-12, 1e15
@@ -37,7 +37,7 @@ def whole(text: str) -> int:
     return number
 
 
-def add_price(parser: ArgumentParser) -> None:
+def add_price(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Add `--price-per-gpu-hour`, parsed to `arguments.price_per_gpu_hour`."""
     parser.add_argument(
         "--price-per-gpu-hour",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from traincope.errors import UsageError
 
-
 RANK_MTBF_SECONDS = 54 * 86_400 * 16_384 / 419
 """Llama 3 (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on 16,384 GPUs."""
 

@@ -280,7 +280,9 @@ def rows() -> Iterator[Row]:
     for each in predictors:
         training = each.training
         if training.paper not in of_papers:
-            of_papers[training.paper] = _fit_without(predictors, lambda other, paper=training.paper: other.paper == paper)
+            of_papers[training.paper] = _fit_without(
+                predictors, lambda other, paper=training.paper: other.paper == paper
+            )
         constants = _fit_without(predictors, lambda other, left_out=training: other is left_out)
         yield Row(
             paper=training.paper,

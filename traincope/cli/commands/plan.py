@@ -9,6 +9,7 @@ from traincope.cli.plan.comm import PlanComm
 from traincope.cli.plan.flops import PlanFlops
 from traincope.cli.plan.memory import PlanMemory
 from traincope.cli.plan.schedule import PlanSchedule
+from traincope.cli.plan.search.command import PlanSearch
 
 QUESTIONS: tuple[Command, ...] = (
     PlanFlops(),
@@ -17,6 +18,7 @@ QUESTIONS: tuple[Command, ...] = (
     PlanSchedule(),
     PlanBubble(),
     PlanCadence(),
+    PlanSearch(),
 )
 """All questions in the order of `plan --help`. A new question is one file and one entry here."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from traincope.errors import UsageError
 from traincope.plan.model.transformer import Transformer
@@ -91,16 +92,15 @@ class Layout:
 
         A rank without a pipeline takes one microbatch after the other, as in 1F1B.
         """
-        return resolve_schedule(self.schedule, chunks=self.virtual)[0] if self.pp > 1 else "1f1b"
+        return _pipeline(self.schedule, self.virtual, self.pp, self.microbatches)[0]
 
     @property
     def pipeline(self) -> Shape:
-        chunks = resolve_schedule(self.schedule, chunks=self.virtual)[1] if self.pp > 1 else 1
-        return Shape(ranks=self.pp, microbatches=self.microbatches, chunks=chunks)
+        return _pipeline(self.schedule, self.virtual, self.pp, self.microbatches)[1]
 
     def stages(self, rank: int) -> tuple[int, ...]:
         """Stages of a rank of the pipeline."""
-        return SCHEDULES[self.order_name].placement(rank, self.pipeline)
+        return _placement(self.order_name, self.pipeline)[rank]
 
     def blocks(self, shape: Transformer) -> tuple[range, ...]:
         """Blocks of every stage."""
@@ -117,6 +117,21 @@ class Layout:
             raise UsageError(f"ep = {self.ep} needs experts, and the model has none; use ep = 1")
         if shape.experts is not None and self.tp > 1 and not self.sequence_parallel:
             raise UsageError("experts with tp need sequence parallelism; without it tokens would be routed tp times")
+
+
+@lru_cache(maxsize=4096)
+def _pipeline(schedule: str, virtual: int | None, pp: int, microbatches: int) -> tuple[str, Shape]:
+    """Name of the schedule, and the pipeline's size. Cached, because every formula asks for them."""
+    if pp == 1:
+        return "1f1b", Shape(ranks=1, microbatches=microbatches)
+    name, chunks = resolve_schedule(schedule, chunks=virtual)
+    return name, Shape(ranks=pp, microbatches=microbatches, chunks=chunks)
+
+
+@lru_cache(maxsize=4096)
+def _placement(schedule: str, pipeline: Shape) -> tuple[tuple[int, ...], ...]:
+    """Stages of every rank of the pipeline."""
+    return tuple(SCHEDULES[schedule].placement(rank, pipeline) for rank in range(pipeline.ranks))
 
 
 def _cuts(layout: Layout, shape: Transformer) -> Iterator[tuple[str, str, int]]:

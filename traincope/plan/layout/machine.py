@@ -124,7 +124,10 @@ def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> di
         speed, step = (near, machine.node_latency_seconds) if nodes == 1 else (far, machine.network_latency_seconds)
         return {Algorithm.DIRECT: volume.count * step + volume.num_bytes / speed}
     if volume.operation == "all_to_all":
-        within, out = volume.num_bytes * (together - 1) / ranks / near, volume.num_bytes * (ranks - together) / ranks / far
+        within, out = (
+            volume.num_bytes * (together - 1) / ranks / near,
+            volume.num_bytes * (ranks - together) / ranks / far,
+        )
         step = machine.node_latency_seconds if nodes == 1 else machine.network_latency_seconds
         return {Algorithm.DIRECT: volume.count * step + max(within, out)}
     speed = near if nodes == 1 else min(near, far * together)
@@ -133,7 +136,9 @@ def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> di
     round_seconds = across * machine.network_latency_seconds + (ranks - 1 - across) * machine.node_latency_seconds
     times = {Algorithm.RING: volume.count * passes * round_seconds + volume.wire_bytes / speed}
     if volume.operation == "all_reduce":
-        depth_seconds = _depth(nodes) * machine.network_latency_seconds + _depth(together) * machine.node_latency_seconds
+        depth_seconds = (
+            _depth(nodes) * machine.network_latency_seconds + _depth(together) * machine.node_latency_seconds
+        )
         times[Algorithm.TREE] = volume.count * 2 * depth_seconds + 2 * volume.num_bytes / speed
     return times
 

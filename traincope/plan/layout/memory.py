@@ -12,6 +12,7 @@ from traincope.plan.model.precision import Precision, States, model_states
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Order
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
+from traincope.plan.pipeline.stage_layers import stage_layers
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
 
@@ -60,8 +61,9 @@ def memory(
 ) -> tuple[RankMemory, ...]:
     """Memory of each rank of the pipeline. Raises UsageError if the model does not divide over the layout."""
     layout.check(shape)
-    kept = _stage_bytes(shape, layout=layout, policy=policy)
-    whole = _stage_bytes(shape, layout=layout, policy=replace(policy, recompute=Recompute.NONE))
+    kept = whole = _stage_bytes(shape, layout=layout, policy=policy)
+    if policy.recompute is not Recompute.NONE:
+        whole = _stage_bytes(shape, layout=layout, policy=policy.with_recompute(Recompute.NONE))
     # torch's first stage has nothing to compute in I, and computes again in W.
     again = {stage: whole[stage] - kept[stage] for stage in kept if stage > 0}
     ranks = []
@@ -81,9 +83,16 @@ def memory(
 
 
 def _stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> dict[int, int]:
-    """Stage -> bytes of one microbatch."""
-    stages = range(layout.pipeline.stages)
-    return {stage: stage_bytes(shape, layout=layout, policy=policy, stage=stage) for stage in stages}
+    """Stage -> bytes of one microbatch. Stages with equal blocks and ends are computed once."""
+    last = layout.pipeline.stages - 1
+    kinds: dict[tuple[int, int, bool, bool], int] = {}
+    held = {}
+    for stage, blocks in enumerate(layout.blocks(shape)):
+        kind = len(blocks), shape.num_routed(blocks), stage == 0, stage == last
+        if kind not in kinds:
+            kinds[kind] = stage_bytes(shape, layout=layout, policy=policy, stage=stage)
+        held[stage] = kinds[kind]
+    return held
 
 
 def states(held: Elements, *, layout: Layout, precision: Precision) -> States:
@@ -109,9 +118,16 @@ def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
 
 def held_blocks(shape: Transformer, *, layout: Layout, rank: int) -> tuple[int, int]:
     """Blocks on a rank of the pipeline: (all, those with experts)."""
-    split = layout.blocks(shape)
-    blocks = [split[stage] for stage in layout.stages(rank)]
-    return sum(map(len, blocks)), sum(map(shape.num_routed, blocks))
+    return _blocks_of_ranks(shape, layout.order_name, layout.pipeline)[rank]
+
+
+@lru_cache(maxsize=4096)
+def _blocks_of_ranks(shape: Transformer, schedule: str, pipeline: Shape) -> tuple[tuple[int, int], ...]:
+    split = stage_layers(shape.layers, schedule=schedule, shape=pipeline)
+    ranks = (
+        [split[stage] for stage in SCHEDULES[schedule].placement(rank, pipeline)] for rank in range(pipeline.ranks)
+    )
+    return tuple((sum(map(len, blocks)), sum(map(shape.num_routed, blocks))) for blocks in ranks)
 
 
 def embeddings(shape: Transformer, *, layout: Layout, rank: int) -> int:
@@ -161,4 +177,18 @@ def _moments_of_ranks(schedule: str, shape: Shape) -> Mapping[int, frozenset[Mom
     rounds = SCHEDULES[schedule].settled_rounds
     fewest = shape.microbatches if rounds is None else min(shape.microbatches, rounds * shape.ranks)
     settled = replace(shape, microbatches=fewest)
-    return {rank: _moments(order) for rank, order in orders(schedule, settled).items()}
+    return {rank: _fullest(_moments(order)) for rank, order in orders(schedule, settled).items()}
+
+
+def _fullest(moments: frozenset[Moment]) -> frozenset[Moment]:
+    """Moments at which no other moment holds as much of every stage, or more."""
+    listed = sorted(moments, key=lambda moment: -sum(kept + more for _, kept, more in moment))
+    kept: list[Moment] = []
+    for moment in listed:
+        if not any(_covers(other, moment) for other in kept):
+            kept.append(moment)
+    return frozenset(kept)
+
+
+def _covers(other: Moment, moment: Moment) -> bool:
+    return all(a[1] >= b[1] and a[2] >= b[2] for a, b in zip(other, moment, strict=True))

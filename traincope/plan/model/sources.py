@@ -7,6 +7,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -24,6 +25,19 @@ def _llama3(*, layers: int, hidden: int, heads: int, ffn: int) -> Transformer:
         ffn=ffn,
         vocabulary=128_256,
         sequence=8_192,
+        gated_mlp=True,
+        untied=True,
+    )
+
+
+def _llama2(*, layers: int, hidden: int, heads: int, ffn: int) -> Transformer:
+    return Transformer(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=ffn,
+        vocabulary=32_000,
+        sequence=4_096,
         gated_mlp=True,
         untied=True,
     )
@@ -48,10 +62,14 @@ PRESETS: Mapping[str, Transformer] = MappingProxyType(
             untied=True,
             experts=Experts(count=8, top_k=2, ffn=14_336),
         ),
+        "llama2-7b": _llama2(layers=32, hidden=4_096, heads=32, ffn=11_008),
+        "llama2-13b": _llama2(layers=40, hidden=5_120, heads=40, ffn=13_824),
+        "gpt3-175b": Transformer(layers=96, hidden=12_288, heads=96, vocabulary=51_200, sequence=2_048),
     }
 )
-"""Name -> shapes: Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, table 3) and Mixtral (Jiang et al. 2024,
-arXiv:2401.04088, table 1)."""
+"""Name -> shapes: Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, table 3), Mixtral (Jiang et al. 2024,
+arXiv:2401.04088, table 1), Llama 2 (Touvron et al. 2023, arXiv:2307.09288; its config.json), and GPT-3 with Megatron's
+vocabulary (Korthikanti et al. 2022, arXiv:2205.05198, table 3)."""
 
 
 def read_model(source: str, *, sequence: int | None = None) -> Transformer:
@@ -66,7 +84,10 @@ def read_model(source: str, *, sequence: int | None = None) -> Transformer:
         return replace(shape, sequence=sequence)
     if source.endswith(".toml"):
         return _by_table(source, _read(source, tomllib.loads), sequence=sequence)
-    raise UsageError(f"{source} is not a model; give a config.json, a .toml file, or one of {', '.join(PRESETS)}")
+    near = get_close_matches(source.lower(), PRESETS, n=1, cutoff=0.0)[0]
+    raise UsageError(
+        f"{source} is not a model; did you mean {near}? Give a config.json, a .toml file, or one of {', '.join(PRESETS)}"
+    )
 
 
 def _read(source: str, parse: Callable[[str], Any]) -> dict[str, Any]:
@@ -122,7 +143,10 @@ def _by_config(source: str, config: dict[str, Any], *, sequence: int) -> Transfo
     """
     kind = config.get("model_type")
     if kind not in (*GATED, *PLAIN):
-        raise UsageError(f"{source}: model_type {kind!r} is not known; give its shapes in a .toml file")
+        near = get_close_matches(str(kind), (*GATED, *PLAIN), n=1, cutoff=0.0)[0]
+        raise UsageError(
+            f"{source}: model_type {kind!r} is not known; did you mean {near!r}? Or give its shapes in a .toml file"
+        )
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if isinstance(window, int) and window < sequence:
         raise UsageError(f"{source}: attention in windows of {window} tokens has no formula here; give no model")

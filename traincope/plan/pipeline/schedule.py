@@ -1,7 +1,7 @@
 """Timetable of a pipeline in which each action runs as soon as its rank is free and its inputs exist."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -145,13 +145,15 @@ def finish(
     plan = _plan(tuple((rank, tuple(order)) for rank, order in orders.items()))
     if plan is None:
         return None
+    whole = all(isinstance(time, int) for times in (durations, transfers) for time in times.values())
+    later: Callable[[Ns, Ns], Ns] = max if whole else np.maximum
     clock: dict[int, Ns] = dict.fromkeys(orders, 0)
     done: list[Ns] = []
     for rank, action, inputs in plan:
         start = clock[rank]
         for position, crossing in inputs:
             arrival = done[position] + (0 if crossing is None else transfers.get(crossing, 0))
-            start = np.maximum(start, arrival)
+            start = later(start, arrival)
         clock[rank] = start + durations[action.kind, action.stage]
         done.append(clock[rank])
     return {planned.action: end for planned, end in zip(plan, done, strict=True)}

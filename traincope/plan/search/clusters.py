@@ -72,8 +72,8 @@ def _other(name: str, *, bf16: float, fp8: float, fp32: float | None, memory_gb:
 
 V5P = "Google Cloud, TPU v5p system architecture: 1,200 GB/s of ICI in both directions, 50 Gbit/s of network per chip"
 TRN2 = (
-    "AWS Neuron, Trainium2 architecture: 16 chips per trn2.48xlarge; 1.28 TB/s of NeuronLink-v3 per chip, taken as both "
-    "directions; 3.2 Tbit/s of EFA v3 per instance"
+    "AWS Neuron, Trainium2 architecture: 16 chips per trn2.48xlarge; 1.28 TB/s of NeuronLink-v3 per chip, taken as "
+    "both directions; 3.2 Tbit/s of EFA v3 per instance"
 )
 
 ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
@@ -151,9 +151,7 @@ def find_accelerator(name: str) -> Accelerator:
     key = name.lower().replace("_", "-")
     if key not in ACCELERATORS:
         near = get_close_matches(key, ACCELERATORS, n=1, cutoff=0.0)[0]
-        raise UsageError(
-            f"--gpu {name} is not known; did you mean {near}? The choices are {', '.join(ACCELERATORS)}"
-        )
+        raise UsageError(f"--gpu {name} is not known; did you mean {near}? The choices are {', '.join(ACCELERATORS)}")
     return ACCELERATORS[key]
 
 

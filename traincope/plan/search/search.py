@@ -83,9 +83,7 @@ def search(
     machine, rejections, smallest = cluster.machine(), Rejections(), _Smallest()
     fitting = [
         each
-        for mesh in meshes(
-            shape, ranks=cluster.gpus, domain=cluster.domain_ranks, wanted=wanted, rejections=rejections
-        )
+        for mesh in meshes(shape, ranks=cluster.gpus, domain=cluster.domain_ranks, wanted=wanted, rejections=rejections)
         for series in layouts(shape, mesh, batch=batch, wanted=wanted, rejections=rejections)
         for each in _fitting(shape, series, machine, precision, policies, rejections, smallest)
     ]

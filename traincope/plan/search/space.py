@@ -9,6 +9,7 @@ A layout that cannot beat another one by the formulas is not built:
 - Recomputation only costs time, so it is tried where none does not fit.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Wanted:
     zero: int | None = None
     schedule: str | None = None
     micro_batch: int | None = None
+    engine: bool = False
+    """Only layouts that `traincope train` has."""
 
     def sizes(self, axis: str, choices: Iterator[int]) -> Iterator[int]:
         """Sizes of an axis: the wanted one, even if it is impossible, or all choices."""
@@ -124,7 +127,7 @@ def layouts(
                     )
                     layout.check(shape)
                 except UsageError as error:
-                    rejections.add(str(error))
+                    rejections.add(re.sub(r"\b\d+\b", "n", str(error)))
                     continue
                 built.append(layout)
             if built:
@@ -134,7 +137,10 @@ def layouts(
 def _zeros(mesh: Mapping[str, int], wanted: Wanted) -> tuple[int, ...]:
     if wanted.zero is not None:
         return (wanted.zero,)
-    return (1,) if mesh["pp"] > 1 else (1, 2, 3)
+    if mesh["pp"] > 1:
+        return (1,)
+    shared = mesh["tp"] * mesh["cp"] * mesh["ep"] > 1 and mesh["dp"] * mesh["cp"] > 1
+    return (2, 3) if wanted.engine and shared else (1, 2, 3)
 
 
 def _schedules(shape: Transformer, pp: int, wanted: Wanted) -> Iterator[tuple[str, int | None]]:

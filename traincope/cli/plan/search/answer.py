@@ -1,0 +1,209 @@
+"""The answer of `plan search`: the object that `--format json` prints, and that the text and the page show."""
+
+from dataclasses import asdict
+from typing import TypedDict
+
+from traincope.plan.layout.memory import LEFT_OUT
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.search.clusters import Cluster, Constants
+from traincope.plan.search.explanation import differences, parts
+from traincope.plan.search.job import Job, outcome
+from traincope.plan.search.search import Candidate, Found
+
+NUM_COMPARED = 3
+
+
+class Axis(TypedDict):
+    axis: str
+    tier: str
+    """Slowest links: domain, rail or spine."""
+    algorithm: str
+    seconds: float
+    """Time on the wire in a step."""
+    exposed_seconds: float
+
+
+class Ranked(TypedDict):
+    """A layout with its prediction."""
+
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    zero: int
+    schedule: str
+    virtual: int
+    """Stages per pipeline rank."""
+    microbatches: int
+    micro_batch: int
+    recompute: str
+    largest_bytes: int
+    """Memory of the fullest rank."""
+    step_seconds: float
+    best_seconds: float
+    """With all communication hidden."""
+    worst_seconds: float
+    """With none hidden."""
+    mfu: float
+    bubble_ratio: float
+    tokens_per_second: float
+    parts: dict[str, float]
+    """Part of the step -> seconds; they sum to `step_seconds`."""
+    axes: list[Axis]
+    days: float
+    """Of all steps, without failures and checkpoints."""
+    goodput_ratio: float
+    elapsed_days: float
+    mtbf_hours: float
+    checkpoint_seconds: float
+    """Daly's interval."""
+    gpu_hours: float
+    money: float | None
+    energy_mwh: float | None
+    """Upper bound: at the power limit of all devices."""
+
+
+class Comparison(TypedDict):
+    """A slower layout, compared with the fastest."""
+
+    place: int
+    """Place in `ranked`, counted from 1."""
+    more_seconds: float
+    parts: dict[str, float]
+    """Part of the step -> seconds more than in the fastest layout; largest difference first."""
+
+
+class Smallest(TypedDict):
+    """Layout that does not fit and needs least memory."""
+
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    zero: int
+    micro_batch: int
+    recompute: str
+    needed_bytes: int
+
+
+class Answer(TypedDict):
+    gpu: str
+    gpus: int
+    usable_bytes: int
+    """Memory of a device that a layout may fill."""
+    parameters: int
+    sequence: int
+    batch: int
+    tokens: float
+    ranked: list[Ranked]
+    num_fitting: int
+    comparisons: list[Comparison]
+    rejected: dict[str, int]
+    """Reason -> number of layouts."""
+    smallest: Smallest | None
+    constants: dict[str, float]
+    """Constants that are fitted, not printed by a data sheet."""
+    convention: str
+    left_out: str
+    sources: list[str]
+
+
+CONVENTION = "which counts the half of attention that a causal mask leaves"
+
+
+def to_answer(
+    found: Found, *, shape: Transformer, cluster: Cluster, batch: int, job: Job, constants: Constants
+) -> Answer:
+    accelerator = cluster.accelerator
+    return Answer(
+        gpu=accelerator.spec.name,
+        gpus=cluster.gpus,
+        usable_bytes=cluster.memory_bytes,
+        parameters=shape.parameters,
+        sequence=shape.sequence,
+        batch=batch,
+        tokens=job.tokens,
+        ranked=[_ranked(each, job) for each in found.ranked],
+        num_fitting=found.num_fitting,
+        comparisons=[
+            _comparison(place, found.ranked[0], other)
+            for place, other in enumerate(found.ranked[1 : 1 + NUM_COMPARED], start=2)
+        ],
+        rejected=dict(found.rejected),
+        smallest=_smallest(found),
+        constants=asdict(constants),
+        convention=CONVENTION,
+        left_out=LEFT_OUT,
+        sources=list(dict.fromkeys((accelerator.spec.source, accelerator.source))),
+    )
+
+
+def _ranked(candidate: Candidate, job: Job) -> Ranked:
+    layout, predicted = candidate.layout, candidate.prediction
+    whole = outcome(predicted, job)
+    return Ranked(
+        dp=layout.dp,
+        tp=layout.tp,
+        pp=layout.pp,
+        cp=layout.cp,
+        ep=layout.ep,
+        zero=layout.zero,
+        schedule=layout.order_name,
+        virtual=layout.pipeline.chunks,
+        microbatches=layout.microbatches,
+        micro_batch=layout.micro_batch,
+        recompute=candidate.recompute.value,
+        largest_bytes=predicted.largest_bytes,
+        step_seconds=predicted.expected_seconds,
+        best_seconds=predicted.best_seconds,
+        worst_seconds=predicted.worst_seconds,
+        mfu=predicted.expected_mfu,
+        bubble_ratio=predicted.bubble_ratio,
+        tokens_per_second=predicted.tokens_per_step / predicted.expected_seconds,
+        parts=dict(parts(predicted)),
+        axes=[
+            Axis(
+                axis=each.axis,
+                tier=each.tier.value,
+                algorithm=each.algorithm.value,
+                seconds=each.seconds,
+                exposed_seconds=each.exposed_seconds,
+            )
+            for each in predicted.axes
+        ],
+        days=whole.days,
+        goodput_ratio=whole.goodput_ratio,
+        elapsed_days=whole.elapsed_days,
+        mtbf_hours=whole.mtbf_hours,
+        checkpoint_seconds=whole.checkpoint_seconds,
+        gpu_hours=whole.gpu_hours,
+        money=whole.money,
+        energy_mwh=whole.energy_mwh,
+    )
+
+
+def _comparison(place: int, winner: Candidate, other: Candidate) -> Comparison:
+    return Comparison(
+        place=place,
+        more_seconds=other.prediction.expected_seconds - winner.prediction.expected_seconds,
+        parts=dict(differences(winner.prediction, other.prediction)),
+    )
+
+
+def _smallest(found: Found) -> Smallest | None:
+    if found.smallest is None:
+        return None
+    layout, recompute, needed = found.smallest
+    return Smallest(
+        dp=layout.dp,
+        tp=layout.tp,
+        pp=layout.pp,
+        cp=layout.cp,
+        ep=layout.ep,
+        zero=layout.zero,
+        micro_batch=layout.micro_batch,
+        recompute=recompute.value,
+        needed_bytes=needed,
+    )

@@ -1,0 +1,175 @@
+"""`traincope plan search`: the fastest layouts of a model on a cluster."""
+
+import argparse
+from pathlib import Path
+
+from traincope.cli.answers import print_answer, write_answer
+from traincope.cli.plan.model_shape import require_positive
+from traincope.cli.plan.search.answer import to_answer
+from traincope.cli.plan.search.page import page
+from traincope.cli.plan.search.text import show
+from traincope.cli.quantities import add_price, quantity, whole
+from traincope.errors import UsageError
+from traincope.plan.cadence import RANK_MTBF_SECONDS
+from traincope.plan.layout.layout import ZERO_STAGES
+from traincope.plan.model.precision import Precision
+from traincope.plan.model.sources import PRESETS, read_model
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.search.clusters import ACCELERATORS, FITTED, Cluster, find_accelerator
+from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job, outcome
+from traincope.plan.search.search import Found, search
+from traincope.plan.search.space import AXES, SEARCHED, Wanted
+from traincope.plan.search.training_file import training_file
+
+RANK_MTBF_HOURS = RANK_MTBF_SECONDS / HOUR_S
+
+
+class PlanSearch:
+    name = "search"
+    help = "rank all layouts of a model on a cluster by predicted step time, with memory, cost and goodput"
+    example = "traincope plan search --model llama3-70b --seq 8192 --gpu h100 --gpus 512 --batch 1024"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--model",
+            required=True,
+            metavar="MODEL",
+            help=f"{', '.join(PRESETS)}, a config.json of Hugging Face, or a .toml file of shapes",
+        )
+        parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence (default: as the model states)")
+        parser.add_argument("--batch", type=whole, required=True, metavar="N", help="sequences per step, over all GPUs")
+        self._add_cluster(parser.add_argument_group("cluster"))
+        self._add_job(parser.add_argument_group("job"))
+        self._add_layout(parser.add_argument_group("layout", "search only layouts with these sizes"))
+        parser.add_argument("--top", type=whole, default=10, metavar="N", help="layouts to list (default: 10)")
+        parser.add_argument("--emit", type=Path, metavar="FILE", help="write the fastest layout for `traincope train`")
+        parser.add_argument(
+            "--format", choices=("text", "json", "html"), default="text", help="output format (default: text)"
+        )
+        parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file of the page (default: screen)")
+
+    def _add_cluster(self, cluster: argparse._ArgumentGroup) -> None:
+        cluster.add_argument("--gpu", required=True, metavar="GPU", help=f"one of {', '.join(ACCELERATORS)}")
+        cluster.add_argument("--gpus", type=whole, required=True, metavar="N", help="number of GPUs")
+        cluster.add_argument(
+            "--domain", type=whole, metavar="N", help="GPUs of one link domain, 72 in an NVL72 (default: data sheet)"
+        )
+        cluster.add_argument(
+            "--rails", type=whole, metavar="N", help="network links of a link domain (default: one per GPU)"
+        )
+        cluster.add_argument(
+            "--pod", type=whole, metavar="N", help="GPUs that reach each other without the spine (default: all)"
+        )
+        cluster.add_argument(
+            "--oversubscription",
+            type=quantity,
+            default=1.0,
+            metavar="X",
+            help="rate into the spine's switches over the rate out of them (default: 1)",
+        )
+        cluster.add_argument(
+            "--reserve",
+            type=quantity,
+            default=0.1,
+            metavar="X",
+            help="share of the memory that stays free for what the formulas leave out (default: 0.1)",
+        )
+
+    def _add_job(self, job: argparse._ArgumentGroup) -> None:
+        job.add_argument(
+            "--tokens",
+            type=quantity,
+            metavar="X",
+            help=f"tokens of the training (default: {TOKENS_PER_PARAMETER} per parameter)",
+        )
+        add_price(job)
+        job.add_argument(
+            "--pue", type=quantity, default=1.0, metavar="X", help="the site's PUE, for energy (default: 1)"
+        )
+        job.add_argument(
+            "--gpu-mtbf-hours",
+            type=quantity,
+            default=RANK_MTBF_HOURS,
+            metavar="X",
+            help=f"mean time between failures of one GPU (default: {RANK_MTBF_HOURS:,.0f}, of Llama 3)",
+        )
+        job.add_argument(
+            "--save-seconds", type=quantity, default=40.0, metavar="X", help="stop for a checkpoint (default: 40)"
+        )
+        job.add_argument(
+            "--restart-seconds", type=quantity, default=600.0, metavar="X", help="time of a restart (default: 600)"
+        )
+
+    def _add_layout(self, layout: argparse._ArgumentGroup) -> None:
+        for axis in AXES:
+            layout.add_argument(f"--{axis}", type=whole, metavar="N")
+        layout.add_argument("--zero", type=whole, choices=ZERO_STAGES)
+        layout.add_argument("--schedule", choices=(*SEARCHED, "interleaved"))
+        layout.add_argument("--micro-batch", type=whole, metavar="N", help="sequences per microbatch")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        require_positive(
+            arguments, "gpus", "batch", "top", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", *AXES, "micro_batch"
+        )
+        shape = read_model(arguments.model, sequence=arguments.seq)
+        cluster, job = _cluster(arguments), _job(arguments, shape)
+        found = search(
+            shape,
+            cluster=cluster,
+            batch=arguments.batch,
+            precision=Precision(),
+            wanted=_wanted(arguments),
+            best=arguments.top,
+        )
+        answer = to_answer(found, shape=shape, cluster=cluster, batch=arguments.batch, job=job, constants=FITTED)
+        if arguments.emit is not None:
+            write_answer(_emitted(shape, found, job), arguments.emit)
+        if arguments.format == "html":
+            write_answer(page(answer), arguments.output)
+        else:
+            print_answer(answer, show, format=arguments.format)
+        return 0
+
+
+def _cluster(arguments: argparse.Namespace) -> Cluster:
+    return Cluster(
+        accelerator=find_accelerator(arguments.gpu),
+        gpus=arguments.gpus,
+        domain=arguments.domain,
+        rails=arguments.rails,
+        pod=arguments.pod,
+        oversubscription=arguments.oversubscription,
+        reserve=arguments.reserve,
+    )
+
+
+def _job(arguments: argparse.Namespace, shape: Transformer) -> Job:
+    tokens = TOKENS_PER_PARAMETER * shape.active_parameters if arguments.tokens is None else arguments.tokens
+    return Job(
+        tokens=tokens,
+        price_per_gpu_hour=arguments.price_per_gpu_hour,
+        watts=find_accelerator(arguments.gpu).watts,
+        pue=arguments.pue,
+        rank_mtbf_seconds=arguments.gpu_mtbf_hours * HOUR_S,
+        save_seconds=arguments.save_seconds,
+        restart_seconds=arguments.restart_seconds,
+    )
+
+
+def _wanted(arguments: argparse.Namespace) -> Wanted:
+    return Wanted(
+        **{axis: getattr(arguments, axis) for axis in AXES},
+        zero=arguments.zero,
+        schedule=arguments.schedule,
+        micro_batch=arguments.micro_batch,
+        engine=arguments.emit is not None,
+    )
+
+
+def _emitted(shape: Transformer, found: Found, job: Job) -> str:
+    if not found.ranked:
+        raise UsageError("--emit: no layout fits, so there is nothing to write; leave --emit out to see why")
+    best = found.ranked[0]
+    interval = outcome(best.prediction, job).checkpoint_seconds
+    every = max(1, round(interval / best.prediction.expected_seconds))
+    return training_file(shape, layout=best.layout, recompute=best.recompute, tokens=job.tokens, every=every)
