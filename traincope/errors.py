@@ -14,7 +14,8 @@
     ├── MissingDependencyError     8   an optional package is not installed
     └── ServerError                9   a server refuses the request or is unreachable
 
-`traincope diff` exits with 10 if the second run is slower. That is its result, not an error.
+`traincope diff` exits with 10 if the second run is slower, `traincope plan check` with 13 if the plan breaks a rule.
+That is their result, not an error.
 `traincope run` exits with the code of its command, except with 11 after a hang that it ended.
 
 A message names the problem, the place (file, rank, step), and the remedy. Nothing in `traincope.record` lets one of
@@ -23,6 +24,9 @@ these errors reach a training process. They belong to the offline half.
 
 REGRESSION = 10
 """Exit code of a comparison that found a regression."""
+
+BROKEN_RULE = 13
+"""Exit code of a check that found a broken rule."""
 
 
 class TraincopeError(Exception):

@@ -1,4 +1,4 @@
-"""python -m tests.truth.formulas.predicted: MFU that papers print, and what `traincope.plan` predicts for their layouts.
+"""python -m tests.truth.formulas.predicted: MFU that papers print, and MFU that `traincope.plan` predicts.
 
 Every published training in reach is a row. Three constants are free: the share of peak that matrix products reach, the
 accesses of other operations to each byte of activations, and the share of the links' rates. Each row is predicted with
@@ -6,7 +6,7 @@ constants fitted on all other rows, so that no row is scored with constants that
 constants fitted on the other papers alone.
 
 Attention counts whole where scores are kept in memory, as in the papers of 2021 and 2022, and half with flash
-attention, which skips what a causal mask hides. A setting that a paper leaves open is the fastest one of the prediction.
+attention, which skips what a causal mask hides. A setting that a paper leaves open is the fastest of the prediction.
 """
 
 import sys

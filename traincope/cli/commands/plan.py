@@ -5,6 +5,7 @@ import argparse
 from traincope.cli.command import Command, add_commands
 from traincope.cli.plan.bubble import PlanBubble
 from traincope.cli.plan.cadence import PlanCadence
+from traincope.cli.plan.check import PlanCheck
 from traincope.cli.plan.comm import PlanComm
 from traincope.cli.plan.flops import PlanFlops
 from traincope.cli.plan.memory import PlanMemory
@@ -19,6 +20,7 @@ QUESTIONS: tuple[Command, ...] = (
     PlanBubble(),
     PlanCadence(),
     PlanSearch(),
+    PlanCheck(),
 )
 """All questions in the order of `plan --help`. A new question is one file and one entry here."""
 

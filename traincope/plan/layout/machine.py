@@ -3,7 +3,7 @@
 A group within the link domain (NVLink and the like) uses its links. A larger group also crosses the network, within the
 switches of one pod (rail) or over the spine. Each algorithm takes latency x steps + bytes / rate:
 
-    ring        k (n - 1) steps and k (n - 1) / n of the bytes, k = 2 for an all-reduce and 1 for a gather or a reduction
+    ring        k (n - 1) steps and k (n - 1) / n of the bytes, k = 2 for an all-reduce and 1 for half of it
     tree        2 log2 n steps and twice the bytes, for an all-reduce only
     direct      one step: messages, and exchanges whose shares for other domains leave over the network
 
@@ -105,11 +105,10 @@ def transfer(volume: Volume, *, machine: Machine, span: int, stride: int) -> Tra
     `span`: number of consecutive ranks that the group lies within; `stride`: distance of two neighbours. The ranks of a
     group that share a node also share its network links, one ring for each.
     """
-    tier, together = machine.tier(span), 1
+    tier = machine.tier(span)
+    together = volume.ranks
     if tier is not Tier.DOMAIN:
-        together = min(volume.ranks, max(machine.ranks_per_node // stride, 1))
-    else:
-        together = volume.ranks
+        together = min(together, max(machine.ranks_per_node // stride, 1))
     times = _times(volume, machine=machine, tier=tier, together=together)
     algorithm = min(times, key=times.__getitem__)
     return Transfer(axis=volume.axis, tier=tier, algorithm=algorithm, seconds=times[algorithm])

@@ -8,8 +8,8 @@
 A stage waits for its collectives on tp, cp, ep and pp in each microbatch, so the bubble stretches them as it stretches
 the work. A ring of cp hides behind attention. Gradients of dp hide behind the last microbatch's backward; with ZeRO's
 stages 2 and 3 each microbatch has its own collectives, which hide behind the whole work. The collectives on tp, ep and
-pp are exposed: their results are needed at once. That messages on pp are exposed twice per microbatch is what the bubble
-rates of Qi et al. 2023 (arXiv:2401.10241) show.
+pp are exposed: their results are needed at once. The bubble rates of Qi et al. 2023 (arXiv:2401.10241) show that
+messages on pp are exposed twice per microbatch.
 
 The share of peak that kernels reach is given (`efficiency`), not computed.
 """

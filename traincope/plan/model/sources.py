@@ -86,7 +86,8 @@ def read_model(source: str, *, sequence: int | None = None) -> Transformer:
         return _by_table(source, _read(source, tomllib.loads), sequence=sequence)
     near = get_close_matches(source.lower(), PRESETS, n=1, cutoff=0.0)[0]
     raise UsageError(
-        f"{source} is not a model; did you mean {near}? Give a config.json, a .toml file, or one of {', '.join(PRESETS)}"
+        f"{source} is not a model; did you mean {near}? Give a config.json, a .toml file, or one of "
+        f"{', '.join(PRESETS)}"
     )
 
 

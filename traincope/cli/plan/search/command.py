@@ -7,21 +7,19 @@ from traincope.cli.answers import print_answer, write_answer
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.plan.search.answer import to_answer
 from traincope.cli.plan.search.page import page
+from traincope.cli.plan.search.site import add_cluster, add_job, site_cluster, site_job
 from traincope.cli.plan.search.text import show
-from traincope.cli.quantities import add_price, quantity, whole
+from traincope.cli.quantities import whole
 from traincope.errors import UsageError
-from traincope.plan.cadence import RANK_MTBF_SECONDS
 from traincope.plan.layout.layout import ZERO_STAGES
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.search.clusters import ACCELERATORS, FITTED, Cluster, find_accelerator
-from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job, outcome
+from traincope.plan.search.clusters import FITTED
+from traincope.plan.search.job import Job, outcome
 from traincope.plan.search.search import Found, search
 from traincope.plan.search.space import AXES, SEARCHED, Wanted
 from traincope.plan.search.training_file import training_file
-
-RANK_MTBF_HOURS = RANK_MTBF_SECONDS / HOUR_S
 
 
 class PlanSearch:
@@ -38,8 +36,8 @@ class PlanSearch:
         )
         parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence (default: as the model states)")
         parser.add_argument("--batch", type=whole, required=True, metavar="N", help="sequences per step, over all GPUs")
-        self._add_cluster(parser.add_argument_group("cluster"))
-        self._add_job(parser.add_argument_group("job"))
+        add_cluster(parser.add_argument_group("cluster"))
+        add_job(parser.add_argument_group("job"))
         self._add_layout(parser.add_argument_group("layout", "search only layouts with these sizes"))
         parser.add_argument("--top", type=whole, default=10, metavar="N", help="layouts to list (default: 10)")
         parser.add_argument("--emit", type=Path, metavar="FILE", help="write the fastest layout for `traincope train`")
@@ -47,58 +45,6 @@ class PlanSearch:
             "--format", choices=("text", "json", "html"), default="text", help="output format (default: text)"
         )
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="file of the page (default: screen)")
-
-    def _add_cluster(self, cluster: argparse._ArgumentGroup) -> None:
-        cluster.add_argument("--gpu", required=True, metavar="GPU", help=f"one of {', '.join(ACCELERATORS)}")
-        cluster.add_argument("--gpus", type=whole, required=True, metavar="N", help="number of GPUs")
-        cluster.add_argument(
-            "--domain", type=whole, metavar="N", help="GPUs of one link domain, 72 in an NVL72 (default: data sheet)"
-        )
-        cluster.add_argument(
-            "--rails", type=whole, metavar="N", help="network links of a link domain (default: one per GPU)"
-        )
-        cluster.add_argument(
-            "--pod", type=whole, metavar="N", help="GPUs that reach each other without the spine (default: all)"
-        )
-        cluster.add_argument(
-            "--oversubscription",
-            type=quantity,
-            default=1.0,
-            metavar="X",
-            help="rate into the spine's switches over the rate out of them (default: 1)",
-        )
-        cluster.add_argument(
-            "--reserve",
-            type=quantity,
-            default=0.1,
-            metavar="X",
-            help="share of the memory that stays free for what the formulas leave out (default: 0.1)",
-        )
-
-    def _add_job(self, job: argparse._ArgumentGroup) -> None:
-        job.add_argument(
-            "--tokens",
-            type=quantity,
-            metavar="X",
-            help=f"tokens of the training (default: {TOKENS_PER_PARAMETER} per parameter)",
-        )
-        add_price(job)
-        job.add_argument(
-            "--pue", type=quantity, default=1.0, metavar="X", help="the site's PUE, for energy (default: 1)"
-        )
-        job.add_argument(
-            "--gpu-mtbf-hours",
-            type=quantity,
-            default=RANK_MTBF_HOURS,
-            metavar="X",
-            help=f"mean time between failures of one GPU (default: {RANK_MTBF_HOURS:,.0f}, of Llama 3)",
-        )
-        job.add_argument(
-            "--save-seconds", type=quantity, default=40.0, metavar="X", help="stop for a checkpoint (default: 40)"
-        )
-        job.add_argument(
-            "--restart-seconds", type=quantity, default=600.0, metavar="X", help="time of a restart (default: 600)"
-        )
 
     def _add_layout(self, layout: argparse._ArgumentGroup) -> None:
         for axis in AXES:
@@ -112,7 +58,7 @@ class PlanSearch:
             arguments, "gpus", "batch", "top", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", *AXES, "micro_batch"
         )
         shape = read_model(arguments.model, sequence=arguments.seq)
-        cluster, job = _cluster(arguments), _job(arguments, shape)
+        cluster, job = site_cluster(arguments), site_job(arguments, shape)
         found = search(
             shape,
             cluster=cluster,
@@ -129,31 +75,6 @@ class PlanSearch:
         else:
             print_answer(answer, show, format=arguments.format)
         return 0
-
-
-def _cluster(arguments: argparse.Namespace) -> Cluster:
-    return Cluster(
-        accelerator=find_accelerator(arguments.gpu),
-        gpus=arguments.gpus,
-        domain=arguments.domain,
-        rails=arguments.rails,
-        pod=arguments.pod,
-        oversubscription=arguments.oversubscription,
-        reserve=arguments.reserve,
-    )
-
-
-def _job(arguments: argparse.Namespace, shape: Transformer) -> Job:
-    tokens = TOKENS_PER_PARAMETER * shape.active_parameters if arguments.tokens is None else arguments.tokens
-    return Job(
-        tokens=tokens,
-        price_per_gpu_hour=arguments.price_per_gpu_hour,
-        watts=find_accelerator(arguments.gpu).watts,
-        pue=arguments.pue,
-        rank_mtbf_seconds=arguments.gpu_mtbf_hours * HOUR_S,
-        save_seconds=arguments.save_seconds,
-        restart_seconds=arguments.restart_seconds,
-    )
 
 
 def _wanted(arguments: argparse.Namespace) -> Wanted:

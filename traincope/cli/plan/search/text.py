@@ -9,7 +9,7 @@ from traincope.cli.plan.search.answer import Answer, Comparison, Ranked, Smalles
 from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, duration, money, share, size
 
-HEADS = ("layout", "schedule", "microbatches", "memory", "step", "MFU", "days")
+HEADS = ("layout", "schedule", "M x B", "memory", "step", "MFU")
 NUM_REASONS = 8
 NUM_PARTS = 3
 SECOND_NS, DAY_NS = 1e9, 86_400e9
@@ -41,12 +41,11 @@ def cells(ranked: Ranked) -> tuple[str, ...]:
     recompute = "" if ranked["recompute"] == "none" else f" {ranked['recompute']}"
     return (
         f"    {axes(ranked)} zero {ranked['zero']}{recompute}",
-        "-" if ranked["pp"] == 1 else f"{ranked['schedule']}{chunks}",
+        "-" if ranked["pp"] == 1 else f"{ranked['schedule'].replace('interleaved', '1f1b')}{chunks}",
         f"{ranked['microbatches']} x {ranked['micro_batch']}",
         size(ranked["largest_bytes"]),
         duration(ranked["step_seconds"] * SECOND_NS),
         share(ranked["mfu"]),
-        f"{ranked['elapsed_days']:.3g}",
     )
 
 
@@ -68,9 +67,9 @@ def winner(answer: Answer) -> Iterator[str]:
     low, high = duration(best["best_seconds"] * SECOND_NS), duration(best["worst_seconds"] * SECOND_NS)
     yield f"bounds of its step: {low} with all communication hidden, {high} with none"
     yield (
-        f"{answer['tokens']:.3g} tokens: {best['gpu_hours']:,.0f} GPU-hours in {best['elapsed_days']:.3g} days; goodput "
-        f"{share(best['goodput_ratio'])} with a failure every {best['mtbf_hours']:.3g} h and a checkpoint every "
-        f"{duration(best['checkpoint_seconds'] * SECOND_NS)}"
+        f"{answer['tokens']:.3g} tokens: {best['gpu_hours']:,.0f} GPU-hours in {best['elapsed_days']:.3g} days; "
+        f"goodput {share(best['goodput_ratio'])} with a failure every {best['mtbf_hours']:.3g} h and a checkpoint "
+        f"every {duration(best['checkpoint_seconds'] * SECOND_NS)}"
     )
     if best["money"] is not None:
         yield f"price: {money(best['money'])}"
@@ -82,7 +81,7 @@ def why(answer: Answer) -> Iterator[str]:
     """Lines that compare the fastest layout with the next ones."""
     for comparison in answer["comparisons"]:
         yield _compared(comparison)
-    yield f"{count(answer['num_fitting'], 'layout')} fit"
+    yield f"{count(answer['num_fitting'], 'layout')} fit; schedule x stages per rank; M x B: microbatches x sequences of one"
     constants = ", ".join(f"{name} {value:g}" for name, value in answer["constants"].items())
     yield f"fitted constants: {constants}; data sheets: {'; '.join(answer['sources'])}"
     yield f"memory excludes {answer['left_out']}"
@@ -107,9 +106,12 @@ def nothing(answer: Answer) -> Iterator[str]:
         yield "no layout is possible; the reasons are below"
         return
     yield (
-        f"no layout fits into {size(answer['usable_bytes'])} per GPU; the smallest, {axes(smallest)} zero {smallest['zero']}, "
-        f"recompute {smallest['recompute']}, needs {size(smallest['needed_bytes'])}: use more GPUs, GPUs with more "
-        "memory, or shorter sequences"
+        f"no layout fits into {size(answer['usable_bytes'])} per GPU: use more GPUs, GPUs with more memory, or shorter "
+        "sequences"
+    )
+    yield (
+        f"the smallest one, {axes(smallest)} zero {smallest['zero']}, recompute {smallest['recompute']}, needs "
+        f"{size(smallest['needed_bytes'])}"
     )
 
 

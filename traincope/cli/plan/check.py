@@ -1,0 +1,267 @@
+"""`traincope plan check`: rules that a training plan breaks, with their cost, for CI."""
+
+import argparse
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict
+
+from rich.console import Console
+from rich.text import Text
+
+from traincope.cli.answers import add_format, print_answer
+from traincope.cli.plan.model_shape import require_positive
+from traincope.cli.plan.search.site import add_cluster, add_job, site_cluster, site_job
+from traincope.cli.quantities import whole
+from traincope.engine.config import Config
+from traincope.engine.config.load import load_config
+from traincope.engine.model.shape import transformer
+from traincope.errors import BROKEN_RULE, UsageError
+from traincope.plan.check.predicting import predicted
+from traincope.plan.check.problem import Problem, Rule, Severity, Site
+from traincope.plan.check.readers.deepspeed import is_deepspeed, read_deepspeed
+from traincope.plan.check.readers.megatron import is_megatron, read_megatron
+from traincope.plan.check.readers.torchtitan import is_torchtitan, read_torchtitan
+from traincope.plan.check.registry import RULES, check
+from traincope.plan.check.training_plan import TrainingPlan
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.sources import PRESETS, read_model
+from traincope.plan.model.transformer import Transformer
+from traincope.plan.search.job import outcome
+from traincope.report.text.layout.lines import Trimmed, indented
+from traincope.units import count, money, share
+
+NEVER = "never"
+
+
+class Broken(TypedDict):
+    rule: str
+    severity: str
+    message: str
+    fix: str
+    source: str
+    """Publication of the rule."""
+    lost_ratio: float | None
+    """Share of the training's time that the change saves; null if no formula predicts it."""
+    lost_mfu: float | None
+    """MFU that the training reaches more with the change."""
+    lost_money: float | None
+    """Price of the lost GPU-hours; null also without a price."""
+
+
+class Answer(TypedDict):
+    plan: str
+    framework: str
+    gpu: str
+    gpus: int
+    mfu: float | None
+    """Predicted MFU of the plan; null if it leaves its model or layout open."""
+    step_seconds: float | None
+    num_rules: int
+    broken: list[Broken]
+
+
+class PlanCheck:
+    name = "check"
+    help = "check a training plan of traincope, torchtitan, DeepSpeed or Megatron-LM against rules, for CI"
+    example = "traincope plan check examples/pp_fsdp_tp.toml --gpu h100 --gpus 8"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "plan",
+            type=Path,
+            metavar="CONFIG",
+            help="TOML of `traincope train` or of torchtitan, JSON of DeepSpeed, or a script with Megatron-LM's arguments",
+        )
+        parser.add_argument(
+            "--model",
+            metavar="MODEL",
+            help=f"model of a plan that does not give its shapes: {', '.join(PRESETS)}, config.json or .toml",
+        )
+        parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence of --model")
+        add_cluster(parser.add_argument_group("cluster"))
+        add_job(parser.add_argument_group("job"))
+        parser.add_argument(
+            "--fail-on",
+            choices=(*(each.value for each in Severity), NEVER),
+            default=Severity.WARNING.value,
+            help=f"least severe problem that makes the exit code {BROKEN_RULE} (default: warning)",
+        )
+        add_format(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Print the broken rules. The exit code is 0, or BROKEN_RULE if one is as severe as `--fail-on`."""
+        require_positive(arguments, "gpus", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", "seq")
+        shape = None if arguments.model is None else read_model(arguments.model, sequence=arguments.seq)
+        plan = read_plan(arguments.plan, shape=shape, gpus=arguments.gpus)
+        site = _site(arguments, plan)
+        broken = [_broken(rule, problem, site) for rule, problem in check(plan, site)]
+        print_answer(_answer(arguments.plan, plan, site, broken), _show, format=arguments.format)
+        return BROKEN_RULE if _fails(broken, arguments.fail_on) else 0
+
+
+def read_plan(path: Path, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
+    """Read a plan of any framework. `shape`: the model, if the plan does not give it.
+
+    Raises UsageError for a file that is no plan, and ConfigError for an unusable configuration of `traincope train`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; give a readable file in UTF-8") from error
+    if path.suffix == ".json":
+        return _read_json(path, text, shape=shape, gpus=gpus)
+    if path.suffix == ".toml":
+        tables = _tables(path, text)
+        if is_torchtitan(tables):
+            return read_torchtitan(str(path), tables, shape=shape, gpus=gpus)
+        return training_plan(load_config(path))
+    if is_megatron(text):
+        return read_megatron(str(path), text, shape=shape, gpus=gpus)
+    raise UsageError(f"{path} is not a plan: give a .toml, a DeepSpeed .json, or a script with Megatron-LM's arguments")
+
+
+def _tables(path: Path, text: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}; correct that place") from error
+
+
+def _read_json(path: Path, text: str, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
+    try:
+        table = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}; correct that place") from error
+    if not isinstance(table, dict) or not is_deepspeed(table):
+        raise UsageError(f"{path} is not a configuration of DeepSpeed: it has no train_batch_size or zero_optimization")
+    return read_deepspeed(str(path), table, shape=shape, gpus=gpus)
+
+
+def training_plan(config: Config) -> TrainingPlan:
+    """A configuration of `traincope train`. It always records, so it names slow ranks."""
+    experts, checkpoint, shape = config.experts, config.checkpoint, transformer(config)
+    fixed = checkpoint is not None and checkpoint.cadence == "fixed"
+    return TrainingPlan(
+        framework="traincope",
+        shape=shape,
+        layout=_layout(config),
+        tp=config.parallel.tp,
+        pp=config.parallel.pp,
+        vocabulary=shape.vocabulary,
+        head_dim=shape.query_width // shape.heads,
+        recompute={"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}.get(
+            config.train.recompute
+        ),
+        clips=config.optimizer.clip_norm is not None,
+        optimizer_states="fp32",
+        steps=config.train.steps,
+        checkpoint_steps=checkpoint.every if checkpoint is not None and fixed else None,
+        saves=checkpoint is not None,
+        blocking_saves=None if checkpoint is None else not checkpoint.asynchronous,
+        workers=config.data.workers,
+        experts=experts is not None,
+        capacity_factor=None if experts is None else experts.capacity_factor,
+        balance=None if experts is None else experts.balance,
+        watches_stragglers=True,
+    )
+
+
+def _layout(config: Config) -> Layout:
+    parallel, train = config.parallel, config.train
+    microbatches = parallel.microbatches * train.accumulation
+    if parallel.shards > 1:
+        zero = 1 if parallel.pp > 1 else config.fsdp.stage
+    else:
+        zero = int(config.ddp.shard_optimizer)
+    return Layout(
+        dp=parallel.replicas,
+        tp=parallel.tp,
+        pp=parallel.pp,
+        cp=parallel.cp,
+        ep=parallel.ep,
+        zero=zero,
+        sequence_parallel=parallel.sequence_parallel,
+        cp_method=parallel.cp_method,
+        schedule=parallel.schedule,
+        virtual=parallel.virtual,
+        microbatches=microbatches,
+        micro_batch=train.batch // parallel.replicas // microbatches,
+    )
+
+
+def _site(arguments: argparse.Namespace, plan: TrainingPlan) -> Site:
+    """The cluster and the job. The job's tokens are the plan's own if it gives its steps."""
+    cluster, job = site_cluster(arguments), site_job(arguments, plan.shape)
+    if plan.layout is not None and plan.layout.ranks != cluster.gpus:
+        raise UsageError(
+            f"the plan has {plan.layout.ranks} ranks and --gpus is {cluster.gpus}; give --gpus {plan.layout.ranks}"
+        )
+    prediction = predicted(plan, machine=cluster.machine())
+    if arguments.tokens is None and plan.steps is not None and prediction is not None:
+        job = replace(job, tokens=plan.steps * prediction.tokens_per_step)
+    return Site(cluster=cluster, job=job, prediction=prediction)
+
+
+def _broken(rule: Rule, problem: Problem, site: Site) -> Broken:
+    lost, prediction = problem.lost_ratio, site.prediction
+    known = lost is not None and prediction is not None and 0 <= lost < 1
+    return Broken(
+        rule=rule.name,
+        severity=rule.severity.value,
+        message=problem.message,
+        fix=problem.fix,
+        source=rule.source,
+        lost_ratio=lost,
+        lost_mfu=prediction.expected_mfu * lost / (1 - lost) if known and prediction and lost is not None else None,
+        lost_money=_lost_money(lost, site),
+    )
+
+
+def _lost_money(lost: float | None, site: Site) -> float | None:
+    if lost is None or site.prediction is None:
+        return None
+    whole = outcome(site.prediction, site.job).money
+    return None if whole is None else whole * lost
+
+
+def _answer(path: Path, plan: TrainingPlan, site: Site, broken: list[Broken]) -> Answer:
+    prediction = site.prediction
+    return Answer(
+        plan=str(path),
+        framework=plan.framework,
+        gpu=site.cluster.accelerator.spec.name,
+        gpus=site.cluster.gpus,
+        mfu=None if prediction is None else prediction.expected_mfu,
+        step_seconds=None if prediction is None else prediction.expected_seconds,
+        num_rules=len(RULES),
+        broken=broken,
+    )
+
+
+def _fails(broken: list[Broken], least: str) -> bool:
+    if least == NEVER:
+        return False
+    severities = [each.value for each in Severity]
+    failing = severities[: severities.index(least) + 1]
+    return any(each["severity"] in failing for each in broken)
+
+
+def _show(answer: Answer, console: Console) -> None:
+    mfu = "" if answer["mfu"] is None else f"; predicted MFU {share(answer['mfu'])}"
+    head = f"{answer['plan']}, a plan of {answer['framework']}, on {answer['gpus']:,} {answer['gpu']}{mfu}"
+    console.print(Text(f"CHECK  {head}", style="bold"))
+    for each in answer["broken"]:
+        lines = [f"{each['severity']} {each['rule']}: {each['message']}", each["fix"] + _cost(each), each["source"]]
+        console.print(Trimmed(indented(Text(line) for line in lines)), end="")
+    console.print(f"{count(answer['num_rules'], 'rule')}, {len(answer['broken'])} broken", highlight=False)
+
+
+def _cost(broken: Broken) -> str:
+    if broken["lost_ratio"] is None:
+        return ""
+    mfu = "" if broken["lost_mfu"] is None else f", {100 * broken['lost_mfu']:.1f} points of MFU"
+    price = "" if broken["lost_money"] is None else f", {money(broken['lost_money'])}"
+    return f" Saves {share(broken['lost_ratio'])} of the time{mfu}{price}."

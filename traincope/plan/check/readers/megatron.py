@@ -1,0 +1,139 @@
+"""Megatron-LM's arguments in a shell script or text: NVIDIA/Megatron-LM, megatron/training/arguments.py."""
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from traincope.plan.check.readers.values import Values
+from traincope.plan.check.training_plan import TrainingPlan
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.transformer import Experts, Transformer
+
+REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
+GLUED = re.compile(r"\\\n")
+ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=([\w.,-]+)\s*(?:#.*)?$", re.MULTILINE)
+
+
+def is_megatron(text: str) -> bool:
+    return "--num-layers" in text or "--tensor-model-parallel-size" in text
+
+
+def arguments(text: str) -> Mapping[str, object]:
+    """Name -> value of each `--name value` of the text; True for a name alone. Variables of the script are filled in."""
+    variables = dict(ASSIGNED.findall(text))
+    found: dict[str, object] = {}
+    for line in GLUED.sub(" ", text).splitlines():
+        words = _words(line)
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if word.startswith("--") and len(word) > 2:
+                name, equals, value = word[2:].partition("=")
+                value = value if equals else "" if following.startswith("--") else following
+                variable = re.fullmatch(r"\$\{?(\w+)\}?", value)
+                found[name] = _typed(variables.get(variable[1], value) if variable else value)
+    return found
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line.strip().strip("\"'("), comments=True)
+    except ValueError:
+        return line.split()
+
+
+def _typed(value: str) -> object:
+    if value in ("", "\\", '"', "'", ")"):
+        return True
+    for kind in (int, float):
+        try:
+            return kind(value.replace("_", "") if kind is int else value)
+        except ValueError:
+            continue
+    return value
+
+
+def read_megatron(source: str, text: str, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
+    """The plan on `gpus` GPUs. Raises UsageError for values of a wrong kind and an impossible layout."""
+    values = Values(source, {"": arguments(text)}, "")
+    shape = shape or _shape(values)
+    tp, pp = values.whole("tensor-model-parallel-size", 1), values.whole("pipeline-model-parallel-size", 1)
+    saves = values.given("save")
+    experts = values.whole("num-experts", 0) > 0
+    return TrainingPlan(
+        framework="Megatron-LM",
+        shape=shape,
+        layout=_layout(values, tp=tp, pp=pp, gpus=gpus, layers=None if shape is None else shape.layers),
+        tp=tp,
+        pp=pp,
+        vocabulary=None if shape is None else shape.vocabulary,
+        head_dim=None if shape is None else shape.query_width // shape.heads,
+        recompute=_recompute(values),
+        clips=values.number("clip-grad", 1.0) > 0,
+        optimizer_states=values.text("exp-avg-dtype", "fp32"),
+        checkpoint_steps=values.whole("save-interval", 0) or None if saves else None,
+        saves=saves,
+        blocking_saves=saves and not values.given("async-save") if saves else None,
+        workers=values.whole("num-workers", 2),
+        experts=experts,
+        capacity_factor=values.number("moe-expert-capacity-factor", 0.0) or None,
+        balance=values.number("moe-aux-loss-coeff", 0.0) if experts else None,
+        watches_stragglers=values.given("log-straggler"),
+    )
+
+
+def _recompute(values: Values) -> Recompute:
+    granularity = values.text("recompute-granularity", "")
+    if granularity == "full" or values.given("checkpoint-activations"):
+        return Recompute.FULL
+    selective = granularity == "selective" or values.given("recompute-activations")
+    return Recompute.SELECTIVE if selective else Recompute.NONE
+
+
+def _shape(values: Values) -> Transformer | None:
+    """Shapes; None unless the arguments give all of them."""
+    vocabulary = values.whole("pad-vocab-size-to", values.whole("vocab-size", values.whole("padded-vocab-size", 0)))
+    if not all(values.given(name) for name in REQUIRED) or not vocabulary:
+        return None
+    hidden = values.whole("hidden-size", 1)
+    gated = values.given("swiglu")
+    count = values.whole("num-experts", 0)
+    ffn = values.whole("ffn-hidden-size", 0) or 4 * hidden
+    return Transformer(
+        layers=values.whole("num-layers", 1),
+        hidden=hidden,
+        heads=values.whole("num-attention-heads", 1),
+        kv_heads=values.whole("num-query-groups", 0) or None if values.given("group-query-attention") else None,
+        head_dim=values.whole("kv-channels", 0) or None,
+        ffn=ffn,
+        vocabulary=vocabulary,
+        sequence=values.whole("seq-length", 1),
+        gated_mlp=gated,
+        untied=values.given("untie-embeddings-and-output-weights"),
+        experts=Experts(
+            count=count,
+            top_k=values.whole("moe-router-topk", 2),
+            ffn=values.whole("moe-ffn-hidden-size", 0) or ffn,
+        )
+        if count
+        else None,
+    )
+
+
+def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) -> Layout:
+    cp = values.whole("context-parallel-size", 1)
+    dp = values.quotient(gpus, tp * pp * cp, of="tensor x pipeline x context parallel sizes")
+    micro = values.whole("micro-batch-size", 1)
+    per_stage = values.whole("num-layers-per-virtual-pipeline-stage", 0)
+    virtual = layers // (pp * per_stage) if per_stage and layers else 1
+    return Layout(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=values.whole("expert-model-parallel-size", 1),
+        zero=1 if values.given("use-distributed-optimizer") else 0,
+        sequence_parallel=values.given("sequence-parallel"),
+        virtual=max(virtual, 1),
+        microbatches=max(values.whole("global-batch-size", micro * dp) // (micro * dp), 1),
+        micro_batch=micro,
+    )

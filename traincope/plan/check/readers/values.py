@@ -1,0 +1,54 @@
+"""Values of one table of a plan, with their types checked."""
+
+from collections.abc import Mapping
+
+from traincope.errors import UsageError
+
+
+class Values:
+    """One table of a file. A missing value is the framework's default; one of a wrong kind raises UsageError."""
+
+    def __init__(self, source: str, tables: Mapping[str, object], name: str) -> None:
+        table = tables.get(name, {})
+        if not isinstance(table, Mapping):
+            raise UsageError(f"{source}: {name} = {table!r} is not a table; put its keys below it")
+        self._source, self._name, self._table = source, name, table
+
+    def given(self, key: str) -> bool:
+        return key in self._table
+
+    def whole(self, key: str, default: int) -> int:
+        value = self._table.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, value, "a whole number")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self._table.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, value, "a number")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._table.get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        value = self._table.get(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a string")
+        return value
+
+    def quotient(self, gpus: int, used: int, *, of: str) -> int:
+        """Data-parallel ranks. Raises UsageError unless the other axes divide the GPUs."""
+        if used < 1 or gpus % used:
+            raise UsageError(
+                f"{self._source}: the {of} are {used}, which does not divide {gpus} GPUs; give --gpus, or change them"
+            )
+        return gpus // used
+
+    def _wrong(self, key: str, value: object, wanted: str) -> UsageError:
+        name = f"{self._name}.{key}" if self._name else key
+        return UsageError(f"{self._source}: {name} is {value!r}; give {wanted}")
