@@ -1,6 +1,7 @@
 """`traincope doctor`: the probes that work here or worked in a run, and remedies for the others; a proof on GPUs."""
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from traincope.cli.answers import add_format
 from traincope.cli.quantities import quantity
-from traincope.doctor import examine_machine, examine_run, render, to_document
+from traincope.doctor import Examination, examine_machine, examine_run, render, to_document
 from traincope.doctor.gpu_proof import prove, render_proof, to_proof_document
 from traincope.errors import TraincopeError, UsageError
 from traincope.units import count
@@ -41,6 +42,17 @@ class Doctor:
             "(experimental: this has never run on a GPU so far)",
         )
         parser.add_argument(
+            "--measure-peak",
+            action="store_true",
+            help="measure this processor's matrix products, for the MFU of runs on this machine (takes a minute)",
+        )
+        parser.add_argument(
+            "--threads",
+            type=int,
+            metavar="N",
+            help="with --measure-peak: threads of a rank (default: torch's; torchrun sets 1, OMP_NUM_THREADS)",
+        )
+        parser.add_argument(
             "--out",
             type=Path,
             metavar="FILE",
@@ -60,7 +72,11 @@ class Doctor:
             return _prove(arguments)
         if arguments.out is not None or arguments.seconds is not None:
             raise UsageError("--out and --seconds belong to --gpu; give --gpu too")
-        if arguments.run_directory is None:
+        if arguments.threads is not None and not arguments.measure_peak:
+            raise UsageError("--threads belongs to --measure-peak; give --measure-peak too")
+        if arguments.measure_peak:
+            examination = _measure(arguments)
+        elif arguments.run_directory is None:
             examination = examine_machine(os.environ)
         else:
             examination = examine_run(arguments.run_directory)
@@ -69,6 +85,18 @@ class Doctor:
         else:
             render(examination, Console())
         return 0 if examination.healthy else TraincopeError.exit_code
+
+
+def _measure(arguments: argparse.Namespace) -> Examination:
+    if arguments.run_directory is not None:
+        raise UsageError("--measure-peak measures this machine, not a run; leave out the run directory")
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads is {arguments.threads}; it must be at least 1")
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("--measure-peak multiplies with torch, which is not installed in this Python; install it")
+    from traincope.doctor.measured_peak import measure_peak
+
+    return measure_peak(os.environ, threads=arguments.threads)
 
 
 def _prove(arguments: argparse.Namespace) -> int:

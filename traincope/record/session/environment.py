@@ -13,6 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
+from traincope.plan.measured_peaks import measured_flops
+from traincope.record.session.identity import this_host
+
 PACKAGES = (
     "traincope",
     "torch",
@@ -76,9 +79,9 @@ def versions() -> dict[str, str]:
     return package_versions
 
 
-def devices() -> dict[str, str | int]:
+def devices() -> dict[str, Any]:
     """Describe the accelerator of this process with NVML's UUID and its memory, or the processor, and the memory of the
-    host.
+    host. A processor has torch's number of threads and, once it is known, their measured peak.
 
     A GPU is named only after the training has used it. An earlier query would fix the GPUs that the process sees and
     keep its forked children from using any.
@@ -90,7 +93,10 @@ def devices() -> dict[str, str | int]:
         return {**gpu, **memory, **_gpu_uuid(torch.cuda), **_gpu_memory(torch.cuda)}
     if torch is not None and torch.cuda.device_count():
         return {"name": "a GPU, not used yet", "count": torch.cuda.device_count(), **memory}
-    return {"name": _processor(), "count": os.cpu_count() or 1, **memory}
+    threads = {} if torch is None else {"threads": torch.get_num_threads()}
+    device = {"name": processor(), "count": os.cpu_count() or 1, **threads, **memory}
+    measured = measured_flops(this_host().name, device)
+    return device if measured is None else {**device, "measured_flops": measured}
 
 
 def gpu_in_use(cuda: Cuda) -> str | None:
@@ -192,7 +198,8 @@ def _host_memory_bytes() -> int:
     return min(installed, int(limit)) if limit.isdecimal() else installed
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the processor's model."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FORMAT_VERSION, READABLE_VERSIONS
+from traincope.plan.measured_peaks import measured_flops
 from traincope.store.job.process import Process
 from traincope.store.layout import RANK_FILE, RUN_FILE, SIGNAL_FILES, rank_number
 from traincope.store.lines import read_object
@@ -68,7 +69,8 @@ class RankInfo:
     budget: float | None = None
     """Largest share of a step that the recorder may take on average; None: no limit, or unknown."""
     device: dict[str, Any] = field(default_factory=dict)
-    """`name` and `count` of the accelerator, or of the processor and its cores."""
+    """`name` and `count` of the accelerator, or of the processor and its cores; of a processor also torch's `threads`,
+    and `measured_flops`, their FLOP/s by dtype, once measured."""
     issued_collectives: dict[str, int] = field(default_factory=dict)
     """torch's name of a group -> its count of collectives on it, at the end of the run; empty before."""
     signals: dict[str, str] = field(default_factory=dict)
@@ -111,10 +113,15 @@ def _size(raw: Any) -> int:
 
 
 def read_rank_info(directory: Path) -> RankInfo:
-    """Read `rank.json`. Raises RunDirectoryError if it cannot be read."""
-    return parse_rank_info(
+    """Read `rank.json`. Raises RunDirectoryError if it cannot be read.
+
+    A peak that was measured on this rank's host after the run is added to its device.
+    """
+    info = parse_rank_info(
         read_object(directory / RANK_FILE), path=directory / RANK_FILE, signals=_read_signals(directory)
     )
+    measured = None if "measured_flops" in info.device else measured_flops(info.host.name, info.device)
+    return info if measured is None else replace(info, device={**info.device, "measured_flops": measured})
 
 
 def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str, str]) -> RankInfo:
