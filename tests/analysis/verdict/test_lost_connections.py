@@ -54,7 +54,7 @@ def test_a_rank_that_ended_in_the_step_of_the_others_is_the_cause() -> None:
     kind, ranks, confidence, evidence = first(others[0], ended(1, steps=2, open_step=True), others[1])
     assert (kind, ranks, confidence) == (FindingKind.FAILED_RANK, (1,), MEDIUM)
     assert evidence.startswith(
-        "rank 1 ended cleanly after step 1, before the others; then communication of ranks 0, 2 "
+        "rank 1 ended cleanly after 2 steps, before the others; then communication of ranks 0, 2 "
     )
     assert "Connection closed by peer" in evidence
 

@@ -33,7 +33,7 @@ def test_a_rank_that_finished_early_is_named_with_the_rank_that_failed() -> None
     for notes in ((), (note(0, 1, first=True),)):
         verdict = analyze(noted(failed_in_step_1(), done_early(), notes=notes)).verdict[0]
         assert (verdict.ranks, verdict.confidence) == ((0, 1), "medium")
-        assert verdict.evidence.startswith("rank 1 ended cleanly after step 0, the others continued to step 1; of the ")
+        assert verdict.evidence.startswith("rank 1 ended cleanly after 1 step, the others began 2; of the ")
         assert verdict.advice.startswith("Give every rank the same number of steps: rank 1 finished before the others")
 
 

@@ -11,7 +11,7 @@ from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import RankTimeline, Timeline
-from traincope.units import numbers
+from traincope.units import count, numbers
 
 
 def lost_host_findings(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[Hang]) -> Iterator[Finding]:
@@ -78,4 +78,5 @@ def _last_complete(rank: RankTimeline) -> int:
 
 
 def _steps(last: int) -> str:
-    return "no complete step" if last == NO_STEP else f"step {last}"
+    """Number of steps up to this one, which are counted from 0."""
+    return "no complete step" if last == NO_STEP else count(last + 1, "step")

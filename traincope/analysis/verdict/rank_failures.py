@@ -27,7 +27,7 @@ from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.lost_connections import lost_connection
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
-from traincope.units import numbers
+from traincope.units import count, numbers
 
 TRAINING = (Phase.FORWARD, Phase.BACKWARD)
 CLEARLY_EARLIER_NS = 10_000_000
@@ -226,7 +226,7 @@ def with_early_exits(finding: Finding, timeline: Timeline, *, failed: Iterable[i
         ranks=tuple(sorted({*finding.ranks, *early})),
         confidence=MEDIUM,
         evidence=(
-            f"{names} ended cleanly after step {after}, the others continued to step {last_step}; "
+            f"{names} ended cleanly after {count(after + 1, 'step')}, the others began {last_step + 1}; "
             f"of the others, {finding.evidence}"
         ),
         advice=(
