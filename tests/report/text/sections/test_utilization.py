@@ -44,7 +44,8 @@ def test_the_mfu_has_its_peak_and_its_convention() -> None:
         "    forward and backward, of step time: 41.2 % the model at peak, 0.3 %\n"
         "    redundant compute, 26.1 % kernel inefficiency\n"
         "    HFU 43.0 %: all executed FLOPs, recomputed ones included\n"
-        "    MFU (paper) 42.0 %: causal attention counts in full, as in many papers\n"
+        "    MFU (paper) 42.0 %: causal attention whole, as PaLM, nanoGPT and torchtitan\n"
+        "    print it; halved, as Megatron-LM and MaxText do, 41.2 %\n"
         "    MFU (job) 38.0 %: over the whole job with start-up, restarts and lost steps\n"
         "\n"
     )

@@ -34,17 +34,28 @@ def evidence(used: Utilization) -> Iterator[str]:
     yield f"peak: {peaks} per rank, {used['peak_source']}"
     yield from _work(used)
     if used["mfu"] > 1:
-        yield "an MFU above 100 % is impossible: the declared FLOPs or the declared peak are wrong"
+        yield "an MFU above 100 % is impossible: the FLOPs or the peak are wrong"
     if used["waterfall"] is not None:
         yield _kernels(used["waterfall"])
     if used["hfu"] is not None:
         yield f"HFU {share(used['hfu'])}: all executed FLOPs, recomputed ones included"
-    if used["mfu_paper"] is not None:
-        yield f"MFU (paper) {share(used['mfu_paper'])}: causal attention counts in full, as in many papers"
+    yield _conventions(used["mfu"], used["mfu_paper"])
     if used["mfu_job"] is None:
         yield f"MFU (job) unknown: {used['mfu_job_reason']}"
     else:
         yield f"MFU (job) {share(used['mfu_job'])}: over the whole job with start-up, restarts and lost steps"
+
+
+def _conventions(halved: float, whole: float | None) -> str:
+    """The MFU in both published conventions, to compare with the number that a trainer prints."""
+    if whole is None:
+        return "MFU (paper) unknown: the declared FLOPs do not say whether causal attention is whole or halved"
+    if whole == halved:
+        return f"MFU (paper) {share(whole)}: the same, because no causal attention was counted"
+    return (
+        f"MFU (paper) {share(whole)}: causal attention whole, as PaLM, nanoGPT and torchtitan print it; halved, as "
+        f"Megatron-LM and MaxText do, {share(halved)}"
+    )
 
 
 def _work(used: Utilization) -> Iterator[str]:
